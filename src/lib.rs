@@ -1,0 +1,7 @@
+//! weir, a rate-limit service for Envoy.
+
+pub mod clock;
+pub mod limit;
+pub mod proto;
+pub mod rules;
+pub mod store;

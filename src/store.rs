@@ -1,0 +1,75 @@
+//! Where state lives. One trait; what is common to all stores.
+
+pub mod memory;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use crate::limit::{Judged, Op, Plan};
+
+/// A descriptor's entry: its key and its value.
+pub type Entry<'a> = (&'a str, &'a str);
+
+/// What is counted separately, together with the shape of the plan that it is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    pub domain: &'a str,
+    /// The descriptor's entries; where a rule shares its threshold, with the pattern for a value.
+    pub entries: &'a [Entry<'a>],
+}
+
+/// How a descriptor's denial counts for a batch that is charged together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A denial denies the batch.
+    Binds,
+    /// Denies the batch only when all of this role deny.
+    Quota,
+    /// Never denies the batch.
+    Shadow,
+}
+
+/// One descriptor's charge.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    pub key: Key<'a>,
+    pub plan: &'a Arc<Plan>,
+    pub op: Op,
+    /// Names the hold of a concurrency limit.
+    pub hold: Option<&'a str>,
+    pub role: Role,
+}
+
+/// All charges of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    pub charges: &'a [Charge<'a>],
+    /// Charge all or none: none where the batch is denied.
+    pub together: bool,
+    /// How long the answer may take.
+    pub budget: Duration,
+}
+
+/// What a store says to one charge.
+pub type Answer = Result<Judged, Failed>;
+
+/// One answer for each charge of a batch, in its order.
+pub type Answers = SmallVec<[Answer; 4]>;
+
+/// Why a store could not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failed {
+    #[error("the store could not be reached")]
+    Unavailable,
+    #[error("the store did not answer in time")]
+    TimedOut,
+}
+
+/// Keeps the state of keys and charges it.
+pub trait Store {
+    /// Charges a batch; adds one answer for each charge to `answers`, in order.
+    ///
+    /// A store that answers at once is ready at the first poll. The future need not be `Send`.
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()>;
+}
