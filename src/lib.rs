@@ -2,6 +2,8 @@
 
 pub mod clock;
 pub mod limit;
+pub mod limiter;
 pub mod proto;
 pub mod rules;
+pub mod settings;
 pub mod store;

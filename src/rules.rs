@@ -1,6 +1,9 @@
 //! What is limited: rule files, what is wrong with them, and the matcher they compile to.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::AtomicU64},
+};
 
 use smallvec::SmallVec;
 
@@ -31,12 +34,37 @@ pub struct Rule {
     pub replaces: Box<[Box<str>]>,
     pub shadow_mode: bool,
     pub quota_mode: bool,
-    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
-    pub stats: Stats,
+    pub metadata: Option<Metadata>,
+    pub stats: Arc<Stats>,
 }
 
+/// What a rule says of itself for dynamic metadata.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
 /// Counts of one rule; kept across reloads by the rule's name.
-pub type Stats = Arc<()>;
+#[derive(Debug, Default)]
+pub struct Stats {
+    pub total_hits: AtomicU64,
+    pub over_limit: AtomicU64,
+    pub near_limit: AtomicU64,
+    pub within_limit: AtomicU64,
+    pub shadow_mode: AtomicU64,
+    pub over_limit_with_local_cache: AtomicU64,
+}
+
+impl Rule {
+    /// The name of one of its limits; empty for none.
+    pub fn limit_name(&self, limit: u8) -> &str {
+        let plan = self.plan.as_ref();
+        plan.and_then(|plan| plan.limits().get(usize::from(limit))).map_or("", |limit| &limit.name)
+    }
+
+    /// Whether the rule, or one of its limits, goes by one of these names.
+    pub fn is_named_by(&self, names: &[&str]) -> bool {
+        let plan = self.plan.as_ref();
+        plan.is_some_and(|plan| plan.limits().iter().any(|limit| names.contains(&&*limit.name)))
+    }
+}
 
 /// What a descriptor matched.
 #[derive(Debug)]

@@ -47,6 +47,9 @@ pub struct Batch<'a> {
     pub charges: &'a [Charge<'a>],
     /// Charge all or none: none where the batch is denied.
     pub together: bool,
+    /// For a batch charged together: a quota beside these charges passes, so that quotas cannot
+    /// all deny.
+    pub quota_passes: bool,
     /// How long the answer may take.
     pub budget: Duration,
 }

@@ -1,0 +1,72 @@
+//! Every setting there is: its name, kind, default and meaning.
+
+use super::value::Kind;
+
+/// One setting.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name: `a.b` in a settings file is `WEIR__A__B` in the environment.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty text for none.
+    pub default: &'static str,
+    /// What it means, for people.
+    pub about: &'static str,
+}
+
+const fn setting(
+    name: &'static str,
+    kind: Kind,
+    default: &'static str,
+    about: &'static str,
+) -> Setting {
+    Setting { name, kind, default, about }
+}
+
+/// All settings, in the order they are shown.
+#[rustfmt::skip]
+pub const SETTINGS: &[Setting] = &[
+    setting("rules.paths", Kind::List, "", "Rule files, or directories of them."),
+    setting("rules.merge_domains", Kind::Bool, "false", "Whether several files may add to one domain."),
+    setting("rules.ignore_dot_files", Kind::Bool, "true", "Whether files and directories whose name begins with a dot are passed over."),
+    setting("rules.max_file", Kind::Bytes, "64MiB", "A larger rule file is refused."),
+    setting("rules.runtime.root", Kind::Text, "", "The reference's layout of directories, used when rules.paths is empty: the root."),
+    setting("rules.runtime.subdirectory", Kind::Text, "", "The directory below the root."),
+    setting("rules.runtime.app_directory", Kind::Text, "config", "With watch_root a prefix of file names, else the directory below the subdirectory."),
+    setting("rules.runtime.watch_root", Kind::Bool, "true", "Whether the whole subdirectory is loaded, filtered by app_directory, or app_directory alone."),
+    setting("grpc.address", Kind::Address, "0.0.0.0:8081", "Where gRPC is served."),
+    // A request of Envoy's is some 100 bytes; this leaves room for long values and many
+    // descriptors, and bounds what a request can make the process hold.
+    setting("grpc.max_message", Kind::Bytes, "1MiB", "A larger request is refused."),
+    // As many as hyper allows by default; Envoy opens one stream for each request in flight.
+    setting("grpc.max_streams", Kind::Int(1, u32::MAX as u64), "1024", "Requests in flight on one connection."),
+    setting("grpc.max_descriptors", Kind::Int(1, 100_000), "256", "A request with more descriptors is refused."),
+    setting("grpc.allow_overrides", Kind::Bool, "true", "Whether a client may send limits along."),
+    setting("grpc.allow_negative_hits", Kind::Bool, "true", "Whether a client may give hits back."),
+    setting("http.address", Kind::Address, "0.0.0.0:8080", "Where /json, /healthcheck and /metrics are served."),
+    setting("debug.address", Kind::Address, "0.0.0.0:6070", "Where /rlconfig and /metrics are served."),
+    setting("response.headers", Kind::Bool, "false", "Whether responses carry the three rate-limit headers."),
+    setting("response.limit_header", Kind::Text, "RateLimit-Limit", "The header with the limit."),
+    setting("response.remaining_header", Kind::Text, "RateLimit-Remaining", "The header with the hits still allowed."),
+    setting("response.reset_header", Kind::Text, "RateLimit-Reset", "The header with the seconds until the limit is back to its full allowance."),
+    setting("response.dynamic_metadata", Kind::Bool, "false", "Whether responses carry the request and the rules' metadata as dynamic metadata."),
+    setting("response.shadow_mode", Kind::Bool, "false", "Every request passes; statuses and counts still tell the truth."),
+    setting("response.quota_mode", Kind::Bool, "false", "Every rule counts as a quota: a request is over its limit only when all of its quotas are."),
+    setting("store.kind", Kind::Choice(&["memory", "redis"]), "memory", "Where counters live."),
+    // Envoy gives up after 20 ms by default.
+    setting("store.budget", Kind::Duration, "8ms", "How long the store may take to answer."),
+    setting("store.memory.max_keys", Kind::Int(1, 1 << 40), "10_000_000", "Keys kept at most; beyond it those that matter least are dropped."),
+    setting("health.require_rules", Kind::Bool, "true", "Whether health says not serving until rules are loaded."),
+    // Time for load balancers to see that health says not serving.
+    setting("drain.delay", Kind::Duration, "5s", "After SIGTERM: how long to go on answering before listeners close. Ctrl-C skips it."),
+    setting("drain.timeout", Kind::Duration, "30s", "How long requests in flight may take to end after that."),
+    setting("runtime.threads", Kind::Int(0, 1_024), "0", "Threads that serve; 0: as many as cores."),
+    setting("metrics.near_limit_ratio", Kind::Ratio, "0.8", "The part of a limit above which hits count as near it."),
+    setting("log.level", Kind::Choice(&["off", "error", "warn", "info", "debug", "trace"]), "info", "How much is logged."),
+    setting("log.format", Kind::Choice(&["text", "json"]), "text", "How it is logged."),
+];
+
+/// The setting of that name.
+pub fn find(name: &str) -> Option<&'static Setting> {
+    SETTINGS.iter().find(|setting| setting.name == name)
+}
