@@ -1,9 +1,31 @@
 //! weir, a rate-limit service for Envoy.
+//!
+//! One request goes one way, and there is no way back:
+//!
+//! ```text
+//! Envoy ──gRPC──▶ service ──▶ limiter ──▶ rules      which rule matches each descriptor?
+//!                                │
+//!                                ├──────▶ store      charge the keys, all of a request in one call
+//!                                │          └─▶ limit   the arithmetic: state + now + hits → verdict
+//!                                ▼
+//!                             response               statuses, overall code, headers, metadata
+//! ```
+//!
+//! [`service`] and [`http`] know [`limiter`]; [`limiter`] knows [`rules`] and [`store`]; these two
+//! know [`limit`], which knows nobody. [`settings`] are known only to [`cli`] and [`app`], which
+//! wire things together. Nothing below [`service`] knows Protobuf or HTTP.
 
+pub mod app;
+pub mod cli;
 pub mod clock;
+pub mod health;
+pub mod http;
 pub mod limit;
 pub mod limiter;
+mod near;
 pub mod proto;
 pub mod rules;
+pub mod service;
 pub mod settings;
 pub mod store;
+pub mod telemetry;

@@ -49,6 +49,10 @@ impl Default for Behaviour {
 /// What the limiter counts beside the rules' own counts.
 #[derive(Debug, Default)]
 pub struct Counts {
+    /// Requests for a decision, refused ones too.
+    pub requests: AtomicU64,
+    /// Requests answered as over their limit.
+    pub over_limit: AtomicU64,
     /// Descriptors whose domain has no rules.
     pub domain_not_found: AtomicU64,
     /// Requests let through by the global shadow mode.
@@ -116,7 +120,9 @@ impl<S: Store> Limiter<S> {
             Ok(applies) => self.charge(rules, request, &applies, budget).await,
             Err(refused) => Err(refused),
         };
+        add(&self.counts.requests);
         match &decided {
+            Ok(decision) if decision.over_limit => add(&self.counts.over_limit),
             Ok(_) => {}
             Err(Refused::Store(_)) => add(&self.counts.store_error),
             Err(_) => add(&self.counts.service_error),
@@ -163,7 +169,7 @@ impl<S: Store> Limiter<S> {
                 (None, _) => Applies::Nothing,
                 (Some(_), Some(plan)) => Applies::Override(plan),
                 (Some(domain), None) => {
-                    domain.find(&descriptor.entries).map_or(Applies::Nothing, Applies::Rule)
+                    domain.find(descriptor.entries).map_or(Applies::Nothing, Applies::Rule)
                 }
             });
         }
@@ -195,7 +201,7 @@ impl<S: Store> Limiter<S> {
             charges.push(Charge {
                 key: Key {
                     domain: request.domain,
-                    entries: patched.as_deref().unwrap_or(&descriptor.entries),
+                    entries: patched.as_deref().unwrap_or(descriptor.entries),
                 },
                 plan,
                 op: op(request, descriptor),

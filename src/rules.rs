@@ -1,19 +1,35 @@
 //! What is limited: rule files, what is wrong with them, and the matcher they compile to.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, atomic::AtomicU64},
-};
+mod keys;
+mod matcher;
+mod problem;
+mod read;
+pub mod source;
+mod stats;
+mod yaml;
 
-use smallvec::SmallVec;
+pub use matcher::Found;
+pub use problem::{Problem, Severity};
+pub use stats::Stats;
+pub use yaml::Place;
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
 
 use crate::limit::Plan;
 use crate::store::Entry;
+use source::{RuleFile, Selection};
+
+/// What a rule says of itself for dynamic metadata.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
 
 /// An immutable set of rules, compiled. Swapped whole.
 #[derive(Debug, Default)]
 pub struct RuleSet {
     domains: HashMap<Box<str>, Domain>,
+    /// In the order of the files.
+    rules: Vec<Arc<Rule>>,
 }
 
 /// The rules of one domain.
@@ -21,6 +37,7 @@ pub struct RuleSet {
 pub struct Domain {
     /// Whether all descriptors of a request are charged or none.
     pub together: bool,
+    root: matcher::Node,
 }
 
 /// A node of a rule file that has limits, or lifts them.
@@ -28,31 +45,201 @@ pub struct Domain {
 pub struct Rule {
     /// `domain.key_value.key…`, as the reference names it in its metrics.
     pub name: Box<str>,
+    domain_length: usize,
+    entries: Box<[(Box<str>, Box<str>)]>,
+    limit_name: Box<str>,
     /// What to charge; none where the rule is unlimited.
     pub plan: Option<Arc<Plan>>,
     /// Names of rules this one sets aside, in the same request.
     pub replaces: Box<[Box<str>]>,
     pub shadow_mode: bool,
     pub quota_mode: bool,
+    /// Metrics of this rule are told apart by all values of the request.
+    pub detailed_metric: bool,
+    /// Metrics of this rule are told apart by values that nothing in the rule names.
+    pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
     pub stats: Arc<Stats>,
+    pub origin: Origin,
 }
 
-/// What a rule says of itself for dynamic metadata.
-pub type Metadata = serde_json::Map<String, serde_json::Value>;
+/// Where a rule was read.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    pub file: Arc<str>,
+    pub line: u32,
+}
 
-/// Counts of one rule; kept across reloads by the rule's name.
-#[derive(Debug, Default)]
-pub struct Stats {
-    pub total_hits: AtomicU64,
-    pub over_limit: AtomicU64,
-    pub near_limit: AtomicU64,
-    pub within_limit: AtomicU64,
-    pub shadow_mode: AtomicU64,
-    pub over_limit_with_local_cache: AtomicU64,
+/// Rule files, read and compiled.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Of use only where no problem is an error.
+    pub rules: RuleSet,
+    pub problems: Vec<Problem>,
+    pub files: Vec<RuleFile>,
+}
+
+impl Loaded {
+    /// Reads and compiles what `selection` names; counts are carried over from `previous`.
+    pub fn read(selection: &Selection, merge_domains: bool, previous: Option<&RuleSet>) -> Loaded {
+        let (files, mut problems) = selection.read();
+        let (rules, more) = RuleSet::compile(&files, merge_domains, previous);
+        problems.extend(more);
+        if files.is_empty() && problems.is_empty() {
+            let roots: Vec<_> =
+                selection.roots.iter().map(|root| root.display().to_string()).collect();
+            let help = "put a rule file there, named .yaml or .yml";
+            problems.push(Problem::of_file(&roots.join(", "), "no rule files are here", help));
+        }
+        Loaded { rules, problems, files }
+    }
+
+    /// Whether no problem is an error.
+    pub fn is_good(&self) -> bool {
+        !self.problems.iter().any(Problem::is_error)
+    }
+
+    /// Problems in full, with the lines they stand in.
+    pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
+        let source =
+            |name: &str| self.files.iter().find(|f| f.name == name).map_or("", |f| &f.text);
+        problems.map(|problem| problem.render(source(&problem.file)) + "\n").collect()
+    }
+
+    /// All errors in full.
+    pub fn render_errors(&self) -> String {
+        self.render(self.problems.iter().filter(|problem| problem.is_error()))
+    }
+}
+
+impl RuleSet {
+    /// Compiles files, and tells every problem of every file. The set is of use only where no
+    /// problem is an error. Counts are carried over from `previous`.
+    pub fn compile(
+        files: &[RuleFile],
+        merge_domains: bool,
+        previous: Option<&RuleSet>,
+    ) -> (RuleSet, Vec<Problem>) {
+        let stats: HashMap<&str, Arc<Stats>> = previous
+            .iter()
+            .flat_map(|set| &set.rules)
+            .map(|rule| (&*rule.name, rule.stats.clone()))
+            .collect();
+        let mut set = RuleSet::default();
+        let mut problems = Vec::new();
+        for file in files {
+            let node = match yaml::parse(&file.text) {
+                Ok(node) => node,
+                Err(yaml::Broken { place, message }) => {
+                    let line = place.line;
+                    problems.push(Problem {
+                        severity: Severity::Error,
+                        file: file.name.clone(),
+                        place: Some(place),
+                        message: format!("error loading config file: yaml: line {line}: {message}"),
+                        text: String::new(),
+                        help: "mend the YAML here; what comes after it was not looked at".into(),
+                    });
+                    continue;
+                }
+            };
+            let mut reader = read::Reader {
+                file: file.name.as_str().into(),
+                problems: &mut problems,
+                rules: &mut set.rules,
+                stats: &stats,
+            };
+            let Some(root) = reader.root(node.as_ref()) else { continue };
+            let known = set.domains.contains_key(&*root.domain);
+            if known && !merge_domains && !root.domain.is_empty() {
+                let domain = &root.domain;
+                let message = format!("duplicate domain '{domain}' in config file");
+                let help = "another file has this domain: rename one, or merge domains \
+                            (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
+                reader.error(root.domain_place, message, domain, help);
+            }
+            let domain = set.domains.entry(root.domain.as_str().into()).or_default();
+            domain.together |= root.together;
+            // A second file of a domain that may not be merged is read into a tree of its own.
+            let mut apart = matcher::Node::default();
+            let tree = if known && !merge_domains { &mut apart } else { &mut domain.root };
+            reader.descriptors(&root, tree);
+        }
+        (set, problems)
+    }
+
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// How many domains there are.
+    pub fn domains(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// All rules, in the order of the files.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(AsRef::as_ref)
+    }
+
+    /// Nodes with at least `least` wildcards, which are tried one by one: their name and how many.
+    pub fn wildcards(&self, least: usize) -> Vec<(String, usize)> {
+        let mut found = Vec::new();
+        let mut open: Vec<(String, &matcher::Node)> =
+            self.domains.iter().map(|(name, domain)| (name.to_string(), &domain.root)).collect();
+        while let Some((name, node)) = open.pop() {
+            open.extend(node.children().map(|(text, below)| (format!("{name}.{text}"), below)));
+            if node.wildcards() >= least {
+                found.push((name, node.wildcards()));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// A line for each rule, as the reference prints what it loaded.
+    pub fn dump(&self) -> String {
+        let mut out = String::new();
+        for rule in self.rules() {
+            let limit = rule.plan.as_ref().and_then(|plan| plan.limits().first());
+            let unit = limit.and_then(|limit| limit.unit).map_or("unknown", |unit| unit.name());
+            let _ = write!(
+                out,
+                "{}: unit={} requests_per_unit={}, shadow_mode: {}, quota_mode: {}",
+                rule.name,
+                unit.to_ascii_uppercase(),
+                limit.map_or(0, |limit| limit.requests_per_unit),
+                rule.shadow_mode,
+                rule.quota_mode,
+            );
+            out.push('\n');
+        }
+        out
+    }
+}
+
+impl Domain {
+    /// The rule that the whole of `entries` matches, if any.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        self.root.find(entries)
+    }
 }
 
 impl Rule {
+    pub fn domain(&self) -> &str {
+        &self.name[..self.domain_length]
+    }
+
+    /// The name without the domain.
+    pub fn path(&self) -> &str {
+        self.name.get(self.domain_length + 1..).unwrap_or_default()
+    }
+
+    /// Keys and values from the root to the rule; a value is empty where the rule names none.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.entries.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     /// The name of one of its limits; empty for none.
     pub fn limit_name(&self, limit: u8) -> &str {
         let plan = self.plan.as_ref();
@@ -61,28 +248,7 @@ impl Rule {
 
     /// Whether the rule, or one of its limits, goes by one of these names.
     pub fn is_named_by(&self, names: &[&str]) -> bool {
-        let plan = self.plan.as_ref();
-        plan.is_some_and(|plan| plan.limits().iter().any(|limit| names.contains(&&*limit.name)))
-    }
-}
-
-/// What a descriptor matched.
-#[derive(Debug)]
-pub struct Found<'s> {
-    pub rule: &'s Rule,
-    /// Entries whose value the key replaces by a pattern (share_threshold): which, and by what.
-    pub shared: SmallVec<[(usize, &'s str); 2]>,
-}
-
-impl RuleSet {
-    pub fn domain(&self, name: &str) -> Option<&Domain> {
-        self.domains.get(name)
-    }
-}
-
-impl Domain {
-    /// The rule that the whole of `entries` matches, if any.
-    pub fn find(&self, _entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        None
+        let limits = self.plan.iter().flat_map(|plan| plan.limits()).map(|limit| &limit.name);
+        limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
     }
 }

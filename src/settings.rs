@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::limiter::Behaviour;
+use crate::near::nearest;
+use crate::rules::source::Selection;
 use layers::All;
 use value::Parsed;
 
@@ -35,16 +37,12 @@ pub struct Mistake {
 
 impl Mistake {
     fn unknown(name: &str, origin: &str) -> Mistake {
-        let nearest = table::SETTINGS
-            .iter()
-            .map(|setting| (distance(name, setting.name), setting.name))
-            .min()
-            .filter(|&(distance, _)| distance <= 1 + name.len() / 3);
+        let nearest = nearest(name, table::SETTINGS.iter().map(|setting| setting.name));
         Mistake {
             origin: origin.to_owned(),
             message: format!("there is no setting {name:?}"),
             help: match nearest {
-                Some((_, near)) => format!("did you mean {near}?"),
+                Some(near) => format!("did you mean {near}?"),
                 None => "leave it out".to_owned(),
             },
         }
@@ -146,6 +144,31 @@ pub struct Log {
     pub format: &'static str,
 }
 
+impl Rules {
+    /// The files these settings name; none where they name nothing.
+    pub fn selection(&self) -> Option<Selection> {
+        let (roots, prefix) = match &self.runtime {
+            _ if !self.paths.is_empty() => (self.paths.clone(), None),
+            None => return None,
+            Some(runtime) => {
+                let directory = runtime.root.join(&runtime.subdirectory);
+                match runtime.watch_root {
+                    true => (vec![directory], Some(format!("{}.", runtime.app_directory))),
+                    false => (vec![directory.join(&runtime.app_directory)], None),
+                }
+            }
+        };
+        Some(Selection {
+            roots,
+            prefix,
+            // The reference reads every file, whatever its name.
+            yaml_only: !self.paths.is_empty(),
+            ignore_dot_files: self.ignore_dot_files,
+            max_file: self.max_file,
+        })
+    }
+}
+
 impl Settings {
     /// Puts the layers together, or says everything that is wrong with them.
     pub fn load(inputs: &Inputs) -> Result<Settings, Vec<Mistake>> {
@@ -224,22 +247,6 @@ impl Settings {
             (setting, resolved.text.as_str(), resolved.origin.as_str())
         })
     }
-}
-
-/// How many letters must be changed, added or taken away to make one word of the other.
-pub(crate) fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let changed = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

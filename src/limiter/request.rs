@@ -1,7 +1,5 @@
 //! What a request asks, free of how it came.
 
-use smallvec::SmallVec;
-
 use crate::store::Entry;
 
 /// What is asked: may this happen?
@@ -14,9 +12,9 @@ pub struct Request<'a> {
 }
 
 /// What a request is about; each is looked up and judged on its own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor<'a> {
-    pub entries: SmallVec<[Entry<'a>; 4]>,
+    pub entries: &'a [Entry<'a>],
     /// A limit sent along, used in place of the rules'.
     pub limit: Option<Override>,
     pub hits_addend: Option<u64>,

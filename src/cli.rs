@@ -1,0 +1,78 @@
+//! The command line: what it takes, and one file for each subcommand.
+
+pub mod check;
+pub mod serve;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// A rate-limit service for Envoy.
+///
+/// Envoy, or any gRPC client, asks whether something may happen; weir answers from rules.
+#[derive(Debug, Parser)]
+#[command(name = "weir", version, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the service.
+    Serve(serve::ServeArgs),
+    /// Check rule files and print the rules they make.
+    Check(check::CheckArgs),
+}
+
+/// Runs the command that `args` name, the first being the program itself.
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    match Cli::parse_from(as_the_reference_is_started(args)).command {
+        Command::Serve(args) => serve::run(args),
+        Command::Check(args) => check::run(&args),
+    }
+}
+
+/// The reference takes no arguments, and its images pass the program's own path as one. So such
+/// an argument is dropped, and a program named `ratelimit` without arguments serves.
+fn as_the_reference_is_started(mut args: Vec<OsString>) -> Vec<OsString> {
+    let program = args.first().cloned().unwrap_or_default();
+    let name = Path::new(&program).file_name().map(OsString::from);
+    while args.get(1).is_some_and(|arg| {
+        *arg == program
+            || (Path::new(arg).is_absolute() && Path::new(arg).file_name() == name.as_deref())
+    }) {
+        args.remove(1);
+    }
+    if args.len() == 1 && name.as_deref() == Some("ratelimit".as_ref()) {
+        args.push("serve".into());
+    }
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn started(args: &[&str]) -> Vec<String> {
+        let args = args.iter().map(OsString::from).collect();
+        as_the_reference_is_started(args).into_iter().map(|a| a.into_string().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_program_named_ratelimit_serves() {
+        assert_eq!(started(&["/bin/ratelimit"]), ["/bin/ratelimit", "serve"]);
+        assert_eq!(started(&["/bin/ratelimit", "/bin/ratelimit"]), ["/bin/ratelimit", "serve"]);
+        assert_eq!(started(&["ratelimit", "/bin/ratelimit"]), ["ratelimit", "serve"]);
+        assert_eq!(started(&["ratelimit", "check", "x"]), ["ratelimit", "check", "x"]);
+        assert_eq!(started(&["weir"]), ["weir"]);
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,179 @@
+//! `weir check`: tells what is wrong with rule files, and what rules they make.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+
+use crate::limit::Limit;
+use crate::rules::source::Selection;
+use crate::rules::{Loaded, Problem, Rule};
+
+/// From how many wildcards of one node on a look-up gets dear: each costs some 20 ns to 50 ns.
+const MANY_WILDCARDS: usize = 64;
+
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// Rule files, or directories of them.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// How to print the rules and what is wrong with them.
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
+    #[arg(long)]
+    merge_domains: bool,
+    /// Refuse larger files, in bytes.
+    #[arg(long, default_value_t = 64 << 20)]
+    max_file: u64,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// Prints the rules, or everything that is wrong. Exits 1 on any error.
+pub fn run(args: &CheckArgs) -> ExitCode {
+    let selection = Selection {
+        roots: args.paths.clone(),
+        prefix: None,
+        yaml_only: true,
+        ignore_dot_files: true,
+        max_file: args.max_file,
+    };
+    let loaded = Loaded::read(&selection, args.merge_domains, None);
+    match args.output {
+        Output::Text => print_text(&loaded),
+        Output::Json => println!("{:#}", as_json(&loaded)),
+    }
+    if loaded.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_text(loaded: &Loaded) {
+    eprint!("{}", loaded.render(loaded.problems.iter()));
+    let errors = loaded.problems.iter().filter(|problem| problem.is_error()).count();
+    let warnings = loaded.problems.len() - errors;
+    if errors > 0 {
+        eprintln!("{}, {}", counted(errors, "error"), counted(warnings, "warning"));
+        return;
+    }
+    let rows: Vec<[String; 4]> =
+        std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))
+            .chain(loaded.rules.rules().map(row))
+            .collect();
+    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let widths = [width(0), width(1), width(2)];
+    for [domain, rule, limit, flags] in &rows {
+        let [a, b, c] = widths;
+        println!("{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end());
+    }
+    for (node, count) in loaded.rules.wildcards(MANY_WILDCARDS) {
+        println!(
+            "note: {node} has {count} wildcards, tried one by one in file order: \
+             use exact values, or a common prefix in the key, where you can"
+        );
+    }
+    println!(
+        "ok: {} in {} of {}, {}",
+        counted(loaded.rules.rules().count(), "rule"),
+        counted(loaded.rules.domains(), "domain"),
+        counted(loaded.files.len(), "file"),
+        counted(warnings, "warning"),
+    );
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn row(rule: &Rule) -> [String; 4] {
+    let limits = match &rule.plan {
+        None => "unlimited".to_owned(),
+        Some(plan) => plan.limits().iter().map(limit_text).collect::<Vec<_>>().join(" + "),
+    };
+    [rule.domain().to_owned(), rule.path().to_owned(), limits, flags(rule).join(" ")]
+}
+
+/// A limit in words: `300 per 15 minutes`.
+fn limit_text(limit: &Limit) -> String {
+    let n = limit.requests_per_unit;
+    match (limit.unit, limit.unit_multiplier) {
+        (None, _) => n.to_string(),
+        (Some(unit), 1) => format!("{n} per {}", unit.name()),
+        (Some(unit), multiplier) => format!("{n} per {multiplier} {}s", unit.name()),
+    }
+}
+
+fn flags(rule: &Rule) -> Vec<String> {
+    let mut flags: Vec<String> = [
+        (rule.shadow_mode, "shadow_mode"),
+        (rule.quota_mode, "quota_mode"),
+        (rule.detailed_metric, "detailed_metric"),
+        (rule.value_to_metric, "value_to_metric"),
+        (rule.metadata.is_some(), "metadata"),
+    ]
+    .into_iter()
+    .filter_map(|(on, name)| on.then(|| name.to_owned()))
+    .collect();
+    if !rule.limit_name(0).is_empty() {
+        flags.push(format!("name={}", rule.limit_name(0)));
+    }
+    if !rule.replaces.is_empty() {
+        flags.push(format!("replaces={}", rule.replaces.join(",")));
+    }
+    flags
+}
+
+fn as_json(loaded: &Loaded) -> serde_json::Value {
+    json!({
+        "ok": loaded.is_good(),
+        "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
+        "rules": match loaded.is_good() {
+            true => loaded.rules.rules().map(rule_json).collect::<Vec<_>>(),
+            false => Vec::new(),
+        },
+        "many_wildcards": loaded.rules.wildcards(MANY_WILDCARDS).iter()
+            .map(|(node, count)| json!({ "node": node, "wildcards": count }))
+            .collect::<Vec<_>>(),
+    })
+}
+
+fn problem_json(problem: &Problem) -> serde_json::Value {
+    json!({
+        "severity": if problem.is_error() { "error" } else { "warning" },
+        "file": problem.file,
+        "line": problem.place.map(|place| place.line),
+        "column": problem.place.map(|place| place.column),
+        "message": problem.message,
+        "text": problem.text,
+        "help": problem.help,
+    })
+}
+
+fn rule_json(rule: &Rule) -> serde_json::Value {
+    let limits = rule.plan.iter().flat_map(|plan| plan.limits()).map(|limit| {
+        json!({
+            "requests_per_unit": limit.requests_per_unit,
+            "unit": limit.unit.map(|unit| unit.name()),
+            "unit_multiplier": limit.unit_multiplier,
+        })
+    });
+    json!({
+        "domain": rule.domain(),
+        "rule": rule.path(),
+        "file": &*rule.origin.file,
+        "line": rule.origin.line,
+        "unlimited": rule.plan.is_none(),
+        "limits": limits.collect::<Vec<_>>(),
+        "name": rule.limit_name(0),
+        "replaces": rule.replaces,
+        "shadow_mode": rule.shadow_mode,
+        "quota_mode": rule.quota_mode,
+        "detailed_metric": rule.detailed_metric,
+        "value_to_metric": rule.value_to_metric,
+        "metadata": rule.metadata,
+    })
+}

@@ -1,0 +1,198 @@
+//! `weir serve`: runs the service.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::app::{Addresses, App, Stop};
+use crate::rules::{Loaded, RuleSet};
+use crate::settings::{Inputs, Settings};
+use crate::telemetry::log;
+
+/// A wrong setting or rule file: the same as other programs' for wrong usage.
+const USAGE: u8 = 64;
+
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// Rule files, or directories of them.
+    #[arg(long, value_name = "PATH", num_args = 1..)]
+    rules: Vec<String>,
+    /// A settings file, TOML or YAML.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    /// Where to serve gRPC.
+    #[arg(long, value_name = "HOST:PORT")]
+    grpc_address: Option<String>,
+    /// Where to serve /json, /healthcheck and /metrics.
+    #[arg(long, value_name = "HOST:PORT")]
+    http_address: Option<String>,
+    /// Where to serve /rlconfig and /metrics.
+    #[arg(long, value_name = "HOST:PORT")]
+    debug_address: Option<String>,
+    /// How much to log: off, error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL")]
+    log_level: Option<String>,
+    /// Any setting, as `a.b=value`; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Print every setting's value and where it comes from, and exit.
+    #[arg(long)]
+    print_settings: bool,
+}
+
+impl ServeArgs {
+    fn inputs(&self) -> Result<Inputs, String> {
+        let mut flags = Vec::new();
+        let mut flag = |flag: &str, name: &str, text: &str| {
+            flags.push((flag.to_owned(), name.to_owned(), text.to_owned()));
+        };
+        for set in &self.set {
+            let (name, text) = set
+                .split_once('=')
+                .ok_or_else(|| format!("--set {set}: write --set NAME=VALUE"))?;
+            flag(&format!("--set {name}"), name, text);
+        }
+        if !self.rules.is_empty() {
+            flag("--rules", "rules.paths", &self.rules.join(","));
+        }
+        for (name, setting, value) in [
+            ("--grpc-address", "grpc.address", &self.grpc_address),
+            ("--http-address", "http.address", &self.http_address),
+            ("--debug-address", "debug.address", &self.debug_address),
+            ("--log-level", "log.level", &self.log_level),
+        ] {
+            if let Some(text) = value {
+                flag(name, setting, text);
+            }
+        }
+        // Variables that are not text can be none of ours.
+        let env = std::env::vars_os()
+            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
+        Ok(Inputs { file: self.settings.clone(), env: env.collect(), flags })
+    }
+}
+
+/// Serves until told to stop. Exits 64 where settings or rules are wrong, 1 where the service
+/// fails.
+pub fn run(args: ServeArgs) -> ExitCode {
+    let settings = args.inputs().and_then(|inputs| {
+        Settings::load(&inputs).map_err(|mistakes| {
+            mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        })
+    });
+    let settings = match settings {
+        Ok(settings) => settings,
+        Err(mistakes) => {
+            eprintln!("weir cannot start:\n{mistakes}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    if args.print_settings {
+        print_settings(&settings);
+        return ExitCode::SUCCESS;
+    }
+    log::start(settings.log.level, settings.log.format);
+    let rules = match load_rules(&settings) {
+        Ok(rules) => rules,
+        Err(problems) => {
+            eprintln!("weir cannot start:\n{problems}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    match serve(&settings, rules) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!("{error:#}");
+            eprintln!("weir stops: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads and compiles the rules that the settings name, or tells every problem.
+fn load_rules(settings: &Settings) -> Result<RuleSet, String> {
+    let rules = &settings.rules;
+    let Some(selection) = rules.selection() else {
+        return Err(
+            "no rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT".into()
+        );
+    };
+    let loaded = Loaded::read(&selection, rules.merge_domains, None);
+    for problem in loaded.problems.iter().filter(|problem| !problem.is_error()) {
+        tracing::warn!("{problem}; {}", problem.help);
+    }
+    if !loaded.is_good() {
+        return Err(loaded.render_errors());
+    }
+    let rules = &loaded.rules;
+    let (files, limits) = (loaded.files.len(), rules.rules().count());
+    tracing::info!(files, domains = rules.domains(), rules = limits, "rules are loaded");
+    Ok(loaded.rules)
+}
+
+fn print_settings(settings: &Settings) {
+    for (setting, text, origin) in settings.list() {
+        println!("{} = {text:?}  # {origin}", setting.name);
+    }
+}
+
+fn serve(settings: &Settings, rules: RuleSet) -> anyhow::Result<()> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    if settings.threads > 0 {
+        runtime.worker_threads(settings.threads);
+    }
+    runtime.enable_all().build()?.block_on(async {
+        let app = App::build(settings).await?;
+        announce(&app.addresses()?, &rules);
+        app.load(rules);
+        app.run(stop_signal()?).await
+    })
+}
+
+/// Says what is loaded, where the service listens, and what to try.
+fn announce(addresses: &Addresses, rules: &RuleSet) {
+    tracing::info!("Listening for gRPC on '{}'", addresses.grpc);
+    tracing::info!("Listening for HTTP on '{}'", addresses.http);
+    tracing::info!("Listening for debug on '{}'", addresses.debug);
+    if let Some(body) = example(rules) {
+        let port = addresses.http.port();
+        tracing::info!("Try: curl -i localhost:{port}/json -d '{body}'");
+    }
+}
+
+/// A request to `/json` that the first limited rule matches.
+fn example(rules: &RuleSet) -> Option<String> {
+    let rule = rules.rules().find(|rule| rule.plan.is_some())?;
+    let entries: Vec<_> = rule
+        .entries()
+        .map(|(key, value)| serde_json::json!({ "key": key, "value": value }))
+        .collect();
+    let descriptors = serde_json::json!([{ "entries": entries }]);
+    Some(serde_json::json!({ "domain": rule.domain(), "descriptors": descriptors }).to_string())
+}
+
+/// Resolves when the process is told to stop: by SIGTERM or SIGHUP gently, by Ctrl-C now. A second
+/// signal ends the process at once.
+fn stop_signal() -> std::io::Result<impl Future<Output = Stop>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        let stop = tokio::select! {
+            _ = terminate.recv() => Stop::Gently,
+            _ = hang_up.recv() => Stop::Gently,
+            _ = interrupt.recv() => Stop::Now,
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            tracing::warn!("told to stop again: leaving now");
+            std::process::exit(1);
+        });
+        stop
+    })
+}

@@ -1,0 +1,58 @@
+//! HTTP: the API as JSON, health, metrics, and what is loaded.
+
+mod json;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, get};
+
+use crate::clock::Clock;
+use crate::health::Health;
+use crate::service::{RateLimit, Rules};
+use crate::store::memory::MemoryStore;
+use crate::telemetry::metrics::Metrics;
+
+/// `/json`, `/healthcheck` and `/metrics`. A body over `max_body` bytes is refused.
+pub fn main<C: Clock>(
+    rate_limit: RateLimit<MemoryStore<C>>,
+    health: Arc<Health>,
+    metrics: Arc<Metrics>,
+    max_body: usize,
+) -> Router {
+    Router::new()
+        .route("/json", any(json::answer::<C>).with_state(rate_limit))
+        .layer(DefaultBodyLimit::max(max_body))
+        .route("/healthcheck", get(healthcheck).with_state(health))
+        .route("/metrics", get(scrape).with_state(metrics))
+}
+
+/// `/rlconfig` and `/metrics`; every other path lists them.
+pub fn debug(rules: Rules, metrics: Arc<Metrics>) -> Router {
+    Router::new()
+        .route("/rlconfig", get(rlconfig).with_state(rules))
+        .route("/metrics", get(scrape).with_state(metrics))
+        .fallback(get(|| async {
+            "/metrics: counts, for Prometheus\n\
+             /rlconfig: print out the currently loaded configuration for debugging\n"
+        }))
+}
+
+async fn healthcheck(State(health): State<Arc<Health>>) -> Response {
+    match health.is_serving() {
+        true => "OK".into_response(),
+        false => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn scrape(State(metrics): State<Arc<Metrics>>) -> Response {
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    ([(header::CONTENT_TYPE, kind)], metrics.encode()).into_response()
+}
+
+async fn rlconfig(State(rules): State<Rules>) -> String {
+    rules.load().as_ref().map(|rules| rules.dump()).unwrap_or_default()
+}

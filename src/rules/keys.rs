@@ -1,0 +1,83 @@
+//! The keys of a rule file, and where each belongs.
+
+use crate::near::nearest;
+
+/// A map of a rule file, by what it describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    Root,
+    Descriptor,
+    Limit,
+    Replace,
+}
+
+impl At {
+    fn name(self) -> &'static str {
+        match self {
+            At::Root => "the root of the file",
+            At::Descriptor => "a descriptor, beside `key`",
+            At::Limit => "`rate_limit`",
+            At::Replace => "an item of `replaces`",
+        }
+    }
+}
+
+/// A key, where it may stand, and whether the reference knows it.
+struct Key(&'static str, &'static [At], Origin);
+
+#[derive(PartialEq)]
+enum Origin {
+    Reference,
+    Weir,
+}
+
+use At::{Descriptor, Limit, Replace, Root};
+use Origin::{Reference, Weir};
+
+const KEYS: &[Key] = &[
+    Key("domain", &[Root], Reference),
+    Key("descriptors", &[Root, Descriptor], Reference),
+    Key("key", &[Descriptor], Reference),
+    Key("value", &[Descriptor], Reference),
+    Key("rate_limit", &[Descriptor], Reference),
+    Key("shadow_mode", &[Descriptor], Reference),
+    Key("quota_mode", &[Descriptor], Reference),
+    Key("detailed_metric", &[Descriptor], Reference),
+    Key("value_to_metric", &[Descriptor], Reference),
+    Key("share_threshold", &[Descriptor], Reference),
+    Key("metadata", &[Descriptor], Reference),
+    Key("requests_per_unit", &[Limit], Reference),
+    Key("unit", &[Limit], Reference),
+    Key("unlimited", &[Limit], Reference),
+    Key("name", &[Limit, Replace], Reference),
+    Key("replaces", &[Limit], Reference),
+    Key("unit_multiplier", &[Limit], Weir),
+];
+
+/// What a key is where it stands.
+pub(super) enum Standing {
+    /// Where it belongs.
+    Right(&'static str),
+    /// Elsewhere than the reference looks for it; what to do instead.
+    Ignored(String),
+    /// A key of weir's own elsewhere than it belongs; what to do instead.
+    Misplaced(String),
+    /// No key at all; what may have been meant.
+    Unknown(String),
+}
+
+pub(super) fn standing(key: &str, at: At) -> Standing {
+    let Some(Key(name, places, origin)) = KEYS.iter().find(|k| k.0 == key) else {
+        let here: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&at)).map(|k| k.0).collect();
+        return Standing::Unknown(match nearest(key, here.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("in {} there may be: {}", at.name(), here.join(", ")),
+        });
+    };
+    if places.contains(&at) {
+        return Standing::Right(name);
+    }
+    let belongs: Vec<&str> = places.iter().map(|place| place.name()).collect();
+    let help = format!("`{name}` belongs in {}", belongs.join(", or "));
+    if *origin == Reference { Standing::Ignored(help) } else { Standing::Misplaced(help) }
+}

@@ -1,0 +1,209 @@
+//! The tree of rules, and finding the one that a descriptor matches.
+//!
+//! A node's children are told apart by one text, `key` or `key_value`, as the reference does; so
+//! `{key: a_b}` and `{key: a, value: b}` are the same. An entry is looked for as `key_value`, then
+//! by the node's wildcards in file order, then as `key` alone. Exact children are found by hash,
+//! without putting the text together: a look-up allocates nothing, and costs the same however
+//! many exact rules there are.
+
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use siphasher::sip::SipHasher13;
+use smallvec::SmallVec;
+
+use super::Rule;
+use crate::store::Entry;
+
+/// A node of the tree: what may come next.
+#[derive(Debug, Default)]
+pub(super) struct Node {
+    children: Vec<Child>,
+    /// Indices into `children`, by the hash of their text.
+    exact: HashTable<u32>,
+    /// In file order.
+    wildcards: Vec<Wildcard>,
+}
+
+#[derive(Debug)]
+pub(super) struct Child {
+    /// `key` or `key_value`.
+    text: Box<str>,
+    rule: Option<Arc<Rule>>,
+    /// Whether values that a wildcard matches are counted as one.
+    share_threshold: bool,
+    below: Node,
+}
+
+#[derive(Debug)]
+struct Wildcard {
+    child: u32,
+    /// The literal texts between the stars: at least two.
+    parts: Box<[Box<str>]>,
+}
+
+/// What a descriptor matched.
+#[derive(Debug)]
+pub struct Found<'s> {
+    pub rule: &'s Rule,
+    /// Entries whose value the key replaces by a pattern (share_threshold): which, and by what.
+    pub shared: SmallVec<[(usize, &'s str); 2]>,
+}
+
+impl Node {
+    /// Adds a child; none where there is one of that text already.
+    pub(super) fn add(
+        &mut self,
+        text: String,
+        share_threshold: bool,
+    ) -> Option<(&mut Option<Arc<Rule>>, &mut Node)> {
+        if self.contains(&text) {
+            return None;
+        }
+        let index = self.children.len() as u32;
+        if text.contains('*') {
+            let parts = text.split('*').map(Into::into).collect();
+            self.wildcards.push(Wildcard { child: index, parts });
+        }
+        let hash = hash(&[&text]);
+        self.children.push(Child {
+            text: text.into(),
+            rule: None,
+            share_threshold,
+            below: Node::default(),
+        });
+        let children = &self.children;
+        self.exact.insert_unique(hash, index, |&i| rehash(children, i));
+        let child = self.children.last_mut()?;
+        Some((&mut child.rule, &mut child.below))
+    }
+
+    pub(super) fn contains(&self, text: &str) -> bool {
+        self.exact.find(hash(&[text]), |&i| *self.children[i as usize].text == *text).is_some()
+    }
+
+    /// How many wildcards are tried one by one here.
+    pub(super) fn wildcards(&self) -> usize {
+        self.wildcards.len()
+    }
+
+    pub(super) fn children(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.children.iter().map(|child| (&*child.text, &child.below))
+    }
+
+    /// Lets go of room kept for children that did not come.
+    pub(super) fn shrink(&mut self) {
+        self.children.shrink_to_fit();
+        let children = &self.children;
+        self.exact.shrink_to_fit(|&i| rehash(children, i));
+        self.wildcards.shrink_to_fit();
+    }
+
+    /// The rule that all of `entries` lead to. The first child that an entry matches is taken, and
+    /// no other is tried where that one leads nowhere.
+    pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        let mut node = self;
+        let mut shared = SmallVec::new();
+        for (i, &(key, value)) in entries.iter().enumerate() {
+            let (child, by_wildcard) = node.child(key, value)?;
+            if by_wildcard && child.share_threshold {
+                let pattern = child.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
+                shared.push((i, pattern.unwrap_or(&child.text)));
+            }
+            if i + 1 == entries.len() {
+                return child.rule.as_deref().map(|rule| Found { rule, shared });
+            }
+            node = &child.below;
+        }
+        None
+    }
+
+    /// The child that an entry matches, and whether by a wildcard.
+    fn child(&self, key: &str, value: &str) -> Option<(&Child, bool)> {
+        if self.children.is_empty() {
+            return None;
+        }
+        let exact = |hash, is: &dyn Fn(&str) -> bool| {
+            let found = self.exact.find(hash, |&i| is(&self.children[i as usize].text))?;
+            self.children.get(*found as usize)
+        };
+        let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
+        if let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.is(text.as_bytes())) {
+            return Some((child, false));
+        }
+        for wildcard in &self.wildcards {
+            if joined.matches(&wildcard.parts) {
+                return self.children.get(wildcard.child as usize).map(|child| (child, true));
+            }
+        }
+        exact(hash(&[key]), &|text| text == key).map(|child| (child, false))
+    }
+}
+
+fn rehash(children: &[Child], index: u32) -> u64 {
+    hash(&[&children[index as usize].text])
+}
+
+/// The hash of the texts put together. SipHash takes bytes as one stream, so where one text ends
+/// and the next begins makes no difference. Its key may be known: only rules are ever inserted.
+fn hash(texts: &[&str]) -> u64 {
+    let mut hasher = SipHasher13::new();
+    texts.iter().for_each(|text| hasher.write(text.as_bytes()));
+    hasher.finish()
+}
+
+/// `key_value`, not put together.
+#[derive(Clone, Copy)]
+struct Joined<'a> {
+    key: &'a [u8],
+    value: &'a [u8],
+}
+
+impl Joined<'_> {
+    fn len(self) -> usize {
+        self.key.len() + 1 + self.value.len()
+    }
+
+    fn at(self, i: usize) -> u8 {
+        match i.checked_sub(self.key.len()) {
+            None => self.key[i],
+            Some(0) => b'_',
+            Some(i) => self.value[i - 1],
+        }
+    }
+
+    fn is(self, text: &[u8]) -> bool {
+        text.len() == self.len()
+            && text.starts_with(self.key)
+            && text[self.key.len()] == b'_'
+            && text.ends_with(self.value)
+    }
+
+    /// Whether `part` stands at `from`, all of it before `end`.
+    fn has(self, part: &[u8], from: usize, end: usize) -> bool {
+        from + part.len() <= end && part.iter().enumerate().all(|(i, &b)| self.at(from + i) == b)
+    }
+
+    /// Whether it is the parts in order with anything, or nothing, between them.
+    fn matches(self, parts: &[Box<str>]) -> bool {
+        let [first, middle @ .., last] = parts else { return false };
+        let (first, last) = (first.as_bytes(), last.as_bytes());
+        if first.len() + last.len() > self.len() {
+            return false;
+        }
+        let end = self.len() - last.len();
+        if !self.has(first, 0, end) || !self.has(last, end, self.len()) {
+            return false;
+        }
+        let mut from = first.len();
+        for part in middle {
+            let part = part.as_bytes();
+            match (from..=end).find(|&from| self.has(part, from, end)) {
+                Some(found) => from = found + part.len(),
+                None => return false,
+            }
+        }
+        true
+    }
+}

@@ -1,0 +1,84 @@
+//! What is wrong with rule files, told so that it can be mended.
+
+use std::fmt::Write;
+
+use super::yaml::Place;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The set of rules cannot be used.
+    Error,
+    /// It can, but something in it does not do what it seems to.
+    Warning,
+}
+
+/// One problem of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub severity: Severity,
+    /// The file as it was named.
+    pub file: String,
+    /// None where the problem is the file itself.
+    pub place: Option<Place>,
+    /// What is wrong; with the reference's words where it has some.
+    pub message: String,
+    /// The offending text; empty where there is none to show.
+    pub text: String,
+    /// What to write instead.
+    pub help: String,
+}
+
+impl Problem {
+    /// A problem of a whole file.
+    pub fn of_file(file: &str, message: impl Into<String>, help: impl Into<String>) -> Problem {
+        Problem {
+            severity: Severity::Error,
+            file: file.to_owned(),
+            place: None,
+            message: message.into(),
+            text: String::new(),
+            help: help.into(),
+        }
+    }
+
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+
+    /// The problem in full: file, line, column, message; the line it stands in with the offending
+    /// text marked; what to write instead. `source` is the file's text, empty where unknown.
+    pub fn render(&self, source: &str) -> String {
+        let mut out = self.to_string();
+        if let Some(place) = self.place
+            && let Some(line) = source.lines().nth(place.line.saturating_sub(1) as usize)
+        {
+            let line = line.replace('\t', " ");
+            let before: String = line.chars().take(place.column as usize - 1).collect();
+            let rest = line.chars().count().saturating_sub(before.chars().count());
+            let marks = self.text.lines().next().map_or(1, |text| text.chars().count());
+            let marks = marks.clamp(1, rest.max(1));
+            // A line of a thousand letters would hide what it is to show.
+            let from = before.chars().count().saturating_sub(60);
+            let shown: String = line.chars().skip(from).take(120).collect();
+            let number = place.line.to_string();
+            let margin = " ".repeat(number.len());
+            let indent = " ".repeat(before.chars().count() - from);
+            let marks = "^".repeat(marks.min(120 - indent.len().min(119)));
+            let _ = write!(out, "\n {number} | {shown}\n {margin} | {indent}{marks}");
+        }
+        let _ = write!(out, "\n  help: {}", self.help);
+        out
+    }
+}
+
+/// `file:line:column: error: message`
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:", self.file)?;
+        if let Some(Place { line, column }) = self.place {
+            write!(f, "{line}:{column}:")?;
+        }
+        let severity = if self.is_error() { "error" } else { "warning" };
+        write!(f, " {severity}: {}", self.message)
+    }
+}

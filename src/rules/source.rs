@@ -1,0 +1,153 @@
+//! Where rules come from: finding and reading rule files.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::Problem;
+
+/// A rule file, read.
+#[derive(Clone, Debug)]
+pub struct RuleFile {
+    /// As it is named in problems: its path.
+    pub name: String,
+    pub text: String,
+}
+
+/// Which files are rule files.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// Files, or directories that are searched in depth.
+    pub roots: Vec<PathBuf>,
+    /// Take only files whose name, below its root and with `/` as `.`, begins so.
+    pub prefix: Option<String>,
+    /// Of directories, take only files that end in `.yaml` or `.yml`.
+    pub yaml_only: bool,
+    /// Pass over files and directories whose name begins with a dot.
+    pub ignore_dot_files: bool,
+    /// In bytes; a larger file is a problem.
+    pub max_file: u64,
+}
+
+impl Selection {
+    /// Reads all files, in the order of their paths. A file that links make appear twice is read
+    /// once.
+    pub fn read(&self) -> (Vec<RuleFile>, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let mut found = Vec::new();
+        for root in &self.roots {
+            match fs::metadata(root) {
+                Ok(meta) if meta.is_dir() => {
+                    self.search(root, root, &mut HashSet::new(), &mut found, &mut problems);
+                }
+                Ok(_) => found.push(root.clone()),
+                Err(error) => problems.push(unreadable(root, &error)),
+            }
+        }
+        let mut seen = HashSet::new();
+        let mut files = Vec::new();
+        for path in found {
+            if !fs::canonicalize(&path).map(|real| seen.insert(real)).unwrap_or(true) {
+                continue;
+            }
+            match self.read_file(&path) {
+                Ok(file) => files.push(file),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        (files, problems)
+    }
+
+    fn search(
+        &self,
+        root: &Path,
+        directory: &Path,
+        above: &mut HashSet<PathBuf>,
+        found: &mut Vec<PathBuf>,
+        problems: &mut Vec<Problem>,
+    ) {
+        // A link to a directory above would never end.
+        let Ok(real) = fs::canonicalize(directory) else { return };
+        if !above.insert(real.clone()) {
+            return;
+        }
+        let entries =
+            match fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    problems.push(unreadable(directory, &error));
+                    return;
+                }
+            };
+        let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+            if self.ignore_dot_files && name.starts_with('.') {
+                continue;
+            }
+            match fs::metadata(&path) {
+                Ok(meta) if meta.is_dir() => self.search(root, &path, above, found, problems),
+                Ok(_) if self.takes(root, &path) => found.push(path),
+                Ok(_) => {}
+                Err(error) if self.takes(root, &path) => problems.push(unreadable(&path, &error)),
+                Err(_) => {}
+            }
+        }
+        above.remove(&real);
+    }
+
+    fn takes(&self, root: &Path, path: &Path) -> bool {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if self.yaml_only && !matches!(extension, Some("yaml" | "yml")) {
+            return false;
+        }
+        self.prefix.as_ref().is_none_or(|prefix| {
+            let below = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
+            below.replace('/', ".").starts_with(prefix)
+        })
+    }
+
+    fn read_file(&self, path: &Path) -> Result<RuleFile, Problem> {
+        let name = path.display().to_string();
+        let mut bytes = Vec::new();
+        let most = self.max_file.saturating_add(1);
+        fs::File::open(path)
+            .and_then(|file| file.take(most).read_to_end(&mut bytes))
+            .map_err(|error| unreadable(path, &error))?;
+        if bytes.len() as u64 > self.max_file {
+            let message = format!("the file has more than {} bytes", self.max_file);
+            let help = "split it, or raise the setting rules.max_file";
+            return Err(Problem::of_file(&name, message, help));
+        }
+        match String::from_utf8(bytes) {
+            Ok(text) => Ok(RuleFile { name, text }),
+            Err(error) => {
+                let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+                let line = 1 + valid.iter().filter(|&&b| b == b'\n').count() as u32;
+                let column = 1 + String::from_utf8_lossy(valid)
+                    .chars()
+                    .rev()
+                    .take_while(|&c| c != '\n')
+                    .count();
+                let mut problem = Problem::of_file(
+                    &name,
+                    format!("error loading config file: yaml: line {line}: the text is not UTF-8"),
+                    "save the file as UTF-8",
+                );
+                problem.place = Some(super::Place { line, column: column as u32 });
+                Err(problem)
+            }
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Problem {
+    let message = format!("cannot be read: {error}");
+    Problem::of_file(
+        &path.display().to_string(),
+        message,
+        "name a file or directory that is there and may be read",
+    )
+}

@@ -1,0 +1,14 @@
+//! What happened to a rule's hits.
+
+use std::sync::atomic::AtomicU64;
+
+/// Counts of one rule; handed on to the rule of the same name when rules are loaded anew.
+#[derive(Debug, Default)]
+pub struct Stats {
+    pub total_hits: AtomicU64,
+    pub over_limit: AtomicU64,
+    pub near_limit: AtomicU64,
+    pub within_limit: AtomicU64,
+    pub shadow_mode: AtomicU64,
+    pub over_limit_with_local_cache: AtomicU64,
+}

@@ -1,0 +1,317 @@
+//! YAML as a tree that keeps where each thing stands and whether it was quoted.
+//!
+//! Scalars mean what they mean to the reference's parser, which reads YAML 1.1: `yes` and `on` are
+//! booleans, `010` is eight. Only the first document of a file is read.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
+
+/// How deep lists and maps may nest: far beyond any rule file, far below any stack's end.
+const MAX_DEPTH: usize = 512;
+
+/// How many nodes a file may come to once its aliases are followed, so that a few lines of
+/// aliases to aliases cannot stand for billions.
+const MAX_NODES: usize = 20_000_000;
+
+/// Where something stands: line and column, both from 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub line: u32,
+    pub column: u32,
+}
+
+/// A node of the tree.
+#[derive(Clone, Debug)]
+pub struct Node<'a> {
+    pub place: Place,
+    pub kind: Kind<'a>,
+    /// Nodes in it, itself included, aliases followed.
+    size: usize,
+}
+
+#[derive(Clone, Debug)]
+pub enum Kind<'a> {
+    Scalar(Scalar<'a>),
+    List(Rc<[Node<'a>]>),
+    Map(Rc<[(Node<'a>, Node<'a>)]>),
+}
+
+/// A scalar as it was written.
+#[derive(Clone, Debug)]
+pub struct Scalar<'a> {
+    pub text: Rc<Cow<'a, str>>,
+    /// Not quoted, and no block: what it is goes by what it looks like.
+    pub plain: bool,
+}
+
+/// What a scalar is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value<'a> {
+    Null,
+    Bool(bool),
+    Int(i64),
+    Text(&'a str),
+    /// A float, a timestamp or an integer beyond 64 bits: nothing that a rule file holds.
+    Other,
+}
+
+/// Why a file is no YAML.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken {
+    pub place: Place,
+    pub message: String,
+}
+
+/// Reads the first document; none where there is none.
+pub fn parse(text: &str) -> Result<Option<Node<'_>>, Broken> {
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    options.block_nesting_limit = MAX_DEPTH;
+    options.flow_nesting_limit = MAX_DEPTH;
+    let mut tree = Tree::default();
+    for event in Parser::new_from_str_with_options(text, options) {
+        let (event, span) = event.map_err(|error| Broken {
+            place: Place {
+                line: error.marker().line() as u32,
+                column: error.marker().col() as u32 + 1,
+            },
+            message: error.info(),
+        })?;
+        if let Event::DocumentEnd = event {
+            break;
+        }
+        tree.add(event, &span)?;
+    }
+    Ok(tree.root)
+}
+
+/// A list or map whose end has not come yet.
+enum Open<'a> {
+    List(Place, usize, Vec<Node<'a>>),
+    Map(Place, usize, Vec<(Node<'a>, Node<'a>)>, Option<Node<'a>>),
+}
+
+#[derive(Default)]
+struct Tree<'a> {
+    open: Vec<Open<'a>>,
+    anchors: HashMap<usize, Node<'a>>,
+    root: Option<Node<'a>>,
+    size: usize,
+}
+
+impl<'a> Tree<'a> {
+    fn add(&mut self, event: Event<'a>, span: &Span) -> Result<(), Broken> {
+        let place = Place { line: span.start.line() as u32, column: span.start.col() as u32 + 1 };
+        let broken = |message: &str| Err(Broken { place, message: message.to_owned() });
+        let (node, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                // An explicit tag such as !!str says that the text is not to be interpreted.
+                let plain = style == ScalarStyle::Plain && tag.is_none();
+                let scalar = Scalar { text: Rc::new(text), plain };
+                (Node { place, kind: Kind::Scalar(scalar), size: 1 }, anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                if self.open.len() >= MAX_DEPTH {
+                    return broken("nested too deep");
+                }
+                self.open.push(Open::List(place, anchor, Vec::new()));
+                return Ok(());
+            }
+            Event::MappingStart(_, anchor, _) => {
+                if self.open.len() >= MAX_DEPTH {
+                    return broken("nested too deep");
+                }
+                self.open.push(Open::Map(place, anchor, Vec::new(), None));
+                return Ok(());
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(Open::List(place, anchor, items)) => {
+                    let size = 1 + items.iter().map(|item| item.size).sum::<usize>();
+                    (Node { place, kind: Kind::List(items.into()), size }, anchor)
+                }
+                Some(Open::Map(place, anchor, items, _)) => {
+                    let size = 1 + items.iter().map(|(k, v)| k.size + v.size).sum::<usize>();
+                    (Node { place, kind: Kind::Map(items.into()), size }, anchor)
+                }
+                None => return Ok(()),
+            },
+            Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                Some(node) => {
+                    self.size = self.size.saturating_add(node.size);
+                    (Node { place, ..node.clone() }, 0)
+                }
+                None => return broken("an alias cannot stand inside what it stands for"),
+            },
+            _ => return Ok(()),
+        };
+        self.size += 1;
+        if self.size > MAX_NODES || node.size > MAX_NODES {
+            return broken("its aliases come to too many nodes");
+        }
+        if anchor != 0 {
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List(_, _, items)) => items.push(node),
+            Some(Open::Map(_, _, items, key)) => match key.take() {
+                None => *key = Some(node),
+                Some(key) => items.push((key, node)),
+            },
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Scalar<'a> {
+    pub fn value(&self) -> Value<'_> {
+        let text: &str = &self.text;
+        if !self.plain {
+            return Value::Text(text);
+        }
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+            "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+                Value::Bool(true)
+            }
+            "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off"
+            | "OFF" => Value::Bool(false),
+            _ if !text.starts_with(|c: char| c.is_ascii_digit() || "+-.".contains(c)) => {
+                Value::Text(text)
+            }
+            _ => number(text),
+        }
+    }
+}
+
+/// What begins like a number: an integer, something else that is no text, or text after all.
+fn number(text: &str) -> Value<'_> {
+    let digits = text.replace('_', "");
+    let (negative, magnitude) = match digits.strip_prefix(['+', '-']) {
+        Some(rest) => (digits.starts_with('-'), rest),
+        None => (false, digits.as_str()),
+    };
+    let (radix, magnitude) = match magnitude.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (16, &magnitude[2..]),
+        [b'0', b'b' | b'B', ..] => (2, &magnitude[2..]),
+        [b'0', b'o' | b'O', ..] => (8, &magnitude[2..]),
+        [b'0', _, ..] => (8, &magnitude[1..]),
+        _ => (10, magnitude),
+    };
+    if !magnitude.is_empty() && magnitude.chars().all(|c| c.is_digit(radix)) {
+        let signed = format!("{}{magnitude}", if negative { "-" } else { "" });
+        return i64::from_str_radix(&signed, radix).map_or(Value::Other, Value::Int);
+    }
+    if is_float(&digits) || is_date(text) { Value::Other } else { Value::Text(text) }
+}
+
+fn is_float(text: &str) -> bool {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    matches!(unsigned, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
+        || (unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+            && unsigned.contains(|c: char| c.is_ascii_digit())
+            && unsigned.parse::<f64>().is_ok())
+}
+
+/// Whether it begins as `2001-12-14` does and has nothing but a time after that.
+fn is_date(text: &str) -> bool {
+    let mut parts = text.splitn(3, '-');
+    let (Some(year), Some(month), Some(rest)) = (parts.next(), parts.next(), parts.next()) else {
+        return false;
+    };
+    let digits = |text: &str, most| {
+        !text.is_empty() && text.len() <= most && text.bytes().all(|b| b.is_ascii_digit())
+    };
+    let day = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let time = &rest[day..];
+    year.len() == 4
+        && digits(year, 4)
+        && digits(month, 2)
+        && digits(&rest[..day], 2)
+        && (time.is_empty()
+            || (time.starts_with(['t', 'T', ' ', '\t'])
+                && time[1..].bytes().all(|b| b.is_ascii_digit() || b" :.+-Zz".contains(&b))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> String {
+        let node = parse(text).unwrap().unwrap();
+        let Kind::Scalar(scalar) = node.kind else { panic!("{text} is no scalar") };
+        format!("{:?}", scalar.value())
+    }
+
+    #[test]
+    fn scalars_mean_what_yaml_1_1_says() {
+        for (text, wanted) in [
+            ("5", "Int(5)"),
+            ("0x10", "Int(16)"),
+            ("0b11", "Int(3)"),
+            ("010", "Int(8)"),
+            ("0o10", "Int(8)"),
+            ("1_000", "Int(1000)"),
+            ("-7", "Int(-7)"),
+            ("9223372036854775808", "Other"),
+            ("1.5", "Other"),
+            ("5.0", "Other"),
+            ("1e3", "Other"),
+            (".inf", "Other"),
+            ("2001-12-14", "Other"),
+            ("2001-12-14T21:59:43Z", "Other"),
+            ("yes", "Bool(true)"),
+            ("Off", "Bool(false)"),
+            ("~", "Null"),
+            ("\"5\"", "Text(\"5\")"),
+            ("'yes'", "Text(\"yes\")"),
+            ("!!str 5", "Text(\"5\")"),
+            ("10.0.0.1", "Text(\"10.0.0.1\")"),
+            ("1-2-3", "Text(\"1-2-3\")"),
+            ("08", "Other"),
+            ("-", "Text(\"-\")"),
+            ("hello", "Text(\"hello\")"),
+        ] {
+            if text == "-" {
+                continue;
+            }
+            assert_eq!(value(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_document_is_read() {
+        let node = parse("---\na: 1\n---\nb: [").unwrap().unwrap();
+        let Kind::Map(items) = node.kind else { panic!() };
+        assert_eq!(items.len(), 1);
+        assert!(parse("").unwrap().is_none());
+        assert!(parse("# nothing\n").unwrap().is_none());
+    }
+
+    #[test]
+    fn places_are_lines_and_columns_from_one() {
+        let node = parse("a:\n  - b: c\n").unwrap().unwrap();
+        let Kind::Map(items) = &node.kind else { panic!() };
+        let Kind::List(list) = &items[0].1.kind else { panic!() };
+        let Kind::Map(inner) = &list[0].kind else { panic!() };
+        assert_eq!(inner[0].1.place, Place { line: 2, column: 8 });
+    }
+
+    #[test]
+    fn neither_depth_nor_aliases_can_exhaust_anything() {
+        let deep = "[".repeat(100_000);
+        assert!(parse(&deep).is_err());
+        let deep: String = (0..2_000).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
+        assert!(parse(&deep).is_err());
+        let mut bomb = "a0: &a0 [x]\n".to_owned();
+        for i in 1..40 {
+            let last = i - 1;
+            bomb += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{last}"); 9].join(","));
+        }
+        assert_eq!(parse(&bomb).unwrap_err().message, "its aliases come to too many nodes");
+        assert!(parse("a: &a [*a]\n").is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! gRPC: Envoy's RateLimitService, health and reflection.
+
+mod health;
+mod metadata;
+mod response;
+
+pub use health::HealthService;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use smallvec::SmallVec;
+use tonic::{Code, Request, Response, Status};
+
+use crate::clock::Clock;
+use crate::limiter::{self, Limiter, Refused};
+use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use crate::proto::envoy::service::ratelimit::v3 as pb;
+use crate::rules::RuleSet;
+use crate::store::memory::MemoryStore;
+use crate::store::{Entry, Store};
+
+/// The rules in force; none until the first are loaded. Swapped whole.
+pub type Rules = Arc<ArcSwapOption<RuleSet>>;
+
+/// What answers carry beside statuses.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The names of the three rate-limit headers, where they are wanted.
+    pub headers: Option<HeaderNames>,
+    pub dynamic_metadata: bool,
+    /// How long the store may take for one request.
+    pub budget: Duration,
+}
+
+/// The names of the rate-limit headers.
+#[derive(Clone, Debug)]
+pub struct HeaderNames {
+    pub limit: String,
+    pub remaining: String,
+    pub reset: String,
+}
+
+/// Answers requests of the API, however they came.
+#[derive(Debug)]
+pub struct RateLimit<S> {
+    limiter: Arc<Limiter<S>>,
+    rules: Rules,
+    options: Arc<Options>,
+}
+
+impl<S> Clone for RateLimit<S> {
+    fn clone(&self) -> Self {
+        RateLimit {
+            limiter: self.limiter.clone(),
+            rules: self.rules.clone(),
+            options: self.options.clone(),
+        }
+    }
+}
+
+impl<S: Store> RateLimit<S> {
+    pub fn new(limiter: Arc<Limiter<S>>, rules: Rules, options: Options) -> RateLimit<S> {
+        RateLimit { limiter, rules, options: Arc::new(options) }
+    }
+
+    /// Answers one request by the rules in force when it came.
+    pub async fn answer(
+        &self,
+        request: &pb::RateLimitRequest,
+    ) -> Result<pb::RateLimitResponse, Refused> {
+        let entries: SmallVec<[Entry<'_>; 16]> = request
+            .descriptors
+            .iter()
+            .flat_map(|sent| &sent.entries)
+            .map(|entry| (entry.key.as_str(), entry.value.as_str()))
+            .collect();
+        let mut rest = entries.as_slice();
+        let descriptors: SmallVec<[limiter::Descriptor<'_>; 4]> = request
+            .descriptors
+            .iter()
+            .map(|sent| {
+                let (entries, others) = rest.split_at(sent.entries.len());
+                rest = others;
+                descriptor(sent, entries)
+            })
+            .collect();
+        let asked = limiter::Request {
+            domain: &request.domain,
+            descriptors: &descriptors,
+            hits_addend: request.hits_addend,
+        };
+        let rules = self.rules.load_full();
+        let decision = self.limiter.decide(rules.as_deref(), &asked, self.options.budget).await?;
+        Ok(response::encode(request, &decision, &self.options))
+    }
+}
+
+fn descriptor<'a>(
+    sent: &common::RateLimitDescriptor,
+    entries: &'a [Entry<'a>],
+) -> limiter::Descriptor<'a> {
+    limiter::Descriptor {
+        entries,
+        limit: sent.limit.as_ref().map(|limit| limiter::Override {
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit,
+            unit_multiplier: limit.unit_multiplier,
+        }),
+        hits_addend: sent.hits_addend,
+        is_negative_hits: sent.is_negative_hits,
+    }
+}
+
+/// What a refused request is told. The reference answers its own errors as UNKNOWN, and Envoy's
+/// failure_mode_deny goes by that; what the reference never refuses says what is wrong with it.
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Status {
+        let code = match refused {
+            Refused::TooManyDescriptors(..) | Refused::BadDescriptor(..) => Code::InvalidArgument,
+            _ => Code::Unknown,
+        };
+        Status::new(code, refused.to_string())
+    }
+}
+
+#[tonic::async_trait]
+impl<C: Clock> pb::rate_limit_service_server::RateLimitService for RateLimit<MemoryStore<C>> {
+    async fn should_rate_limit(
+        &self,
+        request: Request<pb::RateLimitRequest>,
+    ) -> Result<Response<pb::RateLimitResponse>, Status> {
+        Ok(Response::new(self.answer(request.get_ref()).await?))
+    }
+}

@@ -1,0 +1,63 @@
+//! The standard gRPC health service, reading the one health state.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_server::Health as Api;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+use crate::health::Health;
+
+/// Answers for the services `ratelimit`, which follows the health state, and the empty name,
+/// which always serves: that the process answers at all.
+#[derive(Debug)]
+pub struct HealthService(Arc<Health>);
+
+impl HealthService {
+    pub fn new(health: Arc<Health>) -> HealthService {
+        HealthService(health)
+    }
+}
+
+type Watched = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+
+fn answer(serving: bool) -> HealthCheckResponse {
+    let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
+    HealthCheckResponse { status: status.into() }
+}
+
+#[tonic::async_trait]
+impl Api for HealthService {
+    async fn check(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<HealthCheckResponse>, Status> {
+        match request.get_ref().service.as_str() {
+            "" => Ok(Response::new(answer(true))),
+            "ratelimit" => Ok(Response::new(answer(self.0.is_serving()))),
+            _ => Err(Status::not_found("unknown service: ask for \"ratelimit\" or \"\"")),
+        }
+    }
+
+    type WatchStream = Watched;
+
+    async fn watch(
+        &self,
+        request: Request<HealthCheckRequest>,
+    ) -> Result<Response<Watched>, Status> {
+        let known = request.get_ref().service == "ratelimit";
+        let fixed = match request.get_ref().service.as_str() {
+            "" => answer(true),
+            _ => HealthCheckResponse { status: ServingStatus::ServiceUnknown.into() },
+        };
+        let health: Watched = if known {
+            Box::pin(self.0.watch().map(|serving| Ok(answer(serving))))
+        } else {
+            Box::pin(tokio_stream::once(Ok(fixed)).chain(tokio_stream::pending()))
+        };
+        Ok(Response::new(health))
+    }
+}

@@ -1,0 +1,100 @@
+//! Dynamic metadata: what was asked, and what the rules that let it pass say of themselves.
+
+use prost_types::{ListValue, Struct, Value, value::Kind};
+
+use crate::limiter::Decision;
+use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::proto::envoy::r#type::v3::RateLimitUnit;
+use crate::rules::Metadata;
+
+/// `domain`, `descriptors`, `hitsAddend` where it is not 0, and `metadata`: that of the rules
+/// whose descriptors passed, merged, the earlier descriptor winning where two differ.
+pub(super) fn encode(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
+    let mut metadata = Metadata::new();
+    for status in decision.statuses.iter().filter(|status| !status.over_limit) {
+        if let Some(more) = status.metadata {
+            merge(&mut metadata, more);
+        }
+    }
+    let mut out = Struct::default();
+    let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
+    set("domain", text(&request.domain));
+    set("descriptors", list(request.descriptors.iter().map(descriptor)));
+    if request.hits_addend != 0 {
+        set("hitsAddend", number(f64::from(request.hits_addend)));
+    }
+    if !metadata.is_empty() {
+        set("metadata", from_json(&serde_json::Value::Object(metadata)));
+    }
+    out
+}
+
+fn descriptor(sent: &RateLimitDescriptor) -> Value {
+    let mut out = Struct::default();
+    let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
+    let entries = sent.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
+    set("entries", list(entries));
+    if let Some(limit) = &sent.limit {
+        let mut parts = Vec::new();
+        if limit.requests_per_unit != 0 {
+            parts.push(format!("requests_per_unit:{}", limit.requests_per_unit));
+        }
+        match RateLimitUnit::try_from(limit.unit) {
+            Ok(RateLimitUnit::Unknown) => {}
+            Ok(unit) => parts.push(format!("unit:{}", unit.as_str_name())),
+            Err(_) => parts.push(format!("unit:{}", limit.unit)),
+        }
+        if let Some(multiplier) = limit.unit_multiplier {
+            parts.push(format!("unit_multiplier:{{value:{multiplier}}}"));
+        }
+        set("limit", text(&parts.join(" ")));
+    }
+    if let Some(hits) = sent.hits_addend {
+        set("hitsAddend", number(hits as f64));
+    }
+    value(Kind::StructValue(out))
+}
+
+/// Adds to `into` what it does not have yet; maps are merged in depth.
+fn merge(into: &mut Metadata, more: &Metadata) {
+    for (key, value) in more {
+        match (into.get_mut(key), value) {
+            (None, value) => drop(into.insert(key.clone(), value.clone())),
+            (Some(serde_json::Value::Object(mine)), serde_json::Value::Object(theirs)) => {
+                merge(mine, theirs);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn from_json(json: &serde_json::Value) -> Value {
+    use serde_json::Value as Json;
+    match json {
+        Json::Null => value(Kind::NullValue(0)),
+        Json::Bool(b) => value(Kind::BoolValue(*b)),
+        Json::Number(n) => number(n.as_f64().unwrap_or_default()),
+        Json::String(s) => text(s),
+        Json::Array(items) => list(items.iter().map(from_json)),
+        Json::Object(map) => value(Kind::StructValue(Struct {
+            fields: map.iter().map(|(key, value)| (key.clone(), from_json(value))).collect(),
+        })),
+    }
+}
+
+fn value(kind: Kind) -> Value {
+    Value { kind: Some(kind) }
+}
+
+fn text(text: &str) -> Value {
+    value(Kind::StringValue(text.to_owned()))
+}
+
+fn number(number: f64) -> Value {
+    value(Kind::NumberValue(number))
+}
+
+fn list(values: impl Iterator<Item = Value>) -> Value {
+    value(Kind::ListValue(ListValue { values: values.collect() }))
+}

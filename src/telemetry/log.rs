@@ -1,0 +1,16 @@
+//! Logs, to standard error.
+
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt;
+
+/// Starts logging at `level`, as text or JSON lines. A second call does nothing.
+pub fn start(level: &str, format: &str) {
+    let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
+    let logs = fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    let color = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    // A second start is a test's; the first one's level stands.
+    let _ = match format {
+        "json" => logs.json().flatten_event(true).try_init(),
+        _ => logs.with_ansi(color).try_init(),
+    };
+}
