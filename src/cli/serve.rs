@@ -166,7 +166,10 @@ fn example(rules: &RuleSet) -> Option<String> {
     let rule = rules.rules().find(|rule| rule.plan.is_some())?;
     let entries: Vec<_> = rule
         .entries()
-        .map(|(key, value)| serde_json::json!({ "key": key, "value": value }))
+        .map(|(key, value)| {
+            let value = if value.is_empty() { "hello" } else { value };
+            serde_json::json!({ "key": key, "value": value })
+        })
         .collect();
     let descriptors = serde_json::json!([{ "entries": entries }]);
     Some(serde_json::json!({ "domain": rule.domain(), "descriptors": descriptors }).to_string())
