@@ -4,6 +4,8 @@
 mod account;
 mod decision;
 mod request;
+#[cfg(test)]
+mod tests;
 
 pub use decision::{Decision, Refused, ShownLimit, Status};
 pub use request::{Descriptor, Override, Request};
