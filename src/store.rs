@@ -1,5 +1,7 @@
 //! Where state lives. One trait; what is common to all stores.
 
+#[cfg(test)]
+mod conformance;
 pub mod memory;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -54,6 +56,27 @@ pub struct Batch<'a> {
     pub budget: Duration,
 }
 
+impl Batch<'_> {
+    /// Whether `answers`, one for each charge in order, deny the batch as a whole: a charge that
+    /// binds is denied, or there are charges under a quota and all of them are. A charge that
+    /// failed is neither.
+    pub fn is_denied(&self, answers: &[Answer]) -> bool {
+        let denied = |answer: &Answer| answer.is_ok_and(|judged| !judged.allowed);
+        let (mut quotas, mut quotas_denied) = (0, 0);
+        for (charge, answer) in self.charges.iter().zip(answers) {
+            match charge.role {
+                Role::Binds if denied(answer) => return true,
+                Role::Binds | Role::Shadow => {}
+                Role::Quota => {
+                    quotas += 1;
+                    quotas_denied += usize::from(denied(answer));
+                }
+            }
+        }
+        quotas > 0 && quotas_denied == quotas
+    }
+}
+
 /// What a store says to one charge.
 pub type Answer = Result<Judged, Failed>;
 
@@ -75,4 +98,10 @@ pub trait Store {
     ///
     /// A store that answers at once is ready at the first poll. The future need not be `Send`.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()>;
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> {
+        (**self).charge(batch, answers)
+    }
 }

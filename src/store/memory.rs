@@ -1,32 +1,196 @@
 //! Counting in this process.
 
-use super::{Answers, Batch, Store};
-use crate::{clock::Clock, limit::State};
+mod fingerprint;
+mod shard;
+mod shares;
+mod table;
+#[cfg(test)]
+mod tests;
+mod together;
 
-/// A placeholder until the sharded table lands.
-#[derive(Debug)]
+use std::fmt;
+use std::future::{Future, ready};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+pub use self::shard::Evicted;
+use self::{
+    fingerprint::{Fingerprint, Fingerprints, Print},
+    shard::Shard,
+    table::Now,
+};
+use super::{Answers, Batch, Charge, Store};
+use crate::clock::Clock;
+use crate::limit::{Judged, Micros, Plan, State, plan::Packed};
+
+/// How many buckets of a table are swept under one lock.
+const SWEEP_STRIDE: usize = 1024;
+
+/// Keeps states in this process's memory; they are gone when it ends.
+///
+/// **Exact.** A key is judged and charged under a lock, and a batch charged together under the
+/// locks of all its keys: of racing requests exactly as many are admitted as the limit allows.
+/// Answers are ready at the first poll.
+///
+/// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone
+/// fixed window, for instance) it takes a slot of 28 bytes and a byte of index in tables that
+/// are between 44 and 88 % full, 48 bytes on average; with another, a slot of 24 bytes and the
+/// state on the heap. Keys leave by themselves once their state says no more than its absence
+/// would: when seen, when others come, and by [`sweep`](Self::sweep).
+///
+/// **Bounded.** There are never more than `max_keys` keys. Each shard has its part of them and
+/// drops a key when a newcomer finds it full, which begins a few percent before all are, as keys
+/// do not spread evenly. Of a sample of eight, the one dropped has expired, else has used least
+/// of its limit, else expires first; one at its limit goes only if all are and two dozen more. So
+/// a flood of fresh keys replaces fresh keys, at a cost that does not grow with the table.
+///
+/// **Many small shards.** A shard holds a few thousand keys and is held for as long as it takes
+/// to charge one, to sweep some hundred buckets or, rarely, to move its keys to a table of
+/// another size: well below a millisecond.
+///
+/// **Fingerprints.** 88 bits in the slot, and the shard, of a keyed hash (SipHash-1-3) over the
+/// whole key; its secret is drawn from the operating system for each store. Two keys may share
+/// one and would then count as one. With ten million keys kept, a new key meets another's with
+/// odds of 1 in 10^23: at a million new keys a second, once in some billion years.
 pub struct MemoryStore<C> {
     clock: C,
-    states: parking_lot::Mutex<std::collections::HashMap<String, State>>,
+    /// When the store was made.
+    start: Micros,
+    fingerprints: Fingerprints,
+    shards: Box<[Aligned]>,
+    /// The shard to sweep next.
+    next_swept: AtomicUsize,
+    /// Boxes every state, whatever its plan.
+    #[cfg(test)]
+    boxes: bool,
+}
+
+/// Begins a cache line, so that neighbours do not slow each other down.
+#[repr(align(64))]
+struct Aligned(Mutex<Shard>);
+
+/// What a memory store has done and holds. Counts are since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys held now, expired ones included that are not swept yet.
+    pub keys: usize,
+    /// Bytes allocated now for slots; states on the heap are not in it.
+    pub table_bytes: usize,
+    /// Keys dropped to make room.
+    pub evicted: Evicted,
+    /// Expired keys removed by sweeping.
+    pub swept: u64,
 }
 
 impl<C: Clock> MemoryStore<C> {
-    /// Keeps at most `max_keys` keys.
-    pub fn new(clock: C, _max_keys: usize) -> MemoryStore<C> {
-        MemoryStore { clock, states: Default::default() }
+    /// Keeps at most `max_keys` keys, and at least one.
+    pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
+        let shards = shares::shards(max_keys);
+        let caps = shares::caps(max_keys, shards);
+        MemoryStore {
+            start: clock.now(),
+            clock,
+            fingerprints: Fingerprints::new(),
+            shards: caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect(),
+            next_swept: AtomicUsize::new(0),
+            #[cfg(test)]
+            boxes: false,
+        }
+    }
+
+    /// Removes expired keys from the next `shards` shards, from where the last call stopped; at
+    /// most once around. Shrinks tables that have become too large. No shard is held for longer
+    /// than it takes to sweep a thousand buckets or to move what is left to a smaller table.
+    ///
+    /// Keys that come and go are swept without it; this is for a timer, so that memory comes
+    /// back when traffic has stopped.
+    pub fn sweep(&self, shards: usize) {
+        let now = self.now();
+        for _ in 0..shards.min(self.shards.len()) {
+            let next = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+            let Aligned(shard) = &self.shards[next];
+            // A stride stops at the end of a table, so a round begun midway takes one more.
+            let strides = shard.lock().buckets() / SWEEP_STRIDE + 2;
+            for _ in 0..strides {
+                shard.lock().sweep(SWEEP_STRIDE, now);
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { micros: self.clock.now(), start: self.start }
+    }
+}
+
+impl<C> MemoryStore<C> {
+    /// How many shards there are: what [`sweep`](Self::sweep) takes to go once around.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Adds up the shards' counts, each under its lock for an instant.
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats::default();
+        for Aligned(shard) in &self.shards {
+            let shard = shard.lock();
+            stats.keys += shard.keys();
+            stats.table_bytes += shard.bytes();
+            stats.swept += shard.swept();
+            stats.evicted.expired += shard.evicted.expired;
+            stats.evicted.live += shard.evicted.live;
+            stats.evicted.full += shard.evicted.full;
+        }
+        stats
+    }
+
+    fn shard_of(&self, fingerprint: &Fingerprint) -> usize {
+        shares::shard(fingerprint.shard, self.shards.len())
+    }
+
+    fn charge_shard(
+        &self,
+        shard: &mut Shard,
+        print: &Print,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Judged {
+        if self.packs(charge.plan) {
+            shard.charge::<Packed>(print, charge, now)
+        } else {
+            shard.charge::<Box<State>>(print, charge, now)
+        }
+    }
+
+    fn packs(&self, plan: &Plan) -> bool {
+        #[cfg(test)]
+        if self.boxes {
+            return false;
+        }
+        plan.packs()
     }
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> {
-        let now = self.clock.now();
-        for charge in batch.charges {
-            let key = format!("{:?} {:?}", charge.key, charge.plan.shape());
-            let mut states = self.states.lock();
-            let state = states.entry(key).or_default();
-            answers.push(Ok(charge.plan.charge(state, now, charge.op, charge.hold).judged));
+        let now = self.now();
+        if batch.together {
+            self.charge_together(batch, now, answers);
+            return ready(());
         }
-        std::future::ready(())
+        for charge in batch.charges {
+            let fingerprint = self.fingerprints.of(charge);
+            let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
+            answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
+        }
+        ready(())
+    }
+}
+
+impl<C> fmt::Debug for MemoryStore<C> {
+    /// Leaves out the keys' states and the secret of their fingerprints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("shards", &self.shards.len()).finish_non_exhaustive()
     }
 }
 

@@ -1,0 +1,210 @@
+//! What every store must do: functions that a store's tests call with the store and its clock.
+//!
+//! Each keeps to keys of its own domain, so that one store may go through all of them.
+
+pub(crate) mod model;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::{Answers, Batch, Charge, Entry, Key, Role, Store};
+use crate::clock::ManualClock;
+use crate::limit::{Judged, Limit, Op, Plan, SECOND, Unit};
+
+/// An instant that begins a window of every unit up to a day.
+pub(crate) const DAWN: u64 = 1_700_006_400 * SECOND;
+
+/// A lone fixed window.
+pub(crate) fn plan(n: u32, unit: Unit) -> Arc<Plan> {
+    Arc::new(Plan::new(Limit::fixed_window(n, unit, 1).into_iter().collect()))
+}
+
+/// Charges a batch; panics where the store fails.
+pub(crate) async fn charge(
+    store: &impl Store,
+    charges: &[Charge<'_>],
+    together: bool,
+) -> Vec<Judged> {
+    let mut answers = Answers::new();
+    let batch = Batch { charges, together, budget: Duration::from_secs(1) };
+    store.charge(batch, &mut answers).await;
+    assert_eq!(answers.len(), charges.len());
+    answers.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
+/// Takes `hits` of one key.
+pub(crate) async fn take(
+    store: &impl Store,
+    domain: &str,
+    value: &str,
+    plan: &Arc<Plan>,
+    hits: u64,
+) -> Judged {
+    let key = Key { domain, entries: &[("key", value)] };
+    let charge_ = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Binds };
+    charge(store, &[charge_], false).await[0]
+}
+
+/// Admits n in a window, no more, and n again in the next.
+pub(crate) async fn admits_n_in_each_window(store: &impl Store, clock: &ManualClock) {
+    let plan = plan(3, Unit::Minute);
+    for _window in 0..3 {
+        for used in 0..3 {
+            let judged = take(store, "windows", "a", &plan, 1).await;
+            assert!(judged.allowed);
+            assert_eq!((judged.used_before, judged.remaining), (used, 2 - used));
+        }
+        clock.advance(59 * SECOND);
+        let judged = take(store, "windows", "a", &plan, 1).await;
+        assert!(!judged.allowed);
+        assert_eq!(judged.retry_after, Some(SECOND));
+        assert!(take(store, "windows", "b", &plan, 1).await.allowed);
+        clock.advance(SECOND);
+    }
+}
+
+/// Keys that look alike are counted apart; so are plans of another shape, but not of another n.
+pub(crate) async fn counts_each_key_apart(store: &impl Store) {
+    let (hour, day) = (plan(1, Unit::Hour), plan(1, Unit::Day));
+    let keys: [(&str, &[Entry<'_>]); 12] = [
+        ("apart", &[("a_b", "c")]),
+        ("apart", &[("a", "b_c")]),
+        ("apart", &[("a", "")]),
+        ("apart", &[("", "a")]),
+        ("apart", &[("", "")]),
+        ("apart", &[("", ""), ("", "")]),
+        ("apart", &[("a", "\0")]),
+        ("apart", &[("a", "{1}")]),
+        ("apart", &[("a", "1"), ("b", "2")]),
+        ("apart", &[("b", "2"), ("a", "1")]),
+        ("apart", &[("a", "1_b_2")]),
+        ("apart_a", &[("b", "c")]),
+    ];
+    for allowed in [true, false] {
+        for plan in [&hour, &day] {
+            for (domain, entries) in keys {
+                let key = Key { domain, entries };
+                let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
+                let judged = charge(store, &[one], false).await[0];
+                assert_eq!(judged.allowed, allowed, "{key:?}");
+            }
+        }
+    }
+    let (two, more) = (plan(2, Unit::Hour), plan(3, Unit::Hour));
+    assert!(take(store, "apart", "n", &two, 2).await.allowed);
+    assert!(take(store, "apart", "n", &more, 1).await.allowed);
+    assert!(!take(store, "apart", "n", &two, 1).await.allowed);
+}
+
+/// Looking does not charge; giving back never leaves more than n.
+pub(crate) async fn peeks_and_gives_back(store: &impl Store) {
+    let plan = plan(2, Unit::Hour);
+    let key = Key { domain: "back", entries: &[("key", "a")] };
+    let back = Charge { key, plan: &plan, op: Op::GiveBack(5), hold: None, role: Role::Binds };
+    for _ in 0..2 {
+        assert!(charge(store, &[back], false).await[0].allowed);
+        assert!(take(store, "back", "a", &plan, 0).await.allowed);
+        assert!(take(store, "back", "a", &plan, 2).await.allowed);
+        assert!(take(store, "back", "a", &plan, 0).await.allowed, "exactly full is not over");
+        assert!(!take(store, "back", "a", &plan, 1).await.allowed);
+        assert!(!take(store, "back", "a", &plan, 0).await.allowed);
+    }
+}
+
+/// A batch charged together is charged whole or not at all.
+pub(crate) async fn charges_all_or_none(store: &impl Store) {
+    let (wide, narrow) = (plan(10, Unit::Hour), plan(1, Unit::Hour));
+    let of = |entries, plan, op, role| Charge {
+        key: Key { domain: "all", entries },
+        plan,
+        op,
+        hold: None,
+        role,
+    };
+    let (a, b, c): (&[Entry<'_>], &[Entry<'_>], &[Entry<'_>]) =
+        (&[("key", "a")], &[("key", "b")], &[("key", "c")]);
+    let used = async |value, plan: &Arc<Plan>| take(store, "all", value, plan, 0).await.used_before;
+
+    let both = [of(a, &wide, Op::Take(1), Role::Binds), of(b, &narrow, Op::Take(1), Role::Binds)];
+    assert!(charge(store, &both, true).await.iter().all(|judged| judged.allowed));
+    let judged = charge(store, &both, true).await;
+    assert_eq!([judged[0].allowed, judged[1].allowed], [true, false]);
+    assert_eq!([used("a", &wide).await, used("b", &narrow).await], [1, 1]);
+
+    // Equal keys are judged one after the other, and undone as one.
+    let thrice = [of(c, &narrow, Op::Take(1), Role::Binds); 3];
+    let judged = charge(store, &thrice, true).await;
+    assert_eq!([judged[0].allowed, judged[1].allowed, judged[2].allowed], [true, false, false]);
+    assert_eq!(used("c", &narrow).await, 0);
+
+    // Shadow never denies the batch, nor does one quota of two; all quotas do.
+    let shadow =
+        [of(a, &wide, Op::Take(1), Role::Binds), of(b, &narrow, Op::Take(1), Role::Shadow)];
+    charge(store, &shadow, true).await;
+    assert_eq!(used("a", &wide).await, 2);
+    let quotas = [of(a, &wide, Op::Take(1), Role::Quota), of(b, &narrow, Op::Take(1), Role::Quota)];
+    charge(store, &quotas, true).await;
+    assert_eq!(used("a", &wide).await, 3);
+    charge(store, &[quotas[1], shadow[0]], true).await;
+    assert_eq!(used("a", &wide).await, 3);
+
+    // What is given back is given back all the same.
+    let back = [
+        of(a, &wide, Op::Take(5), Role::Binds),
+        of(a, &wide, Op::GiveBack(1), Role::Binds),
+        both[1],
+    ];
+    assert!(!charge(store, &back, true).await[2].allowed);
+    assert_eq!(used("a", &wide).await, 2);
+}
+
+/// Of racing requests exactly n are admitted: of two keys apart, and of two together.
+pub(crate) fn admits_exactly_n_of_racing<S: Store>(stores: &(impl Fn() -> S + Sync)) {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 1_000;
+    let (small, large) = (plan(1_234, Unit::Day), plan(1_000_000, Unit::Day));
+    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+
+    let one = |values: [&str; 2], together| {
+        let (store, runtime) = (stores(), runtime());
+        let entries = values.map(|value| [("key", value)]);
+        let of = |i: usize, plan| Charge {
+            key: Key { domain: "race", entries: &entries[i] },
+            plan,
+            op: Op::Take(1),
+            hold: None,
+            role: Role::Binds,
+        };
+        let (first, second) = (of(0, &small), of(1, &large));
+        let mut admitted = [0; 2];
+        for _ in 0..EACH / 2 {
+            let judged = runtime.block_on(charge(&store, &[first, second], together));
+            admitted[0] += u64::from(judged[0].allowed);
+            admitted[1] += u64::from(judged[1].allowed);
+            // The other way round, so that locks taken in the batch's order would wait for ever.
+            let judged = runtime.block_on(charge(&store, &[second, first], together));
+            admitted[0] += u64::from(judged[1].allowed);
+            admitted[1] += u64::from(judged[0].allowed);
+        }
+        admitted
+    };
+    let one = &one;
+    let race = |values, together| {
+        thread::scope(|scope| {
+            let threads: Vec<_> =
+                (0..THREADS).map(|_| scope.spawn(move || one(values, together))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .fold([0; 2], |sum, admitted| [sum[0] + admitted[0], sum[1] + admitted[1]])
+        })
+    };
+    let used = |value| runtime().block_on(take(&stores(), "race", value, &large, 0)).used_before;
+
+    assert_eq!(race(["a", "b"], false), [1_234, THREADS * EACH]);
+    assert_eq!(used("b"), THREADS * EACH);
+    // Together, the second is charged only as often as the first is admitted.
+    assert_eq!(race(["c", "d"], true)[0], 1_234);
+    assert_eq!(used("d"), 1_234);
+}

@@ -1,0 +1,113 @@
+//! A short stand-in for a key, so that the table need not keep the key itself.
+
+use std::hash::{BuildHasher, RandomState};
+
+use siphasher::sip128::SipHasher13;
+use smallvec::SmallVec;
+
+use crate::store::Charge;
+
+/// What of a key's hash is kept in its slot. The first eight bytes place it in its table.
+pub(super) type Print = [u8; 11];
+
+/// A key's hash: 32 bits choose the shard, 88 others stand for the key within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Fingerprint {
+    pub(super) shard: u32,
+    pub(super) print: Print,
+}
+
+/// Makes fingerprints under a secret drawn when it is made: who sends requests can neither find
+/// two keys of one fingerprint nor aim at a shard.
+pub(super) struct Fingerprints(SipHasher13);
+
+/// The part of the hash that a table places a slot by.
+pub(super) fn place(print: &Print) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *print;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+impl Fingerprints {
+    pub(super) fn new() -> Fingerprints {
+        // The standard library takes its own secret from the operating system and passes it
+        // through the same function; going through it leaves no failure to handle here.
+        let secret = RandomState::new();
+        Fingerprints(SipHasher13::new_with_keys(secret.hash_one(0_u8), secret.hash_one(1_u8)))
+    }
+
+    pub(super) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
+        let (low, high) = self.0.hash(&encode(charge)).as_u64();
+        let [a, b, c, d, e, f, g, h] = low.to_le_bytes();
+        let [i, j, k, ..] = high.to_le_bytes();
+        let print = [a, b, c, d, e, f, g, h, i, j, k];
+        Fingerprint { shard: (high >> 32) as u32, print }
+    }
+}
+
+/// The key and the shape of its plan, as bytes that no other key and shape have: each part but
+/// the last is preceded by its length.
+fn encode(charge: &Charge<'_>) -> SmallVec<[u8; 256]> {
+    let mut bytes = SmallVec::new();
+    put(&mut bytes, charge.key.domain);
+    put_length(&mut bytes, charge.key.entries.len());
+    for (key, value) in charge.key.entries {
+        put(&mut bytes, key);
+        put(&mut bytes, value);
+    }
+    bytes.extend_from_slice(charge.plan.shape());
+    bytes
+}
+
+fn put(bytes: &mut SmallVec<[u8; 256]>, part: &str) {
+    put_length(bytes, part.len());
+    bytes.extend_from_slice(part.as_bytes());
+}
+
+/// Seven bits a byte, lowest first, the eighth set on all but the last byte.
+fn put_length(bytes: &mut SmallVec<[u8; 256]>, mut length: usize) {
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::limit::{Limit, Op, Plan, Unit};
+    use crate::store::{Entry, Key, Role};
+
+    fn encoded(domain: &str, entries: &[Entry<'_>], unit: Unit) -> Vec<u8> {
+        let plan = Arc::new(Plan::new(Limit::fixed_window(1, unit, 1).into_iter().collect()));
+        let key = Key { domain, entries };
+        let charge = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
+        encode(&charge).to_vec()
+    }
+
+    #[test]
+    fn different_keys_encode_differently() {
+        let long = "x".repeat(300);
+        let keys: [(&str, &[Entry<'_>], Unit); 14] = [
+            ("d", &[("a_b", "c")], Unit::Hour),
+            ("d", &[("a", "b_c")], Unit::Hour),
+            ("d", &[("a", "b_c")], Unit::Day),
+            ("d", &[("a", "")], Unit::Hour),
+            ("d", &[("", "a")], Unit::Hour),
+            ("d", &[("", "")], Unit::Hour),
+            ("d", &[], Unit::Hour),
+            ("da", &[("", "")], Unit::Hour),
+            ("d", &[("a", ""), ("", "")], Unit::Hour),
+            ("d", &[("a", "\u{0}")], Unit::Hour),
+            ("d", &[("a", "1"), ("b", "2")], Unit::Hour),
+            ("d", &[("b", "2"), ("a", "1")], Unit::Hour),
+            ("d", &[("a", &long)], Unit::Hour),
+            ("d", &[("a", &long[1..])], Unit::Hour),
+        ];
+        let all: std::collections::HashSet<_> =
+            keys.iter().map(|(domain, entries, unit)| encoded(domain, entries, *unit)).collect();
+        assert_eq!(all.len(), keys.len());
+    }
+}

@@ -1,0 +1,207 @@
+//! A part of the keys, behind one lock: it bounds their number.
+
+use super::{
+    fingerprint::Print,
+    table::{Candidate, Now, Slot, Table, Worth},
+};
+use crate::limit::{Charged, Fill, Judged, State, plan::Packed};
+use crate::store::Charge;
+
+/// How many slots are looked at for one to drop, and how many more of either table when all of
+/// those are full.
+const SAMPLE: usize = 8;
+const SECOND_SAMPLE: usize = 24;
+
+/// What a slot may hold: a packed state in place, or a boxed one.
+pub(super) trait Held: Default {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged;
+
+    /// Where a shard keeps states of this kind.
+    fn table(shard: &mut Shard) -> &mut Table<Self>;
+}
+
+impl Held for Packed {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+        charge.plan.charge_packed(self, now.micros, charge.op, charge.hold)
+    }
+
+    fn table(shard: &mut Shard) -> &mut Table<Packed> {
+        &mut shard.packed
+    }
+}
+
+impl Held for Box<State> {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+        charge.plan.charge(self, now.micros, charge.op, charge.hold)
+    }
+
+    fn table(shard: &mut Shard) -> &mut Table<Box<State>> {
+        &mut shard.boxed
+    }
+}
+
+/// Keys dropped to make room for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    /// Had expired: nothing was lost.
+    pub expired: u64,
+    /// Were below their limit.
+    pub live: u64,
+    /// Were at their limit or over: who was blocked may be admitted again.
+    pub full: u64,
+}
+
+/// What is dropped next, from which table.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Packed(Candidate),
+    Boxed(Candidate),
+}
+
+impl Victim {
+    fn worth(&self) -> Worth {
+        match self {
+            Victim::Packed(candidate) | Victim::Boxed(candidate) => candidate.worth,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    packed: Table<Packed>,
+    boxed: Table<Box<State>>,
+    /// How many keys both tables may hold; at least 1.
+    cap: usize,
+    pub(super) evicted: Evicted,
+}
+
+impl Shard {
+    pub(super) fn new(cap: usize) -> Shard {
+        let cap = cap.max(1);
+        Shard {
+            packed: Table::default(),
+            boxed: Table::default(),
+            cap,
+            evicted: Evicted::default(),
+        }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.packed.len() + self.boxed.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn boxed_keys(&self) -> usize {
+        self.boxed.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.packed.bytes() + self.boxed.bytes()
+    }
+
+    pub(super) fn swept(&self) -> u64 {
+        self.packed.swept + self.boxed.swept
+    }
+
+    /// Charges one key.
+    pub(super) fn charge<V: Held>(
+        &mut self,
+        print: &Print,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Judged {
+        let Some(mut found) = V::table(self).find(print) else {
+            let mut value = V::default();
+            let charged = value.charge(charge, now);
+            if charged.expires > now.micros {
+                self.insert(Slot::new(*print, value, &charged, now), now);
+            }
+            return charged.judged;
+        };
+        let slot = found.get_mut();
+        let charged = slot.value.charge(charge, now);
+        if charged.expires > now.micros {
+            slot.note(&charged, now);
+        } else {
+            found.remove();
+        }
+        charged.judged
+    }
+
+    /// A copy of a key's state.
+    pub(super) fn copy<V: Held + Clone>(&mut self, print: &Print) -> V {
+        V::table(self).get(print).cloned().unwrap_or_default()
+    }
+
+    /// Puts a state, last charged as `charged` says, in the place of a key's state.
+    pub(super) fn put<V: Held>(&mut self, print: &Print, value: V, charged: &Charged, now: Now) {
+        match (V::table(self).find(print), charged.expires > now.micros) {
+            (Some(mut found), true) => {
+                let slot = found.get_mut();
+                slot.value = value;
+                slot.note(charged, now);
+            }
+            (Some(found), false) => {
+                found.remove();
+            }
+            (None, true) => self.insert(Slot::new(*print, value, charged, now), now),
+            (None, false) => {}
+        }
+    }
+
+    /// Sweeps the next `buckets` buckets of both tables.
+    pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
+        self.packed.sweep(buckets, now);
+        self.boxed.sweep(buckets, now);
+    }
+
+    /// Buckets of the larger table.
+    pub(super) fn buckets(&self) -> usize {
+        self.packed.buckets().max(self.boxed.buckets())
+    }
+
+    fn insert<V: Held>(&mut self, slot: Slot<V>, now: Now) {
+        V::table(self).sweep_on_insert(now);
+        if self.keys() >= self.cap {
+            self.evict(now, slot.random());
+        }
+        V::table(self).insert(slot);
+    }
+
+    /// Drops one key: of a few, the one with which the least is lost. One at its limit goes only
+    /// if all of a wider sample are: then the newcomer still gets in, because whoever is turned
+    /// away uncounted is not limited at all, and the one that would be free again soonest goes.
+    fn evict(&mut self, now: Now, random: u16) {
+        // Either table loses keys in proportion to those it holds.
+        let boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();
+        let sampled =
+            if boxed { self.sample_boxed(SAMPLE, now) } else { self.sample_packed(SAMPLE, now) };
+        let Some(mut victim) = sampled else { return };
+        if victim.worth().fill == Some(Fill::Full) {
+            let wider =
+                [self.sample_packed(SECOND_SAMPLE, now), self.sample_boxed(SECOND_SAMPLE, now)];
+            for candidate in wider.into_iter().flatten() {
+                if candidate.worth() < victim.worth() {
+                    victim = candidate;
+                }
+            }
+        }
+        match victim.worth().fill {
+            None => self.evicted.expired += 1,
+            Some(Fill::Full) => self.evicted.full += 1,
+            Some(Fill::Low | Fill::High) => self.evicted.live += 1,
+        }
+        match victim {
+            Victim::Packed(candidate) => self.packed.drop_candidate(candidate),
+            Victim::Boxed(candidate) => self.boxed.drop_candidate(candidate),
+        }
+    }
+
+    fn sample_packed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
+        self.packed.sample(wanted, now).map(Victim::Packed)
+    }
+
+    fn sample_boxed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
+        self.boxed.sample(wanted, now).map(Victim::Boxed)
+    }
+}

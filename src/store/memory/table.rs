@@ -1,0 +1,207 @@
+//! A hash table of slots that expire.
+
+use std::mem;
+
+use hashbrown::{HashTable, hash_table::OccupiedEntry};
+
+use super::fingerprint::{Print, place};
+use crate::limit::{Charged, Fill, Micros};
+
+/// Every so many insertions a table is swept a little, by so many buckets. Four buckets an
+/// insertion go round faster than insertions can fill the table, so what is expired stays a
+/// fraction of what lives, without a timer; in strides, because memory likes to be read so.
+const SWEEP_EVERY: u32 = 16;
+const SWEEP_BUCKETS: usize = 64;
+
+/// How many buckets are looked at for a sample, if one slot has been found by then.
+const SAMPLE_BUCKETS: usize = 256;
+
+/// An instant, to a store that was made at `start`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) micros: Micros,
+    pub(super) start: Micros,
+}
+
+impl Now {
+    /// Whole seconds since the store was made.
+    pub(super) fn seconds(self) -> u32 {
+        u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX)
+    }
+
+    /// The first whole second at which what expires at `expires` has expired.
+    fn expiry(self, expires: Micros) -> u32 {
+        let after = expires.saturating_sub(self.start).div_ceil(1_000_000);
+        u32::try_from(after).unwrap_or(u32::MAX)
+    }
+}
+
+/// A key's state, and what decides how long it is kept.
+#[derive(Debug)]
+pub(super) struct Slot<V> {
+    print: Print,
+    fill: Fill,
+    /// In seconds since the store was made, rounded up: 4 bytes reach 136 years.
+    expires: u32,
+    pub(super) value: V,
+}
+
+impl<V> Slot<V> {
+    pub(super) fn new(print: Print, value: V, charged: &Charged, now: Now) -> Slot<V> {
+        Slot { print, fill: charged.fill, expires: now.expiry(charged.expires), value }
+    }
+
+    /// Sixteen bits that nobody can foresee, and that do not place the slot.
+    pub(super) fn random(&self) -> u16 {
+        let [.., a, b] = self.print;
+        u16::from_le_bytes([a, b])
+    }
+
+    /// Takes note of a charge.
+    pub(super) fn note(&mut self, charged: &Charged, now: Now) {
+        self.fill = charged.fill;
+        self.expires = now.expiry(charged.expires);
+    }
+}
+
+/// How little is lost with a slot; the least is dropped first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Worth {
+    /// None once the slot has expired.
+    pub(super) fill: Option<Fill>,
+    expires: u32,
+}
+
+/// A slot that might be dropped: its bucket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) worth: Worth,
+    bucket: usize,
+}
+
+/// Slots by fingerprint. A hand goes round the buckets for sweeping and another for sampling.
+#[derive(Debug)]
+pub(super) struct Table<V> {
+    slots: HashTable<Slot<V>>,
+    sweep_hand: usize,
+    sample_hand: usize,
+    inserted: u32,
+    /// Expired slots that sweeping has removed.
+    pub(super) swept: u64,
+}
+
+impl<V> Default for Table<V> {
+    fn default() -> Self {
+        Table { slots: HashTable::new(), sweep_hand: 0, sample_hand: 0, inserted: 0, swept: 0 }
+    }
+}
+
+impl<V> Table<V> {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Bytes allocated for slots.
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.allocation_size()
+    }
+
+    pub(super) fn buckets(&self) -> usize {
+        self.slots.num_buckets()
+    }
+
+    pub(super) fn get(&self, print: &Print) -> Option<&V> {
+        Some(&self.slots.find(place(print), |slot| slot.print == *print)?.value)
+    }
+
+    pub(super) fn find(&mut self, print: &Print) -> Option<OccupiedEntry<'_, Slot<V>>> {
+        self.slots.find_entry(place(print), |slot| slot.print == *print).ok()
+    }
+
+    /// Inserts a slot whose fingerprint is not in the table.
+    pub(super) fn insert(&mut self, slot: Slot<V>) {
+        let (len, full) = (self.slots.len(), self.full());
+        if len == self.slots.capacity() {
+            // Full of slots, or of the marks that removed slots leave behind: the latter go away
+            // by moving to a table of the same size. The hash table alone would double at half.
+            self.resize(if len >= full - full / 8 { full + 1 } else { full });
+        }
+        self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
+    }
+
+    /// Counts an insertion to come; every so often sweeps a little.
+    pub(super) fn sweep_on_insert(&mut self, now: Now) {
+        self.inserted = self.inserted.wrapping_add(1);
+        if self.inserted.is_multiple_of(SWEEP_EVERY) {
+            self.sweep(SWEEP_BUCKETS, now);
+        }
+    }
+
+    /// Removes what has expired in the next `buckets` buckets, up to the last one. Having come
+    /// there, starts over, and gives back memory if most of it is unused.
+    pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
+        let seconds = now.seconds();
+        let end = self.buckets();
+        let stop = self.sweep_hand.saturating_add(buckets).min(end);
+        for bucket in self.sweep_hand..stop {
+            if self.slots.get_bucket(bucket).is_some_and(|slot| slot.expires <= seconds) {
+                self.remove(bucket);
+                self.swept += 1;
+            }
+        }
+        self.sweep_hand = stop;
+        if stop == end {
+            self.sweep_hand = 0;
+            if self.len() <= self.full() / 4 {
+                self.resize(self.len() * 2);
+            }
+        }
+    }
+
+    /// The least of the next `wanted` slots; none only if there are no slots at all.
+    pub(super) fn sample(&mut self, wanted: usize, now: Now) -> Option<Candidate> {
+        let seconds = now.seconds();
+        let buckets = self.buckets();
+        let mut least: Option<Candidate> = None;
+        let (mut seen, mut looked) = (0, 0);
+        while seen < wanted && looked < buckets && (looked < SAMPLE_BUCKETS || seen == 0) {
+            // The number of buckets is a power of two.
+            let bucket = self.sample_hand & (buckets - 1);
+            self.sample_hand = bucket + 1;
+            looked += 1;
+            let Some(slot) = self.slots.get_bucket(bucket) else { continue };
+            seen += 1;
+            let fill = (slot.expires > seconds).then_some(slot.fill);
+            let worth = Worth { fill, expires: slot.expires };
+            if least.is_none_or(|least| worth < least.worth) {
+                least = Some(Candidate { worth, bucket });
+            }
+        }
+        least
+    }
+
+    pub(super) fn drop_candidate(&mut self, candidate: Candidate) {
+        self.remove(candidate.bucket);
+    }
+
+    fn remove(&mut self, bucket: usize) {
+        if let Ok(found) = self.slots.get_bucket_entry(bucket) {
+            found.remove();
+        }
+    }
+
+    /// How many slots the table may hold before it must grow.
+    fn full(&self) -> usize {
+        match self.buckets() {
+            buckets @ 0..8 => buckets - 1,
+            buckets => buckets / 8 * 7,
+        }
+    }
+
+    fn resize(&mut self, capacity: usize) {
+        let old = mem::replace(&mut self.slots, HashTable::with_capacity(capacity));
+        for slot in old {
+            self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::limit::{Op, SECOND, Unit};
+use crate::store::conformance::{self, DAWN, charge, model, plan, take};
+use crate::store::{Key, Role};
+
+mod full;
+
+type Memory = MemoryStore<Arc<ManualClock>>;
+
+fn store(max_keys: usize) -> (Memory, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    (MemoryStore::new(clock.clone(), max_keys), clock)
+}
+
+/// One that keeps states in place where it can, and one that boxes them all.
+fn both_kinds(max_keys: usize) -> [(Memory, Arc<ManualClock>); 2] {
+    let mut boxing = store(max_keys);
+    boxing.0.boxes = true;
+    [store(max_keys), boxing]
+}
+
+#[tokio::test]
+async fn conforms() {
+    for max_keys in [1_000, 100_000] {
+        for (store, clock) in both_kinds(max_keys) {
+            conformance::admits_n_in_each_window(&store, &clock).await;
+            conformance::counts_each_key_apart(&store).await;
+            conformance::peeks_and_gives_back(&store).await;
+            conformance::charges_all_or_none(&store).await;
+        }
+    }
+}
+
+#[test]
+fn admits_exactly_n_of_racing() {
+    for max_keys in [1_000, 1_000_000] {
+        for (store, _) in both_kinds(max_keys) {
+            let store = Arc::new(store);
+            conformance::admits_exactly_n_of_racing(&|| store.clone());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn agrees_with_the_model(steps in model::schedules()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (store, clock) in both_kinds(10_000) {
+            let sweep = || store.sweep(1);
+            runtime.block_on(model::agrees(&store, &clock, "model", &steps, sweep));
+        }
+    }
+}
+
+#[test]
+fn slots_are_small() {
+    assert_eq!(size_of::<table::Slot<Packed>>(), 28);
+    assert_eq!(size_of::<table::Slot<Box<State>>>(), 24);
+}
+
+#[tokio::test]
+async fn looking_and_giving_back_keep_nothing() {
+    let plan = plan(3, Unit::Hour);
+    for (store, _) in both_kinds(1_000) {
+        let key = Key { domain: "d", entries: &[("key", "a")] };
+        let of = |op| Charge { key, plan: &plan, op, hold: None, role: Role::Binds };
+        let quiet = [of(Op::Take(0)), of(Op::GiveBack(7)), of(Op::Take(0))];
+        for together in [false, true] {
+            charge(&store, &quiet, together).await;
+            assert_eq!(store.stats().keys, 0);
+        }
+        // A batch undone leaves nothing either.
+        charge(&store, &[of(Op::Take(2)), of(Op::Take(2))], true).await;
+        assert_eq!(store.stats().keys, 0);
+        // What is given back entirely is gone.
+        charge(&store, &[of(Op::Take(2))], false).await;
+        assert_eq!(store.stats().keys, 1);
+        charge(&store, &[of(Op::GiveBack(2))], false).await;
+        assert_eq!(store.stats().keys, 0);
+    }
+}
+
+#[tokio::test]
+async fn a_sweep_removes_what_has_expired_and_frees_memory() {
+    let (minute, day) = (plan(3, Unit::Minute), plan(3, Unit::Day));
+    for (store, clock) in both_kinds(100_000) {
+        for i in 0..20_000 {
+            take(&store, "minute", &i.to_string(), &minute, 1).await;
+        }
+        for i in 0..100 {
+            take(&store, "day", &i.to_string(), &day, 3).await;
+        }
+        let grown = store.stats();
+        assert_eq!(grown.keys, 20_100);
+
+        clock.advance(60 * SECOND - 1);
+        store.sweep(store.shards());
+        assert_eq!(store.stats().keys, 20_100, "swept too early");
+
+        clock.advance(1);
+        store.sweep(store.shards());
+        let swept = store.stats();
+        assert_eq!((swept.keys, swept.swept), (100, 20_000));
+        store.sweep(store.shards());
+        let shrunk = store.stats();
+        assert!(shrunk.table_bytes * 20 < grown.table_bytes, "{grown:?} {shrunk:?}");
+        for i in 0..100 {
+            assert!(!take(&store, "day", &i.to_string(), &day, 1).await.allowed);
+        }
+    }
+}
+
+#[tokio::test]
+async fn coming_and_going_needs_no_timer() {
+    let plan = plan(3, Unit::Second);
+    let (store, clock) = store(1_000_000);
+    for second in 0..40 {
+        for i in 0..5_000 {
+            take(&store, "d", &format!("{second} {i}"), &plan, 1).await;
+        }
+        clock.advance(SECOND);
+    }
+    let stats = store.stats();
+    assert!(stats.keys < 3 * 5_000, "{stats:?}");
+    assert_eq!(stats.keys as u64 + stats.swept, 200_000);
+}
+
+#[tokio::test]
+async fn a_clock_before_the_stores_beginning_does_no_harm() {
+    let plan = plan(1, Unit::Second);
+    let (store, clock) = store(10);
+    clock.set(0);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+    store.sweep(usize::MAX);
+    clock.set(DAWN + 50 * 365 * 86_400 * SECOND);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+}
