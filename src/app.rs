@@ -188,7 +188,9 @@ async fn sweep(limiter: Arc<Limiter<Memory>>) {
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         tick.tick().await;
-        limiter.store().sweep();
+        let store = limiter.store();
+        // Once around in ten seconds.
+        store.sweep(store.shards().div_ceil(100));
     }
 }
 

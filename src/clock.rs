@@ -6,7 +6,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use crate::limit::Micros;
 
 /// Tells the time.
-pub trait Clock: Send + Sync + 'static {
+pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch.
     fn now(&self) -> Micros;
 }

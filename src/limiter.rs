@@ -208,7 +208,8 @@ impl<S: Store> Limiter<S> {
                 plan,
                 op: op(request, descriptor),
                 hold: None,
-                role: match (shadow, quota) {
+                // In the global shadow mode no denial denies the request.
+                role: match (shadow || self.behaviour.shadow_mode, quota) {
                     (true, _) => Role::Shadow,
                     (_, true) => Role::Quota,
                     _ => Role::Binds,

@@ -73,7 +73,7 @@ impl Batch<'_> {
                 }
             }
         }
-        quotas > 0 && quotas_denied == quotas
+        quotas > 0 && quotas_denied == quotas && !self.quota_passes
     }
 }
 

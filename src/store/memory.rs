@@ -193,15 +193,3 @@ impl<C> fmt::Debug for MemoryStore<C> {
         f.debug_struct("MemoryStore").field("shards", &self.shards.len()).finish_non_exhaustive()
     }
 }
-
-impl<C: Clock> MemoryStore<C> {
-    pub fn sweep(&self) {}
-}
-impl<C: Clock> crate::telemetry::metrics::StoreStats for MemoryStore<C> {
-    fn keys(&self) -> u64 {
-        self.states.lock().len() as u64
-    }
-    fn evictions(&self) -> [(&'static str, u64); 3] {
-        [("expired", 0), ("live", 0), ("full", 0)]
-    }
-}

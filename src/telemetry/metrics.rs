@@ -1,7 +1,7 @@
 //! One registry of metrics, scraped at `/metrics`. Nothing is counted here: counts live where
 //! they are made (rules, limiter, store), and are read when a scrape comes.
 
-use std::fmt::{self, Debug};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,10 +13,11 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::clock::Clock;
 use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
-use crate::store::Store;
+use crate::store::memory::MemoryStore;
 
 /// The registry, and the counts of what has no other home.
 #[derive(Debug)]
@@ -26,19 +27,8 @@ pub struct Metrics {
     pub config_load_error: Counter,
 }
 
-/// What a store tells of itself.
-pub trait StoreStats {
-    /// Gauges and counters as they are now: name, help, what a `kind` label says, value.
-    fn keys(&self) -> u64;
-    /// Keys dropped: why, and how many.
-    fn evictions(&self) -> [(&'static str, u64); 3];
-}
-
 impl Metrics {
-    pub fn new<S>(limiter: Arc<Limiter<S>>, rules: Rules) -> Metrics
-    where
-        S: Store + StoreStats + Debug + Send + Sync + 'static,
-    {
+    pub fn new<C: Clock>(limiter: Arc<Limiter<MemoryStore<C>>>, rules: Rules) -> Metrics {
         let mut registry = Registry::with_prefix("weir");
         let (success, error) = (Counter::default(), Counter::default());
         registry.register("config_load_success", "Rule sets taken into force", success.clone());
@@ -93,9 +83,9 @@ impl Collector for RuleCounts {
 
 /// The counts of the limiter and its store.
 #[derive(Debug)]
-struct ServiceCounts<S>(Arc<Limiter<S>>);
+struct ServiceCounts<C>(Arc<Limiter<MemoryStore<C>>>);
 
-impl<S: Store + StoreStats + Debug + Send + Sync + 'static> Collector for ServiceCounts<S> {
+impl<C: Clock> Collector for ServiceCounts<C> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Counts {
             requests,
@@ -120,20 +110,26 @@ impl<S: Store + StoreStats + Debug + Send + Sync + 'static> Collector for Servic
             let count = ConstCounter::new(count.load(Ordering::Relaxed));
             count.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
-        let store = self.0.store();
-        let keys = ConstGauge::new(i64::try_from(store.keys()).unwrap_or(i64::MAX));
-        keys.encode(encoder.encode_descriptor(
-            "store_keys",
-            "Keys kept",
-            None,
-            MetricType::Gauge,
-        )?)?;
-        let help = "Keys dropped to make room, by what they were";
+        let store = self.0.store().stats();
+        for (name, help, value) in [
+            ("store_keys", "Keys held", store.keys),
+            ("store_table_bytes", "Bytes allocated for keys", store.table_bytes),
+        ] {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+        }
+        let help = "Keys dropped to make room: expired ones, ones below their limit, ones at it";
         let mut family =
             encoder.encode_descriptor("store_evictions", help, None, MetricType::Counter)?;
-        for (kind, count) in store.evictions() {
+        let evicted = store.evicted;
+        for (kind, count) in
+            [("expired", evicted.expired), ("live", evicted.live), ("full", evicted.full)]
+        {
             ConstCounter::new(count).encode(family.encode_family(&[("kind", kind)])?)?;
         }
+        let help = "Expired keys removed by sweeping";
+        let family = encoder.encode_descriptor("store_swept", help, None, MetricType::Counter)?;
+        ConstCounter::new(store.swept).encode(family)?;
         Ok(())
     }
 }
