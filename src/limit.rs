@@ -4,11 +4,26 @@
 //! and the new state come out. No clock, no input or output, nothing asynchronous. Every store
 //! answers with the numbers computed here.
 
+pub mod bucketed_window;
+pub mod calendar;
+pub mod concurrency;
 pub mod fixed_window;
+pub mod gcra;
+mod part;
 pub mod plan;
+pub mod sliding_log;
+pub mod sliding_window;
+pub mod token_bucket;
 
+pub use bucketed_window::BucketedWindow;
+pub use calendar::Calendar;
+pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
-pub use plan::{Charged, Fill, Judged, Op, Plan, State};
+pub use gcra::Gcra;
+pub use plan::{Charged, Fill, Judged, Op, Packed, Plan, State};
+pub use sliding_log::SlidingLog;
+pub use sliding_window::SlidingWindow;
+pub use token_bucket::TokenBucket;
 
 /// Whole microseconds: an instant since the Unix epoch, or a length of time.
 pub type Micros = u64;
@@ -104,7 +119,11 @@ impl Limit {
             unit_multiplier: multiplier,
             charge_denied: true,
             shadow_mode: false,
-            algorithm: Algorithm::FixedWindow(FixedWindow { n: requests_per_unit, period }),
+            algorithm: Algorithm::FixedWindow(FixedWindow {
+                n: requests_per_unit,
+                period,
+                calendar: None,
+            }),
         })
     }
 }
@@ -113,19 +132,42 @@ impl Limit {
 #[derive(Clone, Debug)]
 pub enum Algorithm {
     FixedWindow(FixedWindow),
+    SlidingWindow(SlidingWindow),
+    SlidingLog(SlidingLog),
+    BucketedWindow(BucketedWindow),
+    TokenBucket(TokenBucket),
+    /// Also called leaky bucket.
+    Gcra(Gcra),
+    Concurrency(Concurrency),
 }
 
-/// The answer for one limit.
+/// What one limit says of hits that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Asked {
     pub allowed: bool,
-    /// Hits counted before these.
-    pub used_before: u64,
-    /// The largest number of hits allowed now, after these.
-    pub remaining: u64,
-    /// Until the limit, left alone, is back to its full allowance.
-    pub reset_after: Micros,
     /// The smallest wait after which the same hits are allowed if nothing else happens: none
     /// where they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
+}
+
+impl Asked {
+    const ALLOWED: Asked = Asked { allowed: true, retry_after: None };
+}
+
+/// Where one limit stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// Hits counted.
+    pub used: u64,
+    /// The largest number of hits allowed now.
+    pub remaining: u64,
+    /// Until the limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+    /// Whether the state says no more than its absence would.
+    pub empty: bool,
+}
+
+/// Until an instant; none where it has passed. From now, also where the clock stepped back.
+fn wait(until: Micros, now: Micros) -> Micros {
+    until.saturating_sub(now)
 }

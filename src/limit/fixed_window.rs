@@ -1,13 +1,24 @@
-//! Fixed window: at most `n` hits between two multiples of the period.
+//! Fixed window: at most `n` hits between two boundaries.
+//!
+//! Allowed iff `c + h <= n`, where `c` counts the hits since the window began. Windows begin at
+//! multiples of the period since the epoch, or where the calendar says.
+//!
+//! State: the window's beginning and its count. Cost: a comparison. Guarantee: at most `n` in a
+//! window; so up to `2n` within one period across a boundary, by design. Source: what
+//! envoyproxy/ratelimit does.
 
-use super::Micros;
-use super::Verdict;
+use std::sync::Arc;
 
-/// `n` hits in each window of `period`, windows beginning at multiples of it since the epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::{Asked, Calendar, Levels, Micros, wait};
+
+/// `n` hits in each window.
+#[derive(Clone, Debug)]
 pub struct FixedWindow {
     pub n: u32,
+    /// The window's length; by the calendar about that.
     pub period: Micros,
+    /// None: windows begin at multiples of the period since the epoch.
+    pub calendar: Option<Arc<Calendar>>,
 }
 
 /// The window counted and its count. A window that has passed counts as zero.
@@ -20,33 +31,48 @@ pub struct State {
 }
 
 impl FixedWindow {
-    /// The state as of `now`: a window that has passed is empty. A clock that stepped back stays
-    /// in the newest window, unless that is more than a period ahead of it.
+    /// The beginning and the end of the window that `t` is in.
+    fn window(&self, t: Micros) -> (Micros, Micros) {
+        match &self.calendar {
+            None => {
+                let start = t - t % self.period;
+                (start, start.saturating_add(self.period))
+            }
+            Some(calendar) => calendar.window(t),
+        }
+    }
+
+    /// The state as of `now`. A clock that stepped back stays in the newest window, unless that
+    /// is more than a period ahead: then its count goes into the window of now.
     pub fn settle(&self, state: &mut State, now: Micros) {
-        let window = now - now % self.period;
-        if state.count == 0 || window > state.window || state.window > now + self.period {
-            let count = if state.window > now + self.period { state.count } else { 0 };
-            *state = State { window, count };
+        let ahead = state.window > now.saturating_add(self.period);
+        let (start, _) = self.window(if ahead { now } else { now.max(state.window) });
+        if start != state.window {
+            *state = State { window: start, count: if ahead { state.count } else { 0 } };
         }
     }
 
-    /// What a settled state says of `hits`, without charging them.
-    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Verdict {
-        let (n, count) = (u64::from(self.n), u64::from(state.count));
-        let t = now.max(state.window);
-        let end = state.window + self.period - t;
-        let allowed = count.saturating_add(hits) <= n;
-        Verdict {
-            allowed,
-            used_before: count,
-            remaining: n.saturating_sub(count),
-            reset_after: end,
-            retry_after: (!allowed && hits <= n).then_some(end),
+    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
+        let n = u64::from(self.n);
+        let allowed = u64::from(state.count) + hits <= n;
+        let end = || wait(self.window(state.window).1, now);
+        Asked { allowed, retry_after: (!allowed && hits <= n).then(end) }
+    }
+
+    pub fn levels(&self, state: &State, now: Micros) -> Levels {
+        Levels {
+            used: state.count.into(),
+            remaining: self.n.saturating_sub(state.count).into(),
+            reset_after: wait(self.window(state.window).1, now),
+            empty: state.count == 0,
         }
     }
 
-    /// Counts `hits`.
-    pub fn charge(&self, state: &mut State, hits: u64) {
-        state.count = u32::try_from(hits).map_or(u32::MAX, |hits| state.count.saturating_add(hits));
+    pub fn charge(&self, state: &mut State, hits: u32) {
+        state.count = state.count.saturating_add(hits);
+    }
+
+    pub fn give_back(&self, state: &mut State, hits: u32) {
+        state.count = state.count.saturating_sub(hits);
     }
 }

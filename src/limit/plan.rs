@@ -1,6 +1,14 @@
 //! All limits of a rule, judged and charged together.
+//!
+//! All must allow, else nothing is charged but the limits that count denied hits. The answer is that
+//! of the binding limit: of those that deny the one with the longest wait, else the one with the
+//! least remaining.
 
-use super::{Algorithm, Limit, Micros, Verdict, fixed_window};
+use smallvec::SmallVec;
+
+use super::part::Part;
+use super::sliding_log::{Log, Shared};
+use super::{Algorithm, Asked, Limit, Micros};
 
 /// What one charge asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +42,10 @@ pub struct Judged {
     pub used_before: u64,
     /// The largest number of hits the binding limit allows now, after these.
     pub remaining: u64,
+    /// Until the binding limit, left alone, is back to its full allowance.
     pub reset_after: Micros,
-    /// None where the hits are allowed, or never will be.
+    /// The smallest wait after which the same hits are allowed if nothing else happens. None where
+    /// they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
 }
 
@@ -53,12 +63,15 @@ pub struct Charged {
 pub struct Plan {
     limits: Box<[Limit]>,
     shape: Box<[u8]>,
+    /// Of the sliding_log limits, where there are any.
+    shared: Option<Shared>,
 }
 
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    part: fixed_window::State,
+    parts: Box<[Part]>,
+    log: Log,
 }
 
 /// A state of at most 12 bytes, as the memory store keeps it in place. All zeros is the default.
@@ -67,73 +80,57 @@ pub type Packed = [u32; 3];
 impl Plan {
     /// Takes 1 to 16 limits.
     pub fn new(limits: Vec<Limit>) -> Plan {
+        let logs = || {
+            limits.iter().filter_map(|limit| match &limit.algorithm {
+                Algorithm::SlidingLog(log) => Some(log),
+                _ => None,
+            })
+        };
+        let shared = logs().next().map(|_| Shared {
+            longest: logs().map(|log| log.period).max().unwrap_or(0),
+            shortest: logs().map(|log| log.period).min().unwrap_or(0),
+            stamps: logs().map(|log| log.n).max().unwrap_or(0) as usize,
+        });
         let mut shape = Vec::new();
-        for limit in &limits {
-            let Algorithm::FixedWindow(window) = &limit.algorithm;
-            shape.push(0);
-            shape.extend_from_slice(&window.period.to_le_bytes());
-        }
-        Plan { limits: limits.into(), shape: shape.into() }
+        limits.iter().for_each(|limit| limit.algorithm.shape(&mut shape));
+        Plan { limits: limits.into(), shape: shape.into(), shared }
     }
 
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// The algorithms, periods and alignments in order: part of every key, so that a rule of
-    /// another shape starts afresh. `n` is not in it, so that changing it keeps the counts.
+    /// The algorithms, periods and alignments in order, and whatever else an old state would be
+    /// misread without: part of every key, so that a rule of another shape starts afresh. `n` is
+    /// not in it, so that changing it keeps the counts.
     pub fn shape(&self) -> &[u8] {
         &self.shape
     }
 
     /// Whether a state of this plan always fits [`Packed`].
     pub fn packs(&self) -> bool {
-        true
+        matches!(&*self.limits, [limit] if limit.algorithm.packs())
+    }
+
+    /// The key of the descriptor's last entry where that names a hold and is not part of the key.
+    pub fn hold_id(&self) -> Option<&str> {
+        self.limits.iter().find_map(|limit| match &limit.algorithm {
+            Algorithm::Concurrency(concurrency) => concurrency.hold_id.as_deref(),
+            _ => None,
+        })
     }
 
     /// Judges `op` at `now` and charges what is to be charged. `hold` names the hold of a
     /// concurrency limit.
-    pub fn charge(&self, state: &mut State, now: Micros, op: Op, _hold: Option<&str>) -> Charged {
-        let Algorithm::FixedWindow(window) = &self.limits[0].algorithm;
-        window.settle(&mut state.part, now);
-        let hits = match op {
-            Op::Take(hits) => hits.min(u64::from(u32::MAX)),
-            Op::GiveBack(hits) => {
-                state.part.count =
-                    state.part.count.saturating_sub(u32::try_from(hits).unwrap_or(u32::MAX));
-                0
-            }
-        };
-        let mut verdict: Verdict = window.judge(&state.part, now, hits);
-        if let Op::GiveBack(_) = op {
-            verdict.allowed = true;
-            verdict.retry_after = None;
+    pub fn charge(&self, state: &mut State, now: Micros, op: Op, hold: Option<&str>) -> Charged {
+        if state.parts.len() != self.limits.len() {
+            state.parts = self.limits.iter().map(|limit| limit.algorithm.part()).collect();
         }
-        if verdict.allowed || self.limits[0].charge_denied {
-            window.charge(&mut state.part, hits);
-            verdict.remaining = u64::from(window.n).saturating_sub(u64::from(state.part.count));
-        }
-        let (n, count) = (u64::from(window.n), u64::from(state.part.count));
-        Charged {
-            judged: Judged {
-                allowed: verdict.allowed,
-                limit: 0,
-                would_deny: 0,
-                used_before: verdict.used_before,
-                remaining: verdict.remaining,
-                reset_after: verdict.reset_after,
-                retry_after: verdict.retry_after,
-            },
-            expires: if count == 0 { 0 } else { state.part.window + window.period },
-            fill: match count {
-                _ if count >= n => Fill::Full,
-                _ if count * 2 >= n => Fill::High,
-                _ => Fill::Low,
-            },
-        }
+        self.charge_parts(&mut state.parts, &mut state.log, now, op, hold)
     }
 
-    /// As [`charge`](Self::charge), on a packed state; only for a plan that [`packs`](Self::packs).
+    /// As [`charge`](Self::charge), on a packed state; only for a plan that
+    /// [`packs`](Self::packs), else the state is taken for that of a key never seen.
     pub fn charge_packed(
         &self,
         packed: &mut Packed,
@@ -141,12 +138,182 @@ impl Plan {
         op: Op,
         hold: Option<&str>,
     ) -> Charged {
-        let [low, high, count] = *packed;
-        let window = u64::from(low) | u64::from(high) << 32;
-        let mut state = State { part: fixed_window::State { window, count } };
-        let charged = self.charge(&mut state, now, op, hold);
-        let fixed_window::State { window, count } = state.part;
-        *packed = [window as u32, (window >> 32) as u32, count];
+        let mut part: SmallVec<[Part; 1]> =
+            self.limits.iter().map(|limit| limit.algorithm.unpack(*packed, now)).collect();
+        let charged = self.charge_parts(&mut part, &mut Log::default(), now, op, hold);
+        *packed = part.first().map_or([0; 3], Part::pack);
         charged
     }
+
+    fn charge_parts(
+        &self,
+        parts: &mut [Part],
+        log: &mut Log,
+        now: Micros,
+        op: Op,
+        hold: Option<&str>,
+    ) -> Charged {
+        if let Some(shared) = &self.shared {
+            log.settle(shared, now);
+        }
+        for (limit, part) in self.limits.iter().zip(&mut *parts) {
+            part.settle(&limit.algorithm, now);
+        }
+        match op {
+            Op::Take(hits) => {
+                let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+                self.take(parts, log, now, hits, hold)
+            }
+            Op::GiveBack(hits) => {
+                let hits = u32::try_from(hits).unwrap_or(u32::MAX);
+                self.give_back(parts, log, now, hits, hold);
+                let used: Used = self.used(parts, log, now);
+                self.conclude(parts, log, now, &[Asked::ALLOWED; 16], &used)
+            }
+        }
+    }
+
+    fn take(
+        &self,
+        parts: &mut [Part],
+        log: &mut Log,
+        now: Micros,
+        hits: u32,
+        hold: Option<&str>,
+    ) -> Charged {
+        let used = self.used(parts, log, now);
+        let mut asked = [Asked::ALLOWED; 16];
+        let mut allowed = true;
+        for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
+            *asked = part.judge(limit, log, now, hits);
+            allowed &= asked.allowed || limit.shadow_mode;
+        }
+        if hits > 0 {
+            for ((limit, part), asked) in self.limits.iter().zip(&mut *parts).zip(&asked) {
+                if allowed || limit.charge_denied {
+                    part.charge(limit, now, hits, hold);
+                }
+                if !asked.allowed {
+                    part.deny(&limit.algorithm, now);
+                }
+            }
+            if let (true, Some(shared)) = (allowed, &self.shared) {
+                log.charge(shared, now, hits);
+            }
+        }
+        if !allowed {
+            // What a denial charged, and a strict bucket that begins anew, lengthen the wait.
+            for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
+                if !asked.allowed {
+                    asked.retry_after = part.judge(limit, log, now, hits).retry_after;
+                }
+            }
+        }
+        self.conclude(parts, log, now, &asked, &used)
+    }
+
+    /// Gives hits back to every limit; in a rule with a concurrency limit, to that alone.
+    fn give_back(
+        &self,
+        parts: &mut [Part],
+        log: &mut Log,
+        now: Micros,
+        hits: u32,
+        hold: Option<&str>,
+    ) {
+        let is_concurrency = |limit: &Limit| matches!(limit.algorithm, Algorithm::Concurrency(_));
+        let only = self.limits.iter().any(is_concurrency);
+        for (limit, part) in self.limits.iter().zip(parts) {
+            if !only || is_concurrency(limit) {
+                part.give_back(&limit.algorithm, now, hits, hold);
+            }
+        }
+        if !only {
+            log.give_back(hits);
+        }
+    }
+
+    fn used(&self, parts: &[Part], log: &Log, now: Micros) -> Used {
+        let levels = |(limit, part): (&Limit, &Part)| part.levels(limit, log, now).used;
+        self.limits.iter().zip(parts).map(levels).collect()
+    }
+
+    /// Finds the binding limit and puts the answer together.
+    fn conclude(
+        &self,
+        parts: &[Part],
+        log: &Log,
+        now: Micros,
+        asked: &[Asked; 16],
+        used: &Used,
+    ) -> Charged {
+        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
+        let mut best: Option<(Binding, Judged)> = None;
+        let (mut would_deny, mut expires, mut fill) = (0, 0, Fill::Low);
+        for (i, (limit, part)) in self.limits.iter().zip(parts).enumerate() {
+            let levels = part.levels(limit, log, now);
+            if !levels.empty {
+                expires = expires.max(now.saturating_add(levels.reset_after));
+            }
+            let Asked { allowed, retry_after } = asked[i];
+            if limit.shadow_mode {
+                would_deny |= u16::from(!allowed) << i;
+                if !all_shadow {
+                    continue;
+                }
+            }
+            fill = fill.max(match levels.remaining {
+                0 => Fill::Full,
+                remaining if levels.used >= remaining => Fill::High,
+                _ => Fill::Low,
+            });
+            let allowed = allowed || limit.shadow_mode;
+            let binding = match allowed {
+                false => Binding::Denies(retry_after.unwrap_or(Micros::MAX)),
+                true => Binding::Allows(std::cmp::Reverse(levels.remaining), levels.reset_after),
+            };
+            if best.as_ref().is_none_or(|(most, _)| binding > *most) {
+                best = Some((
+                    binding,
+                    Judged {
+                        allowed,
+                        limit: i as u8,
+                        would_deny: 0,
+                        used_before: used[i],
+                        remaining: levels.remaining,
+                        reset_after: levels.reset_after,
+                        retry_after: if allowed { None } else { retry_after },
+                    },
+                ));
+            }
+        }
+        // A plan without limits allows everything.
+        let mut judged = best.map_or(Judged::ALLOWED, |(_, judged)| judged);
+        judged.would_deny = would_deny;
+        Charged { judged, expires, fill }
+    }
+}
+
+/// What each limit had counted before a charge.
+type Used = SmallVec<[u64; 4]>;
+
+/// What makes one limit bind rather than another: the greater does.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Binding {
+    /// The least remaining; of equals the longest reset.
+    Allows(std::cmp::Reverse<u64>, Micros),
+    /// The longest wait; none is longest.
+    Denies(Micros),
+}
+
+impl Judged {
+    const ALLOWED: Judged = Judged {
+        allowed: true,
+        limit: 0,
+        would_deny: 0,
+        used_before: 0,
+        remaining: u64::MAX,
+        reset_after: 0,
+        retry_after: None,
+    };
 }

@@ -1,0 +1,138 @@
+//! Windows that follow the calendar of a time zone: days, weeks from Monday, months and years,
+//! through changes to and from daylight saving time.
+
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use parking_lot::Mutex;
+
+use super::{Micros, Unit};
+
+/// The windows of one unit in one time zone.
+#[derive(Debug)]
+pub struct Calendar {
+    unit: Unit,
+    zone: TimeZone,
+    name: Box<str>,
+    /// The window asked for last: asking again is the common case, and the zone's rules are slow.
+    last: Mutex<(Micros, Micros)>,
+}
+
+/// Why there is no such calendar.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CalendarError {
+    #[error("there is no time zone {0:?}")]
+    UnknownZone(String),
+    #[error("only days, weeks, months and years follow the calendar, not a {0}")]
+    NoCalendarUnit(&'static str),
+}
+
+impl Calendar {
+    /// The calendar of `unit` (a day, week, month or year) in the zone of that IANA name.
+    pub fn new(unit: Unit, zone: &str) -> Result<Calendar, CalendarError> {
+        if !matches!(unit, Unit::Day | Unit::Week | Unit::Month | Unit::Year) {
+            return Err(CalendarError::NoCalendarUnit(unit.name()));
+        }
+        let found = TimeZone::get(zone).map_err(|_| CalendarError::UnknownZone(zone.to_owned()))?;
+        Ok(Calendar { unit, zone: found, name: zone.into(), last: Mutex::new((0, 0)) })
+    }
+
+    /// The zone's IANA name, as it was given.
+    pub fn zone(&self) -> &str {
+        &self.name
+    }
+
+    /// The beginning and the end of the window that `t` is in. Beyond the year 9999 the calendar
+    /// ends: one window lasts from there on.
+    pub fn window(&self, t: Micros) -> (Micros, Micros) {
+        let mut last = self.last.lock();
+        if !(last.0..last.1).contains(&t) {
+            *last = self.compute(t).unwrap_or((t, Micros::MAX));
+        }
+        *last
+    }
+
+    fn compute(&self, t: Micros) -> Option<(Micros, Micros)> {
+        let now = Timestamp::from_microsecond(i64::try_from(t).ok()?).ok()?;
+        let date = now.to_zoned(self.zone.clone()).date();
+        let start = match self.unit {
+            Unit::Week => {
+                let since_monday = i64::from(date.weekday().to_monday_zero_offset());
+                date.checked_sub(since_monday.days()).ok()?
+            }
+            Unit::Month => date.first_of_month(),
+            Unit::Year => date.first_of_year(),
+            _ => date,
+        };
+        let end = match self.unit {
+            Unit::Week => start.checked_add(1.week()),
+            Unit::Month => start.checked_add(1.month()),
+            Unit::Year => start.checked_add(1.year()),
+            _ => start.checked_add(1.day()),
+        };
+        Some((self.midnight(start)?, self.midnight(end.ok()?)?))
+    }
+
+    /// When a day begins: its midnight, or what comes after it where the clocks skip midnight.
+    fn midnight(&self, date: Date) -> Option<Micros> {
+        let start = date.to_zoned(self.zone.clone()).ok()?.timestamp().as_microsecond();
+        Some(Micros::try_from(start).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> Micros {
+        text.parse::<Timestamp>().unwrap().as_microsecond() as Micros
+    }
+
+    fn window(unit: Unit, zone: &str, t: &str) -> (String, u64) {
+        let (start, end) = Calendar::new(unit, zone).unwrap().window(at(t));
+        let hours = (end - start) / 3_600_000_000;
+        (Timestamp::from_microsecond(start as i64).unwrap().to_string(), hours)
+    }
+
+    #[test]
+    fn windows_follow_the_calendar_and_its_clock_changes() {
+        let berlin = "Europe/Berlin";
+        for (unit, zone, t, start, hours) in [
+            (Unit::Day, "UTC", "2026-11-21T12:00:00Z", "2026-11-21T00:00:00Z", 24),
+            (Unit::Day, berlin, "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", 23),
+            (Unit::Day, berlin, "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", 25),
+            (Unit::Week, "UTC", "2026-11-21T12:00:00Z", "2026-11-16T00:00:00Z", 168),
+            (Unit::Week, "UTC", "2026-11-16T00:00:00Z", "2026-11-16T00:00:00Z", 168),
+            (Unit::Month, "UTC", "2028-02-10T00:00:00Z", "2028-02-01T00:00:00Z", 29 * 24),
+            (Unit::Month, berlin, "2026-03-05T00:00:00Z", "2026-02-28T23:00:00Z", 31 * 24 - 1),
+            (Unit::Year, "UTC", "2028-12-31T23:59:59Z", "2028-01-01T00:00:00Z", 366 * 24),
+            // Clocks there skip midnight.
+            (Unit::Day, "America/Sao_Paulo", "2018-11-04T12:00:00Z", "2018-11-04T03:00:00Z", 23),
+        ] {
+            assert_eq!(window(unit, zone, t), (start.to_owned(), hours), "{zone} {t}");
+        }
+    }
+
+    #[test]
+    fn windows_follow_each_other_without_gaps() {
+        for unit in [Unit::Day, Unit::Week, Unit::Month, Unit::Year] {
+            let calendar = Calendar::new(unit, "America/New_York").unwrap();
+            let (_, mut end) = calendar.window(at("2020-01-01T00:00:00Z"));
+            for _ in 0..800 {
+                let next = calendar.window(end);
+                assert_eq!(next.0, end);
+                assert_eq!(calendar.window(next.1 - 1), next);
+                end = next.1;
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_calendar_is_refused() {
+        assert!(Calendar::new(Unit::Hour, "UTC").is_err());
+        assert!(Calendar::new(Unit::Day, "Mars/Olympus").is_err());
+        let calendar = Calendar::new(Unit::Year, "UTC").unwrap();
+        assert!(calendar.window(Micros::MAX).1 == Micros::MAX);
+        assert!(calendar.window(0).0 == 0);
+    }
+}

@@ -1,0 +1,216 @@
+//! One limit's part of a rule's state, whatever its algorithm.
+
+use super::sliding_log::Log;
+use super::{
+    Algorithm, Asked, Levels, Limit, Micros, Packed, bucketed_window, concurrency, fixed_window,
+    gcra, sliding_window, token_bucket,
+};
+
+/// The state of one limit. The default of each kind is that of a key never seen.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Part {
+    Fixed(fixed_window::State),
+    Sliding(sliding_window::State),
+    /// Kept in the log that all sliding_log limits of the rule share.
+    Log,
+    Bucketed(Box<bucketed_window::State>),
+    Token(token_bucket::State),
+    Gcra(gcra::State),
+    Concurrency(Box<concurrency::State>),
+}
+
+impl Algorithm {
+    /// The state of a key never seen.
+    pub(super) fn part(&self) -> Part {
+        match self {
+            Algorithm::FixedWindow(_) => Part::Fixed(Default::default()),
+            Algorithm::SlidingWindow(_) => Part::Sliding(Default::default()),
+            Algorithm::SlidingLog(_) => Part::Log,
+            Algorithm::BucketedWindow(_) => Part::Bucketed(Default::default()),
+            Algorithm::TokenBucket(_) => Part::Token(Default::default()),
+            Algorithm::Gcra(_) => Part::Gcra(Default::default()),
+            Algorithm::Concurrency(_) => Part::Concurrency(Default::default()),
+        }
+    }
+
+    /// Whether a state always fits [`Packed`].
+    pub(super) fn packs(&self) -> bool {
+        use Algorithm::{FixedWindow, Gcra, SlidingWindow, TokenBucket};
+        matches!(self, FixedWindow(_) | SlidingWindow(_) | TokenBucket(_) | Gcra(_))
+    }
+
+    /// A state from its packed form.
+    pub(super) fn unpack(&self, [a, b, c]: Packed, now: Micros) -> Part {
+        let wide = u64::from(a) | u64::from(b) << 32;
+        match self {
+            Algorithm::FixedWindow(_) => {
+                Part::Fixed(fixed_window::State { window: wide, count: c })
+            }
+            Algorithm::SlidingWindow(window) => {
+                // Only the low half of the index is kept: the rest is that of the time nearest.
+                let near = now / window.period;
+                let index = near.wrapping_add_signed(i64::from(a.wrapping_sub(near as u32) as i32));
+                match (b, c) {
+                    (0, 0) => Part::Sliding(Default::default()),
+                    _ => Part::Sliding(sliding_window::State { index, prev: b, cur: c }),
+                }
+            }
+            Algorithm::TokenBucket(_) => Part::Token(token_bucket::State {
+                missing: u64::from(c) | (wide >> TIME_BITS) << 32,
+                last: wide & TIME_MASK,
+            }),
+            Algorithm::Gcra(_) => Part::Gcra(gcra::State { tat: wide & TIME_MASK, rem: c.into() }),
+            _ => self.part(),
+        }
+    }
+
+    /// Adds to `shape` what a state of this algorithm would be misread without.
+    pub(super) fn shape(&self, shape: &mut Vec<u8>) {
+        let mut add = |tag: u8, numbers: &[u64]| {
+            shape.push(tag);
+            numbers.iter().for_each(|number| shape.extend_from_slice(&number.to_le_bytes()));
+        };
+        match self {
+            Algorithm::FixedWindow(window) => match &window.calendar {
+                None => add(0, &[window.period]),
+                Some(calendar) => {
+                    add(1, &[window.period, calendar.zone().len() as u64]);
+                    shape.extend_from_slice(calendar.zone().as_bytes());
+                }
+            },
+            Algorithm::SlidingWindow(window) => add(2, &[window.period]),
+            Algorithm::SlidingLog(log) => add(3, &[log.period]),
+            Algorithm::BucketedWindow(window) => {
+                add(4, &[window.period, window.buckets.into()]);
+            }
+            Algorithm::TokenBucket(bucket) => add(5, &[bucket.interval]),
+            Algorithm::Gcra(gcra) => add(6, &[gcra.period(), gcra.tick()]),
+            Algorithm::Concurrency(concurrency) => {
+                add(7, &[concurrency.hold_id.is_some().into()]);
+            }
+        }
+    }
+}
+
+/// Times are below 2^52.
+const TIME_BITS: u32 = 52;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+
+impl Part {
+    pub(super) fn pack(&self) -> Packed {
+        let halves = |wide: u64, c: u32| [wide as u32, (wide >> 32) as u32, c];
+        match self {
+            Part::Fixed(state) => halves(state.window, state.count),
+            Part::Sliding(state) => [state.index as u32, state.prev, state.cur],
+            Part::Token(state) => {
+                let high = (state.missing >> 32) << TIME_BITS;
+                halves(state.last & TIME_MASK | high, state.missing as u32)
+            }
+            Part::Gcra(state) => halves(state.tat & TIME_MASK, state.rem as u32),
+            Part::Log | Part::Bucketed(_) | Part::Concurrency(_) => [0; 3],
+        }
+    }
+
+    /// Brings the state to `now`: windows that have passed, tokens that have come.
+    pub(super) fn settle(&mut self, algorithm: &Algorithm, now: Micros) {
+        match (algorithm, self) {
+            (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.settle(state, now),
+            (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => limit.settle(state, now),
+            (Algorithm::BucketedWindow(limit), Part::Bucketed(state)) => limit.settle(state, now),
+            (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.settle(state, now),
+            (Algorithm::Concurrency(limit), Part::Concurrency(state)) => limit.settle(state, now),
+            _ => {}
+        }
+    }
+
+    /// What the settled state says of `hits`. None of them is a look: denied past the limit where
+    /// denied hits are charged, else where the limit is full.
+    pub(super) fn judge(&self, limit: &Limit, log: &Log, now: Micros, hits: u32) -> Asked {
+        let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
+        if limit.requests_per_unit == 0 && hits > 0 {
+            return Asked { allowed: false, retry_after: None };
+        }
+        match (&limit.algorithm, self) {
+            (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.judge(state, now, hits),
+            (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => {
+                limit.judge(state, now, hits)
+            }
+            (Algorithm::SlidingLog(limit), _) => limit.judge(log, now, hits),
+            (Algorithm::BucketedWindow(limit), Part::Bucketed(state)) => {
+                limit.judge(state, now, hits)
+            }
+            (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.judge(state, now, hits),
+            (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.judge(state, now, hits),
+            (Algorithm::Concurrency(limit), Part::Concurrency(state)) => {
+                limit.judge(state, now, hits)
+            }
+            _ => Asked::ALLOWED,
+        }
+    }
+
+    pub(super) fn levels(&self, limit: &Limit, log: &Log, now: Micros) -> Levels {
+        let mut levels = match (&limit.algorithm, self) {
+            (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.levels(state, now),
+            (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => limit.levels(state, now),
+            (Algorithm::SlidingLog(limit), _) => limit.levels(log, now),
+            (Algorithm::BucketedWindow(limit), Part::Bucketed(state)) => limit.levels(state, now),
+            (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.levels(state, now),
+            (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.levels(state, now),
+            (Algorithm::Concurrency(limit), Part::Concurrency(state)) => limit.levels(state, now),
+            _ => Levels { used: 0, remaining: 0, reset_after: 0, empty: true },
+        };
+        if limit.requests_per_unit == 0 {
+            levels.remaining = 0;
+        }
+        levels
+    }
+
+    /// Charges hits, admitted or (where denied hits are charged) denied.
+    pub(super) fn charge(&mut self, limit: &Limit, now: Micros, hits: u32, hold: Option<&str>) {
+        let denied = limit.charge_denied;
+        match (&limit.algorithm, self) {
+            (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.charge(state, hits),
+            (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => limit.charge(state, hits),
+            (Algorithm::BucketedWindow(limit), Part::Bucketed(state)) => limit.charge(state, hits),
+            (Algorithm::TokenBucket(limit), Part::Token(state)) => {
+                limit.charge(state, hits, denied);
+            }
+            (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.charge(state, now, hits, denied),
+            (Algorithm::Concurrency(limit), Part::Concurrency(state)) => {
+                limit.charge(state, now, hits, hold);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a denial by this limit itself does to its state.
+    pub(super) fn deny(&mut self, algorithm: &Algorithm, now: Micros) {
+        if let (Algorithm::TokenBucket(limit), Part::Token(state)) = (algorithm, self) {
+            limit.deny(state, now);
+        }
+    }
+
+    pub(super) fn give_back(
+        &mut self,
+        algorithm: &Algorithm,
+        now: Micros,
+        hits: u32,
+        hold: Option<&str>,
+    ) {
+        match (algorithm, self) {
+            (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.give_back(state, hits),
+            (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => {
+                limit.give_back(state, hits);
+            }
+            (Algorithm::BucketedWindow(limit), Part::Bucketed(state)) => {
+                limit.give_back(state, hits);
+            }
+            (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.give_back(state, hits),
+            (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.give_back(state, now, hits),
+            (Algorithm::Concurrency(limit), Part::Concurrency(state)) => {
+                limit.give_back(state, now, hits, hold);
+            }
+            _ => {}
+        }
+    }
+}
