@@ -115,6 +115,8 @@ impl<C: Clock> MemoryStore<C> {
             for _ in 0..strides {
                 shard.lock().sweep(SWEEP_STRIDE, now);
             }
+            let unused = shard.lock().shrink();
+            drop(unused);
         }
     }
 

@@ -155,6 +155,11 @@ impl Shard {
         self.boxed.sweep(buckets, now);
     }
 
+    /// Shrinks tables that have become too large. Returns what to free once the lock is gone.
+    pub(super) fn shrink(&mut self) -> impl Sized + use<> {
+        (self.packed.shrink(), self.boxed.shrink())
+    }
+
     /// Buckets of the larger table.
     pub(super) fn buckets(&self) -> usize {
         self.packed.buckets().max(self.boxed.buckets())

@@ -120,11 +120,11 @@ impl<V> Table<V> {
 
     /// Inserts a slot whose fingerprint is not in the table.
     pub(super) fn insert(&mut self, slot: Slot<V>) {
-        let (len, full) = (self.slots.len(), self.full());
-        if len == self.slots.capacity() {
-            // Full of slots, or of the marks that removed slots leave behind: the latter go away
-            // by moving to a table of the same size. The hash table alone would double at half.
-            self.resize(if len >= full - full / 8 { full + 1 } else { full });
+        let (len, full) = (self.len(), self.full());
+        if len == self.slots.capacity() && len < full - full / 8 {
+            // Not full of slots but of the marks that removed ones leave behind. Left to itself
+            // the hash table would double; moved to one of the same size, the marks are gone.
+            drop(self.resize(full));
         }
         self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
     }
@@ -137,8 +137,8 @@ impl<V> Table<V> {
         }
     }
 
-    /// Removes what has expired in the next `buckets` buckets, up to the last one. Having come
-    /// there, starts over, and gives back memory if most of it is unused.
+    /// Removes what has expired in the next `buckets` buckets, up to the last one; then starts
+    /// over.
     pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
         let seconds = now.seconds();
         let end = self.buckets();
@@ -149,13 +149,14 @@ impl<V> Table<V> {
                 self.swept += 1;
             }
         }
-        self.sweep_hand = stop;
-        if stop == end {
-            self.sweep_hand = 0;
-            if self.len() <= self.full() / 4 {
-                self.resize(self.len() * 2);
-            }
-        }
+        self.sweep_hand = if stop == end { 0 } else { stop };
+    }
+
+    /// Moves to a smaller table if most of this one is unused. Returns the old one, empty: giving
+    /// much memory back to the system takes milliseconds, which no lock should be held for.
+    pub(super) fn shrink(&mut self) -> Option<HashTable<Slot<V>>> {
+        let shrinks = self.buckets() > 1 && self.len() <= self.full() / 4;
+        shrinks.then(|| self.resize(self.len() * 2))
     }
 
     /// The least of the next `wanted` slots; none only if there are no slots at all.
@@ -198,10 +199,11 @@ impl<V> Table<V> {
         }
     }
 
-    fn resize(&mut self, capacity: usize) {
-        let old = mem::replace(&mut self.slots, HashTable::with_capacity(capacity));
-        for slot in old {
+    fn resize(&mut self, capacity: usize) -> HashTable<Slot<V>> {
+        let mut old = mem::replace(&mut self.slots, HashTable::with_capacity(capacity));
+        for slot in old.drain() {
             self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
         }
+        old
     }
 }
