@@ -13,6 +13,8 @@ mod part;
 pub mod plan;
 pub mod sliding_log;
 pub mod sliding_window;
+#[cfg(test)]
+mod tests;
 pub mod token_bucket;
 
 pub use bucketed_window::BucketedWindow;

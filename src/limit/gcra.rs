@@ -80,6 +80,16 @@ impl Gcra {
         *state = State { tat: now / self.tick + ahead, rem: ahead * self.n - level };
     }
 
+    /// The state as of `now`: where the clock stepped back so far that the level is beyond the top,
+    /// it is at the top.
+    pub fn settle(&self, state: &mut State, now: Micros) {
+        let ahead = state.tat.saturating_sub(now / self.tick);
+        let top = self.most * self.p;
+        if ahead.saturating_mul(self.n).saturating_sub(state.rem) > top {
+            self.set(state, now, top);
+        }
+    }
+
     pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
         if hits > self.burst {
             return Asked { allowed: false, retry_after: None };

@@ -118,6 +118,7 @@ impl Part {
             (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => limit.settle(state, now),
             (Algorithm::BucketedWindow(limit), Part::Bucketed(state)) => limit.settle(state, now),
             (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.settle(state, now),
+            (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.settle(state, now),
             (Algorithm::Concurrency(limit), Part::Concurrency(state)) => limit.settle(state, now),
             _ => {}
         }

@@ -306,6 +306,13 @@ enum Binding {
     Denies(Micros),
 }
 
+#[cfg(test)]
+impl State {
+    pub(super) fn log_len(&self) -> usize {
+        self.log.len()
+    }
+}
+
 impl Judged {
     const ALLOWED: Judged = Judged {
         allowed: true,

@@ -31,7 +31,9 @@ impl SlidingWindow {
     pub fn settle(&self, state: &mut State, now: Micros) {
         let newest = state.index.saturating_mul(self.period);
         if newest > now.saturating_add(self.period) {
-            state.index = now / self.period;
+            // The next one: the part of its window that had passed is not known, so that it begins
+            // no earlier than now is what admits nothing extra.
+            state.index = now.div_ceil(self.period);
         }
         let index = now / self.period;
         match index.saturating_sub(state.index) {

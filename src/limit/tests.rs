@@ -1,0 +1,72 @@
+//! Every algorithm against a model that keeps the whole history, and the traps other limiters
+//! fell into.
+
+mod examples;
+mod model;
+mod plans;
+mod properties;
+mod traps;
+
+use super::*;
+
+/// 2023-11-15, noon: the start of a second, a minute, an hour and half a day.
+const NOON: Micros = 1_700_049_600 * SECOND;
+
+/// A limit of `n` with an algorithm; hits of denied descriptors are charged where said.
+fn limit(n: u32, algorithm: Algorithm, charge_denied: bool) -> Limit {
+    Limit {
+        name: Box::default(),
+        requests_per_unit: n,
+        unit: Some(Unit::Second),
+        unit_multiplier: 1,
+        charge_denied,
+        shadow_mode: false,
+        algorithm,
+    }
+}
+
+fn fixed(n: u32, period: Micros) -> Limit {
+    limit(n, Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }), false)
+}
+
+fn log(n: u32, period: Micros) -> Limit {
+    limit(n, Algorithm::SlidingLog(SlidingLog { n, period }), false)
+}
+
+fn gcra(n: u32, period: Micros, burst: u32) -> Limit {
+    let gcra = Gcra::new(n, period, burst, 0).expect("numbers that fit");
+    limit(n, Algorithm::Gcra(gcra), false)
+}
+
+fn bucket(capacity: u32, amount: u32, interval: Micros) -> Limit {
+    let bucket = TokenBucket { capacity, amount, interval, strict: false, max_debt: 0 };
+    limit(amount, Algorithm::TokenBucket(bucket), false)
+}
+
+/// A key's state under a plan, driven by invented time.
+#[derive(Clone)]
+struct Driver {
+    plan: Plan,
+    state: State,
+    now: Micros,
+}
+
+impl Driver {
+    fn new(limits: Vec<Limit>) -> Driver {
+        Driver { plan: Plan::new(limits), state: State::default(), now: NOON }
+    }
+
+    fn charge(&mut self, op: Op) -> Charged {
+        self.plan.charge(&mut self.state, self.now, op, None)
+    }
+
+    fn take(&mut self, hits: u64) -> Judged {
+        self.charge(Op::Take(hits)).judged
+    }
+
+    /// Whether `hits` would be allowed after `wait`; changes nothing.
+    fn would_allow(&self, wait: Micros, hits: u64) -> bool {
+        let mut later = Driver { now: self.now + wait, ..self.clone() };
+        later.take(hits).allowed
+    }
+}

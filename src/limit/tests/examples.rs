@@ -1,0 +1,96 @@
+//! Worked examples.
+
+use super::*;
+
+#[test]
+fn sliding_window_weighs_the_window_before() {
+    let judge = |n| {
+        let limit = SlidingWindow { n, period: 60 * SECOND };
+        let state = sliding_window::State { index: NOON / (60 * SECOND), prev: 9, cur: 5 };
+        let now = NOON + 15 * SECOND;
+        (limit.judge(&state, now, 1).allowed, limit.levels(&state, now).remaining)
+    };
+    // 9 x 45/60 + 5 = 11.75.
+    assert_eq!(judge(12), (false, 0));
+    assert_eq!(judge(13), (true, 1));
+}
+
+#[test]
+fn sliding_log_of_two_limits() {
+    let mut driver = Driver::new(vec![log(1, SECOND), log(5, 60 * SECOND)]);
+    // Noon is 12:33:20 here, so that 12:33:35 is 15 s after it.
+    for second in [15, 17, 54, 66, 68] {
+        driver.now = NOON + second * SECOND;
+        assert!(driver.take(1).allowed);
+    }
+    driver.now = NOON + 71 * SECOND;
+    let judged = driver.take(1);
+    assert!(!judged.allowed);
+    assert_eq!((judged.limit, judged.retry_after), (1, Some(4 * SECOND)));
+    driver.now = NOON + 80 * SECOND;
+    assert!(driver.take(1).allowed);
+}
+
+#[test]
+fn ten_failed_logins_then_one_an_hour() {
+    let mut driver = Driver::new(vec![bucket(10, 1, 3_600 * SECOND)]);
+    for left in (0..10).rev() {
+        assert_eq!(driver.take(1).remaining, left);
+    }
+    assert_eq!(driver.take(1).retry_after, Some(3_600 * SECOND));
+    driver.now += 3_600 * SECOND;
+    assert!(driver.take(1).allowed);
+    assert!(!driver.take(1).allowed);
+}
+
+#[test]
+fn a_strict_bucket_waits_until_the_caller_is_quiet() {
+    let strict =
+        TokenBucket { capacity: 1, amount: 1, interval: 10 * SECOND, strict: true, max_debt: 0 };
+    let mut driver = Driver::new(vec![limit(1, Algorithm::TokenBucket(strict), false)]);
+    assert!(driver.take(1).allowed);
+    for _ in 0..20 {
+        driver.now += 5 * SECOND;
+        assert_eq!(driver.take(1).retry_after, Some(10 * SECOND));
+    }
+    driver.now += 10 * SECOND;
+    assert!(driver.take(1).allowed);
+}
+
+#[test]
+fn sending_ten_a_second_gets_what_the_slower_limits_allow() {
+    let (minute, hour, day) = (60 * SECOND, 3_600 * SECOND, 86_400 * SECOND);
+    for limits in [
+        vec![fixed(1, SECOND), fixed(20, minute), fixed(200, hour), fixed(800, day)],
+        vec![log(1, SECOND), log(20, minute), log(200, hour), log(800, day)],
+    ] {
+        // A day that begins where the windows of all limits do.
+        let mut driver = Driver::new(limits);
+        driver.now = NOON - NOON % day;
+        let start = driver.now;
+        let (mut first_hour, mut all) = (0, 0);
+        while driver.now < start + day {
+            let admitted = u32::from(driver.take(1).allowed);
+            all += admitted;
+            if driver.now < start + hour {
+                first_hour += admitted;
+            }
+            driver.now += SECOND / 10;
+        }
+        assert_eq!((first_hour, all), (200, 800));
+    }
+}
+
+#[test]
+fn calendar_windows_end_when_the_calendar_says() {
+    let calendar = Calendar::new(Unit::Month, "UTC").map(std::sync::Arc::new).ok();
+    let period = Unit::Month.period(1).unwrap_or_default();
+    let window = FixedWindow { n: 1, period, calendar };
+    let mut driver = Driver::new(vec![limit(1, Algorithm::FixedWindow(window), true)]);
+    let judged = driver.take(1);
+    // Noon of the fifteenth of November.
+    assert_eq!(judged.reset_after, (15 * 24 + 12) * 3_600 * SECOND);
+    assert!(!driver.take(1).allowed);
+    driver.now += judged.reset_after;
+    assert!(driver.take(1).allowed);
+}

@@ -1,0 +1,171 @@
+//! Naive models: the whole history is kept, and every question is answered from it.
+
+use super::*;
+
+/// What was charged, and when.
+type History = Vec<(Micros, u64)>;
+
+/// One limit, judged from its history.
+#[derive(Clone, Debug)]
+pub(super) struct Model {
+    pub kind: Kind,
+    pub n: u64,
+    pub period: Micros,
+    history: History,
+    /// Of the buckets: what is missing, and since when.
+    missing: u128,
+    last: Micros,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Kind {
+    Fixed,
+    Sliding,
+    Log,
+    Bucketed { buckets: u64 },
+    Token { capacity: u64, amount: u64, strict: bool },
+    Gcra { burst: u64 },
+}
+
+impl Model {
+    pub fn new(kind: Kind, n: u64, period: Micros) -> Model {
+        Model { kind, n, period, history: Vec::new(), missing: 0, last: 0 }
+    }
+
+    pub fn limit(&self) -> Limit {
+        let (n, period) = (self.n as u32, self.period);
+        let algorithm = match self.kind {
+            Kind::Fixed => Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
+            Kind::Sliding => Algorithm::SlidingWindow(SlidingWindow { n, period }),
+            Kind::Log => Algorithm::SlidingLog(SlidingLog { n, period }),
+            Kind::Bucketed { buckets } => {
+                Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: buckets as u32 })
+            }
+            Kind::Token { capacity, amount, strict } => Algorithm::TokenBucket(TokenBucket {
+                capacity: capacity as u32,
+                amount: amount as u32,
+                interval: period,
+                strict,
+                max_debt: 0,
+            }),
+            Kind::Gcra { burst } => {
+                Algorithm::Gcra(Gcra::new(n, period, burst as u32, 0).expect("numbers that fit"))
+            }
+        };
+        limit(n, algorithm, false)
+    }
+
+    /// The most that can ever be allowed at once.
+    pub fn capacity(&self) -> u64 {
+        match self.kind {
+            _ if self.n == 0 => 0,
+            Kind::Token { capacity, .. } => capacity,
+            Kind::Gcra { burst } => burst,
+            _ => self.n,
+        }
+    }
+
+    fn sum(&self, from: impl Fn(Micros) -> bool) -> u64 {
+        self.history.iter().filter(|(t, _)| from(*t)).map(|(_, h)| h).sum()
+    }
+
+    /// Brings the buckets to `now`, a step at a time.
+    fn refill(&mut self, now: Micros) {
+        match self.kind {
+            Kind::Token { amount, .. } => {
+                while self.missing > 0 && self.last + self.period <= now {
+                    self.missing = self.missing.saturating_sub(amount.into());
+                    self.last += self.period;
+                }
+                if self.missing == 0 {
+                    self.last = now;
+                }
+            }
+            // In hits times the period, so that nothing is lost: n of it drain a microsecond.
+            Kind::Gcra { .. } => {
+                let drained = u128::from(now - self.last.min(now)) * u128::from(self.n);
+                self.missing = self.missing.saturating_sub(drained);
+                self.last = now;
+            }
+            _ => {}
+        }
+    }
+
+    pub fn allows(&mut self, now: Micros, hits: u64) -> bool {
+        self.refill(now);
+        let (n, p) = (self.n, self.period);
+        if n == 0 {
+            return false;
+        }
+        match self.kind {
+            Kind::Fixed => self.sum(|t| t / p == now / p) + hits <= n,
+            Kind::Sliding => {
+                let prev = self.sum(|t| t / p + 1 == now / p) as f64;
+                let cur = self.sum(|t| t / p == now / p);
+                let weighted = prev * (p - now % p) as f64 / p as f64;
+                weighted <= n as f64 - cur as f64 - hits as f64
+            }
+            Kind::Log => self.sum(|t| t + p > now) + hits <= n,
+            Kind::Bucketed { buckets } => {
+                let span = p.div_ceil(buckets);
+                self.sum(|t| t / span + buckets >= now / span) + hits <= n
+            }
+            Kind::Token { capacity, .. } => self.missing + u128::from(hits) <= capacity.into(),
+            Kind::Gcra { burst } => {
+                self.missing + u128::from(hits) * u128::from(p) <= u128::from(burst) * u128::from(p)
+            }
+        }
+    }
+
+    /// Judges and charges.
+    pub fn take(&mut self, now: Micros, hits: u64) -> bool {
+        if hits == 0 {
+            return self.allows(now, 1);
+        }
+        let allowed = self.allows(now, hits);
+        match self.kind {
+            Kind::Token { .. } if allowed => self.missing += u128::from(hits),
+            Kind::Gcra { .. } if allowed => {
+                self.missing += u128::from(hits) * u128::from(self.period);
+            }
+            Kind::Token { strict: true, .. } => self.last = now,
+            _ if allowed => self.history.push((now, hits)),
+            _ => {}
+        }
+        allowed
+    }
+
+    pub fn give_back(&mut self, now: Micros, mut hits: u64) {
+        self.refill(now);
+        let (p, k) = (self.period, self.kind);
+        // Newest first, of what still counts.
+        for (t, h) in self.history.iter_mut().rev() {
+            let counts = match k {
+                Kind::Fixed => *t / p == now / p,
+                Kind::Sliding => *t / p + 1 >= now / p,
+                Kind::Bucketed { buckets } => {
+                    let span = p.div_ceil(buckets);
+                    *t / span + buckets >= now / span
+                }
+                _ => *t + p > now,
+            };
+            if counts {
+                let back = hits.min(*h);
+                *h -= back;
+                hits -= back;
+            }
+        }
+        match k {
+            Kind::Token { .. } => self.missing = self.missing.saturating_sub(hits.into()),
+            Kind::Gcra { .. } => {
+                self.missing = self.missing.saturating_sub(u128::from(hits) * u128::from(p));
+            }
+            _ => {}
+        }
+    }
+
+    /// Hits admitted, for invariants.
+    pub fn admitted(&self) -> &[(Micros, u64)] {
+        &self.history
+    }
+}

@@ -1,0 +1,259 @@
+//! Several limits of one rule, and what is charged when.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn nothing_is_charged_where_one_limit_denies() {
+    let mut driver = Driver::new(vec![fixed(1, SECOND), fixed(3, 60 * SECOND)]);
+    for _ in 0..10 {
+        driver.take(1);
+    }
+    driver.now += SECOND;
+    assert_eq!(driver.take(1).remaining, 0);
+    driver.now += SECOND;
+    assert!(driver.take(1).allowed);
+    driver.now += SECOND;
+    let judged = driver.take(1);
+    assert_eq!((judged.allowed, judged.limit), (false, 1));
+}
+
+#[test]
+fn the_binding_limit_waits_longest_or_has_least_left() {
+    let mut driver = Driver::new(vec![fixed(2, SECOND), fixed(2, 60 * SECOND), fixed(9, SECOND)]);
+    // Of equals the one that resets last.
+    assert_eq!(driver.take(1).limit, 1);
+    driver.take(1);
+    let judged = driver.take(1);
+    assert_eq!((judged.limit, judged.retry_after), (1, Some(60 * SECOND)));
+    // Never is the longest wait.
+    assert_eq!(driver.take(5).retry_after, None);
+}
+
+#[test]
+fn limits_that_charge_denied_hits_do_whichever_limit_denied() {
+    let mut counting = fixed(100, 60 * SECOND);
+    counting.charge_denied = true;
+    let mut driver = Driver::new(vec![fixed(1, 60 * SECOND), counting, fixed(50, 60 * SECOND)]);
+    for _ in 0..10 {
+        driver.take(1);
+    }
+    driver.plan = Plan::new(vec![
+        fixed(100, 60 * SECOND),
+        driver.plan.limits()[1].clone(),
+        fixed(100, 60 * SECOND),
+    ]);
+    let judged = driver.take(0);
+    assert_eq!((judged.limit, judged.remaining), (1, 90));
+}
+
+#[test]
+fn a_look_is_denied_past_the_limit_or_where_it_is_full() {
+    let mut counting = fixed(2, SECOND);
+    counting.charge_denied = true;
+    let mut driver = Driver::new(vec![counting]);
+    driver.take(2);
+    assert!(driver.take(0).allowed, "exactly full still passes, as in the reference");
+    driver.take(1);
+    assert!(!driver.take(0).allowed);
+    let mut driver = Driver::new(vec![fixed(2, SECOND)]);
+    driver.take(2);
+    assert!(!driver.take(0).allowed);
+}
+
+#[test]
+fn limits_in_shadow_mode_watch() {
+    let mut shadow = fixed(1, 60 * SECOND);
+    shadow.shadow_mode = true;
+    let mut driver = Driver::new(vec![fixed(3, 60 * SECOND), shadow]);
+    assert_eq!(driver.take(1).would_deny, 0);
+    let judged = driver.take(1);
+    assert_eq!((judged.allowed, judged.limit, judged.would_deny), (true, 0, 0b10));
+    driver.take(1);
+    let judged = driver.take(1);
+    assert_eq!((judged.allowed, judged.would_deny), (false, 0b10));
+}
+
+#[test]
+fn debt_is_carried_and_capped() {
+    let bucket =
+        TokenBucket { capacity: 10, amount: 1, interval: SECOND, strict: false, max_debt: 5 };
+    let gcra = Gcra::new(1, SECOND, 10, 5).expect("numbers that fit");
+    for algorithm in [Algorithm::TokenBucket(bucket), Algorithm::Gcra(gcra)] {
+        let mut driver = Driver::new(vec![limit(1, algorithm, true)]);
+        assert!(driver.take(9).allowed);
+        // Known only afterwards: it does not fit, and is owed.
+        assert!(!driver.take(1_000).allowed);
+        assert!(!driver.take(0).allowed);
+        assert_eq!(driver.take(0).reset_after, 15 * SECOND);
+        driver.now += 5 * SECOND;
+        assert!(driver.take(0).allowed);
+        driver.now += SECOND;
+        assert!(driver.take(1).allowed);
+    }
+}
+
+fn concurrency(n: u32, hold_id: Option<&str>) -> Limit {
+    let hold_id = hold_id.map(Into::into);
+    let charge_denied = hold_id.is_none();
+    let algorithm = Algorithm::Concurrency(Concurrency { n, timeout: 60 * SECOND, hold_id });
+    Limit { unit: None, ..limit(n, algorithm, charge_denied) }
+}
+
+#[test]
+fn without_ids_denials_are_charged_and_given_back() {
+    let mut driver = Driver::new(vec![concurrency(2, None)]);
+    assert!(driver.take(1).allowed && driver.take(1).allowed);
+    // Refused, and its end is told all the same.
+    assert!(!driver.take(1).allowed);
+    driver.charge(Op::GiveBack(1));
+    assert!(!driver.take(1).allowed);
+    driver.charge(Op::GiveBack(1));
+    driver.charge(Op::GiveBack(1));
+    assert!(driver.take(1).allowed);
+    // What is lost clears only without traffic.
+    driver.now += 59 * SECOND;
+    assert!(!driver.take(1).allowed);
+    driver.now += 59 * SECOND;
+    assert!(!driver.take(1).allowed);
+    driver.now += 60 * SECOND;
+    assert!(driver.take(2).allowed);
+}
+
+#[test]
+fn a_hold_is_given_back_by_its_id_or_lapses() {
+    let plan = Plan::new(vec![concurrency(2, Some("request_id")), fixed(100, SECOND)]);
+    assert_eq!(plan.hold_id(), Some("request_id"));
+    let mut state = State::default();
+    let mut at = |seconds: u64, op, id| {
+        plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).judged
+    };
+    assert!(at(0, Op::Take(1), "a").allowed);
+    assert!(at(30, Op::Take(1), "b").allowed);
+    let denied = at(31, Op::Take(1), "c");
+    assert_eq!((denied.allowed, denied.retry_after), (false, Some(29 * SECOND)));
+    at(31, Op::GiveBack(1), "c");
+    assert!(!at(31, Op::Take(1), "d").allowed);
+    at(32, Op::GiveBack(1), "b");
+    assert!(at(32, Op::Take(1), "e").allowed);
+    // The first lapses under steady traffic, and no other does.
+    assert!(!at(59, Op::Take(1), "f").allowed);
+    assert!(at(60, Op::Take(1), "g").allowed);
+    assert!(!at(91, Op::Take(1), "h").allowed);
+    assert!(at(92, Op::Take(1), "i").allowed);
+}
+
+#[test]
+fn in_a_rule_with_a_concurrency_limit_gifts_touch_that_alone() {
+    let mut driver = Driver::new(vec![concurrency(5, None), fixed(2, SECOND)]);
+    driver.take(1);
+    driver.take(1);
+    driver.charge(Op::GiveBack(1));
+    assert!(!driver.take(1).allowed);
+}
+
+#[test]
+fn shapes_differ_where_states_do() {
+    let p = 60 * SECOND;
+    let plans = [
+        vec![fixed(1, p)],
+        vec![fixed(1, p), fixed(1, p)],
+        vec![fixed(1, SECOND)],
+        vec![log(1, p)],
+        vec![gcra(1, p, 1)],
+        vec![bucket(1, 1, p)],
+        vec![limit(1, Algorithm::SlidingWindow(SlidingWindow { n: 1, period: p }), false)],
+        vec![concurrency(1, None)],
+        vec![concurrency(1, Some("id"))],
+    ];
+    let shapes: std::collections::HashSet<Vec<u8>> =
+        plans.iter().map(|limits| Plan::new(limits.clone()).shape().to_vec()).collect();
+    assert_eq!(shapes.len(), plans.len());
+}
+
+fn any_limit() -> impl Strategy<Value = Limit> {
+    let period = prop_oneof![Just(SECOND), Just(10 * SECOND), Just(7_777)];
+    (0_usize..6, 1_u32..6, period, any::<bool>(), prop::bool::weighted(0.2)).prop_map(
+        |(kind, n, period, charge_denied, shadow_mode)| {
+            let made = match kind {
+                0 => fixed(n, period),
+                1 => log(n, period),
+                2 => gcra(n, period, n + 1),
+                3 => bucket(n, 1, period),
+                4 => limit(n, Algorithm::SlidingWindow(SlidingWindow { n, period }), false),
+                _ => {
+                    let ring = BucketedWindow { n, period, buckets: 4 };
+                    limit(n, Algorithm::BucketedWindow(ring), false)
+                }
+            };
+            let charge_denied = charge_denied && kind != 1;
+            Limit { charge_denied, shadow_mode, ..made }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    /// Several limits of a rule answer as each would alone, all of them charged or none.
+    #[test]
+    fn limits_of_a_rule_hold_together(
+        limits in prop::collection::vec(any_limit(), 1..5),
+        schedule in prop::collection::vec((0_u64..3_000_000, 0_u64..4), 1..50),
+    ) {
+        let mut all = Driver::new(limits.clone());
+        let mut alone: Vec<Driver> = limits
+            .iter()
+            .map(|limit| Driver::new(vec![Limit { shadow_mode: false, ..limit.clone() }]))
+            .collect();
+        for (wait, hits) in schedule {
+            all.now += wait;
+            alone.iter_mut().for_each(|driver| driver.now += wait);
+            let verdicts: Vec<Judged> =
+                alone.iter().map(|driver| driver.clone().take(hits)).collect();
+            let vetoes = |i: usize| !limits[i].shadow_mode && !verdicts[i].allowed;
+            let allowed = !(0..limits.len()).any(vetoes);
+            let judged = all.take(hits);
+            let only_shadows = limits.iter().all(|limit| limit.shadow_mode);
+            prop_assert_eq!(judged.allowed, allowed);
+            for (i, driver) in alone.iter_mut().enumerate() {
+                // A limit that charges denied hits charges by itself; others only with all.
+                if allowed && !verdicts[i].allowed {
+                    // Only a shadow limit gets here: it is charged beyond its own verdict.
+                    driver.plan = Plan::new(vec![Limit { shadow_mode: true, ..limits[i].clone() }]);
+                    driver.take(hits);
+                    driver.plan =
+                        Plan::new(vec![Limit { shadow_mode: false, ..limits[i].clone() }]);
+                } else if allowed || limits[i].charge_denied || !verdicts[i].allowed {
+                    driver.take(hits);
+                }
+                if limits[i].shadow_mode {
+                    let would = judged.would_deny >> i & 1 == 1;
+                    prop_assert_eq!(would, !verdicts[i].allowed);
+                }
+            }
+            let binding = usize::from(judged.limit);
+            prop_assert!(only_shadows || !limits[binding].shadow_mode);
+            if !allowed {
+                prop_assert!(vetoes(binding));
+                let longest = (0..limits.len()).filter(|&i| vetoes(i)).map(|i| {
+                    alone[i].clone().take(hits).retry_after.unwrap_or(Micros::MAX)
+                }).max();
+                let same = judged.retry_after.unwrap_or(Micros::MAX);
+                if limits.iter().all(|limit| !limit.charge_denied) {
+                    prop_assert_eq!(Some(same), longest);
+                }
+            } else if !only_shadows {
+                let least = alone.iter().zip(&limits)
+                    .filter(|(_, limit)| !limit.shadow_mode)
+                    .map(|(driver, _)| {
+                        let mut look = driver.clone();
+                        look.charge(Op::GiveBack(0)).judged.remaining
+                    })
+                    .min();
+                prop_assert_eq!(Some(judged.remaining), least);
+            }
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! Properties of every algorithm, over random schedules.
+
+use proptest::prelude::*;
+
+use super::model::{Kind, Model};
+use super::*;
+
+/// A wait and what is asked after it.
+type Step = (Micros, Op);
+
+fn kind() -> impl Strategy<Value = Kind> {
+    prop_oneof![
+        Just(Kind::Fixed),
+        Just(Kind::Sliding),
+        Just(Kind::Log),
+        (2_u64..12).prop_map(|buckets| Kind::Bucketed { buckets }),
+        (1_u64..9, 1_u64..4, any::<bool>()).prop_map(|(capacity, amount, strict)| Kind::Token {
+            capacity,
+            amount,
+            strict
+        }),
+        (1_u64..9).prop_map(|burst| Kind::Gcra { burst }),
+    ]
+}
+
+/// Small limits, so that schedules meet them, and periods that nothing divides.
+fn model() -> impl Strategy<Value = Model> {
+    let period = prop_oneof![Just(SECOND), Just(60 * SECOND), 3_u64..9, 900_000_u64..2_000_000];
+    let n = prop_oneof![9 => 1_u64..9, 1 => Just(0)];
+    (kind(), n, period).prop_map(|(kind, n, period)| Model::new(kind, n, period))
+}
+
+fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
+    let wait = prop_oneof![
+        3 => Just(0),
+        3 => 0..period / 2 + 1,
+        2 => 0..period * 3,
+        1 => Just(period),
+        1 => 0..period * 50,
+    ];
+    let op = prop_oneof![
+        6 => Just(Op::Take(1)),
+        3 => (0_u64..12).prop_map(Op::Take),
+        1 => Just(Op::Take(u64::MAX)),
+        2 => (0_u64..6).prop_map(Op::GiveBack),
+    ];
+    prop::collection::vec((wait, op), 1..60)
+}
+
+fn model_and_schedule() -> impl Strategy<Value = (Model, Vec<Step>)> {
+    model().prop_flat_map(|model| {
+        let period = model.period;
+        (Just(model), schedule(period))
+    })
+}
+
+/// Checks what a charged state says of the future against trying it out.
+fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &Charged) {
+    let judged = charged.judged;
+    // Of what was asked a look asks for one.
+    let Op::Take(hits) = op else { return };
+    let hits = hits.clamp(1, u64::from(u32::MAX));
+    match judged.retry_after {
+        Some(wait) => {
+            assert!(!judged.allowed && wait > 0);
+            assert!(driver.would_allow(wait, hits), "waiting {wait} admits");
+            assert!(!driver.would_allow(wait - 1, hits), "waiting a microsecond less does not");
+        }
+        None if !judged.allowed => {
+            for periods in [1, 2, 3, 1_000] {
+                assert!(!driver.would_allow(model.period * periods, hits), "never is never");
+            }
+        }
+        None => {}
+    }
+    assert!(judged.remaining <= model.capacity());
+    if judged.remaining > 0 {
+        assert!(driver.would_allow(0, judged.remaining), "what remains is allowed");
+    }
+    assert!(!driver.would_allow(0, judged.remaining + 1), "and no more");
+    if model.n > 0 && model.capacity() > 0 {
+        assert!(
+            driver.would_allow(judged.reset_after, model.capacity()),
+            "the full allowance is back after the reset"
+        );
+    }
+    // A state that has expired says no more than none at all.
+    if charged.expires > driver.now && model.n > 0 {
+        let wait = charged.expires - driver.now;
+        assert!(driver.would_allow(wait, model.capacity()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn verdicts_are_those_of_the_model((model, schedule) in model_and_schedule()) {
+        let mut model = model;
+        let mut driver = Driver::new(vec![model.limit()]);
+        for (wait, op) in schedule {
+            driver.now += wait;
+            let allowed = match op {
+                Op::Take(hits) => model.take(driver.now, hits.min(u32::MAX.into())),
+                Op::GiveBack(hits) => {
+                    model.give_back(driver.now, hits);
+                    true
+                }
+            };
+            let charged = driver.charge(op);
+            prop_assert_eq!(charged.judged.allowed, allowed, "{:?} at {}", op, driver.now);
+            check_durations(&driver, &model, op, &charged);
+        }
+    }
+
+    #[test]
+    fn a_packed_state_answers_the_same((model, schedule) in model_and_schedule()) {
+        let mut driver = Driver::new(vec![model.limit()]);
+        if !driver.plan.packs() {
+            return Ok(());
+        }
+        let mut packed = [0; 3];
+        for (wait, op) in schedule {
+            driver.now += wait;
+            let charged = driver.charge(op);
+            let again = driver.plan.charge_packed(&mut packed, driver.now, op, None);
+            prop_assert_eq!(charged, again);
+            if charged.expires <= driver.now {
+                packed = [0; 3];
+            }
+        }
+    }
+
+    #[test]
+    fn a_state_may_be_dropped_once_it_has_expired((model, schedule) in model_and_schedule()) {
+        let mut driver = Driver::new(vec![model.limit()]);
+        let mut forgetful = driver.clone();
+        let mut expires = 0;
+        for (wait, op) in schedule {
+            driver.now += wait;
+            forgetful.now = driver.now;
+            if expires <= driver.now {
+                forgetful.state = State::default();
+            }
+            let charged = driver.charge(op);
+            prop_assert_eq!(charged, forgetful.charge(op));
+            expires = charged.expires;
+        }
+    }
+
+    #[test]
+    fn looks_and_gifts_to_nobody_leave_no_state(model in model(), wait in 0_u64..100) {
+        let mut driver = Driver::new(vec![model.limit()]);
+        driver.now += wait;
+        for op in [Op::Take(0), Op::GiveBack(3)] {
+            prop_assert!(driver.charge(op).expires <= driver.now);
+        }
+    }
+
+    /// Counted over the admissions themselves, not by any model of the algorithm.
+    #[test]
+    fn each_keeps_its_own_promise((model, schedule) in model_and_schedule()) {
+        let mut model = model;
+        let mut driver = Driver::new(vec![model.limit()]);
+        for (wait, op) in schedule {
+            let Op::Take(hits) = op else { continue };
+            driver.now += wait;
+            prop_assert_eq!(driver.take(hits).allowed, model.take(driver.now, hits.min(u32::MAX.into())));
+        }
+        let (n, p) = (model.n, model.period);
+        let admitted = model.admitted();
+        for &(start, _) in admitted {
+            let within = |length: Micros| -> u64 {
+                admitted.iter().filter(|(t, _)| (start..start + length).contains(t)).map(|x| x.1).sum()
+            };
+            match model.kind {
+                Kind::Log | Kind::Bucketed { .. } => prop_assert!(within(p) <= n),
+                Kind::Fixed => {
+                    let window: u64 =
+                        admitted.iter().filter(|(t, _)| t / p == start / p).map(|x| x.1).sum();
+                    prop_assert!(window <= n && within(p) <= 2 * n);
+                }
+                Kind::Sliding => prop_assert!(within(p) <= 2 * n),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn buckets_admit_no_more_than_they_hold_and_refill(
+        (kind, n) in (
+            prop_oneof![
+                (1_u64..9, 1_u64..4, any::<bool>())
+                    .prop_map(|(capacity, amount, strict)| Kind::Token { capacity, amount, strict }),
+                (1_u64..9).prop_map(|burst| Kind::Gcra { burst }),
+            ],
+            1_u64..9,
+        ),
+        schedule in schedule(SECOND),
+    ) {
+        let model = Model::new(kind, n, SECOND);
+        let mut driver = Driver::new(vec![model.limit()]);
+        let mut admitted: Vec<(Micros, u64)> = Vec::new();
+        for (wait, op) in schedule {
+            let Op::Take(hits) = op else { continue };
+            driver.now += wait;
+            if driver.take(hits).allowed {
+                admitted.push((driver.now, hits));
+            }
+        }
+        for (i, &(start, _)) in admitted.iter().enumerate() {
+            let mut sum = 0;
+            for &(end, hits) in &admitted[i..] {
+                sum += hits;
+                let span = end - start;
+                let most = match kind {
+                    Kind::Token { capacity, amount, .. } => {
+                        capacity + amount * (span / SECOND + 1)
+                    }
+                    _ => model.capacity() + (span * n).div_ceil(SECOND),
+                };
+                prop_assert!(sum <= most, "{} in {} microseconds, at most {}", sum, span, most);
+            }
+        }
+    }
+
+    /// A step back of the clock admits nothing extra, and blocks no longer than the limit alone
+    /// can.
+    #[test]
+    fn clocks_that_step_back_admit_nothing_extra(
+        (model, schedule) in model_and_schedule(),
+        steps in prop::collection::vec((0_usize..60, 0_u64..200_000_000), 1..5),
+    ) {
+        let mut driver = Driver::new(vec![model.limit()]);
+        for (i, (wait, op)) in schedule.into_iter().enumerate() {
+            driver.now += wait;
+            if let Some((_, back)) = steps.iter().find(|(at, _)| *at == i) {
+                let before = driver.clone().take(0);
+                driver.now -= back;
+                let after = driver.clone().take(0);
+                prop_assert!(after.remaining <= before.remaining, "{:?} {:?}", before, after);
+            }
+            let charged = driver.charge(op);
+            if let (Op::Take(hits), Some(wait)) = (op, charged.judged.retry_after) {
+                let hits = hits.clamp(1, u32::MAX.into());
+                prop_assert!(driver.would_allow(wait, hits));
+                prop_assert!(!driver.would_allow(wait - 1, hits));
+                let longest = match model.kind {
+                    Kind::Token { capacity, amount, .. } => {
+                        model.period * (capacity.div_ceil(amount) + 2)
+                    }
+                    Kind::Gcra { burst } => model.period * burst.div_ceil(model.n) + model.period,
+                    Kind::Bucketed { .. } => model.period * 4,
+                    _ => model.period * 3,
+                };
+                prop_assert!(wait <= longest, "{} is longer than {}", wait, longest);
+            }
+        }
+    }
+}
+
+/// Large numbers, where rounding or overflow would show.
+fn large() -> impl Strategy<Value = (Kind, u64, Micros)> {
+    let n = prop_oneof![
+        Just(1_u64),
+        Just(1_000_000),
+        Just(u64::from(u32::MAX)),
+        1_u64..u64::from(u32::MAX),
+    ];
+    let period = prop_oneof![
+        Just(SECOND),
+        Just(365 * 86_400 * SECOND),
+        Just(MAX_PERIOD_SECONDS * SECOND),
+        (1_u64..MAX_PERIOD_SECONDS).prop_map(|seconds| seconds * SECOND),
+    ];
+    let kind = prop_oneof![
+        Just(Kind::Fixed),
+        Just(Kind::Sliding),
+        (2_u64..3_600).prop_map(|buckets| Kind::Bucketed { buckets }),
+        (1_u64..1 << 32, 1_u64..1 << 32).prop_map(|(capacity, amount)| Kind::Token {
+            capacity,
+            amount,
+            strict: false
+        }),
+        (1_u64..1_000_000).prop_map(|burst| Kind::Gcra { burst }),
+    ];
+    (kind, n, period)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn large_numbers_neither_overflow_nor_round(
+        (kind, n, period) in large(),
+        steps in prop::collection::vec((0.0_f64..1.5, 0_u32..=u32::MAX, any::<bool>()), 1..20),
+    ) {
+        if let Kind::Gcra { burst } = kind {
+            prop_assume!(Gcra::new(n as u32, period, burst as u32, 0).is_ok());
+        }
+        let mut model = Model::new(kind, n, period);
+        let mut driver = Driver::new(vec![model.limit()]);
+        // A tick of more than a microsecond rounds time down; keep to whole ticks.
+        let tick = match &driver.plan.limits()[0].algorithm {
+            Algorithm::Gcra(gcra) => gcra.tick(),
+            _ => 1,
+        };
+        let scale = if matches!(kind, Kind::Gcra { .. }) { 1_000_000.0 } else { period as f64 };
+        for (wait, hits, small) in steps {
+            let wait = (wait * scale / tick as f64) as u64 * tick;
+            if driver.now + wait > 1 << 52 {
+                break;
+            }
+            driver.now += wait;
+            let hits = if small { u64::from(hits) % 10 } else { u64::from(hits) };
+            let charged = driver.charge(Op::Take(hits));
+            prop_assert_eq!(charged.judged.allowed, model.take(driver.now, hits));
+            if let Some(wait) = charged.judged.retry_after {
+                let hits = hits.max(1);
+                prop_assert!(driver.would_allow(wait, hits));
+                prop_assert!(!driver.would_allow(wait - 1, hits));
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Traps that other rate limiters fell into.
+
+use super::*;
+
+/// GCRA with a burst of 1 let everything pass.
+#[test]
+fn gcra_with_a_burst_of_one_limits() {
+    let mut driver = Driver::new(vec![gcra(10, SECOND, 1)]);
+    assert!(driver.take(1).allowed);
+    assert!(!driver.take(1).allowed);
+    driver.now += 99_999;
+    assert!(!driver.take(1).allowed);
+    driver.now += 1;
+    assert!(driver.take(1).allowed);
+}
+
+/// After a long rest the burst was larger than the burst.
+#[test]
+fn after_a_long_rest_the_burst_is_exactly_the_burst() {
+    for limit in [gcra(5, SECOND, 7), bucket(7, 5, SECOND)] {
+        let mut driver = Driver::new(vec![limit]);
+        for _ in 0..3 {
+            driver.now += 1_000_000 * SECOND;
+            for left in (0..7).rev() {
+                assert_eq!(driver.take(1).remaining, left);
+            }
+            assert!(!driver.take(1).allowed);
+        }
+    }
+}
+
+/// Fast rates had an interval of zero, and remaining hits below zero or beyond belief.
+#[test]
+fn a_million_a_second_is_a_million_a_second() {
+    let n = 1_000_000;
+    for limit in [gcra(n, SECOND, 10), bucket(10, 1, 1)] {
+        let mut driver = Driver::new(vec![limit]);
+        let mut admitted = 0;
+        for _ in 0..100_000 {
+            admitted += u32::from(driver.take(1).allowed) + u32::from(driver.take(1).allowed);
+            driver.now += 1;
+        }
+        assert!((100_000..=100_010).contains(&admitted), "{admitted}");
+    }
+}
+
+/// The wait was rounded down, so that obeying it was denied again.
+#[test]
+fn obeying_the_longest_wait_of_several_limits_is_rewarded() {
+    let mut driver =
+        Driver::new(vec![gcra(7, SECOND, 1), log(3, 10 * SECOND), fixed(9, 60 * SECOND)]);
+    for _ in 0..200 {
+        let judged = driver.take(1);
+        if let Some(wait) = judged.retry_after {
+            assert!(!driver.would_allow(wait - 1, 1));
+            driver.now += wait;
+            assert!(driver.take(1).allowed);
+        }
+    }
+}
+
+/// Huge parameters wrapped or ended the process.
+#[test]
+fn huge_parameters_are_errors_or_exact() {
+    assert!(Gcra::new(7, MAX_PERIOD_SECONDS * SECOND, u32::MAX, u32::MAX).is_err());
+    assert!(Unit::Year.period(u32::MAX).is_none());
+    assert!(Unit::Year.period(0).is_none());
+    assert!(Unit::Year.period(100).is_some());
+    let mut driver = Driver::new(vec![fixed(u32::MAX, MAX_PERIOD_SECONDS * SECOND)]);
+    assert_eq!(driver.take(u64::MAX).remaining, 0);
+    assert!(!driver.take(1).allowed);
+    driver.now = Micros::MAX / 2;
+    driver.take(1);
+}
+
+/// Refused calls counted, so that a caller that asked too often never got anything.
+#[test]
+fn refused_calls_leave_no_trace_in_a_log() {
+    let mut driver = Driver::new(vec![log(2, SECOND)]);
+    let mut admitted = 0;
+    for _ in 0..1_000 {
+        admitted += u32::from(driver.take(1).allowed);
+        driver.now += SECOND / 100;
+    }
+    assert_eq!(admitted, 20);
+    assert_eq!(driver.state.log_len(), 2);
+}
+
+/// A ring that nobody asked for longer than its span still counted what was in it.
+#[test]
+fn laps_that_passed_while_idle_count_zero() {
+    let ring = BucketedWindow { n: 5, period: 10 * SECOND, buckets: 10 };
+    let mut driver = Driver::new(vec![limit(5, Algorithm::BucketedWindow(ring), false)]);
+    assert!(driver.take(5).allowed);
+    for idle in [11, 12, 110, 1_100] {
+        driver.now += idle * SECOND;
+        assert!(driver.take(5).allowed, "after {idle} s");
+    }
+}
+
+#[test]
+fn a_ring_counts_any_recent_span_without_counting_a_slot_twice() {
+    let ring = BucketedWindow { n: 100, period: 10 * SECOND, buckets: 10 };
+    let mut state = bucketed_window::State::default();
+    for second in 0..10 {
+        ring.settle(&mut state, NOON + second * SECOND);
+        ring.charge(&mut state, 1);
+    }
+    assert_eq!(ring.recent(&state, SECOND), 2);
+    assert_eq!(ring.recent(&state, 5 * SECOND), 6);
+    assert_eq!(ring.recent(&state, 10 * SECOND), 10);
+    assert_eq!(ring.recent(&state, Micros::MAX), 10);
+}
+
+/// The first call of more than the limit was admitted, and what remained wrapped.
+#[test]
+fn a_first_call_of_more_than_the_limit_is_refused() {
+    for limit in [fixed(5, SECOND), log(5, SECOND), gcra(5, SECOND, 5), bucket(5, 5, SECOND)] {
+        let mut driver = Driver::new(vec![limit]);
+        let judged = driver.take(6);
+        assert_eq!((judged.allowed, judged.remaining, judged.retry_after), (false, 5, None));
+    }
+}
+
+/// A limit that was raised while its window was open stayed as it was, or started anew.
+#[test]
+fn changing_n_keeps_the_counts() {
+    for with in [fixed, log, |n, p| gcra(n, p, n)] {
+        let mut driver = Driver::new(vec![with(5, 60 * SECOND)]);
+        assert!(driver.take(5).allowed && !driver.take(1).allowed);
+        let raised = Plan::new(vec![with(8, 60 * SECOND)]);
+        assert_eq!(raised.shape(), driver.plan.shape());
+        driver.plan = raised;
+        // What a gcra keeps is not a count but the time until it is empty, which n does not change.
+        let keeps_time = matches!(driver.plan.limits()[0].algorithm, Algorithm::Gcra(_));
+        assert_eq!(driver.take(1).allowed, !keeps_time);
+        driver.plan = Plan::new(vec![with(3, 60 * SECOND)]);
+        assert!(!driver.take(1).allowed);
+        assert_ne!(Plan::new(vec![with(5, 61 * SECOND)]).shape(), driver.plan.shape());
+    }
+}
+
+/// Callers whose clocks were ten seconds apart refilled each other's buckets.
+#[test]
+fn two_clocks_ten_seconds_apart_refill_nothing() {
+    let minute = 60 * SECOND;
+    for limit in [fixed(5, minute), log(5, minute), gcra(5, minute, 5), bucket(5, 5, minute)] {
+        let mut driver = Driver::new(vec![limit]);
+        let mut admitted = 0;
+        for i in 0..1_000_u64 {
+            // Each clock moves 2 ms a call.
+            driver.now = NOON + i * 1_000 + if i % 2 == 0 { 10 * SECOND } else { 0 };
+            admitted += u64::from(driver.take(1).allowed);
+        }
+        // Eleven seconds went by on the two clocks together: less than one hit's worth of drain.
+        assert_eq!(admitted, 5);
+    }
+}
+
+#[test]
+fn a_limit_of_zero_blocks_all() {
+    let ring = BucketedWindow { n: 0, period: SECOND, buckets: 5 };
+    let sliding = SlidingWindow { n: 0, period: SECOND };
+    let bucket = TokenBucket { capacity: 5, amount: 1, interval: 1, strict: true, max_debt: 9 };
+    let gcra = Gcra::new(0, SECOND, 5, 5).expect("numbers that fit");
+    let hold = Concurrency { n: 0, timeout: SECOND, hold_id: None };
+    for limit in [
+        fixed(0, SECOND),
+        log(0, SECOND),
+        limit(0, Algorithm::BucketedWindow(ring), true),
+        limit(0, Algorithm::SlidingWindow(sliding), true),
+        limit(0, Algorithm::TokenBucket(bucket), true),
+        limit(0, Algorithm::Gcra(gcra), true),
+        limit(0, Algorithm::Concurrency(hold), true),
+    ] {
+        let mut driver = Driver::new(vec![limit]);
+        for _ in 0..10 {
+            let judged = driver.take(1);
+            assert_eq!((judged.allowed, judged.remaining, judged.retry_after), (false, 0, None));
+            driver.now += SECOND / 3;
+        }
+    }
+}
