@@ -6,6 +6,8 @@ mod problem;
 mod read;
 pub mod source;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod yaml;
 
 pub use matcher::Found;
