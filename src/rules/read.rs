@@ -115,19 +115,21 @@ impl Reader<'_> {
         let mut children = Vec::new();
         let [mut shadow_mode, mut quota_mode, mut detailed_metric] = [false; 3];
         let [mut value_to_metric, mut share_threshold] = [false; 2];
-        let mut share_place = node.place;
+        let mut share_at = node;
         for (field, at) in self.fields(node, At::Descriptor) {
             match field {
                 "key" => (key, key_place) = (self.string(at, field), at.place),
                 "value" => value = self.string(at, field),
                 "descriptors" => children = self.maps(at, field),
+                // Nothing, written after a rate limit, takes it away.
+                "rate_limit" if is_null(at) => limits.clear(),
                 "rate_limit" => limits.push(at),
                 "shadow_mode" => shadow_mode = self.bool(at, field),
                 "quota_mode" => quota_mode = self.bool(at, field),
                 "detailed_metric" => detailed_metric = self.bool(at, field),
                 "value_to_metric" => value_to_metric = self.bool(at, field),
                 "share_threshold" => {
-                    (share_threshold, share_place) = (self.bool(at, field), at.place);
+                    (share_threshold, share_at) = (self.bool(at, field), at);
                 }
                 "metadata" => metadata = self.metadata(at),
                 _ => {}
@@ -151,7 +153,7 @@ impl Reader<'_> {
                  but found key '{text}'"
             );
             let help = "put a `*` into `value`, or leave share_threshold out";
-            self.error(share_place, message, "true", help);
+            self.error(share_at.place, message, &text_of(share_at), help);
         }
 
         let mut entries = above.entries.to_vec();
@@ -189,13 +191,13 @@ impl Reader<'_> {
 
     /// Reads `rate_limit`; where it stands twice, the later one's keys over the earlier one's.
     fn rate_limit(&mut self, nodes: &[&Node<'_>]) -> Option<RateLimit> {
-        let place = nodes.iter().rfind(|node| !is_null(node))?.place;
+        let place = nodes.last()?.place;
         let mut made = RateLimit::default();
         let (mut requests_per_unit, mut unlimited) = (0, false);
         let (mut unit_text, mut unit_place) = (String::new(), place);
         let (mut multiplier, mut multiplier_place) = (1, place);
         let mut replaces = Vec::new();
-        for node in nodes.iter().filter(|node| !is_null(node)) {
+        for node in nodes {
             for (field, at) in self.fields(node, At::Limit) {
                 match field {
                     "requests_per_unit" => requests_per_unit = self.u32(at, field),

@@ -22,7 +22,7 @@ impl Reader<'_> {
                 Standing::Ignored(help) => {
                     let message = format!("'{name}' has no effect here");
                     self.problem(Severity::Warning, key.place, message, &name, &help);
-                    self.ignored(value, at);
+                    self.ignored(&name, value, at);
                 }
                 Standing::Misplaced(help) => {
                     let message = format!("config error, '{name}' does not belong here");
@@ -75,20 +75,21 @@ impl Reader<'_> {
         None
     }
 
-    /// Checks the keys of what is ignored: the reference refuses unknown ones there too.
-    fn ignored(&mut self, node: &Node<'_>, at: At) {
+    /// Checks the keys of what is ignored: the reference refuses unknown ones there too, though
+    /// not in metadata, which may have any.
+    fn ignored(&mut self, field: &str, node: &Node<'_>, at: At) {
         match &node.kind {
+            _ if field == "metadata" => {}
             Kind::Scalar(_) => {}
-            Kind::List(items) => items.iter().for_each(|item| self.ignored(item, at)),
+            Kind::List(items) => items.iter().for_each(|item| self.ignored(field, item, at)),
             Kind::Map(_) => {
                 for (key, value) in self.entries(node) {
-                    if let Some(name) = self.key(key)
-                        && let Standing::Unknown(help) = standing(&name, at)
-                    {
+                    let Some(name) = self.key(key) else { continue };
+                    if let Standing::Unknown(help) = standing(&name, at) {
                         let message = format!("config error, unknown key '{name}'");
                         self.error(key.place, message, &name, &help);
                     }
-                    self.ignored(value, at);
+                    self.ignored(&name, value, at);
                 }
             }
         }

@@ -74,7 +74,7 @@ fn tree() -> BoxedStrategy<Vec<Rule>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(512))]
+    #![proptest_config(ProptestConfig::with_cases(256))]
     #[test]
     fn finds_what_the_model_finds(
         rules in tree(),
