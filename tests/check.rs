@@ -26,7 +26,7 @@ struct Ran {
     err: String,
 }
 
-/// Runs `weir check` with these arguments in a directory; it may take a minute.
+/// Runs `weir check` with these arguments in a directory; it may take two minutes.
 fn check(directory: &Path, args: &[&str]) -> Ran {
     let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg("check")
@@ -42,7 +42,7 @@ fn check(directory: &Path, args: &[&str]) -> Ran {
         if let Some(status) = child.try_wait().unwrap() {
             break status;
         }
-        if start.elapsed() > Duration::from_secs(60) {
+        if start.elapsed() > Duration::from_secs(120) {
             child.kill().unwrap();
             panic!("weir check {args:?} does not end");
         }
@@ -93,7 +93,7 @@ fn every_problem_is_told_and_the_exit_code_is_1() {
     for wanted in [
         "a.yaml:2:17: error: config error, unknown key 'kye'",
         "a.yaml:2:15: error: descriptor has empty key",
-        "a.yaml:2:51: error: invalid rate limit unit ''",
+        "a.yaml:2:49: error: invalid rate limit unit ''",
         "b.yaml:1:9: error: error loading config file: yaml: line 1: ",
         "c.yaml:2:1: warning: 'unit' has no effect here",
         "d.yaml: error: cannot be read: No such file or directory",
@@ -217,5 +217,7 @@ fn a_file_of_50_mib_is_read_in_seconds() {
     let ran = check(directory.path(), &["large.yaml", "--output", "json"]);
     let took = start.elapsed();
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(took < Duration::from_secs(30), "{took:?}");
+    // Without optimization the parser is slow, and other tests may run beside.
+    let most = if cfg!(debug_assertions) { 60 } else { 10 };
+    assert!(took < Duration::from_secs(most), "{took:?}");
 }
