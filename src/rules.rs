@@ -6,6 +6,8 @@ mod problem;
 mod read;
 pub mod source;
 mod stats;
+#[cfg(test)]
+mod tests;
 mod yaml;
 
 pub use matcher::Found;
@@ -101,9 +103,20 @@ impl Loaded {
 
     /// Problems in full, with the lines they stand in.
     pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
-        let source =
-            |name: &str| self.files.iter().find(|f| f.name == name).map_or("", |f| &f.text);
-        problems.map(|problem| problem.render(source(&problem.file)) + "\n").collect()
+        // Files may be large and have many problems: their lines are found once.
+        let mut lines: HashMap<&str, Vec<&str>> = HashMap::new();
+        let mut out = String::new();
+        for problem in problems {
+            let lines = lines.entry(&problem.file).or_insert_with(|| {
+                let file = self.files.iter().find(|file| file.name == problem.file);
+                file.map(|file| file.text.lines().collect()).unwrap_or_default()
+            });
+            let line =
+                problem.place.and_then(|place| lines.get(place.line.saturating_sub(1) as usize));
+            out += &problem.render(line.copied());
+            out.push('\n');
+        }
+        out
     }
 
     /// All errors in full.
@@ -128,6 +141,7 @@ impl RuleSet {
         let mut set = RuleSet::default();
         let mut problems = Vec::new();
         for file in files {
+            let before = problems.len();
             let node = match yaml::parse(&file.text) {
                 Ok(node) => node,
                 Err(yaml::Broken { place, message }) => {
@@ -137,7 +151,7 @@ impl RuleSet {
                         file: file.name.clone(),
                         place: Some(place),
                         message: format!("error loading config file: yaml: line {line}: {message}"),
-                        text: String::new(),
+                        text: word_at(&file.text, place),
                         help: "mend the YAML here; what comes after it was not looked at".into(),
                     });
                     continue;
@@ -164,6 +178,7 @@ impl RuleSet {
             let mut apart = matcher::Node::default();
             let tree = if known && !merge_domains { &mut apart } else { &mut domain.root };
             reader.descriptors(&root, tree);
+            problems[before..].sort_by_key(|problem| problem.place);
         }
         (set, problems)
     }
@@ -216,6 +231,13 @@ impl RuleSet {
         }
         out
     }
+}
+
+/// The word that stands at a place of a text.
+fn word_at(text: &str, place: Place) -> String {
+    let line = text.lines().nth(place.line.saturating_sub(1) as usize).unwrap_or_default();
+    let rest = line.chars().skip(place.column.saturating_sub(1) as usize);
+    rest.take_while(|c| !c.is_whitespace()).take(80).collect()
 }
 
 impl Domain {

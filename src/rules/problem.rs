@@ -46,11 +46,11 @@ impl Problem {
     }
 
     /// The problem in full: file, line, column, message; the line it stands in with the offending
-    /// text marked; what to write instead. `source` is the file's text, empty where unknown.
-    pub fn render(&self, source: &str) -> String {
+    /// text marked; what to write instead. `line` is that line, if known.
+    pub fn render(&self, line: Option<&str>) -> String {
         let mut out = self.to_string();
         if let Some(place) = self.place
-            && let Some(line) = source.lines().nth(place.line.saturating_sub(1) as usize)
+            && let Some(line) = line
         {
             let line = line.replace('\t', " ");
             let before: String = line.chars().take(place.column as usize - 1).collect();

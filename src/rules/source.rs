@@ -41,7 +41,8 @@ impl Selection {
                 Ok(meta) if meta.is_dir() => {
                     self.search(root, root, &mut HashSet::new(), &mut found, &mut problems);
                 }
-                Ok(_) => found.push(root.clone()),
+                Ok(meta) if meta.is_file() => found.push(root.clone()),
+                Ok(_) => problems.push(irregular(root)),
                 Err(error) => problems.push(unreadable(root, &error)),
             }
         }
@@ -81,15 +82,19 @@ impl Selection {
                 }
             };
         let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-        paths.sort();
+        // Names with a dot come last: of a file that links make appear twice, as in a mounted
+        // ConfigMap, the name that people see is the one that problems tell.
+        paths.sort_by_cached_key(|path| (is_dotted(path), path.clone()));
         for path in paths {
-            let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-            if self.ignore_dot_files && name.starts_with('.') {
+            if self.ignore_dot_files && is_dotted(&path) {
                 continue;
             }
             match fs::metadata(&path) {
                 Ok(meta) if meta.is_dir() => self.search(root, &path, above, found, problems),
-                Ok(_) if self.takes(root, &path) => found.push(path),
+                Ok(meta) if self.takes(root, &path) => match meta.is_file() {
+                    true => found.push(path),
+                    false => problems.push(irregular(&path)),
+                },
                 Ok(_) => {}
                 Err(error) if self.takes(root, &path) => problems.push(unreadable(&path, &error)),
                 Err(_) => {}
@@ -141,6 +146,16 @@ impl Selection {
             }
         }
     }
+}
+
+fn is_dotted(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
+}
+
+/// A pipe or a device is refused before it is opened: it might never answer.
+fn irregular(path: &Path) -> Problem {
+    let name = path.display().to_string();
+    Problem::of_file(&name, "not a regular file", "name a file or directory of rules")
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Problem {

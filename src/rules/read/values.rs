@@ -1,0 +1,260 @@
+//! Takes what a key has: text, numbers, lists, maps, metadata. What cannot be taken is a problem,
+//! in the reference's words, and counts as if it were not there.
+
+use super::super::Metadata;
+use super::super::keys::{At, Standing, standing};
+use super::super::problem::Severity;
+use super::super::yaml::{Kind, Node, Value};
+use super::Reader;
+
+impl Reader<'_> {
+    /// The fields of a map with their values, in order, those that are out of place left out.
+    pub(super) fn fields<'n>(
+        &mut self,
+        node: &'n Node<'n>,
+        at: At,
+    ) -> Vec<(&'static str, &'n Node<'n>)> {
+        let mut fields = Vec::new();
+        for (key, value) in self.entries(node) {
+            let Some(name) = self.key(key) else { continue };
+            match standing(&name, at) {
+                Standing::Right(name) => fields.push((name, value)),
+                Standing::Ignored(help) => {
+                    let message = format!("'{name}' has no effect here");
+                    self.problem(Severity::Warning, key.place, message, &name, &help);
+                    self.ignored(&name, value, at);
+                }
+                Standing::Misplaced(help) => {
+                    let message = format!("config error, '{name}' does not belong here");
+                    self.error(key.place, message, &name, &help);
+                }
+                Standing::Unknown(help) => {
+                    let message = format!("config error, unknown key '{name}'");
+                    self.error(key.place, message, &name, &help);
+                }
+            }
+        }
+        fields
+    }
+
+    /// The keys and values of a map, those of `<<` before its own.
+    fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
+        let Kind::Map(items) = &node.kind else {
+            if !is_null(node) {
+                let message =
+                    format!("error loading config file: cannot use {} as a map", describe(node));
+                self.error(node.place, message, &text_of(node), "write `key: value` pairs here");
+            }
+            return Vec::new();
+        };
+        let is_merge = |key: &Node<'_>| matches!(&key.kind, Kind::Scalar(scalar) if scalar.plain && **scalar.text == *"<<");
+        let mut entries = Vec::new();
+        for (_, value) in items.iter().filter(|(key, _)| is_merge(key)) {
+            match &value.kind {
+                Kind::List(maps) => {
+                    maps.iter().rev().for_each(|map| entries.extend(self.entries(map)));
+                }
+                _ => entries.extend(self.entries(value)),
+            }
+        }
+        entries.extend(items.iter().filter(|(key, _)| !is_merge(key)).map(|(k, v)| (k, v)));
+        entries
+    }
+
+    /// A key's text.
+    fn key(&mut self, node: &Node<'_>) -> Option<String> {
+        if let Kind::Scalar(scalar) = &node.kind
+            && let Value::Text(text) = scalar.value()
+        {
+            return Some(text.to_owned());
+        }
+        let text = text_of(node);
+        let message = format!("config error, key is not of type string: {text}");
+        let help = format!("put it in quotes (\"{text}\") if it is meant, or write a known key");
+        self.error(node.place, message, &text, &help);
+        None
+    }
+
+    /// Checks the keys of what is ignored: the reference refuses unknown ones there too, though
+    /// not in metadata, which may have any.
+    fn ignored(&mut self, field: &str, node: &Node<'_>, at: At) {
+        match &node.kind {
+            _ if field == "metadata" => {}
+            Kind::Scalar(_) => {}
+            Kind::List(items) => items.iter().for_each(|item| self.ignored(field, item, at)),
+            Kind::Map(_) => {
+                for (key, value) in self.entries(node) {
+                    let Some(name) = self.key(key) else { continue };
+                    if let Standing::Unknown(help) = standing(&name, at) {
+                        let message = format!("config error, unknown key '{name}'");
+                        self.error(key.place, message, &name, &help);
+                    }
+                    self.ignored(&name, value, at);
+                }
+            }
+        }
+    }
+
+    /// A list of maps.
+    pub(super) fn maps<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Vec<&'n Node<'n>> {
+        match &node.kind {
+            _ if is_null(node) => Vec::new(),
+            Kind::List(items) => items
+                .iter()
+                .filter(|item| {
+                    let map = matches!(item.kind, Kind::Map(_));
+                    if !map {
+                        let text = text_of(item);
+                        let message = format!(
+                            "config error, yaml file contains list of type other than map: {text}"
+                        );
+                        let help = format!("write each item of `{field}` as `- key: value`");
+                        self.error(item.place, message, &text, &help);
+                    }
+                    map
+                })
+                .collect(),
+            _ => {
+                let message = format!(
+                    "error loading config file: cannot use {} as the list `{field}`",
+                    describe(node)
+                );
+                let help = format!("write the items of `{field}` each with a `-` before it");
+                self.error(node.place, message, &text_of(node), &help);
+                Vec::new()
+            }
+        }
+    }
+
+    /// Text; an unquoted number or boolean is taken as it is written.
+    pub(super) fn string(&mut self, node: &Node<'_>, field: &str) -> String {
+        if let Kind::Scalar(scalar) = &node.kind {
+            match scalar.value() {
+                Value::Null => return String::new(),
+                Value::Text(_) | Value::Bool(_) | Value::Int(_) => return scalar.text.to_string(),
+                Value::Other => {
+                    let text = text_of(node);
+                    let message = format!("error checking config: `{field}` is {text}");
+                    self.error(
+                        node.place,
+                        message,
+                        &text,
+                        &format!("put it in quotes: \"{text}\""),
+                    );
+                    return String::new();
+                }
+            }
+        }
+        let message = format!("error loading config file: cannot use {} as text", describe(node));
+        self.error(node.place, message, &text_of(node), &format!("write text after `{field}:`"));
+        String::new()
+    }
+
+    pub(super) fn bool(&mut self, node: &Node<'_>, field: &str) -> bool {
+        if let Kind::Scalar(scalar) = &node.kind {
+            match scalar.value() {
+                Value::Null => return false,
+                Value::Bool(value) => return value,
+                _ => {}
+            }
+        }
+        let text = text_of(node);
+        let message =
+            format!("error loading config file: cannot use {text} as a boolean for `{field}`");
+        self.error(node.place, message, &text, "write true or false, without quotes");
+        false
+    }
+
+    pub(super) fn u32(&mut self, node: &Node<'_>, field: &str) -> u32 {
+        let mut message = "error loading config file";
+        if let Kind::Scalar(scalar) = &node.kind {
+            match scalar.value() {
+                Value::Null => return 0,
+                Value::Int(number) => {
+                    if let Ok(number) = u32::try_from(number) {
+                        return number;
+                    }
+                }
+                Value::Other => message = "error checking config",
+                _ => {}
+            }
+        }
+        let text = text_of(node);
+        let message = format!("{message}: cannot use {text} as a number for `{field}`");
+        let help = "write a whole number from 0 to 4294967295, without quotes";
+        self.error(node.place, message, &text, help);
+        0
+    }
+
+    pub(super) fn metadata(&mut self, node: &Node<'_>) -> Option<Metadata> {
+        if is_null(node) {
+            return None;
+        }
+        match self.json(node) {
+            serde_json::Value::Object(map) => Some(map),
+            _ => {
+                let message = "error parsing metadata: it is not a map";
+                self.error(node.place, message, &text_of(node), "write `key: value` pairs");
+                None
+            }
+        }
+    }
+
+    fn json(&mut self, node: &Node<'_>) -> serde_json::Value {
+        use serde_json::Value as Json;
+        match &node.kind {
+            Kind::Scalar(scalar) => match scalar.value() {
+                Value::Null => Json::Null,
+                Value::Bool(value) => value.into(),
+                Value::Int(number) => number.into(),
+                Value::Text(text) => text.into(),
+                Value::Other => match scalar.text.parse::<f64>() {
+                    Ok(number) if number.is_finite() => number.into(),
+                    _ => scalar.text.to_string().into(),
+                },
+            },
+            Kind::List(items) => items.iter().map(|item| self.json(item)).collect(),
+            Kind::Map(_) => {
+                let mut map = Metadata::new();
+                for (key, value) in self.entries(node) {
+                    match &key.kind {
+                        Kind::Scalar(scalar) if matches!(scalar.value(), Value::Text(_)) => {
+                            let value = self.json(value);
+                            map.insert(scalar.text.to_string(), value);
+                        }
+                        _ => {
+                            let text = text_of(key);
+                            let message =
+                                format!("error parsing metadata: the key {text} is not text");
+                            let help = format!("put it in quotes: \"{text}\"");
+                            self.error(key.place, message, &text, &help);
+                        }
+                    }
+                }
+                map.into()
+            }
+        }
+    }
+}
+
+pub(super) fn is_null(node: &Node<'_>) -> bool {
+    matches!(&node.kind, Kind::Scalar(scalar) if scalar.value() == Value::Null)
+}
+
+/// A node in a word or two.
+pub(super) fn describe(node: &Node<'_>) -> String {
+    match &node.kind {
+        Kind::Scalar(_) => format!("`{}`", text_of(node)),
+        Kind::List(_) => "a list".to_owned(),
+        Kind::Map(_) => "a map".to_owned(),
+    }
+}
+
+/// A node's text, cut where it gets long.
+pub(super) fn text_of(node: &Node<'_>) -> String {
+    match &node.kind {
+        Kind::Scalar(scalar) => scalar.text.chars().take(80).collect(),
+        Kind::List(_) => "[…]".to_owned(),
+        Kind::Map(_) => "{…}".to_owned(),
+    }
+}

@@ -1,0 +1,42 @@
+//! Rules as a whole: from the text of a file to what a look-up finds.
+
+mod dialect;
+mod errors;
+mod look;
+mod matching;
+mod model;
+mod sets;
+mod source;
+
+use super::source::RuleFile;
+use super::{Problem, RuleSet};
+
+fn file(name: &str, text: &str) -> RuleFile {
+    RuleFile { name: name.to_owned(), text: text.to_owned() }
+}
+
+fn compile(text: &str) -> (RuleSet, Vec<Problem>) {
+    RuleSet::compile(&[file("rules.yaml", text)], false, None)
+}
+
+/// The rules of a file in which nothing is wrong.
+fn good(text: &str) -> RuleSet {
+    let (set, problems) = compile(text);
+    assert!(problems.is_empty(), "{text}\n{problems:#?}");
+    set
+}
+
+/// The path of the rule that entries match in the domain `d`.
+fn find<'s>(set: &'s RuleSet, entries: &[(&str, &str)]) -> Option<&'s str> {
+    Some(set.domain("d")?.find(entries)?.rule.path())
+}
+
+/// The problems of a file, one a line: place, severity, message, offending text.
+fn told(text: &str) -> Vec<String> {
+    compile(text).1.iter().map(tell).collect()
+}
+
+fn tell(problem: &Problem) -> String {
+    assert!(!problem.help.is_empty(), "{problem}");
+    format!("{problem} «{}»", problem.text).replacen("rules.yaml:", "", 1)
+}

@@ -1,0 +1,281 @@
+//! What is wrong, told in the reference's words, with its place and the offending text.
+
+use super::told;
+
+/// What is told of one descriptor, whose key `key: k` is given, in line 3.
+fn of_descriptor(rest: &str) -> Vec<String> {
+    told(&format!("domain: d\ndescriptors:\n- {{ key: k, {rest} }}\n"))
+}
+
+/// What is told of the rate limit of one descriptor, in line 4.
+fn of_limit(limit: &str) -> Vec<String> {
+    told(&format!("domain: d\ndescriptors:\n- key: k\n  rate_limit: {limit}\n"))
+}
+
+#[test]
+fn syntax() {
+    let files = [
+        "domain: \"d\n",
+        "domain: d\n  descriptors: []\n",
+        "domain: d\ndescriptors:\n\t- key: k\n",
+        "domain: *nobody\n",
+        "domain: d\n}\n",
+        "domain: d\nwords\n",
+        "domain: &a [*a]\n",
+    ];
+    let told: Vec<String> = files.into_iter().flat_map(told).collect();
+    let wanted = [
+        "2:1: error: error loading config file: yaml: line 2: invalid indentation in multiline quoted scalar «»",
+        "2:14: error: error loading config file: yaml: line 2: mapping values are not allowed in this context «:»",
+        "3:2: error: error loading config file: yaml: line 3: tabs disallowed within this context (block indentation) «-»",
+        "1:9: error: error loading config file: yaml: line 1: while parsing node, found unknown anchor «*nobody»",
+        "2:1: error: error loading config file: yaml: line 2: misplaced bracket «}»",
+        "2:1: error: error loading config file: yaml: line 2: simple key expected ':' «words»",
+        "1:13: error: error loading config file: yaml: line 1: an alias cannot stand inside what it stands for «*a]»",
+    ];
+    assert_eq!(told, wanted);
+}
+
+#[test]
+fn roots() {
+    let empty = "1:1: error: config file cannot have empty domain «»";
+    for text in ["", "---\n", "# nothing\n", "~\n", "{}\n"] {
+        assert_eq!(told(text), [empty], "{text:?}");
+    }
+    assert_eq!(told("descriptors: []\n"), [empty]);
+    assert_eq!(
+        told("a: 1\ndomain: ''\n")[1],
+        "2:9: error: config file cannot have empty domain «»"
+    );
+    assert_eq!(
+        told("- domain: d\n"),
+        ["1:1: error: error loading config file: the root is a list, not a map «[…]»"]
+    );
+    assert_eq!(
+        told("domain\n"),
+        ["1:1: error: error loading config file: the root is `domain`, not a map «domain»"]
+    );
+}
+
+#[test]
+fn keys() {
+    assert_eq!(
+        of_descriptor("1: x, y: x, [a]: x, ~: x, 1.5: x"),
+        [
+            "3:13: error: config error, key is not of type string: 1 «1»",
+            "3:19: error: config error, key is not of type string: y «y»",
+            "3:25: error: config error, key is not of type string: […] «[…]»",
+            "3:33: error: config error, key is not of type string: ~ «~»",
+            "3:39: error: config error, key is not of type string: 1.5 «1.5»",
+        ]
+    );
+    assert_eq!(
+        of_descriptor("rate_limits: {}, Value: x"),
+        [
+            "3:13: error: config error, unknown key 'rate_limits' «rate_limits»",
+            "3:30: error: config error, unknown key 'Value' «Value»",
+        ]
+    );
+}
+
+#[test]
+fn lists() {
+    let other = "config error, yaml file contains list of type other than map:";
+    assert_eq!(
+        told("domain: d\ndescriptors: [text, [nested], 5, ~, { key: k }]\n"),
+        [
+            format!("2:15: error: {other} text «text»"),
+            format!("2:21: error: {other} […] «[…]»"),
+            format!("2:31: error: {other} 5 «5»"),
+            format!("2:34: error: {other} ~ «~»"),
+        ]
+    );
+    assert_eq!(
+        told("domain: d\ndescriptors: { key: k }\n"),
+        [
+            "2:14: error: error loading config file: cannot use a map as the list `descriptors` «{…}»"
+        ]
+    );
+    assert_eq!(
+        of_limit("{ unit: day, replaces: [name] }"),
+        [format!("4:39: error: {other} name «name»")]
+    );
+}
+
+#[test]
+fn scalars() {
+    for (rest, wanted) in [
+        ("value: 1.5", "3:20: error: error checking config: `value` is 1.5 «1.5»"),
+        ("value: 1e3", "3:20: error: error checking config: `value` is 1e3 «1e3»"),
+        (
+            "value: 9223372036854775808",
+            "3:20: error: error checking config: `value` is 9223372036854775808 «9223372036854775808»",
+        ),
+        ("value: [a]", "3:20: error: error loading config file: cannot use a list as text «[…]»"),
+        (
+            "value: { a: b }",
+            "3:20: error: error loading config file: cannot use a map as text «{…}»",
+        ),
+        (
+            "shadow_mode: 'true'",
+            "3:26: error: error loading config file: cannot use true as a boolean for `shadow_mode` «true»",
+        ),
+        (
+            "shadow_mode: 1",
+            "3:26: error: error loading config file: cannot use 1 as a boolean for `shadow_mode` «1»",
+        ),
+        ("rate_limit: 5", "3:25: error: error loading config file: cannot use `5` as a map «5»"),
+        (
+            "rate_limit: [{}]",
+            "3:25: error: error loading config file: cannot use a list as a map «[…]»",
+        ),
+    ] {
+        assert_eq!(of_descriptor(rest)[0], wanted);
+    }
+    for (number, kind) in [
+        ("'5'", "error loading config file"),
+        ("-1", "error loading config file"),
+        ("4294967296", "error loading config file"),
+        ("true", "error loading config file"),
+        ("many", "error loading config file"),
+        ("5.0", "error checking config"),
+        ("18446744073709551615", "error checking config"),
+    ] {
+        let bare = number.trim_matches('\'');
+        assert_eq!(
+            of_limit(&format!("{{ unit: day, requests_per_unit: {number} }}")),
+            [format!(
+                "4:47: error: {kind}: cannot use {bare} as a number for `requests_per_unit` «{bare}»"
+            )]
+        );
+    }
+}
+
+#[test]
+fn descriptors() {
+    assert_eq!(
+        told("domain: d\ndescriptors:\n- value: v\n- key: ''\n- {}\n"),
+        [
+            "3:3: error: descriptor has empty key «»",
+            "4:8: error: descriptor has empty key «»",
+            "5:3: error: descriptor has empty key «»",
+        ]
+    );
+    assert_eq!(
+        told(
+            "domain: d\ndescriptors:\n- key: a\n  value: b\n  descriptors:\n  - key: c\n  - key: c\n\
+             - key: a_b\n  descriptors:\n  - { key: '' }\n- { key: a, value: c }\n"
+        ),
+        [
+            "7:10: error: duplicate descriptor composite key 'd.a_b.c' «c»",
+            "8:8: error: duplicate descriptor composite key 'd.a_b' «a_b»",
+            "10:12: error: descriptor has empty key «»",
+        ]
+    );
+    assert_eq!(
+        of_descriptor("value: v, share_threshold: yes"),
+        ["3:40: error: share_threshold can only be used with wildcard values (containing '*'), \
+          but found key 'k_v' «yes»"]
+    );
+    assert_eq!(of_descriptor("share_threshold: no"), [""; 0]);
+    assert_eq!(told("domain: d\ndescriptors: [{ key: 'k*', share_threshold: true }]"), [""; 0]);
+}
+
+#[test]
+fn rate_limits() {
+    for (limit, wanted) in [
+        ("{ unit: fortnight }", "4:23: error: invalid rate limit unit 'fortnight' «fortnight»"),
+        ("{ unit: unknown }", "4:23: error: invalid rate limit unit 'unknown' «unknown»"),
+        ("{ requests_per_unit: 5 }", "4:15: error: invalid rate limit unit '' «»"),
+        ("{}", "4:15: error: invalid rate limit unit '' «»"),
+        (
+            "{ unlimited: true, unit: Day }",
+            "4:40: error: should not specify rate limit unit when unlimited «Day»",
+        ),
+        (
+            "{ unit: year, unit_multiplier: 101 }",
+            "4:46: error: unit_multiplier 101 makes a period that is not between one second and 100 years «101»",
+        ),
+        (
+            "{ unit: day, unit_multiplier: 0 }",
+            "4:45: error: unit_multiplier 0 makes a period that is not between one second and 100 years «0»",
+        ),
+        (
+            "{ unit: day, replaces: [{}] }",
+            "4:39: error: should not have an empty replaces entry «»",
+        ),
+        (
+            "{ unit: day, replaces: [{ name: '' }] }",
+            "4:39: error: should not have an empty replaces entry «»",
+        ),
+        (
+            "{ unit: day, replaces: [{ name: a }], name: a }",
+            "4:39: error: replaces should not contain name of same descriptor «»",
+        ),
+    ] {
+        assert_eq!(of_limit(limit), [wanted], "{limit}");
+    }
+    for limit in [
+        "{ unlimited: true }",
+        "{ unlimited: true, unit: fortnight }",
+        "{ unlimited: false, unit: day }",
+        "{ unit: day, replaces: [{ name: nobody }] }",
+        "{ unit: day, replaces: }",
+        "{ unit: year, unit_multiplier: 100 }",
+        "",
+        "~",
+    ] {
+        assert_eq!(of_limit(limit), [""; 0], "{limit}");
+    }
+}
+
+#[test]
+fn metadata() {
+    assert_eq!(
+        of_descriptor("metadata: [a]"),
+        ["3:23: error: error parsing metadata: it is not a map «[…]»"]
+    );
+    assert_eq!(
+        of_descriptor("metadata: { a: { 5: x } }"),
+        ["3:30: error: error parsing metadata: the key 5 is not text «5»"]
+    );
+    assert_eq!(of_descriptor("metadata: "), [""; 0]);
+}
+
+#[test]
+fn keys_out_of_place_are_warned_of() {
+    assert_eq!(
+        of_limit("{ unit: day, shadow_mode: true, key: x, share_threshold: true }"),
+        [
+            "4:28: warning: 'shadow_mode' has no effect here «shadow_mode»",
+            "4:47: warning: 'key' has no effect here «key»",
+            "4:55: warning: 'share_threshold' has no effect here «share_threshold»",
+        ]
+    );
+    assert_eq!(told("domain: d\nunit: day\n"), ["2:1: warning: 'unit' has no effect here «unit»"]);
+    assert_eq!(
+        of_descriptor("unit_multiplier: 5"),
+        ["3:13: error: config error, 'unit_multiplier' does not belong here «unit_multiplier»"],
+        "the reference knows no such key, so no file of its has it"
+    );
+}
+
+#[test]
+fn what_is_out_of_place_is_checked_for_unknown_keys_but_not_within_metadata() {
+    assert_eq!(
+        told("domain: d\nrate_limit: { unit: day, oops: 1, replaces: [{ nam: a }] }\n"),
+        [
+            "2:1: warning: 'rate_limit' has no effect here «rate_limit»",
+            "2:26: error: config error, unknown key 'oops' «oops»",
+            "2:48: error: config error, unknown key 'nam' «nam»",
+        ]
+    );
+    assert_eq!(
+        of_limit("{ unit: day, metadata: { team: a } }"),
+        ["4:28: warning: 'metadata' has no effect here «metadata»"]
+    );
+    assert_eq!(
+        told("domain: d\nrate_limit: { metadata: { team: a } }\n"),
+        ["2:1: warning: 'rate_limit' has no effect here «rate_limit»"]
+    );
+}

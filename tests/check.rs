@@ -1,0 +1,223 @@
+//! `weir check`, the program itself.
+
+use std::fmt::Write;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const GOOD: &str = "\
+domain: shop
+descriptors:
+  - key: path
+    value: /a/*
+    share_threshold: true
+    shadow_mode: true
+    metadata: { team: a }
+    rate_limit: { name: a, unit: minute, unit_multiplier: 15, requests_per_unit: 300, replaces: [{ name: b }] }
+  - key: user
+    rate_limit: { unlimited: true }
+";
+
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+/// Runs `weir check` with these arguments in a directory; it may take two minutes.
+fn check(directory: &Path, args: &[&str]) -> Ran {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("check")
+        .args(args)
+        .current_dir(directory)
+        .stdout(fs::File::create(directory.join(".out")).unwrap())
+        .stderr(fs::File::create(directory.join(".err")).unwrap())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        if start.elapsed() > Duration::from_secs(120) {
+            child.kill().unwrap();
+            panic!("weir check {args:?} does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let read = |name| fs::read_to_string(directory.join(name)).unwrap();
+    Ran { code: status.code(), out: read(".out"), err: read(".err") }
+}
+
+/// A directory with these files.
+fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn good_rules_are_printed_as_a_table() {
+    let directory = directory(&[("rules/shop.yaml", GOOD), ("rules/empty.yml", "domain: e\n")]);
+    let ran = check(directory.path(), &["rules"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert_eq!(
+        ran.out,
+        "\
+DOMAIN  RULE       LIMIT               FLAGS
+shop    path_/a/*  300 per 15 minutes  shadow_mode metadata name=a replaces=b
+shop    user       unlimited
+ok: 2 rules in 2 domains of 2 files, 0 warnings
+"
+    );
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn every_problem_is_told_and_the_exit_code_is_1() {
+    let directory = directory(&[
+        ("a.yaml", "domain: a\ndescriptors: [{ kye: k }, { key: k, rate_limit: {} }]\n"),
+        ("b.yaml", "domain: [\n"),
+        ("c.yaml", "domain: c\nunit: day\n"),
+    ]);
+    let ran = check(directory.path(), &["a.yaml", "b.yaml", "c.yaml", "d.yaml"]);
+    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.out, "");
+    for wanted in [
+        "a.yaml:2:17: error: config error, unknown key 'kye'",
+        "a.yaml:2:15: error: descriptor has empty key",
+        "a.yaml:2:49: error: invalid rate limit unit ''",
+        "b.yaml:1:9: error: error loading config file: yaml: line 1: ",
+        "c.yaml:2:1: warning: 'unit' has no effect here",
+        "d.yaml: error: cannot be read: No such file or directory",
+        "  help: did you mean `key`?",
+        "5 errors, 1 warning",
+    ] {
+        assert!(ran.err.contains(wanted), "{wanted}\n{}", ran.err);
+    }
+}
+
+#[test]
+fn output_as_json() {
+    let directory = directory(&[("a.yaml", GOOD), ("b.yaml", "domain: b\nunit: day\n")]);
+    let ran = check(directory.path(), &[".", "--output", "json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["ok"], true);
+    assert_eq!(
+        json["rules"][0],
+        serde_json::json!({
+            "domain": "shop", "rule": "path_/a/*", "file": "./a.yaml", "line": 3,
+            "unlimited": false,
+            "limits": [{ "requests_per_unit": 300, "unit": "minute", "unit_multiplier": 15 }],
+            "name": "a", "replaces": ["b"], "shadow_mode": true, "quota_mode": false,
+            "detailed_metric": false, "value_to_metric": false, "metadata": { "team": "a" },
+        })
+    );
+    assert_eq!(json["rules"][1]["unlimited"], true);
+    assert_eq!(
+        json["problems"],
+        serde_json::json!([{
+            "severity": "warning", "file": "./b.yaml", "line": 2, "column": 1,
+            "message": "'unit' has no effect here", "text": "unit",
+            "help": "`unit` belongs in `rate_limit`",
+        }])
+    );
+
+    fs::write(directory.path().join("a.yaml"), "domain: a\nuint: day\n").unwrap();
+    let ran = check(directory.path(), &["a.yaml", "--output", "json"]);
+    assert_eq!(ran.code, Some(1));
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((&json["ok"], json["rules"].as_array().map(Vec::len)), (&false.into(), Some(0)));
+    assert_eq!(json["problems"][0]["severity"], "error");
+}
+
+#[test]
+fn what_is_no_rule_file_is_refused_and_nothing_hangs() {
+    let directory = directory(&[("empty.yaml", ""), ("dir/readme.txt", "x"), ("big.yaml", GOOD)]);
+    let made = Command::new("mkfifo").arg(directory.path().join("pipe.yaml")).status().unwrap();
+    assert!(made.success());
+    symlink("nowhere", directory.path().join("dangling.yaml")).unwrap();
+    for (args, wanted) in [
+        (&["empty.yaml"][..], "empty.yaml:1:1: error: config file cannot have empty domain"),
+        (&["dir"], "dir: error: no rule files are here"),
+        (&["pipe.yaml"], "pipe.yaml: error: not a regular file"),
+        (&["."], "./pipe.yaml: error: not a regular file"),
+        (&["/dev/zero"], "/dev/zero: error: not a regular file"),
+        (&["dangling.yaml"], "dangling.yaml: error: cannot be read: No such file"),
+        (&["."], "./dangling.yaml: error: cannot be read: No such file"),
+        // A file whose owner, and root, may open it, but whose first byte cannot be read.
+        (&["/proc/self/mem"], "/proc/self/mem: error: cannot be read: "),
+        (&["big.yaml", "--max-file", "100"], "big.yaml: error: the file has more than 100 bytes"),
+    ] {
+        let ran = check(directory.path(), args);
+        assert_eq!(ran.code, Some(1), "{args:?}");
+        assert!(ran.err.contains(wanted), "{wanted}\n{}", ran.err);
+    }
+}
+
+#[test]
+fn linked_directories_and_config_maps_are_read_once() {
+    let directory = directory(&[("..2024/a.yaml", GOOD), ("real/b.yaml", "domain: b\n")]);
+    symlink("..2024", directory.path().join("..data")).unwrap();
+    symlink("..data/a.yaml", directory.path().join("a.yaml")).unwrap();
+    symlink("real", directory.path().join("linked")).unwrap();
+    let ran = check(directory.path(), &["."]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.ends_with("ok: 2 rules in 2 domains of 2 files, 0 warnings\n"), "{}", ran.out);
+    assert_eq!(check(directory.path(), &["linked"]).code, Some(0));
+}
+
+#[test]
+fn domains_are_merged_when_asked_for() {
+    let b = GOOD.replace("path", "other").replace("user", "else");
+    let directory = directory(&[("a.yaml", GOOD), ("b.yaml", &b)]);
+    let ran = check(directory.path(), &["."]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("duplicate domain 'shop' in config file"), "{}", ran.err);
+    let ran = check(directory.path(), &[".", "--merge-domains"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("4 rules in 1 domain of 2 files"), "{}", ran.out);
+}
+
+#[test]
+fn many_wildcards_of_one_node_are_noted() {
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    for i in 0..64 {
+        let _ = writeln!(text, "- {{ key: k, value: '{i}-*', rate_limit: {{ unit: day }} }}");
+    }
+    let directory = directory(&[("a.yaml", &text)]);
+    let ran = check(directory.path(), &["a.yaml"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.out.contains("note: d has 64 wildcards, tried one by one"), "{}", ran.out);
+    let ran = check(directory.path(), &["a.yaml", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["many_wildcards"], serde_json::json!([{ "node": "d", "wildcards": 64 }]));
+}
+
+#[test]
+fn a_file_of_50_mib_is_read_in_seconds() {
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    let limit = "rate_limit: { unit: day, requests_per_unit: 5 }";
+    let padding = "x".repeat(1_000);
+    let mut i = 0;
+    while text.len() < 50 << 20 {
+        let _ = writeln!(text, "- {{ key: k, value: {padding}{i}, {limit} }}");
+        i += 1;
+    }
+    let directory = directory(&[("large.yaml", &text)]);
+    let start = Instant::now();
+    let ran = check(directory.path(), &["large.yaml", "--output", "json"]);
+    let took = start.elapsed();
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    // Without optimization the parser is slow, and other tests may run beside.
+    let most = if cfg!(debug_assertions) { 110 } else { 10 };
+    assert!(took < Duration::from_secs(most), "{took:?}");
+}

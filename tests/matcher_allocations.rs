@@ -1,0 +1,80 @@
+//! A look-up allocates nothing.
+
+#![expect(unsafe_code, reason = "an allocator that counts cannot be written without")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use weir::rules::RuleSet;
+use weir::rules::source::RuleFile;
+
+thread_local! {
+    /// Of this thread alone: the test harness has others.
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+// SAFETY: everything is handed on to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations(run: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    run();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_look_up_allocates_nothing() {
+    let text = "
+domain: d
+descriptors:
+  - key: path
+    value: /a/*
+    share_threshold: true
+    descriptors:
+      - key: user
+        value: '*x*'
+        share_threshold: true
+        rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: path
+    value: /b
+    rate_limit: { unit: day, requests_per_unit: 1 }
+  - key: path
+    rate_limit: { unit: day, requests_per_unit: 1 }
+";
+    let file = RuleFile { name: "rules.yaml".into(), text: text.into() };
+    let (set, problems) = RuleSet::compile(&[file], false, None);
+    assert!(problems.is_empty(), "{problems:?}");
+    let long = "x".repeat(10_000);
+    for (entries, found) in [
+        (&[("path", "/a/b"), ("user", "axb")][..], true),
+        (&[("path", "/a/b"), ("user", long.as_str())], true),
+        (&[("path", "/b")], true),
+        (&[("path", "/anything")], true),
+        (&[("path", long.as_str())], true),
+        (&[("other", "/a")], false),
+        (&[("path", "/a/b"), ("user", "none")], false),
+        (&[], false),
+    ] {
+        let mut outcome = None;
+        let count = allocations(|| {
+            outcome = set.domain("d").map(|domain| domain.find(entries).is_some());
+        });
+        assert_eq!(outcome, Some(found), "{entries:?}");
+        assert_eq!(count, 0, "{entries:?}");
+    }
+    assert_ne!(allocations(|| drop(Box::new(5))), 0, "the count works");
+}
