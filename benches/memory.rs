@@ -20,14 +20,34 @@ fn plan() -> Arc<Plan> {
     Arc::new(Plan::new(Limit::fixed_window(1_000, Unit::Year, 1).into_iter().collect()))
 }
 
-/// Values of keys; made beforehand, so that only the store is measured.
-fn values(count: usize) -> Vec<String> {
-    (0..count).map(|i| format!("user-{i}")).collect()
+/// A key's value, made on the spot: looking it up in memory would be measured too.
+struct Value {
+    digits: [u8; 20],
+    start: usize,
 }
 
-fn charge_all(store: &Memory, plan: &Arc<Plan>, values: &[&str], together: bool) {
+impl Value {
+    fn new(mut number: u64) -> Value {
+        let mut value = Value { digits: [b'0'; 20], start: 19 };
+        while number > 9 {
+            value.digits[value.start] = b'0' + (number % 10) as u8;
+            value.start -= 1;
+            number /= 10;
+        }
+        value.digits[value.start] = b'0' + number as u8;
+        value
+    }
+
+    fn as_str(&self) -> &str {
+        str::from_utf8(&self.digits[self.start..]).unwrap_or_default()
+    }
+}
+
+fn charge_all(store: &Memory, plan: &Arc<Plan>, keys: &[u64], together: bool) {
+    let values: [Value; 2] =
+        std::array::from_fn(|i| Value::new(keys.get(i).copied().unwrap_or_default()));
     let entries: [[(&str, &str); 1]; 2] =
-        std::array::from_fn(|i| [("account", values.get(i).copied().unwrap_or_default())]);
+        std::array::from_fn(|i| [("account", values[i].as_str())]);
     let charges: [Charge<'_>; 2] = std::array::from_fn(|i| Charge {
         key: Key { domain: "shop", entries: &entries[i] },
         plan,
@@ -35,37 +55,43 @@ fn charge_all(store: &Memory, plan: &Arc<Plan>, values: &[&str], together: bool)
         hold: None,
         role: Role::Binds,
     });
-    let charges = &charges[..values.len().min(2)];
+    let charges = &charges[..keys.len().min(2)];
     let mut answers = Answers::new();
     let batch = Batch { charges, together, budget: Duration::MAX };
     let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
     black_box(&answers);
 }
 
-/// Goes through `values` in a scattered order.
-fn scattered(i: u64, values: &[String]) -> &str {
+/// Goes through `count` keys in a scattered order.
+fn scattered(i: u64, count: u64) -> u64 {
     let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    &values[((u128::from(hash) * values.len() as u128) >> 64) as usize]
+    ((u128::from(hash) * u128::from(count)) >> 64) as u64
+}
+
+/// A store that has counted the first `count` keys.
+fn filled(count: u64, max_keys: usize) -> Memory {
+    let (store, plan) = (Memory::new(SystemClock::new(), max_keys), plan());
+    for key in 0..count {
+        charge_all(&store, &plan, &[key], false);
+    }
+    store
 }
 
 fn known_keys(c: &mut Criterion) {
     let plan = plan();
     for (name, count) in [("one", 1), ("1 000", 1_000), ("1 000 000", 1_000_000)] {
-        let (store, values) = (Memory::new(SystemClock::new(), 10_000_000), values(count));
-        for value in &values {
-            charge_all(&store, &plan, &[value], false);
-        }
+        let store = filled(count, 10_000_000);
         let mut i = 0;
         c.bench_function(&format!("charge a known key of {name}"), |b| {
             b.iter(|| {
                 i += 1;
-                charge_all(&store, &plan, &[scattered(i, &values)], false);
+                charge_all(&store, &plan, &[scattered(i, count)], false);
             });
         });
         c.bench_function(&format!("charge two together of {name}"), |b| {
             b.iter(|| {
                 i += 2;
-                let pair = [scattered(i, &values), scattered(i + 1, &values)];
+                let pair = [scattered(i, count), scattered(i + 1, count)];
                 charge_all(&store, &plan, &pair, true);
             });
         });
@@ -75,21 +101,13 @@ fn known_keys(c: &mut Criterion) {
 fn fresh_keys_at_the_cap(c: &mut Criterion) {
     let plan = plan();
     for cap in [10_000, 100_000, 1_000_000, 10_000_000] {
-        let store = Memory::new(SystemClock::new(), cap);
-        let mut value = String::new();
-        let mut fresh = 0_u64;
-        let mut charge_fresh = || {
-            use std::fmt::Write as _;
-            fresh += 1;
-            value.clear();
-            let _ = write!(value, "{fresh}");
-            charge_all(&store, &plan, &[&value], false);
-        };
-        for _ in 0..cap + cap / 2 {
-            charge_fresh();
-        }
+        let mut fresh = cap as u64 * 3 / 2;
+        let store = filled(fresh, cap);
         c.bench_function(&format!("charge a fresh key at a cap of {cap}"), |b| {
-            b.iter(&mut charge_fresh);
+            b.iter(|| {
+                fresh += 1;
+                charge_all(&store, &plan, &[fresh], false);
+            });
         });
     }
 }
@@ -98,19 +116,16 @@ fn fresh_keys_at_the_cap(c: &mut Criterion) {
 fn two_threads(c: &mut Criterion) {
     let plan = plan();
     for (name, count) in [("one", 1), ("1 000 000", 1_000_000)] {
-        let (store, values) = (Memory::new(SystemClock::new(), 10_000_000), values(count));
-        for value in &values {
-            charge_all(&store, &plan, &[value], false);
-        }
+        let store = filled(count, 10_000_000);
         c.bench_function(&format!("two threads charge keys of {name}"), |b| {
             b.iter_custom(|charges| {
                 let begun = Instant::now();
                 thread::scope(|scope| {
                     for first in [0, charges] {
-                        let (store, plan, values) = (&store, &plan, &values);
+                        let (store, plan) = (&store, &plan);
                         scope.spawn(move || {
                             for i in first..first + charges {
-                                charge_all(store, plan, &[scattered(i, values)], false);
+                                charge_all(store, plan, &[scattered(i, count)], false);
                             }
                         });
                     }

@@ -26,6 +26,8 @@ fn main() -> anyhow::Result<()> {
     let mut driver = Driver::new(&clock, max_keys)?;
     println!("empty, for up to {max_keys} keys: {} bytes", resident()?.saturating_sub(before));
 
+    println!("the machine, doing nothing for ten seconds: {}", idle(Duration::from_secs(10))?);
+
     let mut from = 0;
     for to in [MILLION, 3 * MILLION / 2, 2 * MILLION, 5 * MILLION, max_keys] {
         let to = to.min(max_keys);
@@ -64,6 +66,19 @@ fn main() -> anyhow::Result<()> {
     println!("while it was swept: {longest}; {:?}", driver.store.stats());
     println!("resident: {} bytes more than at first", resident()?.saturating_sub(before));
     Ok(())
+}
+
+/// What the machine does to operations that do nothing; the others' longest are no better known.
+fn idle(time: Duration) -> anyhow::Result<Longest> {
+    let mut longest = Longest::new()?;
+    while longest.total < time {
+        let begun = Instant::now();
+        for i in 0..300 {
+            std::hint::black_box(i);
+        }
+        longest.note(begun.elapsed())?;
+    }
+    Ok(longest)
 }
 
 struct Driver {

@@ -36,7 +36,9 @@ impl Fingerprints {
     }
 
     pub(super) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
-        let (low, high) = self.0.hash(&encode(charge)).as_u64();
+        let mut bytes = Bytes::new();
+        encode(charge, &mut bytes);
+        let (low, high) = self.0.hash(&bytes).as_u64();
         let [a, b, c, d, e, f, g, h] = low.to_le_bytes();
         let [i, j, k, ..] = high.to_le_bytes();
         let print = [a, b, c, d, e, f, g, h, i, j, k];
@@ -44,27 +46,30 @@ impl Fingerprints {
     }
 }
 
-/// The key and the shape of its plan, as bytes that no other key and shape have: each part but
-/// the last is preceded by its length.
-fn encode(charge: &Charge<'_>) -> SmallVec<[u8; 256]> {
-    let mut bytes = SmallVec::new();
-    put(&mut bytes, charge.key.domain);
-    put_length(&mut bytes, charge.key.entries.len());
+/// Bytes of a key; long ones leave the stack.
+type Bytes = SmallVec<[u8; 256]>;
+
+/// Writes the key and the shape of its plan as bytes that no other key and shape have: each
+/// part but the last is preceded by its length.
+fn encode(charge: &Charge<'_>, bytes: &mut Bytes) {
+    put(charge.key.domain, bytes);
+    put_length(charge.key.entries.len(), bytes);
     for (key, value) in charge.key.entries {
-        put(&mut bytes, key);
-        put(&mut bytes, value);
+        put(key, bytes);
+        put(value, bytes);
     }
     bytes.extend_from_slice(charge.plan.shape());
-    bytes
 }
 
-fn put(bytes: &mut SmallVec<[u8; 256]>, part: &str) {
-    put_length(bytes, part.len());
+#[inline]
+fn put(part: &str, bytes: &mut Bytes) {
+    put_length(part.len(), bytes);
     bytes.extend_from_slice(part.as_bytes());
 }
 
 /// Seven bits a byte, lowest first, the eighth set on all but the last byte.
-fn put_length(bytes: &mut SmallVec<[u8; 256]>, mut length: usize) {
+#[inline]
+fn put_length(mut length: usize, bytes: &mut Bytes) {
     while length >= 0x80 {
         bytes.push(length as u8 | 0x80);
         length >>= 7;
@@ -84,7 +89,9 @@ mod tests {
         let plan = Arc::new(Plan::new(Limit::fixed_window(1, unit, 1).into_iter().collect()));
         let key = Key { domain, entries };
         let charge = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
-        encode(&charge).to_vec()
+        let mut bytes = Bytes::new();
+        encode(&charge, &mut bytes);
+        bytes.to_vec()
     }
 
     #[test]
