@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod drain;
+mod envoy;
 mod service;
 mod settings;
 mod support;

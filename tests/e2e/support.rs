@@ -1,6 +1,8 @@
 //! What the tests start and talk through.
 
 pub mod api;
+pub mod backend;
+pub mod envoy;
 pub mod http;
 pub mod program;
 pub mod weir;

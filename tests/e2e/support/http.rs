@@ -64,11 +64,27 @@ fn read(text: &str) -> Option<Answer> {
     let (head, body) = text.split_once("\r\n\r\n")?;
     let (status_line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
     let headers = headers.lines().filter_map(|line| line.split_once(':'));
-    let answer = Answer {
+    let mut answer = Answer {
         status: status_line.split(' ').nth(1)?.parse().ok()?,
         headers: headers.map(|(name, value)| (name.into(), value.trim().into())).collect(),
         body: body.to_owned(),
     };
-    assert_eq!(answer.header("transfer-encoding"), None, "chunked bodies are not read here");
+    if answer.header("transfer-encoding") == Some("chunked") {
+        answer.body = join_chunks(body)?;
+    }
     Some(answer)
+}
+
+/// A body sent in chunks, each after a line with its length.
+fn join_chunks(mut rest: &str) -> Option<String> {
+    let mut body = String::new();
+    loop {
+        let (length, after) = rest.split_once("\r\n")?;
+        let length = usize::from_str_radix(length, 16).ok()?;
+        if length == 0 {
+            return Some(body);
+        }
+        body += after.get(..length)?;
+        rest = after.get(length..)?.strip_prefix("\r\n")?;
+    }
 }
