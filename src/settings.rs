@@ -285,7 +285,7 @@ mod tests {
             ("WEIR__DRAIN__DELAY", "2s"),
             ("SHADOW_MODE", "T"),
         ]);
-        inputs.file = Some(file.clone());
+        inputs.file = Some(file);
         inputs.flags = vec![("--drain-delay".into(), "drain.delay".into(), "3s".into())];
         let settings = Settings::load(&inputs).unwrap();
         assert_eq!(settings.grpc.address, "127.0.0.1:2");

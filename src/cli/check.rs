@@ -116,7 +116,8 @@ fn flags(rule: &Rule) -> Vec<String> {
         (rule.metadata.is_some(), "metadata"),
     ]
     .into_iter()
-    .filter_map(|(on, name)| on.then(|| name.to_owned()))
+    .filter(|&(on, _)| on)
+    .map(|(_, name)| name.to_owned())
     .collect();
     if !rule.limit_name(0).is_empty() {
         flags.push(format!("name={}", rule.limit_name(0)));
