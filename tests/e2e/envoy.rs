@@ -126,3 +126,14 @@ fn an_error_answer_is_a_failure_too() {
         assert_eq!(envoy.statuses(1, "/", &[("x-user", "bob")]), [status]);
     }
 }
+
+#[test]
+fn the_example_limits_a_path_to_five_requests_a_minute() {
+    let weir = serving(include_str!("../../examples/rules/example.yaml")).start();
+    let envoy = envoy::example(&weir);
+    // However a minute's end falls, eleven requests are too many for two minutes.
+    let statuses = envoy.statuses(11, "/hello", &[]);
+    assert!(statuses.starts_with(&[200, 200, 200, 200, 200]), "{statuses:?}");
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert_eq!(envoy.statuses(1, "/other", &[]), [200]);
+}

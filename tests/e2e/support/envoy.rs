@@ -25,11 +25,29 @@ pub struct Envoy {
 /// Starts Envoy before `weir`. `filter` is added to the rate-limit filter's settings.
 pub fn before(weir: &Weir, filter: &str) -> Envoy {
     let backend = Backend::start();
-    let dir = tempfile::tempdir().expect("a directory");
     let config = include_str!("envoy.yaml")
         .replace("{filter}", filter)
         .replace("{weir}", &weir.grpc.port().to_string())
         .replace("{backend}", &backend.address.port().to_string());
+    start(&config, backend)
+}
+
+/// Starts Envoy before `weir` with the configuration of the examples, on free ports.
+pub fn example(weir: &Weir) -> Envoy {
+    let backend = Backend::start();
+    let port = |port: u16| format!("port_value: {port} ");
+    let config = include_str!("../../../examples/envoy/envoy.yaml")
+        .replace(&port(10000), &port(0))
+        .replacen(&port(10001), &port(0), 1)
+        .replacen(&port(10001), &port(backend.address.port()), 1)
+        .replace(&port(8081), &port(weir.grpc.port()));
+    let admin =
+        format!("admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, {}}} }} }}", port(0));
+    start(&format!("{admin}\n{config}"), backend)
+}
+
+fn start(config: &str, backend: Backend) -> Envoy {
+    let dir = tempfile::tempdir().expect("a directory");
     let (config_path, admin_path) = (dir.path().join("envoy.yaml"), dir.path().join("admin"));
     fs::write(&config_path, config).expect("a file");
     let mut command = Command::new(binary());
@@ -56,7 +74,7 @@ impl Envoy {
     }
 }
 
-/// Where the one listener listens, by the admin's account.
+/// Where clients come in, by the admin's account.
 fn listener(admin: SocketAddr) -> Option<SocketAddr> {
     let listeners = http::ask(admin, "GET", "/listeners", &[], b"").ok()?.body;
     let line = listeners.lines().find_map(|line| line.strip_prefix("ingress::"))?;
