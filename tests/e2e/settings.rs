@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 
 use prost_types::value::Kind;
+use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
@@ -112,6 +113,24 @@ async fn limits_of_requests_are_settings() {
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     let long = request("shop", &[("user", &"x".repeat(100))]);
     assert_eq!(ask(weir.grpc, long).await.unwrap_err().code(), tonic::Code::OutOfRange);
+}
+
+#[tokio::test]
+async fn overrides_and_negative_hits_can_be_refused() {
+    let weir = serving(RULES)
+        .env("WEIR__GRPC__ALLOW_OVERRIDES", "false")
+        .env("WEIR__GRPC__ALLOW_NEGATIVE_HITS", "false")
+        .start();
+    let mut limit = request("shop", &[("user", "ann")]);
+    limit.descriptors[0].limit =
+        Some(RateLimitOverride { requests_per_unit: 9, unit: 1, unit_multiplier: None });
+    let mut negative = request("shop", &[("user", "ann")]);
+    negative.descriptors[0].is_negative_hits = true;
+    for (request, setting) in [(limit, "allow_overrides"), (negative, "allow_negative_hits")] {
+        let refused = ask(weir.grpc, request).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains(setting), "{refused:?}");
+    }
 }
 
 /// The reference's layout: a root with the rules in a subdirectory.
