@@ -87,6 +87,19 @@ async fn descriptors_are_taken_up_to_the_limit() {
 }
 
 #[tokio::test]
+async fn a_descriptor_may_have_very_many_entries() {
+    let mut weir = start();
+    let mut many = request("shop", &[("user", "ann"); 50_000]);
+    assert_eq!(code(weir.grpc, many.clone()).await, Code::Ok);
+    // All of them make the key of a limit that is sent along.
+    many.descriptors[0].limit =
+        Some(RateLimitOverride { requests_per_unit: 1, unit: 6, unit_multiplier: None });
+    assert_eq!(code(weir.grpc, many.clone()).await, Code::Ok);
+    assert_eq!(code(weir.grpc, many).await, Code::OverLimit);
+    lives(&mut weir).await;
+}
+
+#[tokio::test]
 async fn messages_are_taken_up_to_the_limit() {
     let mut weir = start();
     let long = |bytes: usize| request("shop", &[("user", &"x".repeat(bytes))]);
