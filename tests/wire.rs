@@ -34,10 +34,12 @@ macro_rules! with_types_of {
 
             // Where a set of types has fields that the other lacks, they stay unset.
             #[allow(clippy::needless_update)]
-            pub fn request((domain, hits_addend, descriptors): super::Request) -> rls::RateLimitRequest {
+            pub fn request(values: super::Request) -> rls::RateLimitRequest {
+                let (domain, hits_addend, descriptors) = values;
+                let entry = |(key, value)| Entry { key, value };
                 let descriptors = descriptors.into_iter().map(|(entries, limit, hits, negative)| {
                     common::RateLimitDescriptor {
-                        entries: entries.into_iter().map(|(key, value)| Entry { key, value }).collect(),
+                        entries: entries.into_iter().map(entry).collect(),
                         limit: limit.map(|(requests_per_unit, unit)| RateLimitOverride {
                             requests_per_unit,
                             unit,
@@ -68,10 +70,9 @@ macro_rules! with_types_of {
                         ..Default::default()
                     }
                 });
-                let headers = |headers: Vec<super::Header>| {
-                    let headers = headers.into_iter();
-                    headers.map(|(key, value, raw_value)| HeaderValue { key, value, raw_value }).collect()
-                };
+                let header = |(key, value, raw_value)| HeaderValue { key, value, raw_value };
+                let headers =
+                    |headers: Vec<super::Header>| headers.into_iter().map(header).collect();
                 rls::RateLimitResponse {
                     overall_code,
                     statuses: statuses.collect(),
