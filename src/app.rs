@@ -167,6 +167,7 @@ impl App {
                 tokio::time::sleep(self.drain.delay).await;
             }
             close.send_replace(true);
+            self.health.close();
             tracing::info!("draining: listeners are closed");
             tokio::time::sleep(self.drain.timeout).await;
         };

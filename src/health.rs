@@ -8,6 +8,7 @@ struct State {
     rules: bool,
     store: bool,
     draining: bool,
+    closed: bool,
 }
 
 /// The health of the service. Starts not serving.
@@ -38,19 +39,27 @@ impl Health {
         self.state.send_modify(|state| state.draining = true);
     }
 
+    /// The listeners are closed: whoever watches is let go.
+    pub fn close(&self) {
+        self.state.send_modify(|state| state.closed = true);
+    }
+
     pub fn is_serving(&self) -> bool {
         serves(*self.state.borrow(), self.require_rules)
     }
 
-    /// Tells of every change of [`is_serving`](Self::is_serving), the present value first.
+    /// Tells of every change of [`is_serving`](Self::is_serving), the present value first. Ends
+    /// once the listeners are closed, or it would keep the process from its end.
     pub fn watch(&self) -> impl tokio_stream::Stream<Item = bool> + Send + use<> {
         use tokio_stream::StreamExt;
         let require_rules = self.require_rules;
         let mut last = None;
-        tokio_stream::wrappers::WatchStream::new(self.state.subscribe()).filter_map(move |state| {
-            let serving = serves(state, require_rules);
-            (last.replace(serving) != Some(serving)).then_some(serving)
-        })
+        tokio_stream::wrappers::WatchStream::new(self.state.subscribe())
+            .take_while(|state| !state.closed)
+            .filter_map(move |state| {
+                let serving = serves(state, require_rules);
+                (last.replace(serving) != Some(serving)).then_some(serving)
+            })
     }
 }
 

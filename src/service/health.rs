@@ -56,7 +56,8 @@ impl Api for HealthService {
         let health: Watched = if known {
             Box::pin(self.0.watch().map(|serving| Ok(answer(serving))))
         } else {
-            Box::pin(tokio_stream::once(Ok(fixed)).chain(tokio_stream::pending()))
+            let until_closed = self.0.watch().filter_map(|_| None);
+            Box::pin(tokio_stream::once(Ok(fixed)).chain(until_closed))
         };
         Ok(Response::new(health))
     }

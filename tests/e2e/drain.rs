@@ -1,0 +1,89 @@
+//! How the service stops. The tests' own threads must go on: an HTTP/2 server waits for its
+//! clients to take note of the end.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use crate::support::api::{channel, code, request};
+use crate::support::weir::{Setup, serving};
+use crate::support::{http, wait_for};
+
+/// Longer than any drain should take here, shorter than the drain's own time-out.
+const SOON: Duration = Duration::from_secs(10);
+
+fn setup() -> Setup {
+    serving("domain: shop\n").env("WEIR__DRAIN__DELAY", "200ms").env("WEIR__DRAIN__TIMEOUT", "30s")
+}
+
+#[test]
+fn every_signal_to_stop_ends_it_with_exit_code_0() {
+    // Ctrl-C is for people, who do not wait for load balancers.
+    for (signal, delay) in [("TERM", "200ms"), ("HUP", "200ms"), ("INT", "1h")] {
+        let mut weir = setup().env("WEIR__DRAIN__DELAY", delay).start();
+        let told = Instant::now();
+        weir.signal(signal);
+        assert_eq!(weir.wait_until_ended().code(), Some(0), "{signal}");
+        assert!(told.elapsed() < SOON, "{signal}");
+        assert!(signal == "INT" || told.elapsed() >= Duration::from_millis(200), "{signal}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_fails_first_and_requests_are_answered_until_the_listeners_close() {
+    // Long enough to look around in.
+    let weir = setup().env("WEIR__DRAIN__DELAY", "1h").start();
+    let channel = channel(weir.grpc).await;
+    let asked = HealthCheckRequest { service: "ratelimit".into() };
+    let mut watched = HealthClient::new(channel.clone()).watch(asked).await.unwrap().into_inner();
+    let mut next = async || watched.message().await.unwrap().unwrap().status();
+    assert_eq!(next().await, ServingStatus::Serving);
+
+    weir.signal("TERM");
+    assert_eq!(next().await, ServingStatus::NotServing);
+    let health = http::get(weir.http, "/healthcheck");
+    assert_eq!((health.status, health.body.as_str()), (500, ""));
+    assert_eq!(code(weir.grpc, request("shop", &[("k", "v")])).await, Code::Ok);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_do_not_keep_it_from_its_end() {
+    let mut weir = setup().start();
+    let mut health = HealthClient::new(channel(weir.grpc).await);
+    let mut watched = Vec::new();
+    for service in ["ratelimit", "", "unknown"] {
+        let asked = HealthCheckRequest { service: service.into() };
+        watched.push(health.watch(asked).await.unwrap().into_inner());
+    }
+    let _idle = TcpStream::connect(weir.http).unwrap();
+    let told = Instant::now();
+    weir.signal("TERM");
+    assert_eq!(weir.wait_until_ended().code(), Some(0));
+    assert!(told.elapsed() < SOON);
+}
+
+#[test]
+fn requests_that_do_not_end_are_cut_off_by_the_drain_time_out() {
+    let mut weir = setup().env("WEIR__DRAIN__TIMEOUT", "300ms").start();
+    let mut half_open = TcpStream::connect(weir.http).unwrap();
+    half_open.write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    let told = Instant::now();
+    weir.signal("TERM");
+    assert_eq!(weir.wait_until_ended().code(), Some(0));
+    assert!(told.elapsed() < SOON);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut weir = setup().env("WEIR__DRAIN__DELAY", "1h").start();
+    weir.signal("TERM");
+    wait_for("weir drains", || weir.said().contains("draining").then_some(()));
+    assert!(weir.runs());
+    weir.signal("TERM");
+    assert_eq!(weir.wait_until_ended().code(), Some(1));
+}

@@ -1,0 +1,139 @@
+//! A real Envoy asks weir, and a client before Envoy sees what comes of it.
+
+use crate::support::weir::{Setup, serving};
+use crate::support::{envoy, http};
+
+const RULES: &str = "\
+domain: edge
+descriptors:
+  - key: service
+    value: shop
+    rate_limit: { unit: year, requests_per_unit: 1000 }
+  - key: user
+    value: ann
+    rate_limit: { unit: year, requests_per_unit: 3 }
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 1 }
+  - key: tenant
+    value: acme
+    descriptors:
+      - key: remote_address
+        rate_limit: { unit: year, unit_multiplier: 2, requests_per_unit: 2 }
+  - key: watched
+    shadow_mode: true
+    rate_limit: { unit: year, requests_per_unit: 1 }
+";
+
+/// Two years' worth of seconds, the longest period above.
+const LONGEST: u64 = 2 * 31_536_000;
+
+fn weir() -> Setup {
+    serving(RULES)
+}
+
+#[test]
+fn clients_see_200_until_the_limit_then_429_with_headers() {
+    let weir = weir().env("LIMIT_RESPONSE_HEADERS_ENABLED", "true").start();
+    let envoy = envoy::before(&weir, "");
+    let ask = || http::get_with(envoy.address, "/", &[("x-user", "ann")]);
+    for left in ["2", "1", "0"] {
+        let answer = ask();
+        assert_eq!((answer.status, answer.body.as_str()), (200, "hi\n"));
+        assert_eq!(answer.header("x-ratelimit-remaining"), Some(left));
+        assert_eq!(answer.header("RateLimit-Remaining"), Some(left));
+    }
+    let answer = ask();
+    assert_eq!(answer.status, 429);
+    assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
+    assert_eq!(envoy.backend.seen(), 3, "the backend is spared");
+
+    // Envoy's own headers are made of the statuses.
+    let limit = answer.header("x-ratelimit-limit").unwrap();
+    assert!(limit.starts_with("3, 1000;w=31536000, 3;w=31536000"), "{limit}");
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
+    let reset = answer.header("x-ratelimit-reset").unwrap();
+    assert!((1..=LONGEST).contains(&reset.parse().unwrap()), "{reset}");
+
+    // These are weir's.
+    assert_eq!(answer.header("RateLimit-Limit"), Some("3"));
+    assert_eq!(answer.header("RateLimit-Remaining"), Some("0"));
+    assert!((1..=LONGEST).contains(&answer.header("RateLimit-Reset").unwrap().parse().unwrap()));
+}
+
+#[test]
+fn every_descriptor_has_its_own_limit() {
+    let weir = weir().start();
+    let envoy = envoy::before(&weir, "");
+    let statuses = |count, headers| envoy.statuses(count, "/", headers);
+    assert_eq!(statuses(4, &[("x-user", "ann")]), [200, 200, 200, 429]);
+    assert_eq!(statuses(2, &[("x-user", "bob")]), [200, 429]);
+    assert_eq!(statuses(2, &[("x-user", "cleo")]), [200, 429]);
+    // A limit within a limit; another tenant has none.
+    assert_eq!(statuses(3, &[("x-tenant", "acme")]), [200, 200, 429]);
+    assert_eq!(statuses(3, &[("x-tenant", "zeta")]), [200, 200, 200]);
+    // One descriptor over its limit is enough.
+    assert_eq!(statuses(1, &[("x-user", "dora"), ("x-tenant", "acme")]), [429]);
+    // The 15 requests above and this one were all counted for the service.
+    let answer = http::get(envoy.address, "/");
+    assert_eq!(answer.header("x-ratelimit-remaining"), Some("984"));
+    assert_eq!(answer.header("RateLimit-Limit"), None, "weir's headers are off");
+}
+
+#[test]
+fn shadow_mode_only_watches() {
+    let weir = weir().start();
+    let envoy = envoy::before(&weir, "");
+    assert_eq!(envoy.statuses(3, "/", &[("x-watched", "w")]), [200, 200, 200]);
+    let labels = r#"{domain="edge",rule="watched"}"#;
+    assert_eq!(weir.metric(&format!("weir_rule_shadow_mode_total{labels}")), 2);
+
+    let global = serving(RULES).env("SHADOW_MODE", "true").start();
+    let envoy = envoy::before(&global, "");
+    assert_eq!(envoy.statuses(3, "/", &[("x-user", "bob")]), [200, 200, 200]);
+    assert_eq!(global.metric("weir_global_shadow_mode_total"), 2);
+}
+
+#[test]
+fn without_weir_failure_mode_deny_decides() {
+    for (deny, status) in [("true", 500), ("false", 200)] {
+        let mut weir = weir().start();
+        let envoy = envoy::before(&weir, &format!("failure_mode_deny: {deny}"));
+        let bob = [("x-user", "bob")];
+        assert_eq!(envoy.statuses(2, "/", &bob), [200, 429]);
+        weir.kill();
+        assert_eq!(envoy.statuses(2, "/", &bob), [status, status]);
+    }
+}
+
+#[test]
+fn a_gentle_stop_fails_no_request_before_the_listeners_close() {
+    let mut weir = weir().env("WEIR__DRAIN__DELAY", "2s").start();
+    let envoy = envoy::before(&weir, "failure_mode_deny: true");
+    weir.signal("TERM");
+    // Health says so from now on; whoever still asks is answered.
+    assert_eq!(envoy.statuses(2, "/", &[("x-user", "bob")]), [200, 429]);
+    assert_eq!(weir.wait_until_ended().code(), Some(0));
+    assert_eq!(envoy.statuses(1, "/", &[("x-user", "ann")]), [500]);
+}
+
+#[test]
+fn an_error_answer_is_a_failure_too() {
+    // A second descriptor is one too many: refused with an error.
+    let weir = weir().env("WEIR__GRPC__MAX_DESCRIPTORS", "1").start();
+    for (deny, status) in [("true", 500), ("false", 200)] {
+        let envoy = envoy::before(&weir, &format!("failure_mode_deny: {deny}"));
+        assert_eq!(envoy.statuses(1, "/", &[]), [200]);
+        assert_eq!(envoy.statuses(1, "/", &[("x-user", "bob")]), [status]);
+    }
+}
+
+#[test]
+fn the_example_limits_a_path_to_five_requests_a_minute() {
+    let weir = serving(include_str!("../../examples/rules/example.yaml")).start();
+    let envoy = envoy::example(&weir);
+    // However a minute's end falls, eleven requests are too many for two minutes.
+    let statuses = envoy.statuses(11, "/hello", &[]);
+    assert!(statuses.starts_with(&[200, 200, 200, 200, 200]), "{statuses:?}");
+    assert!(statuses.contains(&429), "{statuses:?}");
+    assert_eq!(envoy.statuses(1, "/other", &[]), [200]);
+}

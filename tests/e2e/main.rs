@@ -1,0 +1,11 @@
+//! The whole program from outside: the real binary on real sockets, and a real Envoy before it.
+//!
+//! No test waits for a window to end, or breaks when one does: limits are by the day or longer.
+
+mod bad_input;
+mod documents;
+mod drain;
+mod envoy;
+mod service;
+mod settings;
+mod support;

@@ -1,0 +1,288 @@
+//! Settings reach the running service, by weir's own names and by the reference's.
+
+use std::net::TcpListener;
+
+use prost_types::value::Kind;
+use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
+use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use crate::support::api::{ask, code, descriptor, request};
+use crate::support::http;
+use crate::support::weir::{Setup, Weir, serving};
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    metadata: { plan: free }
+    rate_limit: { unit: year, requests_per_unit: 1 }
+  - key: cart
+    rate_limit: { unit: year, requests_per_unit: 5 }
+";
+
+/// Asks for one user often enough to be over the limit; the last answer.
+async fn over(weir: &Weir) -> RateLimitResponse {
+    let ann = || request("shop", &[("user", "ann")]);
+    ask(weir.grpc, ann()).await.unwrap();
+    ask(weir.grpc, ann()).await.unwrap()
+}
+
+fn headers(answer: &RateLimitResponse) -> Vec<(&str, &str)> {
+    let headers = answer.response_headers_to_add.iter();
+    headers.map(|header| (header.key.as_str(), header.value.as_str())).collect()
+}
+
+#[tokio::test]
+async fn headers_tell_limit_remaining_and_reset() {
+    let weir = serving(RULES).env("LIMIT_RESPONSE_HEADERS_ENABLED", "true").start();
+    let mut both = request("shop", &[("cart", "7")]);
+    both.descriptors.push(descriptor(&[("user", "ann")]));
+    let answer = ask(weir.grpc, both.clone()).await.unwrap();
+    let [limit, remaining, (reset_name, reset)] = headers(&answer)[..] else {
+        panic!("{answer:?}")
+    };
+    assert_eq!((limit, remaining), (("RateLimit-Limit", "1"), ("RateLimit-Remaining", "0")));
+    assert_eq!(reset_name, "RateLimit-Reset");
+    assert!((1..=31_536_000).contains(&reset.parse::<u64>().unwrap()), "{reset}");
+
+    let answer = ask(weir.grpc, both).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::OverLimit);
+    assert_eq!(headers(&answer)[..2], [limit, remaining]);
+    let unmatched = ask(weir.grpc, request("shop", &[("other", "x")])).await.unwrap();
+    assert_eq!(headers(&unmatched), []);
+}
+
+#[tokio::test]
+async fn headers_have_the_names_that_are_wanted() {
+    let weir = serving(RULES)
+        .env("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
+        .env("LIMIT_LIMIT_HEADER", "X-Most")
+        .env("LIMIT_REMAINING_HEADER", "X-Left")
+        .env("WEIR__RESPONSE__RESET_HEADER", "X-Wait")
+        .start();
+    let answer = over(&weir).await;
+    let names: Vec<_> = headers(&answer).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["X-Most", "X-Left", "X-Wait"]);
+}
+
+#[tokio::test]
+async fn shadow_mode_lets_pass_and_still_tells_the_truth() {
+    let weir = serving(RULES).env("SHADOW_MODE", "true").start();
+    let answer = over(&weir).await;
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!(answer.statuses[0].code(), Code::OverLimit);
+    assert_eq!(weir.metric("weir_global_shadow_mode_total"), 1);
+}
+
+#[tokio::test]
+async fn quota_mode_refuses_only_when_all_quotas_are_over() {
+    let weir = serving(RULES).env("QUOTA_MODE", "true").start();
+    assert_eq!(over(&weir).await.overall_code(), Code::OverLimit);
+    let mut two = request("shop", &[("user", "ann")]);
+    two.descriptors.push(descriptor(&[("cart", "7")]));
+    let answer = ask(weir.grpc, two).await.unwrap();
+    assert_eq!(answer.overall_code(), Code::Ok);
+    assert_eq!(answer.statuses[0].code(), Code::OverLimit);
+}
+
+#[tokio::test]
+async fn dynamic_metadata_tells_the_request_and_the_rules_metadata() {
+    let weir = serving(RULES).env("RESPONSE_DYNAMIC_METADATA", "true").start();
+    let mut asked = request("shop", &[("user", "ann")]);
+    asked.hits_addend = 1;
+    let told = ask(weir.grpc, asked).await.unwrap().dynamic_metadata.unwrap().fields;
+    let kind = |name: &str| told[name].kind.clone().unwrap();
+    assert_eq!(kind("domain"), Kind::StringValue("shop".into()));
+    assert_eq!(kind("hitsAddend"), Kind::NumberValue(1.0));
+    let Kind::StructValue(metadata) = kind("metadata") else { panic!("{told:?}") };
+    assert_eq!(metadata.fields["plan"].kind, Some(Kind::StringValue("free".into())));
+    let Kind::ListValue(descriptors) = kind("descriptors") else { panic!("{told:?}") };
+    assert!(format!("{descriptors:?}").contains("user=ann"), "{descriptors:?}");
+}
+
+#[tokio::test]
+async fn limits_of_requests_are_settings() {
+    let weir = serving(RULES)
+        .env("WEIR__GRPC__MAX_DESCRIPTORS", "1")
+        .env("WEIR__GRPC__MAX_MESSAGE", "100")
+        .start();
+    let mut two = request("shop", &[("user", "ann")]);
+    two.descriptors.push(descriptor(&[("cart", "7")]));
+    let refused = ask(weir.grpc, two).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    let long = request("shop", &[("user", &"x".repeat(100))]);
+    assert_eq!(ask(weir.grpc, long).await.unwrap_err().code(), tonic::Code::OutOfRange);
+}
+
+#[tokio::test]
+async fn overrides_and_negative_hits_can_be_refused() {
+    let weir = serving(RULES)
+        .env("WEIR__GRPC__ALLOW_OVERRIDES", "false")
+        .env("WEIR__GRPC__ALLOW_NEGATIVE_HITS", "false")
+        .start();
+    let mut limit = request("shop", &[("user", "ann")]);
+    limit.descriptors[0].limit =
+        Some(RateLimitOverride { requests_per_unit: 9, unit: 1, unit_multiplier: None });
+    let mut negative = request("shop", &[("user", "ann")]);
+    negative.descriptors[0].is_negative_hits = true;
+    for (request, setting) in [(limit, "allow_overrides"), (negative, "allow_negative_hits")] {
+        let refused = ask(weir.grpc, request).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+        assert!(refused.message().contains(setting), "{refused:?}");
+    }
+}
+
+/// The reference's layout: a root with the rules in a subdirectory.
+fn runtime() -> Setup {
+    let domain = |name: &str| RULES.replace("shop", name);
+    let setup = Setup::new()
+        .file("root/ratelimit/config/shop.yaml", &domain("shop"))
+        .file("root/ratelimit/config/deep/no-extension", &domain("deep"))
+        .file("root/ratelimit/config.flat.yaml", &domain("flat"))
+        .file("root/ratelimit/other/other.yaml", &domain("other"))
+        .file("root/ratelimit/config/.hidden.yaml", &domain("hidden"))
+        .arg("serve");
+    let root = setup.path("root");
+    setup.env("RUNTIME_ROOT", root).env("RUNTIME_SUBDIRECTORY", "ratelimit")
+}
+
+/// The domains whose rules are in force.
+fn domains(weir: &Weir) -> Vec<String> {
+    let rules = http::get(weir.debug, "/rlconfig").body;
+    let users = rules.lines().filter_map(|line| line.split_once(".user:"));
+    let mut domains: Vec<_> = users.map(|(domain, _)| domain.to_owned()).collect();
+    domains.sort();
+    domains
+}
+
+#[test]
+fn the_references_runtime_directories_are_found() {
+    assert_eq!(domains(&runtime().start()), ["deep", "flat", "shop"]);
+    let directory = runtime().env("RUNTIME_WATCH_ROOT", "false");
+    assert_eq!(domains(&directory.start()), ["deep", "shop"]);
+    let app = runtime().env("RUNTIME_WATCH_ROOT", "false").env("RUNTIME_APPDIRECTORY", "other");
+    assert_eq!(domains(&app.start()), ["other"]);
+    let dots = runtime().env("RUNTIME_IGNOREDOTFILES", "false");
+    assert_eq!(domains(&dots.start()), ["deep", "flat", "hidden", "shop"]);
+}
+
+#[tokio::test]
+async fn one_domain_may_have_several_files_where_that_is_wanted() {
+    let twice = || {
+        let setup = Setup::new()
+            .file("rules/a.yaml", RULES)
+            .file("rules/b.yaml", &RULES.replace("user", "more").replace("cart", "shelf"));
+        let rules = setup.path("rules");
+        setup.arg("serve").env("WEIR__RULES__PATHS", rules)
+    };
+    let (status, said) = twice().run();
+    assert_eq!(status.code(), Some(64));
+    assert!(said.contains("duplicate domain 'shop'"), "{said}");
+
+    let weir = twice().env("MERGE_DOMAIN_CONFIG", "true").start();
+    for key in ["user", "more"] {
+        assert_eq!(code(weir.grpc, request("shop", &[(key, "x")])).await, Code::Ok);
+        assert_eq!(code(weir.grpc, request("shop", &[(key, "x")])).await, Code::OverLimit);
+    }
+}
+
+#[test]
+fn hosts_and_ports_are_those_of_the_references_variables() {
+    // Ports asked for here may be taken by the time they are used: then others are tried.
+    let started = (0..10).find_map(|_| {
+        let free: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let ports: Vec<_> = free.iter().map(|f| f.local_addr().unwrap().port()).collect();
+        drop(free);
+        let setup = serving(RULES)
+            .env("GRPC_HOST", "127.0.0.1")
+            .env("GRPC_PORT", ports[0].to_string())
+            .env("HOST", "127.0.0.1")
+            .env("PORT", ports[1].to_string())
+            .env("DEBUG_HOST", "127.0.0.1")
+            .env("DEBUG_PORT", ports[2].to_string());
+        setup.try_start().ok().map(|weir| (weir, ports))
+    });
+    let (weir, ports) = started.expect("one of ten tries finds its ports free");
+    assert_eq!([weir.grpc, weir.http, weir.debug].map(|at| at.port()), ports[..]);
+}
+
+#[test]
+fn all_mistakes_are_told_at_once_and_exit_64() {
+    let (status, said) = serving(RULES)
+        .env("GRPC_PORT", "99999")
+        .env("WEIR__STORE__KIND", "paper")
+        .env("WEIR__DRAIN__DELEY", "1s")
+        .env("SHADOW_MODE", "maybe")
+        .run();
+    assert_eq!(status.code(), Some(64));
+    for wanted in ["GRPC_PORT: ", "WEIR__STORE__KIND: ", "WEIR__DRAIN__DELEY: ", "SHADOW_MODE: "] {
+        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+    }
+    assert!(said.contains("did you mean drain.delay?"), "{said}");
+}
+
+#[test]
+fn what_cannot_start_says_why() {
+    let (status, said) = Setup::new().arg("serve").run();
+    assert_eq!(status.code(), Some(64), "{said}");
+    assert!(said.contains("--rules"), "{said}");
+
+    let (status, said) = serving("domain: shop\ndescriptors:\n  - kye: user\n").run();
+    assert_eq!(status.code(), Some(64), "{said}");
+    assert!(said.contains("rules.yaml:3:5"), "{said}");
+
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let any = "127.0.0.1:0";
+    for place in ["grpc", "http", "debug"] {
+        let mut setup = serving(RULES);
+        for other in ["grpc", "http", "debug"] {
+            setup = setup.arg(&format!("--{other}-address"));
+            setup = setup.arg(if other == place { &taken } else { any });
+        }
+        let (status, said) = setup.run();
+        assert_eq!(status.code(), Some(1), "{said}");
+        assert!(said.contains(&format!("{place}.address")), "{said}");
+    }
+}
+
+#[test]
+fn flags_win_over_variables_over_a_file_and_are_printed_with_their_origin() {
+    let (status, said) = Setup::new()
+        .file("weir.toml", "[drain]\ndelay = \"1s\"\ntimeout = \"2s\"\n[log]\nlevel = \"warn\"\n")
+        .env("WEIR__DRAIN__DELAY", "3s")
+        .env("WEIR__LOG__LEVEL", "error")
+        .arg("serve")
+        .arg("--print-settings")
+        .arg("--settings")
+        .arg("weir.toml")
+        .arg("--log-level")
+        .arg("debug")
+        .run();
+    assert_eq!(status.code(), Some(0), "{said}");
+    for wanted in [
+        "drain.delay = \"3s\"  # WEIR__DRAIN__DELAY",
+        "drain.timeout = \"2s\"  # weir.toml",
+        "log.level = \"debug\"  # --log-level",
+        "grpc.address = \"0.0.0.0:8081\"  # default",
+    ] {
+        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+    }
+}
+
+#[test]
+fn a_copy_named_ratelimit_is_a_drop_in() {
+    // Images of the reference pass the program's own path as an argument.
+    let setup = Setup::new().file("root/config/shop.yaml", RULES).named("ratelimit");
+    let (root, itself) = (setup.path("root"), setup.path("ratelimit"));
+    let any = "127.0.0.1:0";
+    let weir = setup
+        .arg(itself.to_str().unwrap())
+        .env("RUNTIME_ROOT", root)
+        .env("WEIR__GRPC__ADDRESS", any)
+        .env("WEIR__HTTP__ADDRESS", any)
+        .env("WEIR__DEBUG__ADDRESS", any)
+        .start_as_it_is();
+    assert_eq!(domains(&weir), ["shop"]);
+}

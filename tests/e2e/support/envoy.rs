@@ -1,0 +1,94 @@
+//! The real Envoy, asking weir before it lets requests through to a backend.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::backend::Backend;
+use super::program::Program;
+use super::weir::Weir;
+use super::{http, wait_for};
+
+/// A running Envoy and the backend behind it.
+#[derive(Debug)]
+pub struct Envoy {
+    /// Where it takes requests.
+    pub address: SocketAddr,
+    pub backend: Backend,
+    _program: Program,
+    _dir: TempDir,
+}
+
+/// Starts Envoy before `weir`. `filter` is added to the rate-limit filter's settings.
+pub fn before(weir: &Weir, filter: &str) -> Envoy {
+    let backend = Backend::start();
+    let config = include_str!("envoy.yaml")
+        .replace("{filter}", filter)
+        .replace("{weir}", &weir.grpc.port().to_string())
+        .replace("{backend}", &backend.address.port().to_string());
+    start(&config, backend)
+}
+
+/// Starts Envoy before `weir` with the configuration of the examples, on free ports.
+pub fn example(weir: &Weir) -> Envoy {
+    let backend = Backend::start();
+    let port = |port: u16| format!("port_value: {port} ");
+    let config = include_str!("../../../examples/envoy/envoy.yaml")
+        .replace(&port(10000), &port(0))
+        .replacen(&port(10001), &port(0), 1)
+        .replacen(&port(10001), &port(backend.address.port()), 1)
+        .replace(&port(8081), &port(weir.grpc.port()));
+    let admin =
+        format!("admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, {}}} }} }}", port(0));
+    start(&format!("{admin}\n{config}"), backend)
+}
+
+fn start(config: &str, backend: Backend) -> Envoy {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (config_path, admin_path) = (dir.path().join("envoy.yaml"), dir.path().join("admin"));
+    fs::write(&config_path, config).expect("a file");
+    let mut command = Command::new(binary());
+    command.arg("--config-path").arg(&config_path).arg("--admin-address-path").arg(&admin_path);
+    // Several Envoys run side by side, each small.
+    command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
+    let mut program = Program::start("envoy", &mut command);
+    let admin = wait_for("envoy says where its admin listens", || {
+        assert!(program.runs(), "envoy ended:\n{}", program.said_in_all());
+        fs::read_to_string(&admin_path).ok()?.parse().ok()
+    });
+    wait_for("envoy is ready", || {
+        let ready = http::ask(admin, "GET", "/ready", &[], b"").ok()?;
+        (ready.status == 200).then_some(())
+    });
+    let address = wait_for("envoy listens", || listener(admin));
+    Envoy { address, backend, _program: program, _dir: dir }
+}
+
+impl Envoy {
+    /// The statuses of so many requests in a row.
+    pub fn statuses(&self, count: usize, path: &str, headers: &[(&str, &str)]) -> Vec<u16> {
+        (0..count).map(|_| http::get_with(self.address, path, headers).status).collect()
+    }
+}
+
+/// Where clients come in, by the admin's account.
+fn listener(admin: SocketAddr) -> Option<SocketAddr> {
+    let listeners = http::ask(admin, "GET", "/listeners", &[], b"").ok()?.body;
+    let line = listeners.lines().find_map(|line| line.strip_prefix("ingress::"))?;
+    line.trim().parse().ok().filter(|address: &SocketAddr| address.port() != 0)
+}
+
+/// Where Envoy's program is.
+fn binary() -> PathBuf {
+    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/bin/envoy");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).map(|dir| dir.join("envoy"));
+    let found = match std::env::var_os("WEIR_ENVOY") {
+        Some(named) => Some(named.into()).filter(|named: &PathBuf| named.is_file()),
+        None => [installed].into_iter().chain(in_path).find(|program| program.is_file()),
+    };
+    found.expect("Envoy is missing: run scripts/test, which installs it, or name it in WEIR_ENVOY")
+}

@@ -1,0 +1,104 @@
+//! A program that runs beside the test, until it is dropped.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+
+use super::wait_for;
+
+/// A running program and what it has said so far. Killed when dropped; what it said is shown
+/// where the test failed.
+#[derive(Debug)]
+pub struct Program {
+    name: &'static str,
+    child: Child,
+    said: Arc<Mutex<String>>,
+    listeners: Vec<JoinHandle<()>>,
+}
+
+impl Program {
+    pub fn start(name: &'static str, command: &mut Command) -> Program {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{name} does not start: {error}: {command:?}"));
+        let said = Arc::default();
+        let listeners = vec![
+            listen(child.stdout.take().expect("piped"), &said),
+            listen(child.stderr.take().expect("piped"), &said),
+        ];
+        Program { name, child, said, listeners }
+    }
+
+    pub fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    /// What an ended program has said to its last word.
+    pub fn said_in_all(&mut self) -> String {
+        for listener in self.listeners.drain(..) {
+            listener.join().expect("listens to the end");
+        }
+        self.said()
+    }
+
+    /// Waits until the program has said `what`, and returns the rest of that line; all it said
+    /// where it ended without.
+    pub fn until_said(&mut self, what: &str) -> Result<String, String> {
+        wait_for(&format!("{} says {what:?}", self.name), || {
+            let said = if self.runs() { self.said() } else { self.said_in_all() };
+            let rest = said.lines().find_map(|line| Some(line.split_once(what)?.1.to_owned()));
+            match rest {
+                Some(rest) => Some(Ok(rest)),
+                None => (!self.runs()).then(|| Err(self.said_in_all())),
+            }
+        })
+    }
+
+    /// Sends a signal: `TERM`, `INT`, `HUP`.
+    pub fn signal(&self, signal: &str) {
+        // The shell's own kill is there on every machine.
+        let kill = format!("kill -{signal} {}", self.child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
+    }
+
+    /// Waits until the program has ended by itself.
+    pub fn wait_until_ended(&mut self) -> ExitStatus {
+        let name = self.name;
+        wait_for(&format!("{name} ends"), || self.child.try_wait().expect("waits for its child"))
+    }
+
+    pub fn runs(&mut self) -> bool {
+        self.child.try_wait().expect("waits for its child").is_none()
+    }
+
+    pub fn kill(&mut self) {
+        // It may be gone already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.kill();
+        if thread::panicking() {
+            eprintln!("-- {} said:\n{}--", self.name, self.said());
+        }
+    }
+}
+
+/// Takes down what comes, line by line, until the program closes it.
+fn listen(from: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> JoinHandle<()> {
+    let said = said.clone();
+    thread::spawn(move || {
+        for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            let mut said = said.lock().unwrap();
+            said.push_str(&String::from_utf8_lossy(&line));
+            said.push('\n');
+        }
+    })
+}

@@ -1,0 +1,151 @@
+//! The real binary, on free ports, with its own directory.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+
+use tempfile::TempDir;
+
+use super::program::Program;
+use super::{http, wait_for};
+
+/// A service to start: files, environment and arguments.
+#[derive(Debug)]
+pub struct Setup {
+    dir: TempDir,
+    program: PathBuf,
+    command: Vec<String>,
+    env: Vec<(String, String)>,
+}
+
+/// A running service.
+#[derive(Debug)]
+pub struct Weir {
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    pub debug: SocketAddr,
+    program: Program,
+    _dir: TempDir,
+}
+
+/// `weir serve` with these rules, and nothing else said.
+pub fn serving(rules: &str) -> Setup {
+    let setup = Setup::new().file("rules.yaml", rules).arg("serve").arg("--rules");
+    let path = setup.path("rules.yaml");
+    setup.arg(path.to_str().expect("text"))
+}
+
+impl Setup {
+    pub fn new() -> Setup {
+        Setup {
+            dir: tempfile::tempdir().expect("a directory"),
+            program: env!("CARGO_BIN_EXE_weir").into(),
+            command: Vec::new(),
+            env: Vec::new(),
+        }
+    }
+
+    /// A path in the service's own directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes a file into the service's own directory.
+    pub fn file(self, name: &str, text: &str) -> Setup {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().expect("is below")).expect("a directory");
+        fs::write(path, text).expect("a file");
+        self
+    }
+
+    pub fn arg(mut self, arg: &str) -> Setup {
+        self.command.push(arg.to_owned());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<Path>) -> Setup {
+        let value = value.as_ref().to_str().expect("text").to_owned();
+        self.env.push((name.to_owned(), value));
+        self
+    }
+
+    /// Runs a copy of the binary under another name.
+    pub fn named(mut self, name: &str) -> Setup {
+        let copy = self.path(name);
+        fs::copy(&self.program, &copy).expect("a copy");
+        self.program = copy;
+        self
+    }
+
+    fn spawn(&self) -> Program {
+        let mut command = Command::new(&self.program);
+        command.args(&self.command).current_dir(self.dir.path());
+        // What is set around the tests must not matter.
+        command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        Program::start("weir", &mut command)
+    }
+
+    /// Runs it to its end; its exit status and all it said.
+    pub fn run(self) -> (ExitStatus, String) {
+        let mut program = self.spawn();
+        (program.wait_until_ended(), program.said_in_all())
+    }
+
+    /// Starts the service on free ports and waits until it is healthy.
+    pub fn start(mut self) -> Weir {
+        for place in ["--grpc-address", "--http-address", "--debug-address"] {
+            self = self.arg(place).arg("127.0.0.1:0");
+        }
+        self.start_as_it_is()
+    }
+
+    /// Starts the service without telling it where to listen, and waits until it is healthy.
+    pub fn start_as_it_is(self) -> Weir {
+        self.try_start().unwrap_or_else(|said| panic!("weir ended and said:\n{said}"))
+    }
+
+    /// The same; what it said where it ended instead.
+    pub fn try_start(self) -> Result<Weir, String> {
+        let mut program = self.spawn();
+        let mut listens = |what: &str| -> Result<SocketAddr, String> {
+            let rest = program.until_said(&format!("Listening for {what} on '"))?;
+            Ok(rest.trim_end_matches('\'').parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
+        };
+        let (grpc, http, debug) = (listens("gRPC")?, listens("HTTP")?, listens("debug")?);
+        wait_for("weir is healthy", || {
+            let answer = http::ask(http, "GET", "/healthcheck", &[], b"").ok()?;
+            (answer.status == 200).then_some(())
+        });
+        Ok(Weir { grpc, http, debug, program, _dir: self.dir })
+    }
+}
+
+impl Weir {
+    pub fn said(&self) -> String {
+        self.program.said()
+    }
+
+    pub fn signal(&self, signal: &str) {
+        self.program.signal(signal);
+    }
+
+    pub fn wait_until_ended(&mut self) -> ExitStatus {
+        self.program.wait_until_ended()
+    }
+
+    pub fn runs(&mut self) -> bool {
+        self.program.runs()
+    }
+
+    pub fn kill(&mut self) {
+        self.program.kill();
+    }
+
+    /// One metric's value at `/metrics`, by its name with labels.
+    pub fn metric(&self, name: &str) -> u64 {
+        let text = http::get(self.http, "/metrics").body;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+    }
+}
