@@ -107,7 +107,12 @@ impl Driver {
                 hold: None,
                 role: Role::Binds,
             };
-            let batch = Batch { charges: &[charge], together: false, budget: Duration::MAX };
+            let batch = Batch {
+                charges: &[charge],
+                together: false,
+                quota_passes: false,
+                budget: Duration::MAX,
+            };
             let mut answers = Answers::new();
             let begun = Instant::now();
             let _ = pin!(self.store.charge(batch, &mut answers))

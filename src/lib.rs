@@ -15,6 +15,8 @@
 //! know [`limit`], which knows nobody. [`settings`] are known only to [`cli`] and [`app`], which
 //! wire things together. Nothing below [`service`] knows Protobuf or HTTP.
 
+#![forbid(unsafe_code)]
+
 pub mod app;
 pub mod cli;
 pub mod clock;

@@ -1,5 +1,7 @@
 //! The `weir` program: see `weir --help`.
 
+#![forbid(unsafe_code)]
+
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

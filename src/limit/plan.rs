@@ -263,6 +263,8 @@ impl Plan {
                 }
             }
             fill = fill.max(match levels.remaining {
+                // Denies with or without a state: nothing is lost with it.
+                _ if limit.requests_per_unit == 0 => Fill::Low,
                 0 => Fill::Full,
                 remaining if levels.used >= remaining => Fill::High,
                 _ => Fill::Low,
