@@ -143,10 +143,12 @@ fn serve(settings: &Settings, rules: RuleSet) -> anyhow::Result<()> {
         runtime.worker_threads(settings.threads);
     }
     runtime.enable_all().build()?.block_on(async {
+        // Before anything says that the service listens: from then on a signal is to drain it.
+        let stop = stop_signal()?;
         let app = App::build(settings).await?;
         announce(&app.addresses()?, &rules);
         app.load(rules);
-        app.run(stop_signal()?).await
+        app.run(stop).await
     })
 }
 
