@@ -8,15 +8,15 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use weir::rules::RuleSet;
 use weir::rules::source::RuleFile;
+use weir::rules::{Options, RuleSet};
 
 const LIMIT: &str = "rate_limit: { unit: minute, requests_per_unit: 5 }";
 
 fn rules(descriptors: &str) -> RuleSet {
     let text = format!("domain: bench\ndescriptors:\n{descriptors}");
     let file = RuleFile { name: "bench.yaml".into(), text };
-    let (set, problems) = RuleSet::compile(&[file], false, None);
+    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
     assert!(problems.is_empty(), "{}", problems[0]);
     set
 }

@@ -20,6 +20,7 @@
 pub mod app;
 pub mod cli;
 pub mod clock;
+mod duration;
 pub mod health;
 pub mod http;
 pub mod limit;

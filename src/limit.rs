@@ -143,6 +143,21 @@ pub enum Algorithm {
     Concurrency(Concurrency),
 }
 
+impl Algorithm {
+    /// As it is written in rule files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Algorithm::FixedWindow(_) => "fixed_window",
+            Algorithm::SlidingWindow(_) => "sliding_window",
+            Algorithm::SlidingLog(_) => "sliding_log",
+            Algorithm::BucketedWindow(_) => "bucketed_window",
+            Algorithm::TokenBucket(_) => "token_bucket",
+            Algorithm::Gcra(_) => "gcra",
+            Algorithm::Concurrency(_) => "concurrency",
+        }
+    }
+}
+
 /// What one limit says of hits that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {

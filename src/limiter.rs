@@ -200,14 +200,18 @@ impl<S: Store> Limiter<S> {
                 continue;
             };
             quota_passes |= quota && shadow;
+            let mut entries = patched.as_deref().unwrap_or(descriptor.entries);
+            let mut hold = None;
+            if plan.hold_id().is_some()
+                && let [others @ .., (_, id)] = entries
+            {
+                (entries, hold) = (others, Some(*id));
+            }
             charges.push(Charge {
-                key: Key {
-                    domain: request.domain,
-                    entries: patched.as_deref().unwrap_or(descriptor.entries),
-                },
+                key: Key { domain: request.domain, entries },
                 plan,
                 op: op(request, descriptor),
-                hold: None,
+                hold,
                 // In the global shadow mode no denial denies the request.
                 role: match (shadow || self.behaviour.shadow_mode, quota) {
                     (true, _) => Role::Shadow,

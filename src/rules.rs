@@ -39,7 +39,49 @@ pub struct RuleSet {
 pub struct Domain {
     /// Whether all descriptors of a request are charged or none.
     pub together: bool,
+    /// What to answer when the store fails; none: as the settings say.
+    pub on_store_failure: Option<OnStoreFailure>,
     root: matcher::Node,
+}
+
+/// What to answer when the store fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnStoreFailure {
+    Error,
+    Allow,
+    Deny,
+    /// Limit in memory, by this replica's share.
+    Local,
+}
+
+impl OnStoreFailure {
+    const ALL: [OnStoreFailure; 4] =
+        [OnStoreFailure::Error, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Local];
+
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            OnStoreFailure::Error => "error",
+            OnStoreFailure::Allow => "allow",
+            OnStoreFailure::Deny => "deny",
+            OnStoreFailure::Local => "local",
+        }
+    }
+}
+
+/// How rule files are compiled.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether several files may add to one domain.
+    pub merge_domains: bool,
+    /// What the state of one key may come to, in bytes.
+    pub max_log_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { merge_domains: false, max_log_bytes: 16 << 20 }
+    }
 }
 
 /// A node of a rule file that has limits, or lifts them.
@@ -83,9 +125,9 @@ pub struct Loaded {
 
 impl Loaded {
     /// Reads and compiles what `selection` names; counts are carried over from `previous`.
-    pub fn read(selection: &Selection, merge_domains: bool, previous: Option<&RuleSet>) -> Loaded {
+    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
         let (files, mut problems) = selection.read();
-        let (rules, more) = RuleSet::compile(&files, merge_domains, previous);
+        let (rules, more) = RuleSet::compile(&files, options, previous);
         problems.extend(more);
         if files.is_empty() && problems.is_empty() {
             let roots: Vec<_> =
@@ -130,7 +172,7 @@ impl RuleSet {
     /// problem is an error. Counts are carried over from `previous`.
     pub fn compile(
         files: &[RuleFile],
-        merge_domains: bool,
+        options: &Options,
         previous: Option<&RuleSet>,
     ) -> (RuleSet, Vec<Problem>) {
         let stats: HashMap<&str, Arc<Stats>> = previous
@@ -162,10 +204,12 @@ impl RuleSet {
                 problems: &mut problems,
                 rules: &mut set.rules,
                 stats: &stats,
+                max_log_bytes: options.max_log_bytes,
+                together: false,
             };
             let Some(root) = reader.root(node.as_ref()) else { continue };
             let known = set.domains.contains_key(&*root.domain);
-            if known && !merge_domains && !root.domain.is_empty() {
+            if known && !options.merge_domains && !root.domain.is_empty() {
                 let domain = &root.domain;
                 let message = format!("duplicate domain '{domain}' in config file");
                 let help = "another file has this domain: rename one, or merge domains \
@@ -173,10 +217,16 @@ impl RuleSet {
                 reader.error(root.domain_place, message, domain, help);
             }
             let domain = set.domains.entry(root.domain.as_str().into()).or_default();
-            domain.together |= root.together;
+            if known && options.merge_domains && domain.together != root.together {
+                let message = "config error, `charge` differs from that of this domain elsewhere";
+                let help = "write the same `charge` in every file of the domain";
+                reader.error(root.domain_place, message, &root.domain, help);
+            }
+            domain.together = root.together;
+            domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
             // A second file of a domain that may not be merged is read into a tree of its own.
             let mut apart = matcher::Node::default();
-            let tree = if known && !merge_domains { &mut apart } else { &mut domain.root };
+            let tree = if known && !options.merge_domains { &mut apart } else { &mut domain.root };
             reader.descriptors(&root, tree);
             problems[before..].sort_by_key(|problem| problem.place);
         }

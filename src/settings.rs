@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::limiter::Behaviour;
 use crate::near::nearest;
-use crate::rules::source::Selection;
+use crate::rules::{self, source::Selection};
 use layers::All;
 use value::Parsed;
 
@@ -83,6 +83,8 @@ pub struct Rules {
     pub ignore_dot_files: bool,
     /// In bytes.
     pub max_file: u64,
+    /// What the state of one key may come to, in bytes.
+    pub max_log_bytes: u64,
     /// The reference's layout of directories, where it was asked for and `paths` is empty.
     pub runtime: Option<Runtime>,
 }
@@ -145,6 +147,11 @@ pub struct Log {
 }
 
 impl Rules {
+    /// How the files are compiled.
+    pub fn options(&self) -> rules::Options {
+        rules::Options { merge_domains: self.merge_domains, max_log_bytes: self.max_log_bytes }
+    }
+
     /// The files these settings name; none where they name nothing.
     pub fn selection(&self) -> Option<Selection> {
         let (roots, prefix) = match &self.runtime {
@@ -198,6 +205,7 @@ impl Settings {
                 merge_domains: flag("rules.merge_domains"),
                 ignore_dot_files: flag("rules.ignore_dot_files"),
                 max_file: int("rules.max_file"),
+                max_log_bytes: int("rules.max_log_bytes"),
                 runtime: runtime_asked.then(|| Runtime {
                     root: root.into(),
                     subdirectory: text("rules.runtime.subdirectory"),

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use weir::rules::RuleSet;
 use weir::rules::source::RuleFile;
+use weir::rules::{Options, RuleSet};
 
 /// A document, by its name from the root of the project.
 fn document(name: &str) -> String {
@@ -26,7 +26,8 @@ fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
 
 fn compile(text: &str) -> (RuleSet, String) {
     let file = RuleFile { name: "shop.yaml".into(), text: text.into() };
-    let (rules, problems) = RuleSet::compile(std::slice::from_ref(&file), false, None);
+    let (rules, problems) =
+        RuleSet::compile(std::slice::from_ref(&file), &Options::default(), None);
     let rendered = problems.iter().map(|problem| format!("{problem}\n")).collect();
     (rules, rendered)
 }

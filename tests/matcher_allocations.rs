@@ -5,8 +5,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use weir::rules::RuleSet;
 use weir::rules::source::RuleFile;
+use weir::rules::{Options, RuleSet};
 
 thread_local! {
     /// Of this thread alone: the test harness has others.
@@ -56,7 +56,7 @@ descriptors:
     rate_limit: { unit: day, requests_per_unit: 1 }
 ";
     let file = RuleFile { name: "rules.yaml".into(), text: text.into() };
-    let (set, problems) = RuleSet::compile(&[file], false, None);
+    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     let long = "x".repeat(10_000);
     for (entries, found) in [

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use crate::limit::Limit;
+use crate::limit::{Algorithm, Limit};
 use crate::rules::source::Selection;
-use crate::rules::{Loaded, Problem, Rule};
+use crate::rules::{Loaded, Options, Problem, Rule};
 
 /// From how many wildcards of one node on a look-up gets dear: each costs some 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
@@ -27,6 +27,9 @@ pub struct CheckArgs {
     /// Refuse larger files, in bytes.
     #[arg(long, default_value_t = 64 << 20)]
     max_file: u64,
+    /// Refuse limits whose state may take more bytes a key.
+    #[arg(long, default_value_t = 16 << 20)]
+    max_log_bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -44,7 +47,11 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         ignore_dot_files: true,
         max_file: args.max_file,
     };
-    let loaded = Loaded::read(&selection, args.merge_domains, None);
+    let loaded = Loaded::read(
+        &selection,
+        &Options { merge_domains: args.merge_domains, max_log_bytes: args.max_log_bytes },
+        None,
+    );
     match args.output {
         Output::Text => print_text(&loaded),
         Output::Json => println!("{:#}", as_json(&loaded)),
@@ -97,14 +104,28 @@ fn row(rule: &Rule) -> [String; 4] {
     [rule.domain().to_owned(), rule.path().to_owned(), limits, flags(rule).join(" ")]
 }
 
-/// A limit in words: `300 per 15 minutes`.
+/// A limit in words: `300 per 15 minutes`, `1 per hour, token_bucket of 10`.
 fn limit_text(limit: &Limit) -> String {
     let n = limit.requests_per_unit;
-    match (limit.unit, limit.unit_multiplier) {
-        (None, _) => n.to_string(),
+    let mut text = match (limit.unit, limit.unit_multiplier) {
+        (None, _) => format!("{n} at once"),
         (Some(unit), 1) => format!("{n} per {}", unit.name()),
         (Some(unit), multiplier) => format!("{n} per {multiplier} {}s", unit.name()),
+    };
+    match &limit.algorithm {
+        Algorithm::FixedWindow(window) => {
+            if let Some(calendar) = &window.calendar {
+                text += &format!(" of the calendar, {}", calendar.zone());
+            }
+        }
+        Algorithm::TokenBucket(bucket) => {
+            let strict = if bucket.strict { "strict " } else { "" };
+            text += &format!(", {strict}token_bucket of {}", bucket.capacity);
+        }
+        Algorithm::Gcra(gcra) => text += &format!(", gcra with a burst of {}", gcra.burst()),
+        other => text += &format!(", {}", other.name()),
     }
+    if limit.shadow_mode { text + " (shadow)" } else { text }
 }
 
 fn flags(rule: &Rule) -> Vec<String> {
@@ -160,6 +181,10 @@ fn rule_json(rule: &Rule) -> serde_json::Value {
             "requests_per_unit": limit.requests_per_unit,
             "unit": limit.unit.map(|unit| unit.name()),
             "unit_multiplier": limit.unit_multiplier,
+            "algorithm": limit.algorithm.name(),
+            "charge_denied": limit.charge_denied,
+            "shadow_mode": limit.shadow_mode,
+            "name": limit.name,
         })
     });
     json!({

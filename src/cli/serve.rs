@@ -118,7 +118,7 @@ fn load_rules(settings: &Settings) -> Result<RuleSet, String> {
             "no rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT".into()
         );
     };
-    let loaded = Loaded::read(&selection, rules.merge_domains, None);
+    let loaded = Loaded::read(&selection, &rules.options(), None);
     for problem in loaded.problems.iter().filter(|problem| !problem.is_error()) {
         tracing::warn!("{problem}; {}", problem.help);
     }

@@ -59,6 +59,11 @@ impl Gcra {
         Err(TooLarge)
     }
 
+    /// How many hits may come at once.
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
     pub fn period(&self) -> Micros {
         self.period
     }

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::rules::Options;
 use crate::rules::source::RuleFile;
 use crate::store::memory::MemoryStore;
 
@@ -29,7 +30,7 @@ impl Bench {
 
     fn with(rules: &str, behaviour: Behaviour) -> Bench {
         let file = RuleFile { name: "test.yaml".into(), text: rules.into() };
-        let (rules, problems) = RuleSet::compile(&[file], false, None);
+        let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);

@@ -8,6 +8,8 @@ pub(super) enum At {
     Root,
     Descriptor,
     Limit,
+    /// One of `rate_limits`.
+    Listed,
     Replace,
 }
 
@@ -17,6 +19,7 @@ impl At {
             At::Root => "the root of the file",
             At::Descriptor => "a descriptor, beside `key`",
             At::Limit => "`rate_limit`",
+            At::Listed => "an item of `rate_limits`",
             At::Replace => "an item of `replaces`",
         }
     }
@@ -31,27 +34,43 @@ enum Origin {
     Weir,
 }
 
-use At::{Descriptor, Limit, Replace, Root};
+use At::{Descriptor, Limit, Listed, Replace, Root};
 use Origin::{Reference, Weir};
 
 const KEYS: &[Key] = &[
     Key("domain", &[Root], Reference),
+    Key("charge", &[Root], Weir),
+    Key("on_store_failure", &[Root], Weir),
     Key("descriptors", &[Root, Descriptor], Reference),
     Key("key", &[Descriptor], Reference),
     Key("value", &[Descriptor], Reference),
     Key("rate_limit", &[Descriptor], Reference),
-    Key("shadow_mode", &[Descriptor], Reference),
+    Key("rate_limits", &[Descriptor], Weir),
+    Key("shadow_mode", &[Descriptor, Listed], Reference),
     Key("quota_mode", &[Descriptor], Reference),
     Key("detailed_metric", &[Descriptor], Reference),
     Key("value_to_metric", &[Descriptor], Reference),
     Key("share_threshold", &[Descriptor], Reference),
     Key("metadata", &[Descriptor], Reference),
-    Key("requests_per_unit", &[Limit], Reference),
-    Key("unit", &[Limit], Reference),
+    Key("requests_per_unit", &[Limit, Listed], Reference),
+    Key("unit", &[Limit, Listed], Reference),
     Key("unlimited", &[Limit], Reference),
-    Key("name", &[Limit, Replace], Reference),
-    Key("replaces", &[Limit], Reference),
-    Key("unit_multiplier", &[Limit], Weir),
+    Key("name", &[Limit, Listed, Replace], Reference),
+    Key("replaces", &[Limit, Listed], Reference),
+    Key("unit_multiplier", &[Limit, Listed], Weir),
+    Key("period", &[Limit, Listed], Weir),
+    Key("algorithm", &[Limit, Listed], Weir),
+    Key("burst", &[Limit, Listed], Weir),
+    Key("refill_amount", &[Limit, Listed], Weir),
+    Key("refill_interval", &[Limit, Listed], Weir),
+    Key("strict", &[Limit, Listed], Weir),
+    Key("buckets", &[Limit, Listed], Weir),
+    Key("charge_denied", &[Limit, Listed], Weir),
+    Key("max_debt", &[Limit, Listed], Weir),
+    Key("hold_id", &[Limit, Listed], Weir),
+    Key("hold_timeout", &[Limit, Listed], Weir),
+    Key("align", &[Limit, Listed], Weir),
+    Key("time_zone", &[Limit, Listed], Weir),
 ];
 
 /// What a key is where it stands.
@@ -79,5 +98,10 @@ pub(super) fn standing(key: &str, at: At) -> Standing {
     }
     let belongs: Vec<&str> = places.iter().map(|place| place.name()).collect();
     let help = format!("`{name}` belongs in {}", belongs.join(", or "));
-    if *origin == Reference { Standing::Ignored(help) } else { Standing::Misplaced(help) }
+    // The reference has no `rate_limits` in which it would ignore anything.
+    if *origin == Reference && at != Listed {
+        Standing::Ignored(help)
+    } else {
+        Standing::Misplaced(help)
+    }
 }

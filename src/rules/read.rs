@@ -1,5 +1,6 @@
 //! Reads one rule file into the tree of rules, telling everything that is wrong with it.
 
+mod limits;
 mod values;
 
 use std::collections::HashMap;
@@ -9,8 +10,8 @@ use super::keys::At;
 use super::matcher::Node as Tree;
 use super::problem::{Problem, Severity};
 use super::yaml::{Kind, Node, Place};
-use super::{Origin, Rule, Stats};
-use crate::limit::{Limit, Plan, Unit};
+use super::{OnStoreFailure, Origin, Rule, Stats};
+use crate::limit::Plan;
 use values::{describe, is_null, text_of};
 
 /// The root of a file: its domain and what goes below it.
@@ -18,6 +19,7 @@ pub(super) struct Root<'n> {
     pub domain: String,
     pub domain_place: Place,
     pub together: bool,
+    pub on_store_failure: Option<OnStoreFailure>,
     descriptors: Vec<&'n Node<'n>>,
 }
 
@@ -29,6 +31,10 @@ pub(super) struct Reader<'r> {
     pub rules: &'r mut Vec<Arc<Rule>>,
     /// Counts by rule name, carried over from the set before.
     pub stats: &'r HashMap<&'r str, Arc<Stats>>,
+    /// What a key may weigh, in bytes.
+    pub max_log_bytes: u64,
+    /// Whether the file's domain is charged together; known once the root is read.
+    pub together: bool,
 }
 
 /// The entries above a rule, and the name they make.
@@ -37,15 +43,6 @@ struct Above<'a> {
     domain: &'a str,
     entries: &'a [(Box<str>, Box<str>)],
     value_to_metric: bool,
-}
-
-/// What `rate_limit` says.
-#[derive(Default)]
-struct RateLimit {
-    name: String,
-    /// None: unlimited.
-    limit: Option<Limit>,
-    replaces: Vec<Box<str>>,
 }
 
 impl Reader<'_> {
@@ -70,6 +67,7 @@ impl Reader<'_> {
             domain: String::new(),
             domain_place: node.place,
             together: false,
+            on_store_failure: None,
             descriptors: Vec::new(),
         };
         for (key, value) in self.fields(node, At::Root) {
@@ -78,10 +76,19 @@ impl Reader<'_> {
                     root.domain = self.string(value, key);
                     root.domain_place = value.place;
                 }
+                "charge" => {
+                    let words = [("each", false), ("together", true)];
+                    root.together = self.choice(value, key, &words).unwrap_or(false);
+                }
+                "on_store_failure" => {
+                    let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
+                    root.on_store_failure = self.choice(value, key, &words);
+                }
                 "descriptors" => root.descriptors = self.maps(value, key),
                 _ => {}
             }
         }
+        self.together = root.together;
         if root.domain.is_empty() {
             self.empty_domain(root.domain_place);
         }
@@ -111,6 +118,7 @@ impl Reader<'_> {
         let (mut key, mut value) = (String::new(), String::new());
         let mut key_place = node.place;
         let mut limits = Vec::new();
+        let mut several = None;
         let mut metadata = None;
         let mut children = Vec::new();
         let [mut shadow_mode, mut quota_mode, mut detailed_metric] = [false; 3];
@@ -124,6 +132,7 @@ impl Reader<'_> {
                 // Nothing, written after a rate limit, takes it away.
                 "rate_limit" if is_null(at) => limits.clear(),
                 "rate_limit" => limits.push(at),
+                "rate_limits" => several = Some(at),
                 "shadow_mode" => shadow_mode = self.bool(at, field),
                 "quota_mode" => quota_mode = self.bool(at, field),
                 "detailed_metric" => detailed_metric = self.bool(at, field),
@@ -146,7 +155,7 @@ impl Reader<'_> {
             let help = "one descriptor of this key and value may stand on a level: merge the two";
             self.error(key_place, message, &key, help);
         }
-        let rate_limit = self.rate_limit(&limits);
+        let rate_limit = self.rate_limit(&limits, several, &key);
         if share_threshold && !text.contains('*') {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), \
@@ -168,7 +177,8 @@ impl Reader<'_> {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),
                 limit_name: rate_limit.name.into(),
-                plan: rate_limit.limit.map(|limit| Arc::new(Plan::new(vec![limit]))),
+                plan: (!rate_limit.limits.is_empty())
+                    .then(|| Arc::new(Plan::new(rate_limit.limits))),
                 replaces: rate_limit.replaces.into(),
                 shadow_mode,
                 quota_mode,
@@ -189,77 +199,12 @@ impl Reader<'_> {
         below.shrink();
     }
 
-    /// Reads `rate_limit`; where it stands twice, the later one's keys over the earlier one's.
-    fn rate_limit(&mut self, nodes: &[&Node<'_>]) -> Option<RateLimit> {
-        let place = nodes.last()?.place;
-        let mut made = RateLimit::default();
-        let (mut requests_per_unit, mut unlimited) = (0, false);
-        let (mut unit_text, mut unit_place) = (String::new(), place);
-        let (mut multiplier, mut multiplier_place) = (1, place);
-        let mut replaces = Vec::new();
-        for node in nodes {
-            for (field, at) in self.fields(node, At::Limit) {
-                match field {
-                    "requests_per_unit" => requests_per_unit = self.u32(at, field),
-                    "unit" => (unit_text, unit_place) = (self.string(at, field), at.place),
-                    "unit_multiplier" => {
-                        (multiplier, multiplier_place) = (self.u32(at, field), at.place);
-                    }
-                    "unlimited" => unlimited = self.bool(at, field),
-                    "name" => made.name = self.string(at, field),
-                    "replaces" => replaces = self.maps(at, field),
-                    _ => {}
-                }
-            }
-        }
-        let unit = Unit::from_name(&unit_text);
-        match (unlimited, unit) {
-            (true, Some(_)) => {
-                let message = "should not specify rate limit unit when unlimited";
-                self.error(unit_place, message, &unit_text, "leave out `unit` or `unlimited`");
-            }
-            (true, None) => {}
-            (false, None) => {
-                let help = "write one of second, minute, hour, day, week, month, year";
-                let message = format!("invalid rate limit unit '{unit_text}'");
-                self.error(unit_place, message, &unit_text, help);
-            }
-            (false, Some(unit)) => match Limit::fixed_window(requests_per_unit, unit, multiplier) {
-                Some(limit) => {
-                    let name = made.name.clone().into();
-                    made.limit = Some(Limit { name, ..limit });
-                }
-                None => {
-                    let message = format!(
-                        "unit_multiplier {multiplier} makes a period that is not \
-                             between one second and 100 years"
-                    );
-                    let help = "write a number of at least 1, and a period of at most 100 years";
-                    self.error(multiplier_place, message, &multiplier.to_string(), help);
-                }
-            },
-        }
-        for node in replaces {
-            let mut replaced = String::new();
-            for (field, at) in self.fields(node, At::Replace) {
-                if field == "name" {
-                    replaced = self.string(at, field);
-                }
-            }
-            if replaced.is_empty() {
-                let help = "write `- name: NAME`, the `name` of another rule's rate_limit";
-                self.error(node.place, "should not have an empty replaces entry", "", help);
-            } else if replaced == made.name {
-                let message = "replaces should not contain name of same descriptor";
-                self.error(node.place, message, "", "name another rule, or leave it out");
-            }
-            made.replaces.push(replaced.into());
-        }
-        Some(made)
-    }
-
     pub fn error(&mut self, place: Place, message: impl Into<String>, text: &str, help: &str) {
         self.problem(Severity::Error, place, message, text, help);
+    }
+
+    fn warn(&mut self, place: Place, message: String, text: &str, help: &str) {
+        self.problem(Severity::Warning, place, message, text, help);
     }
 
     fn problem(

@@ -9,14 +9,14 @@ mod sets;
 mod source;
 
 use super::source::RuleFile;
-use super::{Problem, RuleSet};
+use super::{Options, Problem, RuleSet};
 
 fn file(name: &str, text: &str) -> RuleFile {
     RuleFile { name: name.to_owned(), text: text.to_owned() }
 }
 
 fn compile(text: &str) -> (RuleSet, Vec<Problem>) {
-    RuleSet::compile(&[file("rules.yaml", text)], false, None)
+    RuleSet::compile(&[file("rules.yaml", text)], &Options::default(), None)
 }
 
 /// The rules of a file in which nothing is wrong.

@@ -165,6 +165,24 @@ impl Reader<'_> {
         false
     }
 
+    /// One of some words.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        node: &Node<'_>,
+        field: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let text = self.string(node, field);
+        let found = words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value);
+        if found.is_none() {
+            let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let message = format!("config error, `{field}` is '{text}'");
+            let help = format!("write one of {}", words.join(", "));
+            self.error(node.place, message, &text, &help);
+        }
+        found
+    }
+
     pub(super) fn u32(&mut self, node: &Node<'_>, field: &str) -> u32 {
         let mut message = "error loading config file";
         if let Kind::Scalar(scalar) = &node.kind {

@@ -70,9 +70,9 @@ fn keys() {
         ]
     );
     assert_eq!(
-        of_descriptor("rate_limits: {}, Value: x"),
+        of_descriptor("rate_limitz: {}, Value: x"),
         [
-            "3:13: error: config error, unknown key 'rate_limits' «rate_limits»",
+            "3:13: error: config error, unknown key 'rate_limitz' «rate_limitz»",
             "3:30: error: config error, unknown key 'Value' «Value»",
         ]
     );

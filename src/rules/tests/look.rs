@@ -1,11 +1,11 @@
 //! How problems look: fixed here to the letter.
 
 use super::file;
-use crate::rules::{Loaded, RuleSet};
+use crate::rules::{Loaded, Options, RuleSet};
 
 fn rendered(text: &str) -> String {
     let files = vec![file("rules.yaml", text)];
-    let (rules, problems) = RuleSet::compile(&files, false, None);
+    let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
     let loaded = Loaded { rules, problems, files };
     loaded.render(loaded.problems.iter())
 }
@@ -41,7 +41,7 @@ rules.yaml:9:26: error: error loading config file: cannot use 5 as a number for 
 rules.yaml:10:7: warning: 'shadow_mode' has no effect here
  10 |       shadow_mode: true
     |       ^^^^^^^^^^^
-  help: `shadow_mode` belongs in a descriptor, beside `key`
+  help: `shadow_mode` belongs in a descriptor, beside `key`, or an item of `rate_limits`
 rules.yaml:11:10: error: duplicate descriptor composite key 'shop.path'
  11 |   - key: path
     |          ^^^^

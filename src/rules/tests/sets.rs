@@ -4,7 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{file, find, good, tell};
-use crate::rules::{Loaded, RuleSet};
+use crate::rules::{Loaded, Options, RuleSet};
+
+fn merging() -> Options {
+    Options { merge_domains: true, ..Options::default() }
+}
 
 const A: &str = "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day } }]\n";
 const B: &str = "domain: d\ndescriptors: [{ key: b, rate_limit: { unit: day } }]\n";
@@ -12,11 +16,11 @@ const B: &str = "domain: d\ndescriptors: [{ key: b, rate_limit: { unit: day } }]
 #[test]
 fn a_domain_in_two_files_is_an_error_unless_domains_are_merged() {
     let files = [file("a.yaml", A), file("b.yaml", B)];
-    let (_, problems) = RuleSet::compile(&files, false, None);
+    let (_, problems) = RuleSet::compile(&files, &Options::default(), None);
     let told: Vec<_> = problems.iter().map(tell).collect();
     assert_eq!(told, ["b.yaml:1:9: error: duplicate domain 'd' in config file «d»"]);
 
-    let (set, problems) = RuleSet::compile(&files, true, None);
+    let (set, problems) = RuleSet::compile(&files, &merging(), None);
     assert!(problems.is_empty());
     assert_eq!(find(&set, &[("a", "")]), Some("a"));
     assert_eq!(find(&set, &[("b", "")]), Some("b"));
@@ -27,7 +31,7 @@ fn a_domain_in_two_files_is_an_error_unless_domains_are_merged() {
 
 #[test]
 fn merged_domains_may_not_have_a_descriptor_twice() {
-    let (_, problems) = RuleSet::compile(&[file("a.yaml", A), file("b.yaml", A)], true, None);
+    let (_, problems) = RuleSet::compile(&[file("a.yaml", A), file("b.yaml", A)], &merging(), None);
     let told: Vec<_> = problems.iter().map(tell).collect();
     assert_eq!(told, ["b.yaml:2:22: error: duplicate descriptor composite key 'd.a' «a»"]);
 }
@@ -41,7 +45,7 @@ fn every_problem_of_every_file_is_told() {
         file("d.yaml", "domain: d\ndescriptors: [{ key: k }, { key: k }]\n"),
         file("e.yaml", "domain: f\n"),
     ];
-    let (_, problems) = RuleSet::compile(&files, false, None);
+    let (_, problems) = RuleSet::compile(&files, &Options::default(), None);
     let told: Vec<_> = problems.iter().map(|problem| problem.to_string()).collect();
     assert_eq!(
         told,
@@ -62,7 +66,7 @@ fn counts_are_handed_on_to_the_rule_of_the_same_name() {
     let before = good(A);
     before.rules().next().unwrap().stats.total_hits.store(7, Relaxed);
     let files = [file("x.yaml", &A.replace("day", "hour")), file("y.yaml", B)];
-    let (after, _) = RuleSet::compile(&files, true, Some(&before));
+    let (after, _) = RuleSet::compile(&files, &merging(), Some(&before));
     let counts: Vec<_> = after
         .rules()
         .map(|rule| (rule.path().to_owned(), rule.stats.total_hits.load(Relaxed)))
@@ -101,7 +105,7 @@ fn many_wildcards_are_found_wherever_they_are() {
 fn many_problems_are_told_quickly() {
     let text: String = (0..20_000).map(|i| format!("- {{ key: k{i}, oops: 1 }}\n")).collect();
     let files = vec![file("a.yaml", &format!("domain: d\ndescriptors:\n{text}"))];
-    let (rules, problems) = RuleSet::compile(&files, false, None);
+    let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
     let loaded = Loaded { rules, problems, files };
     let start = std::time::Instant::now();
     assert_eq!(loaded.render_errors().matches("help:").count(), 20_000);
