@@ -80,6 +80,8 @@ impl App {
                 remaining: response.remaining_header.clone(),
                 reset: response.reset_header.clone(),
             }),
+            retry_after: response.retry_after,
+            ratelimit_fields: response.ratelimit_fields,
             dynamic_metadata: response.dynamic_metadata,
             budget: settings.store.budget,
         };

@@ -29,6 +29,11 @@ pub type Rules = Arc<ArcSwapOption<RuleSet>>;
 pub struct Options {
     /// The names of the three rate-limit headers, where they are wanted.
     pub headers: Option<HeaderNames>,
+    /// Whether a refusal says when to come again, in `Retry-After`.
+    pub retry_after: bool,
+    /// Whether answers carry `RateLimit` and `RateLimit-Policy`, the structured fields of
+    /// draft-ietf-httpapi-ratelimit-headers-10.
+    pub ratelimit_fields: bool,
     pub dynamic_metadata: bool,
     /// How long the store may take for one request.
     pub budget: Duration,

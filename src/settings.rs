@@ -119,6 +119,8 @@ pub struct Response {
     pub limit_header: String,
     pub remaining_header: String,
     pub reset_header: String,
+    pub retry_after: bool,
+    pub ratelimit_fields: bool,
     pub dynamic_metadata: bool,
 }
 
@@ -225,6 +227,8 @@ impl Settings {
                 limit_header: text("response.limit_header"),
                 remaining_header: text("response.remaining_header"),
                 reset_header: text("response.reset_header"),
+                retry_after: flag("response.retry_after"),
+                ratelimit_fields: flag("response.ratelimit_fields"),
                 dynamic_metadata: flag("response.dynamic_metadata"),
             },
             store: Store {

@@ -16,10 +16,7 @@ pub(super) fn encode(
     pb::RateLimitResponse {
         overall_code: code(decision.over_limit),
         statuses: decision.statuses.iter().map(status).collect(),
-        response_headers_to_add: match &options.headers {
-            Some(names) => headers(names, decision),
-            None => Vec::new(),
-        },
+        response_headers_to_add: headers(options, decision),
         dynamic_metadata: options.dynamic_metadata.then(|| metadata::encode(request, decision)),
         ..Default::default()
     }
@@ -62,18 +59,99 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
     }
 }
 
-/// The limit, the hits still allowed and the seconds until the reset, of the status that the
-/// decision shows. None where no limit applied.
-fn headers(names: &HeaderNames, decision: &Decision<'_>) -> Vec<HeaderValue> {
-    let Some((status, limit)) = decision.shown() else { return Vec::new() };
-    let header = |key: &String, value: String| HeaderValue {
-        key: key.clone(),
-        value,
-        raw_value: Default::default(),
+/// Headers that tell of the status that the decision shows. None where no limit applied.
+fn headers(options: &Options, decision: &Decision<'_>) -> Vec<HeaderValue> {
+    let mut headers = Vec::new();
+    let Some((status, limit)) = decision.shown() else { return headers };
+    let mut header = |key: &str, value: String| {
+        headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Default::default() });
     };
-    vec![
-        header(&names.limit, limit.requests_per_unit.to_string()),
-        header(&names.remaining, status.remaining.to_string()),
-        header(&names.reset, status.reset_seconds.to_string()),
-    ]
+    let reset = status.reset_seconds;
+    if let Some(HeaderNames { limit: name, remaining, reset: reset_name }) = &options.headers {
+        header(name, limit.requests_per_unit.to_string());
+        header(remaining, status.remaining.to_string());
+        header(reset_name, reset.to_string());
+    }
+    if options.ratelimit_fields {
+        let name = policy_name(limit.name);
+        let quota = limit.requests_per_unit;
+        let policy = match limit.unit {
+            Some(unit) => {
+                let window = unit.seconds() * u64::from(limit.unit_multiplier);
+                format!("{name};q={quota};w={window}")
+            }
+            None => format!("{name};q={quota};qu=\"concurrent-requests\""),
+        };
+        header("RateLimit-Policy", policy);
+        header("RateLimit", format!("{name};r={};t={reset}", status.remaining));
+    }
+    if options.retry_after && decision.over_limit && status.over_limit {
+        header("Retry-After", reset.to_string());
+    }
+    headers
+}
+
+/// A limit's name as a structured field's string, which holds printable ASCII alone.
+fn policy_name(name: &str) -> String {
+    let name = if name.is_empty() { "default" } else { name };
+    let mut out = String::from("\"");
+    for c in name.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            ' '..='~' => out.push(c),
+            _ => out.push('?'),
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(options: &Options, limit: ShownLimit<'_>, over_limit: bool) -> Vec<String> {
+        let status = Status {
+            over_limit,
+            limit: Some(limit),
+            remaining: if over_limit { 0 } else { 7 },
+            reset_seconds: 42,
+            ..Default::default()
+        };
+        let decision = Decision { over_limit, statuses: [status].into_iter().collect() };
+        let headers = headers(options, &decision);
+        headers.into_iter().map(|header| format!("{}: {}", header.key, header.value)).collect()
+    }
+
+    const LIMIT: ShownLimit<'_> = ShownLimit {
+        name: "",
+        requests_per_unit: 10,
+        unit: Some(Unit::Minute),
+        unit_multiplier: 15,
+    };
+
+    #[test]
+    fn the_structured_fields_tell_the_policy_and_where_it_stands() {
+        let options = Options { ratelimit_fields: true, ..Options::default() };
+        assert_eq!(
+            told(&options, LIMIT, false),
+            ["RateLimit-Policy: \"default\";q=10;w=900", "RateLimit: \"default\";r=7;t=42"]
+        );
+        let named = ShownLimit { name: "a \"b\\ü", unit: None, ..LIMIT };
+        assert_eq!(
+            told(&options, named, true),
+            [
+                "RateLimit-Policy: \"a \\\"b\\\\?\";q=10;qu=\"concurrent-requests\"",
+                "RateLimit: \"a \\\"b\\\\?\";r=0;t=42",
+            ]
+        );
+    }
+
+    #[test]
+    fn retry_after_is_for_who_was_refused() {
+        let options = Options { retry_after: true, ..Options::default() };
+        assert_eq!(told(&options, LIMIT, true), ["Retry-After: 42"]);
+        assert!(told(&options, LIMIT, false).is_empty());
+        assert!(told(&Options::default(), LIMIT, true).is_empty());
+    }
 }

@@ -50,6 +50,8 @@ pub const SETTINGS: &[Setting] = &[
     setting("response.limit_header", Kind::Text, "RateLimit-Limit", "The header with the limit."),
     setting("response.remaining_header", Kind::Text, "RateLimit-Remaining", "The header with the hits still allowed."),
     setting("response.reset_header", Kind::Text, "RateLimit-Reset", "The header with the seconds until the limit is back to its full allowance."),
+    setting("response.retry_after", Kind::Bool, "false", "Whether a refusal says in Retry-After when to come again."),
+    setting("response.ratelimit_fields", Kind::Bool, "false", "Whether responses carry the structured fields RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers-10."),
     setting("response.dynamic_metadata", Kind::Bool, "false", "Whether responses carry the request and the rules' metadata as dynamic metadata."),
     setting("response.shadow_mode", Kind::Bool, "false", "Every request passes; statuses and counts still tell the truth."),
     setting("response.quota_mode", Kind::Bool, "false", "Every rule counts as a quota: a request is over its limit only when all of its quotas are."),

@@ -6,6 +6,7 @@ mod bad_input;
 mod documents;
 mod drain;
 mod envoy;
+mod holds;
 mod service;
 mod settings;
 mod support;

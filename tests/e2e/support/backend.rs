@@ -2,34 +2,46 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 /// A running backend; stops when dropped.
 #[derive(Debug)]
 pub struct Backend {
     pub address: SocketAddr,
-    seen: Arc<AtomicUsize>,
-    stop: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    counts: Mutex<Counts>,
+    changed: Condvar,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    stopped: bool,
+    seen: usize,
+    /// Of `/slow`: held now, and the most held at once.
+    held: usize,
+    most_held: usize,
+    /// How many of those held may go.
+    released: usize,
 }
 
 impl Backend {
     pub fn start() -> Backend {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let backend = Backend {
-            address: listener.local_addr().expect("has an address"),
-            seen: Arc::default(),
-            stop: Arc::default(),
-        };
-        let (seen, stop) = (backend.seen.clone(), backend.stop.clone());
+        let address = listener.local_addr().expect("has an address");
+        let backend = Backend { address, shared: Arc::default() };
+        let shared = backend.shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                if stop.load(Ordering::Relaxed) {
+                if shared.counts().stopped {
                     return;
                 }
-                let seen = seen.clone();
-                thread::spawn(move || answer(stream, &seen));
+                let shared = shared.clone();
+                thread::spawn(move || answer(stream, &shared));
             }
         });
         backend
@@ -37,24 +49,73 @@ impl Backend {
 
     /// How many requests came through.
     pub fn seen(&self) -> usize {
-        self.seen.load(Ordering::Relaxed)
+        self.shared.counts().seen
+    }
+
+    /// How many requests for `/slow` are held now.
+    pub fn held(&self) -> usize {
+        self.shared.counts().held
+    }
+
+    /// How many were held at once at the most.
+    pub fn most_held(&self) -> usize {
+        self.shared.counts().most_held
+    }
+
+    /// Lets so many of those held go.
+    pub fn release(&self, count: usize) {
+        self.shared.change(|counts| counts.released += count);
     }
 }
 
 impl Drop for Backend {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.shared.change(|counts| (counts.stopped, counts.released) = (true, usize::MAX / 2));
         // Wakes it, so that it sees.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// Answers the one request of a connection. None that comes here has a body.
-fn answer(mut stream: TcpStream, seen: &AtomicUsize) {
+impl Shared {
+    fn counts(&self) -> Counts {
+        *self.counts.lock().expect("no thread panics with it")
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Counts)) {
+        change(&mut self.counts.lock().expect("no thread panics with it"));
+        self.changed.notify_all();
+    }
+
+    fn hold(&self) {
+        self.change(|counts| {
+            counts.held += 1;
+            counts.most_held = counts.most_held.max(counts.held);
+        });
+        let counts = self.counts.lock().expect("no thread panics with it");
+        let mut counts = self
+            .changed
+            .wait_while(counts, |counts| counts.released == 0)
+            .expect("no thread panics with it");
+        counts.released -= 1;
+        counts.held -= 1;
+    }
+}
+
+/// Answers the one request of a connection. None that comes here has a body. `/slow` waits to be
+/// released; `/tokens/7` says in a header that it took seven.
+fn answer(mut stream: TcpStream, shared: &Shared) {
     let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
-    if lines.any(|line| line.is_empty()) {
-        seen.fetch_add(1, Ordering::Relaxed);
-        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 3\r\n\r\nhi\n";
+    let path = lines.next().and_then(|line| line.split(' ').nth(1).map(str::to_owned));
+    if let (Some(path), true) = (path, lines.any(|line| line.is_empty())) {
+        shared.change(|counts| counts.seen += 1);
+        if path == "/slow" {
+            shared.hold();
+        }
+        let tokens = path.strip_prefix("/tokens/").unwrap_or("0");
+        let answer = format!(
+            "HTTP/1.1 200 OK\r\nconnection: close\r\nx-tokens: {tokens}\r\n\
+             content-length: 3\r\n\r\nhi\n"
+        );
         // Envoy may be gone.
         let _ = stream.write_all(answer.as_bytes());
     }

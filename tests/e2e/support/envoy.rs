@@ -32,11 +32,22 @@ pub fn before(weir: &Weir, filter: &str) -> Envoy {
     start(&config, backend)
 }
 
-/// Starts Envoy before `weir` with the configuration of the examples, on free ports.
+/// Starts Envoy before `weir` with the configuration of the example, on free ports.
 pub fn example(weir: &Weir) -> Envoy {
+    on_free_ports(include_str!("../../../examples/envoy/envoy.yaml"), weir)
+}
+
+/// As [`example`], of a budget that is paid afterwards.
+pub fn postpaid_example(weir: &Weir) -> Envoy {
+    // As long as a busy machine may need.
+    let config = include_str!("../../../examples/envoy/postpaid.yaml");
+    on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir)
+}
+
+fn on_free_ports(config: &str, weir: &Weir) -> Envoy {
     let backend = Backend::start();
     let port = |port: u16| format!("port_value: {port} ");
-    let config = include_str!("../../../examples/envoy/envoy.yaml")
+    let config = config
         .replace(&port(10000), &port(0))
         .replacen(&port(10001), &port(0), 1)
         .replacen(&port(10001), &port(backend.address.port()), 1)
