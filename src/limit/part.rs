@@ -169,6 +169,10 @@ impl Part {
     /// Charges hits, admitted or (where denied hits are charged) denied.
     pub(super) fn charge(&mut self, limit: &Limit, now: Micros, hits: u32, hold: Option<&str>) {
         let denied = limit.charge_denied;
+        if limit.requests_per_unit == 0 && matches!(self, Part::Token(_) | Part::Gcra(_)) {
+            // It denies before any arithmetic, and nothing would ever drain.
+            return;
+        }
         match (&limit.algorithm, self) {
             (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.charge(state, hits),
             (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => limit.charge(state, hits),

@@ -11,6 +11,9 @@ pub(super) struct Model {
     pub kind: Kind,
     pub n: u64,
     pub period: Micros,
+    /// Whether denied hits are charged, and how many hits may then be owed.
+    pub charge_denied: bool,
+    pub max_debt: u64,
     history: History,
     /// Of the buckets: what is missing, and since when.
     missing: u128,
@@ -29,7 +32,15 @@ pub(super) enum Kind {
 
 impl Model {
     pub fn new(kind: Kind, n: u64, period: Micros) -> Model {
-        Model { kind, n, period, history: Vec::new(), missing: 0, last: 0 }
+        let (charge_denied, max_debt) = (false, 0);
+        Model { kind, n, period, charge_denied, max_debt, history: Vec::new(), missing: 0, last: 0 }
+    }
+
+    /// The same, charging denied hits, up to `max_debt` of them beyond a bucket's capacity.
+    pub fn charging_denied(self, max_debt: u64) -> Model {
+        // A log takes no part in it.
+        let charge_denied = self.kind != Kind::Log;
+        Model { charge_denied, max_debt, ..self }
     }
 
     pub fn limit(&self) -> Limit {
@@ -46,13 +57,13 @@ impl Model {
                 amount: amount as u32,
                 interval: period,
                 strict,
-                max_debt: 0,
+                max_debt: self.max_debt as u32,
             }),
-            Kind::Gcra { burst } => {
-                Algorithm::Gcra(Gcra::new(n, period, burst as u32, 0).expect("numbers that fit"))
-            }
+            Kind::Gcra { burst } => Algorithm::Gcra(
+                Gcra::new(n, period, burst as u32, self.max_debt as u32).expect("numbers that fit"),
+            ),
         };
-        limit(n, algorithm, false)
+        limit(n, algorithm, self.charge_denied)
     }
 
     /// The most that can ever be allowed at once.
@@ -94,7 +105,7 @@ impl Model {
     pub fn allows(&mut self, now: Micros, hits: u64) -> bool {
         self.refill(now);
         let (n, p) = (self.n, self.period);
-        if n == 0 {
+        if n == 0 && hits > 0 {
             return false;
         }
         match self.kind {
@@ -117,20 +128,36 @@ impl Model {
         }
     }
 
+    /// What a charge asks for: a look asks whether there is room for one more, or where denied
+    /// hits are charged whether the limit is passed.
+    pub fn asked(&self, hits: u64) -> u64 {
+        if hits == 0 && !self.charge_denied { 1 } else { hits }
+    }
+
     /// Judges and charges.
     pub fn take(&mut self, now: Micros, hits: u64) -> bool {
+        let allowed = self.allows(now, self.asked(hits));
         if hits == 0 {
-            return self.allows(now, 1);
+            return allowed;
         }
-        let allowed = self.allows(now, hits);
+        let hits_of = |hits: u64, p: u64| u128::from(hits) * u128::from(p);
+        let owed = if self.charge_denied { self.max_debt } else { 0 };
+        let charged = allowed || self.charge_denied;
         match self.kind {
-            Kind::Token { .. } if allowed => self.missing += u128::from(hits),
-            Kind::Gcra { .. } if allowed => {
-                self.missing += u128::from(hits) * u128::from(self.period);
+            Kind::Token { capacity, .. } if charged && self.n > 0 => {
+                let most = u128::from(capacity + owed);
+                self.missing = (self.missing + u128::from(hits)).min(most);
             }
-            Kind::Token { strict: true, .. } => self.last = now,
-            _ if allowed => self.history.push((now, hits)),
+            Kind::Gcra { burst } if charged && self.n > 0 => {
+                let most = hits_of(burst + owed, self.period);
+                self.missing = (self.missing + hits_of(hits, self.period)).min(most);
+            }
+            Kind::Token { .. } | Kind::Gcra { .. } => {}
+            _ if charged => self.history.push((now, hits)),
             _ => {}
+        }
+        if let (Kind::Token { strict: true, .. }, false) = (self.kind, allowed) {
+            self.last = now;
         }
         allowed
     }
@@ -162,10 +189,5 @@ impl Model {
             }
             _ => {}
         }
-    }
-
-    /// Hits admitted, for invariants.
-    pub fn admitted(&self) -> &[(Micros, u64)] {
-        &self.history
     }
 }

@@ -27,7 +27,14 @@ fn kind() -> impl Strategy<Value = Kind> {
 fn model() -> impl Strategy<Value = Model> {
     let period = prop_oneof![Just(SECOND), Just(60 * SECOND), 3_u64..9, 900_000_u64..2_000_000];
     let n = prop_oneof![9 => 1_u64..9, 1 => Just(0)];
-    (kind(), n, period).prop_map(|(kind, n, period)| Model::new(kind, n, period))
+    let debt = prop::option::weighted(0.3, 0_u64..9);
+    (kind(), n, period, debt).prop_map(|(kind, n, period, debt)| {
+        let model = Model::new(kind, n, period);
+        match debt {
+            Some(debt) => model.charging_denied(debt),
+            None => model,
+        }
+    })
 }
 
 fn schedule(period: Micros) -> impl Strategy<Value = Vec<Step>> {
@@ -57,9 +64,8 @@ fn model_and_schedule() -> impl Strategy<Value = (Model, Vec<Step>)> {
 /// Checks what a charged state says of the future against trying it out.
 fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &Charged) {
     let judged = charged.judged;
-    // Of what was asked a look asks for one.
     let Op::Take(hits) = op else { return };
-    let hits = hits.clamp(1, u64::from(u32::MAX));
+    let hits = model.asked(hits.min(u64::from(u32::MAX)));
     match judged.retry_after {
         Some(wait) => {
             assert!(!judged.allowed && wait > 0);
@@ -160,16 +166,17 @@ proptest! {
     /// Counted over the admissions themselves, not by any model of the algorithm.
     #[test]
     fn each_keeps_its_own_promise((model, schedule) in model_and_schedule()) {
-        let mut model = model;
         let mut driver = Driver::new(vec![model.limit()]);
+        let mut admitted: Vec<(Micros, u64)> = Vec::new();
         for (wait, op) in schedule {
             let Op::Take(hits) = op else { continue };
             driver.now += wait;
-            prop_assert_eq!(driver.take(hits).allowed, model.take(driver.now, hits.min(u32::MAX.into())));
+            if driver.take(hits).allowed {
+                admitted.push((driver.now, hits.min(u32::MAX.into())));
+            }
         }
         let (n, p) = (model.n, model.period);
-        let admitted = model.admitted();
-        for &(start, _) in admitted {
+        for &(start, _) in &admitted {
             let within = |length: Micros| -> u64 {
                 admitted.iter().filter(|(t, _)| (start..start + length).contains(t)).map(|x| x.1).sum()
             };
@@ -242,14 +249,14 @@ proptest! {
             }
             let charged = driver.charge(op);
             if let (Op::Take(hits), Some(wait)) = (op, charged.judged.retry_after) {
-                let hits = hits.clamp(1, u32::MAX.into());
+                let hits = model.asked(hits.min(u32::MAX.into()));
                 prop_assert!(driver.would_allow(wait, hits));
                 prop_assert!(!driver.would_allow(wait - 1, hits));
                 let longest = match model.kind {
                     Kind::Token { capacity, amount, .. } => {
-                        model.period * (capacity.div_ceil(amount) + 2)
+                        model.period * ((capacity + model.max_debt).div_ceil(amount) + 2)
                     }
-                    Kind::Gcra { burst } => model.period * burst.div_ceil(model.n) + model.period,
+                    Kind::Gcra { burst } => model.period * (burst + model.max_debt).div_ceil(model.n.max(1)) + model.period,
                     Kind::Bucketed { .. } => model.period * 4,
                     _ => model.period * 3,
                 };
@@ -320,6 +327,106 @@ proptest! {
                 prop_assert!(driver.would_allow(wait, hits));
                 prop_assert!(!driver.would_allow(wait - 1, hits));
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    /// Holds by id against a list of all of them.
+    #[test]
+    fn holds_are_those_of_a_list(
+        n in 0_u32..5,
+        steps in prop::collection::vec((0_u64..3_000_000, 0_u64..3, 0_usize..4, any::<bool>()), 1..60),
+    ) {
+        const IDS: [&str; 4] = ["a", "b", "c", "d"];
+        let timeout = 5 * SECOND;
+        let held = Concurrency { n, timeout, hold_id: Some("id".into()) };
+        let mut driver = Driver::new(vec![limit(n, Algorithm::Concurrency(held), false)]);
+        let mut list: Vec<(Micros, usize)> = Vec::new();
+        for (wait, hits, id, start) in steps {
+            driver.now += wait;
+            list.retain(|(start, _)| start + timeout > driver.now);
+            let op = if start { Op::Take(hits) } else { Op::GiveBack(hits) };
+            let charged =
+                driver.plan.charge(&mut driver.state, driver.now, op, Some(IDS[id]));
+            if start {
+                let allowed = n > 0 && list.len() as u64 + hits.max(1) <= n.into();
+                prop_assert_eq!(charged.judged.allowed, allowed);
+                if allowed {
+                    list.extend((0..hits).map(|_| (driver.now, id)));
+                }
+            } else {
+                for _ in 0..hits {
+                    if let Some(newest) = list.iter().rposition(|(_, held)| *held == id) {
+                        list.remove(newest);
+                    }
+                }
+            }
+            prop_assert_eq!(
+                charged.judged.remaining,
+                u64::from(n).saturating_sub(list.len() as u64)
+            );
+            if let (true, Some(wait)) = (start, charged.judged.retry_after) {
+                prop_assert!(driver.would_allow(wait, hits.max(1)));
+                prop_assert!(!driver.would_allow(wait - 1, hits.max(1)));
+            }
+        }
+    }
+
+    /// Without ids: a level that denials raise too, cleared by a time-out without traffic.
+    #[test]
+    fn a_level_without_ids_is_what_came_less_what_went(
+        n in 0_u32..5,
+        steps in prop::collection::vec((0_u64..8_000_000, 0_u64..4, any::<bool>()), 1..60),
+    ) {
+        let timeout = 5 * SECOND;
+        let held = Concurrency { n, timeout, hold_id: None };
+        let mut driver = Driver::new(vec![limit(n, Algorithm::Concurrency(held), true)]);
+        let (mut level, mut last) = (0_u64, 0);
+        for (wait, hits, start) in steps {
+            driver.now += wait;
+            if last + timeout <= driver.now {
+                level = 0;
+            }
+            let op = if start { Op::Take(hits) } else { Op::GiveBack(hits) };
+            let charged = driver.charge(op);
+            if start {
+                let allowed = level + hits <= n.into() && (n > 0 || hits == 0);
+                prop_assert_eq!(charged.judged.allowed, allowed);
+                level += hits;
+            } else {
+                level = level.saturating_sub(hits);
+            }
+            if !start || hits > 0 {
+                last = driver.now;
+            }
+            prop_assert_eq!(charged.judged.remaining, u64::from(n).saturating_sub(level));
+        }
+    }
+
+    /// A calendar window against the calendar itself.
+    #[test]
+    fn calendar_windows_admit_n_in_each(
+        n in 1_u32..4,
+        unit in prop::sample::select(vec![Unit::Day, Unit::Week, Unit::Month, Unit::Year]),
+        zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York"]),
+        waits in prop::collection::vec(0_u64..40 * 86_400, 1..40),
+    ) {
+        let calendar = std::sync::Arc::new(Calendar::new(unit, zone).expect("a calendar"));
+        let period = unit.period(1).unwrap_or_default();
+        let window = FixedWindow { n, period, calendar: Some(calendar.clone()) };
+        let mut driver = Driver::new(vec![limit(n, Algorithm::FixedWindow(window), false)]);
+        let mut counts = std::collections::HashMap::new();
+        for wait in waits {
+            driver.now += wait * SECOND;
+            let (start, end) = calendar.window(driver.now);
+            let count = counts.entry(start).or_insert(0);
+            let judged = driver.take(1);
+            prop_assert_eq!(judged.allowed, *count < n);
+            prop_assert_eq!(judged.reset_after, end - driver.now);
+            *count += u32::from(judged.allowed);
         }
     }
 }
