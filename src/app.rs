@@ -14,9 +14,9 @@ use crate::clock::SystemClock;
 use crate::health::Health;
 use crate::http;
 use crate::limiter::Limiter;
+use crate::loader::Loader;
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
-use crate::rules::RuleSet;
 use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
 use crate::settings::{Drain, Settings};
 use crate::store::memory::MemoryStore;
@@ -32,6 +32,7 @@ pub struct App {
     debug: TcpListener,
     rate_limit: RateLimit<Memory>,
     rules: Rules,
+    loader: Arc<Loader>,
     limiter: Arc<Limiter<Memory>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -71,6 +72,8 @@ impl App {
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
         let health = Arc::new(Health::new(settings.health.require_rules));
+        let loader =
+            Loader::new(rules.clone(), settings.rules.options(), health.clone(), metrics.clone());
         // Memory answers at once.
         health.store_answers();
         let response = &settings.response;
@@ -91,6 +94,7 @@ impl App {
             debug: bind(&settings.debug.address, "debug.address").await?,
             rate_limit: RateLimit::new(limiter.clone(), rules.clone(), options),
             rules,
+            loader: Arc::new(loader),
             limiter,
             health,
             metrics,
@@ -100,11 +104,14 @@ impl App {
         })
     }
 
-    /// Puts a rule set into force, in place of the one before.
-    pub fn load(&self, rules: RuleSet) {
-        self.rules.store(Some(Arc::new(rules)));
-        self.metrics.config_load_success.inc();
-        self.health.rules_loaded();
+    /// The rules in force.
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// What takes rules into force.
+    pub fn loader(&self) -> Arc<Loader> {
+        self.loader.clone()
     }
 
     pub fn addresses(&self) -> anyhow::Result<Addresses> {
@@ -150,7 +157,7 @@ impl App {
         );
         let main =
             axum::serve(self.http, main).with_graceful_shutdown(until_closed()).into_future();
-        let debug = http::debug(self.rules, self.metrics);
+        let debug = http::debug(self.rules, self.loader, self.metrics);
         let debug =
             axum::serve(self.debug, debug).with_graceful_shutdown(until_closed()).into_future();
         let sweep = sweep(self.limiter);

@@ -12,6 +12,7 @@ use axum::routing::{any, get};
 
 use crate::clock::Clock;
 use crate::health::Health;
+use crate::loader::Loader;
 use crate::service::{RateLimit, Rules};
 use crate::store::memory::MemoryStore;
 use crate::telemetry::metrics::Metrics;
@@ -30,14 +31,16 @@ pub fn main<C: Clock>(
         .route("/metrics", get(scrape).with_state(metrics))
 }
 
-/// `/rlconfig` and `/metrics`; every other path lists them.
-pub fn debug(rules: Rules, metrics: Arc<Metrics>) -> Router {
+/// `/rlconfig`, `/status` and `/metrics`; every other path lists them.
+pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/rlconfig", get(rlconfig).with_state(rules))
+        .route("/status", get(status).with_state(loader))
         .route("/metrics", get(scrape).with_state(metrics))
         .fallback(get(|| async {
             "/metrics: counts, for Prometheus\n\
-             /rlconfig: print out the currently loaded configuration for debugging\n"
+             /rlconfig: print out the currently loaded configuration for debugging\n\
+             /status: what rules are in force, and what is wrong with those that are not\n"
         }))
 }
 
@@ -51,6 +54,11 @@ async fn healthcheck(State(health): State<Arc<Health>>) -> Response {
 async fn scrape(State(metrics): State<Arc<Metrics>>) -> Response {
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, kind)], metrics.encode()).into_response()
+}
+
+async fn status(State(loader): State<Arc<Loader>>) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, format!("{:#}\n", loader.status())).into_response()
 }
 
 async fn rlconfig(State(rules): State<Rules>) -> String {

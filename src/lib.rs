@@ -25,6 +25,7 @@ pub mod health;
 pub mod http;
 pub mod limit;
 pub mod limiter;
+pub mod loader;
 mod near;
 pub mod proto;
 pub mod rules;

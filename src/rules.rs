@@ -126,15 +126,19 @@ pub struct Loaded {
 impl Loaded {
     /// Reads and compiles what `selection` names; counts are carried over from `previous`.
     pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
-        let (files, mut problems) = selection.read();
+        let (files, problems) = selection.read();
+        Loaded::compile(files, problems, options, previous)
+    }
+
+    /// Compiles files that were read, with the problems there were.
+    pub fn compile(
+        files: Vec<RuleFile>,
+        mut problems: Vec<Problem>,
+        options: &Options,
+        previous: Option<&RuleSet>,
+    ) -> Loaded {
         let (rules, more) = RuleSet::compile(&files, options, previous);
         problems.extend(more);
-        if files.is_empty() && problems.is_empty() {
-            let roots: Vec<_> =
-                selection.roots.iter().map(|root| root.display().to_string()).collect();
-            let help = "put a rule file there, named .yaml or .yml";
-            problems.push(Problem::of_file(&roots.join(", "), "no rule files are here", help));
-        }
         Loaded { rules, problems, files }
     }
 

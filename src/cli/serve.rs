@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 
 use crate::app::{Addresses, App, Stop};
-use crate::rules::{Loaded, RuleSet};
+use crate::rules::RuleSet;
+use crate::rules::source::Selection;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::log;
 
@@ -93,15 +94,14 @@ pub fn run(args: ServeArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log::start(settings.log.level, settings.log.format);
-    let rules = match load_rules(&settings) {
-        Ok(rules) => rules,
-        Err(problems) => {
-            eprintln!("weir cannot start:\n{problems}");
-            return ExitCode::from(USAGE);
-        }
+    let Some(selection) = settings.rules.selection() else {
+        eprintln!(
+            "weir cannot start:\nno rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT"
+        );
+        return ExitCode::from(USAGE);
     };
-    match serve(&settings, rules) {
-        Ok(()) => ExitCode::SUCCESS,
+    match serve(&settings, &selection) {
+        Ok(code) => code,
         Err(error) => {
             tracing::error!("{error:#}");
             eprintln!("weir stops: {error:#}");
@@ -110,34 +110,13 @@ pub fn run(args: ServeArgs) -> ExitCode {
     }
 }
 
-/// Reads and compiles the rules that the settings name, or tells every problem.
-fn load_rules(settings: &Settings) -> Result<RuleSet, String> {
-    let rules = &settings.rules;
-    let Some(selection) = rules.selection() else {
-        return Err(
-            "no rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT".into()
-        );
-    };
-    let loaded = Loaded::read(&selection, &rules.options(), None);
-    for problem in loaded.problems.iter().filter(|problem| !problem.is_error()) {
-        tracing::warn!("{problem}; {}", problem.help);
-    }
-    if !loaded.is_good() {
-        return Err(loaded.render_errors());
-    }
-    let rules = &loaded.rules;
-    let (files, limits) = (loaded.files.len(), rules.rules().count());
-    tracing::info!(files, domains = rules.domains(), rules = limits, "rules are loaded");
-    Ok(loaded.rules)
-}
-
 fn print_settings(settings: &Settings) {
     for (setting, text, origin) in settings.list() {
         println!("{} = {text:?}  # {origin}", setting.name);
     }
 }
 
-fn serve(settings: &Settings, rules: RuleSet) -> anyhow::Result<()> {
+fn serve(settings: &Settings, selection: &Selection) -> anyhow::Result<ExitCode> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if settings.threads > 0 {
         runtime.worker_threads(settings.threads);
@@ -146,18 +125,22 @@ fn serve(settings: &Settings, rules: RuleSet) -> anyhow::Result<()> {
         // Before anything says that the service listens: from then on a signal is to drain it.
         let stop = stop_signal()?;
         let app = App::build(settings).await?;
-        announce(&app.addresses()?, &rules);
-        app.load(rules);
-        app.run(stop).await
+        let (files, problems) = selection.read();
+        if let Err(problems) = app.loader().load(files, problems) {
+            eprintln!("weir cannot start:\n{problems}");
+            return Ok(ExitCode::from(USAGE));
+        }
+        announce(&app.addresses()?, app.rules().load().as_deref());
+        app.run(stop).await.map(|()| ExitCode::SUCCESS)
     })
 }
 
 /// Says what is loaded, where the service listens, and what to try.
-fn announce(addresses: &Addresses, rules: &RuleSet) {
+fn announce(addresses: &Addresses, rules: Option<&RuleSet>) {
     tracing::info!("Listening for gRPC on '{}'", addresses.grpc);
     tracing::info!("Listening for HTTP on '{}'", addresses.http);
     tracing::info!("Listening for debug on '{}'", addresses.debug);
-    if let Some(body) = example(rules) {
+    if let Some(body) = rules.and_then(example) {
         let port = addresses.http.port();
         tracing::info!("Try: curl -i localhost:{port}/json -d '{body}'");
     }

@@ -57,6 +57,11 @@ impl Selection {
                 Err(problem) => problems.push(problem),
             }
         }
+        if files.is_empty() && problems.is_empty() {
+            let roots: Vec<_> = self.roots.iter().map(|root| root.display().to_string()).collect();
+            let help = "put a rule file there, named .yaml or .yml";
+            problems.push(Problem::of_file(&roots.join(", "), "no rule files are here", help));
+        }
         (files, problems)
     }
 
