@@ -27,7 +27,7 @@ pub fn main<C: Clock>(
     Router::new()
         .route("/json", any(json::answer::<C>).with_state(rate_limit))
         .layer(DefaultBodyLimit::max(max_body))
-        .route("/healthcheck", get(healthcheck).with_state(health))
+        .route("/healthcheck", any(healthcheck).with_state(health))
         .route("/metrics", get(scrape).with_state(metrics))
 }
 

@@ -21,6 +21,7 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 mod duration;
+pub mod entry;
 pub mod health;
 pub mod http;
 pub mod limit;

@@ -187,8 +187,15 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
     ) -> Result<Decision<'s>, Refused> {
         let domain = rules.and_then(|rules| rules.domain(request.domain));
-        let patched: SmallVec<[Option<Vec<Entry<'_>>>; 4]> =
-            zip(applies, request.descriptors).map(|(a, d)| shared_entries(a, d)).collect();
+        // Where a rule shares its threshold, the key has the pattern in place of the value.
+        let patched: SmallVec<[Option<Vec<Entry<'_>>>; 4]> = zip(applies, request.descriptors)
+            .map(|(applies, descriptor)| match (applies, domain) {
+                (Applies::Rule(found), Some(domain)) if found.shares => {
+                    Some(domain.shared_entries(descriptor.entries))
+                }
+                _ => None,
+            })
+            .collect();
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
         // Whether a quota descriptor passes whatever the store says.
         let mut quota_passes = false;
@@ -342,23 +349,6 @@ fn override_plan(sent: &Override) -> Result<Arc<Plan>, &'static str> {
     let limit = Limit::fixed_window(sent.requests_per_unit, unit, multiplier)
         .ok_or("limit.unit_multiplier makes a period of over 100 years")?;
     Ok(Arc::new(Plan::new(vec![limit])))
-}
-
-/// A descriptor's entries for its key where a rule shares its threshold: with the pattern in
-/// place of the value. None where the key has the entries as they were sent.
-fn shared_entries<'a>(
-    applies: &'a Applies<'_>,
-    descriptor: &'a Descriptor<'_>,
-) -> Option<Vec<Entry<'a>>> {
-    let Applies::Rule(found) = applies else { return None };
-    if found.shared.is_empty() {
-        return None;
-    }
-    let mut entries: Vec<Entry<'a>> = descriptor.entries.to_vec();
-    for &(entry, pattern) in &found.shared {
-        entries[entry].1 = pattern;
-    }
-    Some(entries)
 }
 
 fn add(counter: &AtomicU64) {

@@ -6,6 +6,7 @@ mod problem;
 mod read;
 pub mod source;
 mod stats;
+mod syntax;
 #[cfg(test)]
 mod tests;
 mod yaml;
@@ -19,8 +20,8 @@ use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use crate::entry::Entry;
 use crate::limit::Plan;
-use crate::store::Entry;
 use source::{RuleFile, Selection};
 
 /// What a rule says of itself for dynamic metadata.
@@ -190,16 +191,8 @@ impl RuleSet {
             let before = problems.len();
             let node = match yaml::parse(&file.text) {
                 Ok(node) => node,
-                Err(yaml::Broken { place, message }) => {
-                    let line = place.line;
-                    problems.push(Problem {
-                        severity: Severity::Error,
-                        file: file.name.clone(),
-                        place: Some(place),
-                        message: format!("error loading config file: yaml: line {line}: {message}"),
-                        text: word_at(&file.text, place),
-                        help: "mend the YAML here; what comes after it was not looked at".into(),
-                    });
+                Err(broken) => {
+                    problems.push(syntax::problem(&file.name, &file.text, broken));
                     continue;
                 }
             };
@@ -287,17 +280,18 @@ impl RuleSet {
     }
 }
 
-/// The word that stands at a place of a text.
-fn word_at(text: &str, place: Place) -> String {
-    let line = text.lines().nth(place.line.saturating_sub(1) as usize).unwrap_or_default();
-    let rest = line.chars().skip(place.column.saturating_sub(1) as usize);
-    rest.take_while(|c| !c.is_whitespace()).take(80).collect()
-}
-
 impl Domain {
     /// The rule that the whole of `entries` matches, if any.
     pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
         self.root.find(entries)
+    }
+}
+
+impl Domain {
+    /// The entries of a descriptor's key: where a wildcard shares its threshold, with the pattern
+    /// for a value.
+    pub fn shared_entries<'a>(&'a self, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
+        self.root.shared_entries(entries)
     }
 }
 

@@ -10,8 +10,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{Judged, Op, Plan};
 
-/// A descriptor's entry: its key and its value.
-pub type Entry<'a> = (&'a str, &'a str);
+pub use crate::entry::Entry;
 
 /// What is counted separately, together with the shape of the plan that it is charged to.
 #[derive(Clone, Copy, Debug)]

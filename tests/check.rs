@@ -116,7 +116,11 @@ fn output_as_json() {
         serde_json::json!({
             "domain": "shop", "rule": "path_/a/*", "file": "./a.yaml", "line": 3,
             "unlimited": false,
-            "limits": [{ "requests_per_unit": 300, "unit": "minute", "unit_multiplier": 15 }],
+            "limits": [{
+                "requests_per_unit": 300, "unit": "minute", "unit_multiplier": 15,
+                "algorithm": "fixed_window", "charge_denied": true, "shadow_mode": false,
+                "name": "a",
+            }],
             "name": "a", "replaces": ["b"], "shadow_mode": true, "quota_mode": false,
             "detailed_metric": false, "value_to_metric": false, "metadata": { "team": "a" },
         })
@@ -127,7 +131,7 @@ fn output_as_json() {
         serde_json::json!([{
             "severity": "warning", "file": "./b.yaml", "line": 2, "column": 1,
             "message": "'unit' has no effect here", "text": "unit",
-            "help": "`unit` belongs in `rate_limit`",
+            "help": "`unit` belongs in `rate_limit`, or an item of `rate_limits`",
         }])
     );
 

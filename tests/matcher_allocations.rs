@@ -49,6 +49,15 @@ descriptors:
         value: '*x*'
         share_threshold: true
         rate_limit: { unit: day, requests_per_unit: 1 }
+        descriptors:
+          - key: role
+            value: '*'
+            share_threshold: true
+            descriptors:
+              - key: zone
+                value: '*'
+                share_threshold: true
+                rate_limit: { unit: day, requests_per_unit: 1 }
   - key: path
     value: /b
     rate_limit: { unit: day, requests_per_unit: 1 }
@@ -62,6 +71,7 @@ descriptors:
     for (entries, found) in [
         (&[("path", "/a/b"), ("user", "axb")][..], true),
         (&[("path", "/a/b"), ("user", long.as_str())], true),
+        (&[("path", "/a/b"), ("user", "x"), ("role", "r"), ("zone", "z")], true),
         (&[("path", "/b")], true),
         (&[("path", "/anything")], true),
         (&[("path", long.as_str())], true),

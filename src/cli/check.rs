@@ -1,5 +1,6 @@
 //! `weir check`: tells what is wrong with rule files, and what rules they make.
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -52,20 +53,26 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         &Options { merge_domains: args.merge_domains, max_log_bytes: args.max_log_bytes },
         None,
     );
-    match args.output {
-        Output::Text => print_text(&loaded),
-        Output::Json => println!("{:#}", as_json(&loaded)),
-    }
+    // Who reads may have seen enough, as `head` has; what is to be said of the rules is the code.
+    let _ = match args.output {
+        Output::Text => print_text(&loaded, &mut io::stdout().lock(), &mut io::stderr().lock()),
+        Output::Json => writeln!(io::stdout(), "{:#}", as_json(&loaded)),
+    };
     if loaded.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn print_text(loaded: &Loaded) {
-    eprint!("{}", loaded.render(loaded.problems.iter()));
+fn print_text(loaded: &Loaded, out: &mut impl Write, problems: &mut impl Write) -> io::Result<()> {
+    // Nobody may be reading these, and somebody the rules.
+    let _ = write!(problems, "{}", loaded.render(loaded.problems.iter()));
     let errors = loaded.problems.iter().filter(|problem| problem.is_error()).count();
     let warnings = loaded.problems.len() - errors;
     if errors > 0 {
-        eprintln!("{}, {}", counted(errors, "error"), counted(warnings, "warning"));
-        return;
+        return writeln!(
+            problems,
+            "{}, {}",
+            counted(errors, "error"),
+            counted(warnings, "warning")
+        );
     }
     let rows: Vec<[String; 4]> =
         std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))
@@ -75,21 +82,23 @@ fn print_text(loaded: &Loaded) {
     let widths = [width(0), width(1), width(2)];
     for [domain, rule, limit, flags] in &rows {
         let [a, b, c] = widths;
-        println!("{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end());
+        writeln!(out, "{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end())?;
     }
     for (node, count) in loaded.rules.wildcards(MANY_WILDCARDS) {
-        println!(
+        writeln!(
+            out,
             "note: {node} has {count} wildcards, tried one by one in file order: \
              use exact values, or a common prefix in the key, where you can"
-        );
+        )?;
     }
-    println!(
+    writeln!(
+        out,
         "ok: {} in {} of {}, {}",
         counted(loaded.rules.rules().count(), "rule"),
         counted(loaded.rules.domains(), "domain"),
         counted(loaded.files.len(), "file"),
         counted(warnings, "warning"),
-    );
+    )
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -137,11 +137,13 @@ fn serve(settings: &Settings, selection: &Selection) -> anyhow::Result<ExitCode>
 
 /// Says what is loaded, where the service listens, and what to try.
 fn announce(addresses: &Addresses, rules: Option<&RuleSet>) {
-    tracing::info!("Listening for gRPC on '{}'", addresses.grpc);
-    tracing::info!("Listening for HTTP on '{}'", addresses.http);
-    tracing::info!("Listening for debug on '{}'", addresses.debug);
+    // At this level, since whoever starts the reference may look for these lines.
+    tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
+    tracing::warn!("Listening for HTTP on '{}'", addresses.http);
+    tracing::warn!("Listening for debug on '{}'", addresses.debug);
     if let Some(body) = rules.and_then(example) {
         let port = addresses.http.port();
+        let body = body.replace('\'', r"'\''");
         tracing::info!("Try: curl -i localhost:{port}/json -d '{body}'");
     }
 }

@@ -10,11 +10,11 @@ use std::hash::Hasher;
 use std::sync::Arc;
 
 use hashbrown::HashTable;
+use memchr::memmem;
 use siphasher::sip::SipHasher13;
-use smallvec::SmallVec;
 
 use super::Rule;
-use crate::store::Entry;
+use crate::entry::Entry;
 
 /// A node of the tree: what may come next.
 #[derive(Debug, Default)]
@@ -44,11 +44,11 @@ struct Wildcard {
 }
 
 /// What a descriptor matched.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
     pub rule: &'s Rule,
-    /// Entries whose value the key replaces by a pattern (share_threshold): which, and by what.
-    pub shared: SmallVec<[(usize, &'s str); 2]>,
+    /// Whether some entry's value is replaced by a pattern in the key (share_threshold).
+    pub shares: bool,
 }
 
 impl Node {
@@ -100,19 +100,37 @@ impl Node {
         self.wildcards.shrink_to_fit();
     }
 
-    /// The rule that all of `entries` lead to. The first child that an entry matches is taken, and
-    /// no other is tried where that one leads nowhere.
+    /// The rule that all of `entries` lead to.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        let mut shares = false;
+        let rule = self.walk(entries, |_, _| shares = true)?;
+        Some(Found { rule, shares })
+    }
+
+    /// The entries of the key: where a wildcard shares its threshold, with the pattern for a value.
+    pub(super) fn shared_entries<'a>(&'a self, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
+        let mut shared = entries.to_vec();
+        self.walk(entries, |i, pattern| shared[i].1 = pattern);
+        shared
+    }
+
+    /// Follows `entries` to the rule they lead to, telling of each value that a pattern replaces.
+    /// The first child that an entry matches is taken, and no other is tried where that one leads
+    /// nowhere.
+    fn walk<'s>(
+        &'s self,
+        entries: &[Entry<'_>],
+        mut share: impl FnMut(usize, &'s str),
+    ) -> Option<&'s Rule> {
         let mut node = self;
-        let mut shared = SmallVec::new();
         for (i, &(key, value)) in entries.iter().enumerate() {
             let (child, by_wildcard) = node.child(key, value)?;
             if by_wildcard && child.share_threshold {
                 let pattern = child.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
-                shared.push((i, pattern.unwrap_or(&child.text)));
+                share(i, pattern.unwrap_or(&child.text));
             }
             if i + 1 == entries.len() {
-                return child.rule.as_deref().map(|rule| Found { rule, shared });
+                return child.rule.as_deref();
             }
             node = &child.below;
         }
@@ -185,6 +203,26 @@ impl Joined<'_> {
         from + part.len() <= end && part.iter().enumerate().all(|(i, &b)| self.at(from + i) == b)
     }
 
+    /// Where `part` first stands at or after `from`, all of it before `end`. Linear in both, whatever
+    /// a client sends.
+    fn find(self, part: &[u8], from: usize, end: usize) -> Option<usize> {
+        let last = end.checked_sub(part.len())?;
+        let (keys, values) = (self.key.len(), self.key.len() + 1);
+        if from < keys
+            && let Some(at) = memmem::find(&self.key[from..keys.min(end)], part)
+        {
+            return Some(from + at);
+        }
+        // Neither in the key nor in the value alone.
+        let across = from.max(values.saturating_sub(part.len()))..=last.min(keys);
+        if let Some(at) = across.into_iter().find(|&at| self.has(part, at, end)) {
+            return Some(at);
+        }
+        let start = from.max(values);
+        let value = self.value.get(start - values..end.checked_sub(values)?)?;
+        memmem::find(value, part).map(|at| start + at)
+    }
+
     /// Whether it is the parts in order with anything, or nothing, between them.
     fn matches(self, parts: &[Box<str>]) -> bool {
         let [first, middle @ .., last] = parts else { return false };
@@ -199,7 +237,7 @@ impl Joined<'_> {
         let mut from = first.len();
         for part in middle {
             let part = part.as_bytes();
-            match (from..=end).find(|&from| self.has(part, from, end)) {
+            match self.find(part, from, end) {
                 Some(found) => from = found + part.len(),
                 None => return false,
             }

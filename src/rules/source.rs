@@ -39,7 +39,11 @@ impl Selection {
         for root in &self.roots {
             match fs::metadata(root) {
                 Ok(meta) if meta.is_dir() => {
+                    let before = (found.len(), problems.len());
                     self.search(root, root, &mut HashSet::new(), &mut found, &mut problems);
+                    if before == (found.len(), problems.len()) {
+                        problems.push(self.nothing_in(root));
+                    }
                 }
                 Ok(meta) if meta.is_file() => found.push(root.clone()),
                 Ok(_) => problems.push(irregular(root)),
@@ -57,12 +61,20 @@ impl Selection {
                 Err(problem) => problems.push(problem),
             }
         }
-        if files.is_empty() && problems.is_empty() {
-            let roots: Vec<_> = self.roots.iter().map(|root| root.display().to_string()).collect();
-            let help = "put a rule file there, named .yaml or .yml";
-            problems.push(Problem::of_file(&roots.join(", "), "no rule files are here", help));
-        }
         (files, problems)
+    }
+
+    /// A directory without a rule file is a mistake: it limits nothing.
+    fn nothing_in(&self, root: &Path) -> Problem {
+        let help = match (self.yaml_only, &self.prefix) {
+            (true, _) => "put a rule file there, named .yaml or .yml".to_owned(),
+            (_, Some(prefix)) => format!(
+                "put a rule file there whose name begins with `{prefix}`, or whose directory is \
+                 called so (RUNTIME_APPDIRECTORY)"
+            ),
+            (_, None) => "put a rule file there".to_owned(),
+        };
+        Problem::of_file(&root.display().to_string(), "no rule files are here", help)
     }
 
     fn search(

@@ -7,6 +7,7 @@ mod matching;
 mod model;
 mod sets;
 mod source;
+mod syntax;
 
 use super::source::RuleFile;
 use super::{Options, Problem, RuleSet};

@@ -6,7 +6,12 @@ use tracing_subscriber::fmt;
 /// Starts logging at `level`, as text or JSON lines. A second call does nothing.
 pub fn start(level: &str, format: &str) {
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
-    let logs = fmt().with_max_level(level).with_writer(std::io::stderr).with_target(false);
+    // Who reads the log may go away; that is no reason to end.
+    let logs = fmt()
+        .log_internal_errors(false)
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false);
     let color = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // A second start is a test's; the first one's level stands.
     let _ = match format {

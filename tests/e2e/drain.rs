@@ -87,3 +87,24 @@ fn a_second_signal_ends_it_at_once() {
     weir.signal("TERM");
     assert_eq!(weir.wait_until_ended().code(), Some(1));
 }
+
+#[test]
+fn nobody_need_read_the_log() {
+    use std::io::{BufRead, BufReader};
+    use std::process::{Command, Stdio};
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["serve", "--rules", "examples/rules", "--set", "drain.delay=10ms"])
+        .args(["--grpc-address", "127.0.0.1:0", "--http-address", "127.0.0.1:0"])
+        .args(["--debug-address", "127.0.0.1:0"])
+        .env_clear()
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("weir starts");
+    // Reads until it listens, and then no more: the pipe is closed.
+    let mut log = BufReader::new(weir.stderr.take().expect("is piped")).lines();
+    assert!(log.any(|line| line.is_ok_and(|line| line.contains("Listening for debug"))));
+    drop(log);
+    let stopped = Command::new("kill").arg(weir.id().to_string()).status();
+    assert!(stopped.is_ok_and(|status| status.success()));
+    assert_eq!(weir.wait().expect("ends").code(), Some(0));
+}

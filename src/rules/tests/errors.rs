@@ -27,7 +27,7 @@ fn syntax() {
     let wanted = [
         "2:1: error: error loading config file: yaml: line 2: invalid indentation in multiline quoted scalar «»",
         "2:14: error: error loading config file: yaml: line 2: mapping values are not allowed in this context «:»",
-        "3:2: error: error loading config file: yaml: line 3: tabs disallowed within this context (block indentation) «-»",
+        "3:1: error: error loading config file: yaml: line 3: tabs disallowed within this context (block indentation) «»",
         "1:9: error: error loading config file: yaml: line 1: while parsing node, found unknown anchor «*nobody»",
         "2:1: error: error loading config file: yaml: line 2: misplaced bracket «}»",
         "2:1: error: error loading config file: yaml: line 2: simple key expected ':' «words»",

@@ -12,8 +12,15 @@ fn rules(descriptors: &str) -> RuleSet {
 
 /// By entry, the patterns that the key has for values.
 fn shared(set: &RuleSet, entries: &[(&str, &str)]) -> Vec<(usize, String)> {
-    let found = set.domain("d").and_then(|domain| domain.find(entries)).expect("a rule");
-    found.shared.iter().map(|&(i, pattern)| (i, pattern.to_owned())).collect()
+    let domain = set.domain("d").unwrap();
+    let found = domain.find(entries).unwrap();
+    let shared: Vec<_> = std::iter::zip(domain.shared_entries(entries), entries)
+        .enumerate()
+        .filter(|(_, (shared, sent))| shared.1.as_ptr() != sent.1.as_ptr())
+        .map(|(i, (shared, _))| (i, shared.1.to_owned()))
+        .collect();
+    assert_eq!(found.shares, !shared.is_empty());
+    shared
 }
 
 #[test]
