@@ -9,6 +9,7 @@ mod stats;
 mod syntax;
 #[cfg(test)]
 mod tests;
+pub mod xds;
 mod yaml;
 
 pub use matcher::Found;

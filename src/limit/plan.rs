@@ -190,7 +190,9 @@ impl Plan {
         }
         if hits > 0 {
             for ((limit, part), asked) in self.limits.iter().zip(&mut *parts).zip(&asked) {
-                if allowed || limit.charge_denied {
+                // A limit in shadow mode takes what it would have admitted, so that it would deny
+                // what it will deny once it is enforced.
+                if allowed && asked.allowed || limit.charge_denied {
                     part.charge(limit, now, hits, hold);
                 }
                 if !asked.allowed {

@@ -2,7 +2,7 @@
 //! within one period.
 //!
 //! With `i = floor(t / p)` and `e = t - i p`, allowed iff `prev (p - e) / p <= n - cur - h`, in
-//! doubles and in this order, so that every store decides alike.
+//! doubles and in this order, so that every store decides alike; the left side is at most `prev`.
 //!
 //! State: the window's index and two counts. Cost: a multiplication and a division. Guarantee: near
 //! `n` in any period, exact where traffic in the window before was even. Source: Cloudflare,
@@ -50,7 +50,9 @@ impl SlidingWindow {
 
     /// Hits of the window before that still count, `elapsed` into this one.
     fn weighted(&self, prev: u32, elapsed: Micros) -> f64 {
-        f64::from(prev) * (self.period - elapsed) as f64 / self.period as f64
+        let prev = f64::from(prev);
+        // Rounding up may pass what it is a part of.
+        (prev * (self.period - elapsed) as f64 / self.period as f64).min(prev)
     }
 
     /// How far into a window, `prev` hits of the one before weigh no more than `room`.

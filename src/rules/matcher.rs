@@ -206,6 +206,9 @@ impl Joined<'_> {
     /// Where `part` first stands at or after `from`, all of it before `end`. Linear in both, whatever
     /// a client sends.
     fn find(self, part: &[u8], from: usize, end: usize) -> Option<usize> {
+        if part.is_empty() {
+            return Some(from);
+        }
         let last = end.checked_sub(part.len())?;
         let (keys, values) = (self.key.len(), self.key.len() + 1);
         if from < keys

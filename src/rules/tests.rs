@@ -2,12 +2,14 @@
 
 mod dialect;
 mod errors;
+mod limits;
 mod look;
 mod matching;
 mod model;
 mod sets;
 mod source;
 mod syntax;
+mod xds;
 
 use super::source::RuleFile;
 use super::{Options, Problem, RuleSet};

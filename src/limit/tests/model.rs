@@ -113,7 +113,7 @@ impl Model {
             Kind::Sliding => {
                 let prev = self.sum(|t| t / p + 1 == now / p) as f64;
                 let cur = self.sum(|t| t / p == now / p);
-                let weighted = prev * (p - now % p) as f64 / p as f64;
+                let weighted = (prev * (p - now % p) as f64 / p as f64).min(prev);
                 weighted <= n as f64 - cur as f64 - hits as f64
             }
             Kind::Log => self.sum(|t| t + p > now) + hits <= n,

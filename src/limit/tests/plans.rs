@@ -219,8 +219,9 @@ proptest! {
             prop_assert_eq!(judged.allowed, allowed);
             for (i, driver) in alone.iter_mut().enumerate() {
                 // A limit that charges denied hits charges by itself; others only with all.
-                if allowed && !verdicts[i].allowed {
-                    // Only a shadow limit gets here: it is charged beyond its own verdict.
+                let logs = matches!(limits[i].algorithm, Algorithm::SlidingLog(_));
+                if allowed && !verdicts[i].allowed && logs {
+                    // A shadow log reads what all logs of the rule share: every admitted hit.
                     driver.plan = Plan::new(vec![Limit { shadow_mode: true, ..limits[i].clone() }]);
                     driver.take(hits);
                     driver.plan =

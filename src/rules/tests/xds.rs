@@ -1,0 +1,181 @@
+//! The xDS form means what the rule file means.
+
+use proptest::prelude::*;
+use prost_types::{Struct, Value, value::Kind};
+
+use super::{compile, tell};
+use crate::proto::ratelimit::config::ratelimit::v3 as pb;
+use crate::rules::{Options, RuleSet, xds};
+
+fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
+    pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
+}
+
+fn config(descriptors: Vec<pb::RateLimitDescriptor>) -> pb::RateLimitConfig {
+    pb::RateLimitConfig {
+        name: "shop-rules".into(),
+        domain: "d".into(),
+        descriptors,
+        ..Default::default()
+    }
+}
+
+fn descriptor(key: &str, rate_limit: pb::RateLimitPolicy) -> pb::RateLimitDescriptor {
+    let rate_limit = Some(rate_limit);
+    pb::RateLimitDescriptor { key: key.into(), rate_limit, ..Default::default() }
+}
+
+fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
+    let file = xds::rule_file(config);
+    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    (set, problems.iter().map(tell).collect())
+}
+
+/// All that a rule set says of its rules.
+fn said(set: &RuleSet) -> String {
+    let mut out = set.dump();
+    for rule in set.rules() {
+        let plan = rule.plan.as_ref().map(|plan| plan.limits());
+        let (metadata, replaces) = (&rule.metadata, &rule.replaces);
+        let flags = (rule.detailed_metric, rule.value_to_metric, rule.limit_name(0));
+        out += &format!("{} {plan:?} {metadata:?} {replaces:?} {flags:?}\n", rule.name);
+    }
+    out
+}
+
+#[test]
+fn every_key_has_a_field() {
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    let limits = vec![
+        pb::RateLimitPolicy { unit_multiplier: Some(15), name: "a".into(), ..policy(2, 300) },
+        pb::RateLimitPolicy {
+            period: seconds(36 * 3_600),
+            algorithm: "token_bucket".into(),
+            burst: Some(20),
+            refill_amount: Some(2),
+            refill_interval: Some(prost_types::Duration { seconds: 0, nanos: 1_500_000 }),
+            strict: true,
+            charge_denied: Some(true),
+            max_debt: Some(5),
+            shadow_mode: true,
+            ..policy(0, 10)
+        },
+        pb::RateLimitPolicy {
+            algorithm: "bucketed_window".into(),
+            buckets: Some(12),
+            replaces: vec![pb::RateLimitReplace { name: "b".into() }],
+            ..policy(3, 7)
+        },
+        pb::RateLimitPolicy {
+            align: "calendar".into(),
+            time_zone: "Europe/Berlin".into(),
+            ..policy(5, 9)
+        },
+    ];
+    let held = pb::RateLimitPolicy {
+        algorithm: "concurrency".into(),
+        hold_id: "id".into(),
+        hold_timeout: seconds(30),
+        ..policy(0, 4)
+    };
+    let nested = pb::RateLimitDescriptor {
+        key: "user".into(),
+        value: "a*".into(),
+        share_threshold: true,
+        value_to_metric: true,
+        rate_limits: limits,
+        ..Default::default()
+    };
+    let mut top = descriptor("id", held);
+    top.value = "x".into();
+    top.shadow_mode = true;
+    top.quota_mode = true;
+    top.detailed_metric = true;
+    top.descriptors = vec![nested];
+    let value = Value { kind: Some(Kind::NumberValue(5.0)) };
+    top.metadata = Some(Struct { fields: [("team".to_owned(), value)].into() });
+    let sent = pb::RateLimitConfig {
+        on_store_failure: "local".into(),
+        charge: "each".into(),
+        ..config(vec![top])
+    };
+    let (by_xds, problems) = load(&sent);
+    assert_eq!(problems, Vec::<String>::new(), "{}", xds::rule_file(&sent).text);
+    let (by_file, problems) = compile(
+        "domain: d
+on_store_failure: local
+descriptors:
+  - key: id
+    value: x
+    shadow_mode: true
+    quota_mode: true
+    detailed_metric: true
+    metadata: { team: 5 }
+    rate_limit: { algorithm: concurrency, requests_per_unit: 4, hold_id: id, hold_timeout: 30s }
+    descriptors:
+      - key: user
+        value: a*
+        share_threshold: true
+        value_to_metric: true
+        rate_limits:
+          - { unit: minute, unit_multiplier: 15, name: a, requests_per_unit: 300 }
+          - { period: 36h, algorithm: token_bucket, burst: 20, refill_amount: 2, strict: true,
+              refill_interval: 1500us, charge_denied: true, max_debt: 5, shadow_mode: true,
+              requests_per_unit: 10 }
+          - { algorithm: bucketed_window, buckets: 12, unit: hour, requests_per_unit: 7,
+              replaces: [{ name: b }] }
+          - { align: calendar, time_zone: Europe/Berlin, unit: month, requests_per_unit: 9 }
+",
+    );
+    assert_eq!(problems.iter().map(tell).collect::<Vec<_>>(), Vec::<String>::new());
+    let without_cache = |said: String| said.replace(|c: char| c == '\n', " ");
+    assert_eq!(without_cache(said(&by_xds)), without_cache(said(&by_file)));
+}
+
+#[test]
+fn problems_are_told_in_the_references_words_under_the_resources_name() {
+    for (sent, told) in [
+        (config(vec![descriptor("k", policy(0, 1))]), "invalid rate limit unit 'UNKNOWN'"),
+        (config(vec![descriptor("k", policy(42, 1))]), "invalid rate limit unit '42'"),
+        (config(vec![descriptor("", policy(1, 1))]), "descriptor has empty key"),
+        (
+            pb::RateLimitConfig { domain: String::new(), ..config(Vec::new()) },
+            "config file cannot have empty domain",
+        ),
+        (
+            config(vec![descriptor("k", pb::RateLimitPolicy { unlimited: true, ..policy(1, 0) })]),
+            "should not specify rate limit unit when unlimited",
+        ),
+    ] {
+        let (_, problems) = load(&sent);
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.starts_with("shop-rules:"), "{problem}");
+        assert!(problem.contains(told), "{problem}");
+    }
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,5}",
+        any::<String>(),
+        "[\"'\\\\:#{}\\[\\]\n\t\u{7f}\u{85}\u{2028} ~*&!|>%@`-]{1,8}"
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_text_comes_through(key in text(), value in text(), name in text(), field in text()) {
+        prop_assume!(!key.is_empty());
+        let mut sent = descriptor(&key, pb::RateLimitPolicy { name: name.clone(), ..policy(4, 3) });
+        sent.value = value.clone();
+        let string = Value { kind: Some(Kind::StringValue(value.clone())) };
+        sent.metadata = Some(Struct { fields: [(field.clone(), string)].into() });
+        let (set, problems) = load(&config(vec![sent]));
+        prop_assert_eq!(problems, Vec::<String>::new());
+        let rule = set.rules().next().expect("one rule");
+        prop_assert_eq!(rule.entries().collect::<Vec<_>>(), [(&*key, &*value)]);
+        prop_assert_eq!(rule.limit_name(0), &*name);
+        let metadata = rule.metadata.as_ref().expect("metadata");
+        prop_assert_eq!(metadata.get(&field).and_then(|v| v.as_str()), Some(&*value));
+    }
+}
