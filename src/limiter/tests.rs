@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 
+mod limits;
+
 use super::*;
 use crate::clock::ManualClock;
 use crate::rules::Options;
