@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use weir::limit::{
@@ -177,5 +178,26 @@ fn four_logs(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, one_limit, concurrency, four_fixed_windows, four_logs);
+/// A full log that has lapsed as a whole by the time somebody asks again.
+fn lapsed_logs(c: &mut Criterion) {
+    for n in [10, 1_000, 100_000, 1_000_000] {
+        let mut key = Key::new(vec![log(n, SECOND)]);
+        c.bench_function(&format!("a lapsed sliding log of {n}"), |b| {
+            b.iter_custom(|times| {
+                let mut total = Duration::ZERO;
+                for _ in 0..times {
+                    key.charge(Op::Take(n.into()), None);
+                    key.now += 2 * SECOND;
+                    let begun = Instant::now();
+                    key.charge(Op::Take(1), None);
+                    total += begun.elapsed();
+                    key.now += 2 * SECOND;
+                }
+                total
+            });
+        });
+    }
+}
+
+criterion_group!(benches, one_limit, concurrency, four_fixed_windows, four_logs, lapsed_logs);
 criterion_main!(benches);
