@@ -84,7 +84,10 @@ fn run(algorithm: Algorithm, numbers: &'static str) -> Run {
     let mut ends = std::collections::VecDeque::new();
     let mut asked = Vec::new();
     for (i, at) in traffic().into_iter().enumerate() {
-        while let Some((end, hold)) = ends.pop_front_if(|(end, _)| *end <= at) {
+        while let Some(&(end, hold)) = ends.front()
+            && end <= at
+        {
+            ends.pop_front();
             plan.charge(&mut state, START + end, Op::GiveBack(1), Some(hold_name(hold).as_str()));
         }
         let hold = hold_name(i);
