@@ -10,7 +10,7 @@ use weir::limit::{
     SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
 
-/// A day, so that no bench runs into the end of a window that others do not have.
+/// 2023-11-15, noon: the start of a second, a minute and an hour.
 const NOON: Micros = 1_700_049_600 * SECOND;
 
 /// A thousand a second, asked for once a millisecond: every hit is just admitted.
