@@ -34,13 +34,15 @@ fn compile(text: &str) -> (RuleSet, String) {
 
 #[test]
 fn the_rules_shown_load() {
-    let document = document("docs/rules.md");
-    let blocks = blocks(&document, "yaml");
-    assert!(blocks.len() >= 10);
-    for (line, text) in blocks {
-        let (rules, problems) = compile(&text);
-        assert_eq!(problems, "", "docs/rules.md:{line}");
-        assert!(rules.rules().count() > 0, "docs/rules.md:{line}");
+    for (name, at_least) in [("docs/rules.md", 10), ("docs/algorithms.md", 5)] {
+        let document = document(name);
+        let blocks = blocks(&document, "yaml");
+        assert!(blocks.len() >= at_least);
+        for (line, text) in blocks {
+            let (rules, problems) = compile(&text);
+            assert_eq!(problems, "", "{name}:{line}");
+            assert!(rules.rules().count() > 0, "{name}:{line}");
+        }
     }
 }
 

@@ -32,6 +32,24 @@ fn sliding_log_of_two_limits() {
 }
 
 #[test]
+fn many_stamps_of_a_sliding_log_leave_at_once() {
+    let mut driver = Driver::new(vec![log(1_000, SECOND)]);
+    assert!(driver.take(600).allowed);
+    driver.now += SECOND / 2;
+    assert!(driver.take(400).allowed);
+    driver.now += SECOND / 2 - 1;
+    assert!(!driver.take(1).allowed);
+    assert_eq!(driver.state.log_len(), 1_000);
+    driver.now += 1;
+    assert!(!driver.take(601).allowed);
+    assert_eq!(driver.state.log_len(), 400);
+    assert!(driver.take(600).allowed);
+    driver.now += SECOND;
+    assert_eq!(driver.take(0).remaining, 1_000);
+    assert_eq!(driver.state.log_len(), 0);
+}
+
+#[test]
 fn ten_failed_logins_then_one_an_hour() {
     let mut driver = Driver::new(vec![bucket(10, 1, 3_600 * SECOND)]);
     for left in (0..10).rev() {
