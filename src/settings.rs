@@ -356,9 +356,8 @@ mod tests {
 
     #[test]
     fn health_waits_for_rules_unless_told_otherwise() {
-        let waits = |env: &[(&str, &str)]| {
-            Settings::load(&inputs(env)).unwrap().health.require_rules
-        };
+        let waits =
+            |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().health.require_rules;
         let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
         assert!(waits(&[]));
         assert!(!waits(&[force]));
