@@ -114,6 +114,10 @@ impl App {
         self.loader.clone()
     }
 
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
     pub fn addresses(&self) -> anyhow::Result<Addresses> {
         Ok(Addresses {
             grpc: self.grpc.local_addr()?,

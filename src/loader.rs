@@ -20,6 +20,8 @@ pub struct Loader {
     options: Options,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
+    /// One set at a time: its counts come from the set that it replaces.
+    loading: Mutex<()>,
     status: Mutex<Status>,
 }
 
@@ -47,29 +49,29 @@ impl Loader {
         health: Arc<Health>,
         metrics: Arc<Metrics>,
     ) -> Loader {
-        Loader { rules, options, health, metrics, status: Mutex::default() }
+        let (loading, status) = Default::default();
+        Loader { rules, options, health, metrics, loading, status }
     }
 
     /// Compiles `files` and puts them into force, with the counts of the rules before; or tells
     /// every problem, those found on the way to the files (`problems`) first.
     pub fn load(&self, files: Vec<RuleFile>, problems: Vec<Problem>) -> Result<Summary, String> {
-        // One set at a time: the counts must come from the set that is replaced.
-        let mut status = self.status.lock();
-        let loaded = {
-            let previous = self.rules.load();
-            Loaded::compile(files, problems, &self.options, previous.as_deref())
-        };
+        let _one = self.loading.lock();
+        let previous = self.rules.load_full();
+        let loaded = Loaded::compile(files, problems, &self.options, previous.as_deref());
         for problem in loaded.problems.iter().filter(|problem| !problem.is_error()) {
             tracing::warn!("{problem}; {}", problem.help);
         }
         let now = SystemTime::now();
         if !loaded.is_good() {
             let problems = loaded.render_errors();
-            tracing::error!(
-                "Error loading new configuration: the rules before stay in force\n{problems}"
-            );
+            let meanwhile = match previous {
+                Some(_) => "the rules before stay in force",
+                None => "there are no rules, and every request gets an error, until it is mended",
+            };
+            tracing::error!("Error loading new configuration: {meanwhile}\n{problems}");
             self.metrics.config_load_error.inc();
-            status.refused = Some((now, problems.clone()));
+            self.status.lock().refused = Some((now, problems.clone()));
             return Err(problems);
         }
         let summary = Summary {
@@ -78,7 +80,7 @@ impl Loader {
             rules: loaded.rules.rules().count(),
         };
         self.rules.store(Some(Arc::new(loaded.rules)));
-        *status = Status { loaded: Some((now, summary)), refused: None };
+        *self.status.lock() = Status { loaded: Some((now, summary)), refused: None };
         self.metrics.config_load_success.inc();
         self.health.rules_loaded();
         let Summary { files, domains, rules } = summary;

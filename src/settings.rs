@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::limiter::Behaviour;
 use crate::near::nearest;
 use crate::rules::{self, source::Selection};
+use crate::watch;
 use layers::All;
 use value::Parsed;
 
@@ -80,6 +81,8 @@ pub struct Rules {
     /// Files, or directories of them.
     pub paths: Vec<PathBuf>,
     pub merge_domains: bool,
+    /// How changes are found.
+    pub watch: watch::Options,
     pub ignore_dot_files: bool,
     /// In bytes.
     pub max_file: u64,
@@ -205,6 +208,7 @@ impl Settings {
             rules: Rules {
                 paths: list("rules.paths").into_iter().map(PathBuf::from).collect(),
                 merge_domains: flag("rules.merge_domains"),
+                watch: watch::Options { watch: flag("rules.watch"), poll: time("rules.poll") },
                 ignore_dot_files: flag("rules.ignore_dot_files"),
                 max_file: int("rules.max_file"),
                 max_log_bytes: int("rules.max_log_bytes"),
@@ -236,7 +240,11 @@ impl Settings {
                 budget: time("store.budget"),
                 max_keys: size("store.memory.max_keys"),
             },
-            health: Health { require_rules: flag("health.require_rules") },
+            health: Health {
+                require_rules: flag("health.require_rules")
+                    && !(flag("health.force_start")
+                        && all["health.require_rules"].origin == "default"),
+            },
             drain: Drain { delay: time("drain.delay"), timeout: time("drain.timeout") },
             threads: size("runtime.threads"),
             log: Log { level: choice("log.level"), format: choice("log.format") },
@@ -344,6 +352,17 @@ mod tests {
             ("RATELIMIT_PORT", "tcp://10.0.0.2:8081"),
         ]));
         assert!(settings.is_ok());
+    }
+
+    #[test]
+    fn health_waits_for_rules_unless_told_otherwise() {
+        let waits =
+            |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().health.require_rules;
+        let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
+        assert!(waits(&[]));
+        assert!(!waits(&[force]));
+        assert!(waits(&[force, ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]));
+        assert!(!waits(&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false")]));
     }
 
     #[test]

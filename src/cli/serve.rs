@@ -10,8 +10,9 @@ use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::log;
+use crate::watch::RuleFiles;
 
-/// A wrong setting or rule file: the same as other programs' for wrong usage.
+/// A wrong setting: the same as other programs' for wrong usage.
 const USAGE: u8 = 64;
 
 #[derive(Debug, Args)]
@@ -74,8 +75,7 @@ impl ServeArgs {
     }
 }
 
-/// Serves until told to stop. Exits 64 where settings or rules are wrong, 1 where the service
-/// fails.
+/// Serves until told to stop. Exits 64 where settings are wrong, 1 where the service fails.
 pub fn run(args: ServeArgs) -> ExitCode {
     let settings = args.inputs().and_then(|inputs| {
         Settings::load(&inputs).map_err(|mistakes| {
@@ -100,8 +100,8 @@ pub fn run(args: ServeArgs) -> ExitCode {
         );
         return ExitCode::from(USAGE);
     };
-    match serve(&settings, &selection) {
-        Ok(code) => code,
+    match serve(&settings, selection) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
             eprintln!("weir stops: {error:#}");
@@ -116,36 +116,43 @@ fn print_settings(settings: &Settings) {
     }
 }
 
-fn serve(settings: &Settings, selection: &Selection) -> anyhow::Result<ExitCode> {
+fn serve(settings: &Settings, selection: Selection) -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if settings.threads > 0 {
         runtime.worker_threads(settings.threads);
     }
-    runtime.enable_all().build()?.block_on(async {
+    let runtime = runtime.enable_all().build()?;
+    let served = runtime.block_on(async {
         // Before anything says that the service listens: from then on a signal is to drain it.
         let stop = stop_signal()?;
         let app = App::build(settings).await?;
-        let (files, problems) = selection.read();
-        if let Err(problems) = app.loader().load(files, problems) {
-            eprintln!("weir cannot start:\n{problems}");
-            return Ok(ExitCode::from(USAGE));
-        }
-        announce(&app.addresses()?, app.rules().load().as_deref());
-        app.run(stop).await.map(|()| ExitCode::SUCCESS)
-    })
+        let addresses = app.addresses()?;
+        announce(&addresses);
+        // Clients need not wait for the rules to find the service.
+        let options = settings.rules.watch;
+        let files = RuleFiles::new(selection, options, app.loader(), app.metrics());
+        let rules = app.rules().clone();
+        tokio::spawn(async move {
+            files.take_in().await;
+            if let Some(body) = rules.load_full().as_deref().and_then(example) {
+                let (port, body) = (addresses.http.port(), body.replace('\'', r"'\''"));
+                tracing::info!("Try: curl -i localhost:{port}/json -d '{body}'");
+            }
+            files.follow().await;
+        });
+        app.run(stop).await
+    });
+    // Rules may be read from a file system that does not answer.
+    runtime.shutdown_background();
+    served
 }
 
-/// Says what is loaded, where the service listens, and what to try.
-fn announce(addresses: &Addresses, rules: Option<&RuleSet>) {
+/// Says where the service listens.
+fn announce(addresses: &Addresses) {
     // At this level, since whoever starts the reference may look for these lines.
     tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
     tracing::warn!("Listening for HTTP on '{}'", addresses.http);
     tracing::warn!("Listening for debug on '{}'", addresses.debug);
-    if let Some(body) = rules.and_then(example) {
-        let port = addresses.http.port();
-        let body = body.replace('\'', r"'\''");
-        tracing::info!("Try: curl -i localhost:{port}/json -d '{body}'");
-    }
 }
 
 /// A request to `/json` that the first limited rule matches.

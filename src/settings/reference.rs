@@ -29,6 +29,8 @@ pub const VARIABLES: &[(&str, Meaning)] = &[
     ("RUNTIME_APPDIRECTORY", Meaning::Same("rules.runtime.app_directory")),
     ("RUNTIME_WATCH_ROOT", Meaning::Same("rules.runtime.watch_root")),
     ("RUNTIME_IGNOREDOTFILES", Meaning::Same("rules.ignore_dot_files")),
+    ("FORCE_START_WITHOUT_INITIAL_CONFIG", Meaning::Same("health.force_start")),
+    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Meaning::Same("health.require_rules")),
     ("MERGE_DOMAIN_CONFIG", Meaning::Same("rules.merge_domains")),
     ("LIMIT_RESPONSE_HEADERS_ENABLED", Meaning::Same("response.headers")),
     ("LIMIT_LIMIT_HEADER", Meaning::Same("response.limit_header")),

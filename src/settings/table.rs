@@ -28,6 +28,9 @@ const fn setting(
 pub const SETTINGS: &[Setting] = &[
     setting("rules.paths", Kind::List, "", "Rule files, or directories of them."),
     setting("rules.merge_domains", Kind::Bool, "false", "Whether several files may add to one domain."),
+    setting("rules.watch", Kind::Bool, "true", "Whether changes of rule files are taken in while the service runs."),
+    // Some file systems, mostly those of networks, tell nobody of changes.
+    setting("rules.poll", Kind::Duration, "30s", "How often to look for changes that nothing told of; 0: never."),
     setting("rules.ignore_dot_files", Kind::Bool, "true", "Whether files and directories whose name begins with a dot are passed over."),
     setting("rules.max_file", Kind::Bytes, "64MiB", "A larger rule file is refused."),
     setting("rules.max_log_bytes", Kind::Bytes, "16MiB", "A limit whose state may take more bytes a key is refused."),
@@ -60,6 +63,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("store.budget", Kind::Duration, "8ms", "How long the store may take to answer."),
     setting("store.memory.max_keys", Kind::Int(1, 1 << 40), "10_000_000", "Keys kept at most; beyond it those that matter least are dropped."),
     setting("health.require_rules", Kind::Bool, "true", "Whether health says not serving until rules are loaded."),
+    setting("health.force_start", Kind::Bool, "false", "Whether health says serving without rules, where require_rules is not set."),
     // Time for load balancers to see that health says not serving.
     setting("drain.delay", Kind::Duration, "5s", "After SIGTERM: how long to go on answering before listeners close. Ctrl-C skips it."),
     setting("drain.timeout", Kind::Duration, "30s", "How long requests in flight may take to end after that."),

@@ -25,20 +25,25 @@ pub struct Metrics {
     registry: Mutex<Registry>,
     pub config_load_success: Counter,
     pub config_load_error: Counter,
+    pub rules_watch_error: Counter,
 }
 
 impl Metrics {
     pub fn new<C: Clock>(limiter: Arc<Limiter<MemoryStore<C>>>, rules: Rules) -> Metrics {
         let mut registry = Registry::with_prefix("weir");
         let (success, error) = (Counter::default(), Counter::default());
+        let watch_error = Counter::default();
         registry.register("config_load_success", "Rule sets taken into force", success.clone());
         registry.register("config_load_error", "Rule sets refused", error.clone());
+        let help = "Failures to watch or take in rule files";
+        registry.register("rules_watch_error", help, watch_error.clone());
         registry.register_collector(Box::new(RuleCounts(rules)));
         registry.register_collector(Box::new(ServiceCounts(limiter)));
         Metrics {
             registry: Mutex::new(registry),
             config_load_success: success,
             config_load_error: error,
+            rules_watch_error: watch_error,
         }
     }
 

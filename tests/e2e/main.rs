@@ -7,6 +7,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod holds;
+mod reload;
 mod service;
 mod settings;
 mod support;

@@ -188,12 +188,13 @@ async fn metrics_rules_and_health_are_served_over_http() {
 
 #[test]
 fn the_start_says_what_is_loaded_and_what_to_try() {
-    let weir = serving(RULES).start();
+    let mut weir = serving(RULES).start();
+    let tried = weir.until_said("Try: curl -i localhost:").unwrap();
     let said = weir.said();
-    for wanted in ["rules are loaded", "domains=1", "rules=1", "Try: curl -i localhost:"] {
+    for wanted in ["rules are loaded", "domains=1", "rules=1"] {
         assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
     }
-    let tried = said.lines().find_map(|line| line.split_once("-d '")).unwrap().1;
+    let tried = tried.split_once("-d '").unwrap().1;
     let answer = http::post(weir.http, "/json", tried.trim_end_matches('\''));
     assert_eq!(answer.json()["statuses"][0]["limitRemaining"], 1);
 }

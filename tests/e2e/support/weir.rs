@@ -26,7 +26,7 @@ pub struct Weir {
     pub http: SocketAddr,
     pub debug: SocketAddr,
     program: Program,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 /// `weir serve` with these rules, and nothing else said.
@@ -93,11 +93,22 @@ impl Setup {
     }
 
     /// Starts the service on free ports and waits until it is healthy.
-    pub fn start(mut self) -> Weir {
+    pub fn start(self) -> Weir {
+        self.on_free_ports().start_as_it_is()
+    }
+
+    /// Starts the service on free ports and waits until it listens.
+    pub fn start_unhealthy(self) -> Weir {
+        self.on_free_ports()
+            .try_listen()
+            .unwrap_or_else(|said| panic!("weir ended and said:\n{said}"))
+    }
+
+    fn on_free_ports(mut self) -> Setup {
         for place in ["--grpc-address", "--http-address", "--debug-address"] {
             self = self.arg(place).arg("127.0.0.1:0");
         }
-        self.start_as_it_is()
+        self
     }
 
     /// Starts the service without telling it where to listen, and waits until it is healthy.
@@ -107,23 +118,40 @@ impl Setup {
 
     /// The same; what it said where it ended instead.
     pub fn try_start(self) -> Result<Weir, String> {
+        let weir = self.try_listen()?;
+        wait_for("weir is healthy", || weir.is_healthy().then_some(()));
+        Ok(weir)
+    }
+
+    fn try_listen(self) -> Result<Weir, String> {
         let mut program = self.spawn();
         let mut listens = |what: &str| -> Result<SocketAddr, String> {
             let rest = program.until_said(&format!("Listening for {what} on '"))?;
             Ok(rest.trim_end_matches('\'').parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
         };
         let (grpc, http, debug) = (listens("gRPC")?, listens("HTTP")?, listens("debug")?);
-        wait_for("weir is healthy", || {
-            let answer = http::ask(http, "GET", "/healthcheck", &[], b"").ok()?;
-            (answer.status == 200).then_some(())
-        });
-        Ok(Weir { grpc, http, debug, program, _dir: self.dir })
+        Ok(Weir { grpc, http, debug, program, dir: self.dir })
     }
 }
 
 impl Weir {
+    /// A path in the service's own directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn is_healthy(&self) -> bool {
+        let answer = http::ask(self.http, "GET", "/healthcheck", &[], b"");
+        answer.is_ok_and(|answer| answer.status == 200)
+    }
+
     pub fn said(&self) -> String {
         self.program.said()
+    }
+
+    /// Waits until it has said `what`, and returns the rest of that line.
+    pub fn until_said(&mut self, what: &str) -> Result<String, String> {
+        self.program.until_said(what)
     }
 
     pub fn signal(&self, signal: &str) {
