@@ -12,7 +12,8 @@
 //! ```
 //!
 //! [`service`] and [`http`] know [`limiter`]; [`limiter`] knows [`rules`] and [`store`]; these two
-//! know [`limit`], which knows nobody. [`settings`] are known only to [`cli`] and [`app`], which
+//! know [`limit`], which knows nobody. Beside that way, [`watch`] reads rule files when they change,
+//! and [`loader`] puts them into force. [`settings`] are known only to [`cli`] and [`app`], which
 //! wire things together. Nothing below [`service`] knows Protobuf or HTTP.
 
 #![forbid(unsafe_code)]

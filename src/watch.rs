@@ -146,7 +146,8 @@ impl Shared {
             self.metrics.rules_watch_error.inc();
             if troubles != state.told {
                 tracing::warn!(
-                    "some changes of rule files are seen only by polling (rules.poll): {troubles}"
+                    "some changes of rule files are not told of, and are seen only when weir \
+                     looks by itself (rules.poll): {troubles}"
                 );
             }
         }
@@ -169,7 +170,8 @@ impl Shared {
         let mut paths = notify::Watcher::paths_mut(&mut watcher);
         for directory in places.directories() {
             if let Err(error) = paths.add(directory, RecursiveMode::NonRecursive) {
-                *troubles += &format!("{}: {error}; ", directory.display());
+                let between = if troubles.is_empty() { "" } else { "; " };
+                *troubles += &format!("{between}{}: {error}", directory.display());
             }
         }
         paths.commit()?;

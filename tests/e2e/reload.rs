@@ -254,7 +254,7 @@ fn until_mended(weir: &Weir) {
 
 #[test]
 fn a_bad_edit_changes_nothing_but_what_is_said_until_it_is_mended() {
-    let weir = directory().start();
+    let mut weir = directory().start();
     let bad = "domain: cart\ndescriptors:\n  - kye: user\n";
     fs::write(weir.path("rules/cart.yaml"), bad).unwrap();
     fs::write(weir.path("rules/shop.yaml"), rules("shop", 2)).unwrap();
@@ -263,9 +263,8 @@ fn a_bad_edit_changes_nothing_but_what_is_said_until_it_is_mended() {
     until(&weir, &[("shop", 1)]);
     // Two, where the files were read after the first of them.
     assert!(weir.metric("weir_config_load_error_total") >= 1);
-    let said = weir.said();
-    assert!(said.contains("the rules before stay in force"), "{said}");
-    assert!(said.contains("cart.yaml:3:5"), "{said}");
+    weir.until_said("the rules before stay in force").unwrap();
+    weir.until_said("cart.yaml:3:5").unwrap();
     assert!(weir.is_healthy());
 
     fs::write(weir.path("rules/cart.yaml"), rules("cart", 1)).unwrap();
@@ -293,11 +292,11 @@ async fn without_good_rules_it_starts_and_waits_for_them() {
         if first.is_none() {
             fs::remove_file(setup.path("rules.yaml")).unwrap();
         }
-        let weir = setup.start_unhealthy();
+        let mut weir = setup.start_unhealthy();
         until_refused(&weir, "rules.yaml");
         assert!(!weir.is_healthy());
-        let said = weir.said();
-        assert!(said.contains("there are no rules") && said.contains("rules.yaml"), "{said}");
+        weir.until_said("there are no rules").unwrap();
+        weir.until_said("rules.yaml").unwrap();
         let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unknown);
         assert_eq!(refused.message(), "no rate limit configuration loaded");
