@@ -236,8 +236,8 @@ fn metadata() {
         ["3:23: error: error parsing metadata: it is not a map «[…]»"]
     );
     assert_eq!(
-        of_descriptor("metadata: { a: { 5: x } }"),
-        ["3:30: error: error parsing metadata: the key 5 is not text «5»"]
+        of_descriptor("metadata: { a: { [5]: x } }"),
+        ["3:30: error: error parsing metadata: a key is a list or a map «[…]»"]
     );
     assert_eq!(of_descriptor("metadata: "), [""; 0]);
 }
