@@ -77,13 +77,19 @@ impl Reader<'_> {
         None
     }
 
-    /// Checks the keys of what is ignored: the reference refuses unknown ones there too, though
-    /// not in metadata, which may have any.
+    /// Checks what is ignored as far as the reference does: keys, lists, numbers, though not in
+    /// metadata, which may have any.
     fn ignored(&mut self, field: &str, node: &Node<'_>, at: At) {
         match &node.kind {
             _ if field == "metadata" => {}
-            Kind::Scalar(_) => {}
-            Kind::List(items) => items.iter().for_each(|item| self.ignored(field, item, at)),
+            Kind::Scalar(_) => {
+                self.scalar_is_allowed(node, field);
+            }
+            Kind::List(_) => {
+                for map in self.maps(node, field) {
+                    self.ignored(field, map, at);
+                }
+            }
             Kind::Map(_) => {
                 for (key, value) in self.entries(node) {
                     let Some(name) = self.key(key) else { continue };
@@ -95,6 +101,17 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a scalar is neither a fraction nor a number too large; it is a problem if it is.
+    fn scalar_is_allowed(&mut self, node: &Node<'_>, field: &str) -> bool {
+        let is_other = matches!(&node.kind, Kind::Scalar(scalar) if scalar.value() == Value::Other);
+        if is_other {
+            let text = text_of(node);
+            let message = format!("error checking config: `{field}` is {text}");
+            self.error(node.place, message, &text, &format!("put it in quotes: \"{text}\""));
+        }
+        !is_other
     }
 
     /// A list of maps.
@@ -130,26 +147,17 @@ impl Reader<'_> {
 
     /// Text; an unquoted number or boolean is taken as it is written.
     pub(super) fn string(&mut self, node: &Node<'_>, field: &str) -> String {
-        if let Kind::Scalar(scalar) = &node.kind {
-            match scalar.value() {
-                Value::Null => return String::new(),
-                Value::Text(_) | Value::Bool(_) | Value::Int(_) => return scalar.text.to_string(),
-                Value::Other => {
-                    let text = text_of(node);
-                    let message = format!("error checking config: `{field}` is {text}");
-                    self.error(
-                        node.place,
-                        message,
-                        &text,
-                        &format!("put it in quotes: \"{text}\""),
-                    );
-                    return String::new();
-                }
-            }
+        let Kind::Scalar(scalar) = &node.kind else {
+            let message =
+                format!("error loading config file: cannot use {} as text", describe(node));
+            let help = format!("write text after `{field}:`");
+            self.error(node.place, message, &text_of(node), &help);
+            return String::new();
+        };
+        if scalar.value() == Value::Null || !self.scalar_is_allowed(node, field) {
+            return String::new();
         }
-        let message = format!("error loading config file: cannot use {} as text", describe(node));
-        self.error(node.place, message, &text_of(node), &format!("write text after `{field}:`"));
-        String::new()
+        scalar.text.to_string()
     }
 
     pub(super) fn bool(&mut self, node: &Node<'_>, field: &str) -> bool {
