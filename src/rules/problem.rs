@@ -28,6 +28,10 @@ pub struct Problem {
     pub help: String,
 }
 
+/// The longest line that is shown, in bytes: to find its way through a file of a single line would
+/// take longer for each problem than reading the file did.
+const LONGEST_LINE: usize = 20_000;
+
 impl Problem {
     /// A problem of a whole file.
     pub fn of_file(file: &str, message: impl Into<String>, help: impl Into<String>) -> Problem {
@@ -50,7 +54,7 @@ impl Problem {
     pub fn render(&self, line: Option<&str>) -> String {
         let mut out = self.to_string();
         if let Some(place) = self.place
-            && let Some(line) = line
+            && let Some(line) = line.filter(|line| line.len() <= LONGEST_LINE)
         {
             let line = line.replace('\t', " ");
             let before: String = line.chars().take(place.column as usize - 1).collect();

@@ -113,8 +113,9 @@ impl Selection {
                     false => problems.push(irregular(&path)),
                 },
                 Ok(_) => {}
-                Err(error) if self.takes(root, &path) => problems.push(unreadable(&path, &error)),
-                Err(_) => {}
+                // Some editors keep such a link beside each file that is being edited.
+                Err(_) if is_dotted(&path) || !self.takes(root, &path) => {}
+                Err(error) => problems.push(unreadable(&path, &error)),
             }
         }
         above.remove(&real);

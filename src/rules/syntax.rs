@@ -30,6 +30,8 @@ pub(super) fn problem(file: &str, text: &str, broken: Broken) -> Problem {
         "nest less deep: a rule file has no need of so many levels"
     } else if says("alias") {
         "write out what the alias stands for"
+    } else if says("too many nodes") {
+        "split the file into several"
     } else {
         "mend the YAML here; what comes after it was not looked at"
     };

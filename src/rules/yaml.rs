@@ -9,12 +9,16 @@ use std::rc::Rc;
 
 use granit_parser::{Event, Options, Parser, ScalarStyle, Span};
 
-/// How deep lists and maps may nest: far beyond any rule file, far below any stack's end.
+/// How deep lists and maps may nest once aliases are followed: far beyond any rule file, far below
+/// any stack's end.
 const MAX_DEPTH: usize = 512;
 
-/// How many nodes a file may come to once its aliases are followed, so that a few lines of
-/// aliases to aliases cannot stand for billions.
-const MAX_NODES: usize = 20_000_000;
+/// How many nodes all aliases of a file together may stand for, so that a few lines of aliases to
+/// aliases cannot stand for billions. The reference's parser draws the line there too.
+const MAX_ALIASED: u32 = 400_000;
+
+/// How many nodes a file may have.
+const MAX_NODES: u32 = 20_000_000;
 
 /// Where something stands: line and column, both from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +33,9 @@ pub struct Node<'a> {
     pub place: Place,
     pub kind: Kind<'a>,
     /// Nodes in it, itself included, aliases followed.
-    size: usize,
+    size: u32,
+    /// Levels of lists and maps in it, itself included, aliases followed.
+    depth: u16,
 }
 
 #[derive(Clone, Debug)]
@@ -94,12 +100,33 @@ enum Open<'a> {
     Map(Place, usize, Vec<(Node<'a>, Node<'a>)>, Option<Node<'a>>),
 }
 
+impl<'a> Open<'a> {
+    /// The node that is whole now, and its anchor.
+    fn close(self) -> (Node<'a>, usize) {
+        match self {
+            Open::List(place, anchor, items) => {
+                let size = 1 + items.iter().map(|item| item.size).sum::<u32>();
+                let depth = 1 + items.iter().map(|item| item.depth).max().unwrap_or(0);
+                (Node { place, kind: Kind::List(items.into()), size, depth }, anchor)
+            }
+            Open::Map(place, anchor, items, _) => {
+                let nodes = || items.iter().flat_map(|(key, value)| [key, value]);
+                let size = 1 + nodes().map(|node| node.size).sum::<u32>();
+                let depth = 1 + nodes().map(|node| node.depth).max().unwrap_or(0);
+                (Node { place, kind: Kind::Map(items.into()), size, depth }, anchor)
+            }
+        }
+    }
+}
+
 #[derive(Default)]
 struct Tree<'a> {
     open: Vec<Open<'a>>,
     anchors: HashMap<usize, Node<'a>>,
     root: Option<Node<'a>>,
-    size: usize,
+    /// Nodes so far, and those that aliases so far stand for.
+    nodes: u32,
+    aliased: u32,
 }
 
 impl<'a> Tree<'a> {
@@ -108,48 +135,46 @@ impl<'a> Tree<'a> {
         let broken = |message: &str| Err(Broken { place, message: message.to_owned() });
         let (node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
-                // An explicit tag such as !!str says that the text is not to be interpreted.
-                let plain = style == ScalarStyle::Plain && tag.is_none();
+                // A tag says what the text is to be: !!int "5" is a number, !!str 5 is none.
+                let plain = match tag {
+                    None => style == ScalarStyle::Plain,
+                    Some(tag) => {
+                        matches!(tag.core_suffix(), Some("int" | "bool" | "float" | "null"))
+                    }
+                };
                 let scalar = Scalar { text: Rc::new(text), plain };
-                (Node { place, kind: Kind::Scalar(scalar), size: 1 }, anchor)
+                (Node { place, kind: Kind::Scalar(scalar), size: 1, depth: 0 }, anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
-                if self.open.len() >= MAX_DEPTH {
-                    return broken("nested too deep");
-                }
                 self.open.push(Open::List(place, anchor, Vec::new()));
                 return Ok(());
             }
             Event::MappingStart(_, anchor, _) => {
-                if self.open.len() >= MAX_DEPTH {
-                    return broken("nested too deep");
-                }
                 self.open.push(Open::Map(place, anchor, Vec::new(), None));
                 return Ok(());
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
-                Some(Open::List(place, anchor, items)) => {
-                    let size = 1 + items.iter().map(|item| item.size).sum::<usize>();
-                    (Node { place, kind: Kind::List(items.into()), size }, anchor)
-                }
-                Some(Open::Map(place, anchor, items, _)) => {
-                    let size = 1 + items.iter().map(|(k, v)| k.size + v.size).sum::<usize>();
-                    (Node { place, kind: Kind::Map(items.into()), size }, anchor)
-                }
+                Some(open) => open.close(),
                 None => return Ok(()),
             },
             Event::Alias(anchor) => match self.anchors.get(&anchor) {
                 Some(node) => {
-                    self.size = self.size.saturating_add(node.size);
+                    self.aliased = self.aliased.saturating_add(node.size);
+                    if self.aliased > MAX_ALIASED {
+                        return broken("its aliases come to too many nodes");
+                    }
                     (Node { place, ..node.clone() }, 0)
                 }
                 None => return broken("an alias cannot stand inside what it stands for"),
             },
             _ => return Ok(()),
         };
-        self.size += 1;
-        if self.size > MAX_NODES || node.size > MAX_NODES {
-            return broken("its aliases come to too many nodes");
+        if self.open.len() + usize::from(node.depth) > MAX_DEPTH {
+            return broken("nested too deep");
+        }
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return broken("it has too many nodes");
         }
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
@@ -248,6 +273,9 @@ mod tests {
             ("\"5\"", "Text(\"5\")"),
             ("'yes'", "Text(\"yes\")"),
             ("!!str 5", "Text(\"5\")"),
+            ("!!int '5'", "Int(5)"),
+            ("!!bool yes", "Bool(true)"),
+            ("!own yes", "Text(\"yes\")"),
             ("10.0.0.1", "Text(\"10.0.0.1\")"),
             ("1-2-3", "Text(\"1-2-3\")"),
             ("08", "Other"),
@@ -288,5 +316,12 @@ mod tests {
         }
         assert_eq!(parse(&bomb).unwrap_err().message, "its aliases come to too many nodes");
         assert!(parse("a: &a [*a]\n").is_err());
+        // Each line a little deeper than the one before it, by an alias to it.
+        let mut chain = "a0: &a0 [x]\n".to_owned();
+        for i in 1..100 {
+            let last = i - 1;
+            chain += &format!("a{i}: &a{i} {}*a{last}{}\n", "[".repeat(400), "]".repeat(400));
+        }
+        assert_eq!(parse(&chain).unwrap_err().message, "nested too deep");
     }
 }

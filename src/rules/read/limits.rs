@@ -155,6 +155,10 @@ impl Reader<'_> {
                 let help = "leave out `unit` or `unlimited`";
                 self.error(fields.place("unit"), message, &unit_text, help);
             }
+            // It has no effect, but must be a number all the same.
+            if let Some(node) = fields.get("requests_per_unit") {
+                self.u32(node, "requests_per_unit");
+            }
             for (key, _) in TAKEN_BY.iter().filter(|(key, _)| *key != "unit") {
                 if let Some(node) = fields.get(key) {
                     let message = format!("config error, `{key}` beside `unlimited`");

@@ -4,7 +4,7 @@
 use super::super::Metadata;
 use super::super::keys::{At, Standing, standing};
 use super::super::problem::Severity;
-use super::super::yaml::{Kind, Node, Value};
+use super::super::yaml::{Kind, Node, Scalar, Value};
 use super::Reader;
 
 impl Reader<'_> {
@@ -37,7 +37,8 @@ impl Reader<'_> {
         fields
     }
 
-    /// The keys and values of a map, those of `<<` before its own.
+    /// The keys and values of a map in order, with those of another map where a `<<` merges it: of
+    /// equal keys the last counts, as in the reference, even where that is the merged one.
     fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
         let Kind::Map(items) = &node.kind else {
             if !is_null(node) {
@@ -47,17 +48,18 @@ impl Reader<'_> {
             }
             return Vec::new();
         };
-        let is_merge = |key: &Node<'_>| matches!(&key.kind, Kind::Scalar(scalar) if scalar.plain && **scalar.text == *"<<");
-        let mut entries = Vec::new();
-        for (_, value) in items.iter().filter(|(key, _)| is_merge(key)) {
+        let mut entries = Vec::with_capacity(items.len());
+        for (key, value) in items.iter() {
+            let merges =
+                matches!(&key.kind, Kind::Scalar(scalar) if scalar.plain && **scalar.text == *"<<");
             match &value.kind {
+                _ if !merges => entries.push((key, value)),
                 Kind::List(maps) => {
                     maps.iter().rev().for_each(|map| entries.extend(self.entries(map)));
                 }
                 _ => entries.extend(self.entries(value)),
             }
         }
-        entries.extend(items.iter().filter(|(key, _)| !is_merge(key)).map(|(k, v)| (k, v)));
         entries
     }
 
@@ -75,13 +77,19 @@ impl Reader<'_> {
         None
     }
 
-    /// Checks the keys of what is ignored: the reference refuses unknown ones there too, though
-    /// not in metadata, which may have any.
+    /// Checks what is ignored as far as the reference does: keys, lists, numbers, though not in
+    /// metadata, which may have any.
     fn ignored(&mut self, field: &str, node: &Node<'_>, at: At) {
         match &node.kind {
             _ if field == "metadata" => {}
-            Kind::Scalar(_) => {}
-            Kind::List(items) => items.iter().for_each(|item| self.ignored(field, item, at)),
+            Kind::Scalar(_) => {
+                self.scalar_is_allowed(node, field);
+            }
+            Kind::List(_) => {
+                for map in self.maps(node, field) {
+                    self.ignored(field, map, at);
+                }
+            }
             Kind::Map(_) => {
                 for (key, value) in self.entries(node) {
                     let Some(name) = self.key(key) else { continue };
@@ -93,6 +101,17 @@ impl Reader<'_> {
                 }
             }
         }
+    }
+
+    /// Whether a scalar is neither a fraction nor a number too large; it is a problem if it is.
+    fn scalar_is_allowed(&mut self, node: &Node<'_>, field: &str) -> bool {
+        let is_other = matches!(&node.kind, Kind::Scalar(scalar) if scalar.value() == Value::Other);
+        if is_other {
+            let text = text_of(node);
+            let message = format!("error checking config: `{field}` is {text}");
+            self.error(node.place, message, &text, &format!("put it in quotes: \"{text}\""));
+        }
+        !is_other
     }
 
     /// A list of maps.
@@ -128,26 +147,17 @@ impl Reader<'_> {
 
     /// Text; an unquoted number or boolean is taken as it is written.
     pub(super) fn string(&mut self, node: &Node<'_>, field: &str) -> String {
-        if let Kind::Scalar(scalar) = &node.kind {
-            match scalar.value() {
-                Value::Null => return String::new(),
-                Value::Text(_) | Value::Bool(_) | Value::Int(_) => return scalar.text.to_string(),
-                Value::Other => {
-                    let text = text_of(node);
-                    let message = format!("error checking config: `{field}` is {text}");
-                    self.error(
-                        node.place,
-                        message,
-                        &text,
-                        &format!("put it in quotes: \"{text}\""),
-                    );
-                    return String::new();
-                }
-            }
+        let Kind::Scalar(scalar) = &node.kind else {
+            let message =
+                format!("error loading config file: cannot use {} as text", describe(node));
+            let help = format!("write text after `{field}:`");
+            self.error(node.place, message, &text_of(node), &help);
+            return String::new();
+        };
+        if scalar.value() == Value::Null || !self.scalar_is_allowed(node, field) {
+            return String::new();
         }
-        let message = format!("error loading config file: cannot use {} as text", describe(node));
-        self.error(node.place, message, &text_of(node), &format!("write text after `{field}:`"));
-        String::new()
+        scalar.text.to_string()
     }
 
     pub(super) fn bool(&mut self, node: &Node<'_>, field: &str) -> bool {
@@ -208,14 +218,28 @@ impl Reader<'_> {
         if is_null(node) {
             return None;
         }
-        match self.json(node) {
-            serde_json::Value::Object(map) => Some(map),
-            _ => {
-                let message = "error parsing metadata: it is not a map";
-                self.error(node.place, message, &text_of(node), "write `key: value` pairs");
-                None
+        if !matches!(node.kind, Kind::Map(_)) {
+            let message = "error parsing metadata: it is not a map";
+            self.error(node.place, message, &text_of(node), "write `key: value` pairs");
+            return None;
+        }
+        // The reference takes the keys of the uppermost map as they are written, and those of
+        // maps in it as it prints what they are.
+        let map = self.object(node, |scalar| scalar.text.to_string());
+        (!map.is_empty()).then_some(map)
+    }
+
+    fn object(&mut self, node: &Node<'_>, name: fn(&Scalar<'_>) -> String) -> Metadata {
+        let mut map = Metadata::new();
+        for (key, value) in self.entries(node) {
+            if let Kind::Scalar(scalar) = &key.kind {
+                map.insert(name(scalar), self.json(value));
+            } else {
+                let message = "error parsing metadata: a key is a list or a map";
+                self.error(key.place, message, &text_of(key), "write text before the `:`");
             }
         }
+        map
     }
 
     fn json(&mut self, node: &Node<'_>) -> serde_json::Value {
@@ -232,26 +256,18 @@ impl Reader<'_> {
                 },
             },
             Kind::List(items) => items.iter().map(|item| self.json(item)).collect(),
-            Kind::Map(_) => {
-                let mut map = Metadata::new();
-                for (key, value) in self.entries(node) {
-                    match &key.kind {
-                        Kind::Scalar(scalar) if matches!(scalar.value(), Value::Text(_)) => {
-                            let value = self.json(value);
-                            map.insert(scalar.text.to_string(), value);
-                        }
-                        _ => {
-                            let text = text_of(key);
-                            let message =
-                                format!("error parsing metadata: the key {text} is not text");
-                            let help = format!("put it in quotes: \"{text}\"");
-                            self.error(key.place, message, &text, &help);
-                        }
-                    }
-                }
-                map.into()
-            }
+            Kind::Map(_) => self.object(node, printed).into(),
         }
+    }
+}
+
+/// A scalar as the reference prints what it is.
+fn printed(scalar: &Scalar<'_>) -> String {
+    match scalar.value() {
+        Value::Null => "<nil>".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Text(_) | Value::Other => scalar.text.to_string(),
     }
 }
 

@@ -148,20 +148,37 @@ fn anchors_and_merge_keys() {
 }
 
 #[test]
+fn of_a_merged_and_an_own_key_the_last_wins() {
+    let set = good(
+        "domain: d\ndescriptors:\n\
+         - { key: a, rate_limit: &limit { unit: day, requests_per_unit: 5 } }\n\
+         - { key: b, rate_limit: { requests_per_unit: 7, <<: *limit } }\n\
+         - { key: c, rate_limit: { <<: *limit, requests_per_unit: 7 } }\n",
+    );
+    let numbers = |rule: &crate::rules::Rule| {
+        rule.plan.as_ref().map(|plan| plan.limits()[0].requests_per_unit)
+    };
+    assert_eq!(set.rules().map(numbers).collect::<Vec<_>>(), [Some(5), Some(5), Some(7)]);
+}
+
+#[test]
 fn metadata_is_kept_as_it_is() {
-    let (set, problems) = compile(
+    let set = good(
         "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: day }\n  metadata:\n    \
          text: a\n    number: 5\n    float: 1.5\n    yes: no\n    quoted: '5'\n    none: ~\n    \
-         date: 2001-12-14\n    list: [1, { deep: 0x10 }]\n    anything: { unknown_key: true }\n",
+         date: 2001-12-14\n    list: [1, { deep: 0x10 }]\n    anything: { unknown_key: true }\n    \
+         0x1F: { 0x1F: a, on: b, 1: c }\n",
     );
-    // `yes` is a boolean, and the keys of a Struct are text.
-    assert_eq!(problems.len(), 1, "{problems:?}");
     let metadata = set.rules().next().unwrap().metadata.as_ref().unwrap();
     let wanted = serde_json::json!({
-        "text": "a", "number": 5, "float": 1.5, "quoted": "5", "none": null,
+        "text": "a", "number": 5, "float": 1.5, "quoted": "5", "none": null, "yes": false,
         "date": "2001-12-14", "list": [1, { "deep": 16 }], "anything": { "unknown_key": true },
+        "0x1F": { "31": "a", "true": "b", "1": "c" },
     });
     assert_eq!(serde_json::Value::Object(metadata.clone()), wanted);
+    let set =
+        good("domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day }, metadata: {} }]\n");
+    assert_eq!(set.rules().next().unwrap().metadata, None);
 }
 
 #[test]

@@ -236,8 +236,8 @@ fn metadata() {
         ["3:23: error: error parsing metadata: it is not a map «[…]»"]
     );
     assert_eq!(
-        of_descriptor("metadata: { a: { 5: x } }"),
-        ["3:30: error: error parsing metadata: the key 5 is not text «5»"]
+        of_descriptor("metadata: { a: { [5]: x } }"),
+        ["3:30: error: error parsing metadata: a key is a list or a map «[…]»"]
     );
     assert_eq!(of_descriptor("metadata: "), [""; 0]);
 }
@@ -250,6 +250,24 @@ fn keys_out_of_place_are_warned_of() {
             "4:28: warning: 'shadow_mode' has no effect here «shadow_mode»",
             "4:47: warning: 'key' has no effect here «key»",
             "4:55: warning: 'share_threshold' has no effect here «share_threshold»",
+        ]
+    );
+    assert_eq!(
+        of_limit("{ unit: day, value: 1.5, descriptors: [x, { foo: 1 }], metadata: [1.5] }"),
+        [
+            "4:28: warning: 'value' has no effect here «value»",
+            "4:35: error: error checking config: `value` is 1.5 «1.5»",
+            "4:40: warning: 'descriptors' has no effect here «descriptors»",
+            "4:54: error: config error, yaml file contains list of type other than map: x «x»",
+            "4:59: error: config error, unknown key 'foo' «foo»",
+            "4:70: warning: 'metadata' has no effect here «metadata»",
+        ],
+        "what is ignored is checked as the reference checks it"
+    );
+    assert_eq!(
+        of_limit("{ unlimited: true, requests_per_unit: 1.5 }"),
+        [
+            "4:53: error: error checking config: cannot use 1.5 as a number for `requests_per_unit` «1.5»"
         ]
     );
     assert_eq!(told("domain: d\nunit: day\n"), ["2:1: warning: 'unit' has no effect here «unit»"]);

@@ -111,3 +111,14 @@ fn many_problems_are_told_quickly() {
     assert_eq!(loaded.render_errors().matches("help:").count(), 20_000);
     assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
 }
+
+#[test]
+fn many_problems_of_one_line_are_told_quickly() {
+    let text: String = (0..20_000).map(|i| format!("{{ key: k{i}, oops: 1 }}, ")).collect();
+    let files = vec![file("a.yaml", &format!("{{ domain: d, descriptors: [{text}] }}"))];
+    let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
+    let loaded = Loaded { rules, problems, files };
+    let start = std::time::Instant::now();
+    assert_eq!(loaded.render_errors().matches("help:").count(), 20_000);
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+}

@@ -81,6 +81,15 @@ fn the_references_prefix_goes_by_the_name_below_the_root() {
 }
 
 #[test]
+fn the_lock_of_an_editor_is_no_problem() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "a.yaml");
+    symlink("someone@somewhere.1:2", dir.path().join(".#a.yaml")).unwrap();
+    let selection = Selection { ignore_dot_files: false, ..selection(dir.path()) };
+    assert_eq!(read(&selection), (vec!["a.yaml".to_owned()], vec![]));
+}
+
+#[test]
 fn what_cannot_be_read_is_a_problem() {
     let dir = tempfile::tempdir().unwrap();
     symlink("nowhere", dir.path().join("dangling.yaml")).unwrap();
