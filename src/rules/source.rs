@@ -81,13 +81,13 @@ impl Selection {
         &self,
         root: &Path,
         directory: &Path,
-        above: &mut HashSet<PathBuf>,
+        seen: &mut HashSet<PathBuf>,
         found: &mut Vec<PathBuf>,
         problems: &mut Vec<Problem>,
     ) {
-        // A link to a directory above would never end.
+        // Each directory once: links may lead in circles.
         let Ok(real) = fs::canonicalize(directory) else { return };
-        if !above.insert(real.clone()) {
+        if !seen.insert(real) {
             return;
         }
         let entries =
@@ -107,7 +107,7 @@ impl Selection {
                 continue;
             }
             match fs::metadata(&path) {
-                Ok(meta) if meta.is_dir() => self.search(root, &path, above, found, problems),
+                Ok(meta) if meta.is_dir() => self.search(root, &path, seen, found, problems),
                 Ok(meta) if self.takes(root, &path) => match meta.is_file() {
                     true => found.push(path),
                     false => problems.push(irregular(&path)),
@@ -118,7 +118,6 @@ impl Selection {
                 Err(error) => problems.push(unreadable(&path, &error)),
             }
         }
-        above.remove(&real);
     }
 
     fn takes(&self, root: &Path, path: &Path) -> bool {

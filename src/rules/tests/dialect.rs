@@ -1,6 +1,6 @@
 //! The YAML that rule files are written in.
 
-use super::{compile, find, good, told};
+use super::{find, good, told};
 use crate::limit::Unit;
 
 /// Requests, multiplier and unit of the only rule of a descriptor with this rate limit.
