@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod serve;
+pub mod settings;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,6 +26,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print the rules they make.
     Check(check::CheckArgs),
+    /// Print a settings file with every setting, its meaning and its default.
+    Settings,
 }
 
 /// Runs the command that `args` name, the first being the program itself.
@@ -32,6 +35,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match Cli::parse_from(as_the_reference_is_started(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Settings => settings::run(),
     }
 }
 

@@ -1,19 +1,26 @@
 //! How the process is set up: every setting typed, from layers of which later ones win.
 
+pub mod docs;
+pub mod example;
 mod layers;
 pub mod reference;
+mod secret;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod value;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use config::ValueKind;
+
 use crate::limiter::Behaviour;
 use crate::near::nearest;
 use crate::rules::{self, source::Selection};
 use crate::watch;
-use layers::All;
+use layers::{All, Resolved};
 use value::Parsed;
 
 /// Where settings may be said, apart from their defaults.
@@ -22,8 +29,8 @@ pub struct Inputs {
     pub file: Option<PathBuf>,
     /// The environment: names and values.
     pub env: Vec<(String, String)>,
-    /// Command-line flags: the flag, the setting it means, its text.
-    pub flags: Vec<(String, String, String)>,
+    /// Command-line flags: the flag, the setting it means, its value.
+    pub flags: Vec<(String, String, ValueKind)>,
 }
 
 /// Something wrong with the settings.
@@ -38,15 +45,16 @@ pub struct Mistake {
 
 impl Mistake {
     fn unknown(name: &str, origin: &str) -> Mistake {
-        let nearest = nearest(name, table::SETTINGS.iter().map(|setting| setting.name));
-        Mistake {
-            origin: origin.to_owned(),
-            message: format!("there is no setting {name:?}"),
-            help: match nearest {
-                Some(near) => format!("did you mean {near}?"),
-                None => "leave it out".to_owned(),
-            },
-        }
+        let names = || table::SETTINGS.iter().map(|setting| setting.name);
+        let below = |group: &str| group.strip_prefix(name).is_some_and(|r| r.starts_with('.'));
+        let group: Vec<_> = names().filter(|setting| below(setting)).collect();
+        let help = match nearest(name, names()) {
+            _ if !group.is_empty() => format!("it is a group: {}", group.join(", ")),
+            Some(near) => format!("did you mean {near}?"),
+            None => "leave it out; `weir settings` shows all there are".to_owned(),
+        };
+        let message = format!("there is no setting {name:?}");
+        Mistake { origin: origin.to_owned(), message, help }
     }
 }
 
@@ -72,6 +80,8 @@ pub struct Settings {
     pub log: Log,
     /// How requests are judged.
     pub behaviour: Behaviour,
+    /// What to tell those who start the service: variables without effect.
+    pub notes: Vec<String>,
     all: All,
 }
 
@@ -163,10 +173,13 @@ impl Rules {
             _ if !self.paths.is_empty() => (self.paths.clone(), None),
             None => return None,
             Some(runtime) => {
-                let directory = runtime.root.join(&runtime.subdirectory);
+                // Below the root even where they begin with a slash, which would replace it.
+                let subdirectory = runtime.subdirectory.trim_start_matches('/');
+                let app_directory = runtime.app_directory.trim_start_matches('/');
+                let directory = runtime.root.join(subdirectory);
                 match runtime.watch_root {
-                    true => (vec![directory], Some(format!("{}.", runtime.app_directory))),
-                    false => (vec![directory.join(&runtime.app_directory)], None),
+                    true => (vec![directory], Some(format!("{app_directory}."))),
+                    false => (vec![directory.join(app_directory)], None),
                 }
             }
         };
@@ -184,7 +197,7 @@ impl Rules {
 impl Settings {
     /// Puts the layers together, or says everything that is wrong with them.
     pub fn load(inputs: &Inputs) -> Result<Settings, Vec<Mistake>> {
-        let all = layers::resolve(inputs)?;
+        let (all, notes) = layers::resolve(inputs)?;
         let get = |name: &str| &all[name].value;
         let flag = |name| matches!(get(name), Parsed::Bool(true));
         let int = |name| if let Parsed::Int(n) = get(name) { *n } else { 0 };
@@ -198,8 +211,11 @@ impl Settings {
         let list =
             |name| if let Parsed::List(list) = get(name) { list.clone() } else { Vec::new() };
 
-        let runtime_asked = all.iter().any(|(name, resolved)| {
-            name.starts_with("rules.runtime.") && resolved.origin != "default"
+        // A file that only repeats the defaults asks for nothing.
+        let runtime_asked = all.iter().any(|(name, Resolved { text, origin, .. })| {
+            let default = table::find(name).map_or("", |setting| setting.default);
+            name.starts_with("rules.runtime.")
+                && (text != default || origin.starts_with("RUNTIME_"))
         });
         let root = Some(text("rules.runtime.root"))
             .filter(|root| !root.is_empty())
@@ -256,121 +272,20 @@ impl Settings {
                 allow_negative_hits: flag("grpc.allow_negative_hits"),
                 max_descriptors: size("grpc.max_descriptors"),
             },
+            notes,
             all,
         })
     }
 
-    /// Each setting with its value as written and where that came from, in the table's order.
-    pub fn list(&self) -> impl Iterator<Item = (&'static table::Setting, &str, &str)> {
+    /// Each setting with its value and where that came from, in the table's order.
+    pub fn list(&self) -> impl Iterator<Item = (&'static table::Setting, String, &str)> {
         table::SETTINGS.iter().map(|setting| {
             let resolved = &self.all[setting.name];
-            (setting, resolved.text.as_str(), resolved.origin.as_str())
+            let shown = match &resolved.value {
+                Parsed::List(items) => format!("{items:?}"),
+                _ => format!("{:?}", secret::shown(setting.name, &resolved.text)),
+            };
+            (setting, shown, resolved.origin.as_str())
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn inputs(env: &[(&str, &str)]) -> Inputs {
-        let env = env.iter().map(|&(name, text)| (name.into(), text.into())).collect();
-        Inputs { env, ..Inputs::default() }
-    }
-
-    #[test]
-    fn defaults_are_of_their_kinds() {
-        let settings = Settings::load(&Inputs::default()).unwrap();
-        assert_eq!(settings.grpc.address, "0.0.0.0:8081");
-        assert_eq!(settings.http.address, "0.0.0.0:8080");
-        assert_eq!(settings.debug.address, "0.0.0.0:6070");
-        assert_eq!(settings.store.budget, Duration::from_millis(8));
-        assert_eq!(settings.store.max_keys, 10_000_000);
-        assert_eq!(settings.grpc.max_message, 1 << 20);
-        assert!(settings.rules.runtime.is_none() && settings.rules.paths.is_empty());
-    }
-
-    #[test]
-    fn later_layers_win_and_are_named() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("weir.toml");
-        std::fs::write(
-            &file,
-            "[grpc]\naddress = \"127.0.0.1:1\"\nmax_descriptors = 3\n[drain]\ndelay = \"1s\"\n",
-        )
-        .unwrap();
-        let mut inputs = inputs(&[
-            ("GRPC_PORT", "2"),
-            ("WEIR__GRPC__MAX_DESCRIPTORS", "4"),
-            ("WEIR__DRAIN__DELAY", "2s"),
-            ("SHADOW_MODE", "T"),
-        ]);
-        inputs.file = Some(file);
-        inputs.flags = vec![("--drain-delay".into(), "drain.delay".into(), "3s".into())];
-        let settings = Settings::load(&inputs).unwrap();
-        assert_eq!(settings.grpc.address, "127.0.0.1:2");
-        assert_eq!(settings.behaviour.max_descriptors, 4);
-        assert_eq!(settings.drain.delay, Duration::from_secs(3));
-        assert!(settings.behaviour.shadow_mode);
-        let origin = |name| settings.list().find(|(s, ..)| s.name == name).unwrap().2.to_owned();
-        assert_eq!(origin("grpc.address"), "GRPC_PORT");
-        assert_eq!(origin("grpc.max_descriptors"), "WEIR__GRPC__MAX_DESCRIPTORS");
-        assert_eq!(origin("drain.delay"), "--drain-delay");
-        assert_eq!(origin("http.address"), "default");
-    }
-
-    #[test]
-    fn all_mistakes_are_told_at_once() {
-        let mistakes = Settings::load(&inputs(&[
-            ("WEIR__GRCP__ADDRESS", "1:2"),
-            ("WEIR__STORE__KIND", "disk"),
-            ("GRPC_PORT", "99999"),
-            ("LOG_LEVEL", "loud"),
-            ("RUNTIME_WATCH_ROOT", ""),
-        ]))
-        .unwrap_err();
-        let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
-        for wanted in [
-            "WEIR__GRCP__ADDRESS: there is no setting \"grcp.address\"; did you mean grpc.address?",
-            "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
-            "GRPC_PORT: grpc.address is \"0.0.0.0:99999\"; \
-             write host:port, such as 0.0.0.0:8081 or [::]:8081",
-            "LOG_LEVEL: log.level is \"loud\"; \
-             write one of off, error, warn, info, debug, trace",
-            "RUNTIME_WATCH_ROOT: rules.runtime.watch_root is \"\"; write true or false",
-        ] {
-            assert!(told.iter().any(|t| t == wanted), "{wanted:?} is not among {told:#?}");
-        }
-        assert_eq!(told.len(), 5);
-    }
-
-    #[test]
-    fn variables_of_kubernetes_services_do_no_harm() {
-        let settings = Settings::load(&inputs(&[
-            ("WEIR_PORT", "tcp://10.0.0.1:8081"),
-            ("WEIR_SERVICE_HOST", "10.0.0.1"),
-            ("RATELIMIT_PORT", "tcp://10.0.0.2:8081"),
-        ]));
-        assert!(settings.is_ok());
-    }
-
-    #[test]
-    fn health_waits_for_rules_unless_told_otherwise() {
-        let waits =
-            |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().health.require_rules;
-        let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
-        assert!(waits(&[]));
-        assert!(!waits(&[force]));
-        assert!(waits(&[force, ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]));
-        assert!(!waits(&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false")]));
-    }
-
-    #[test]
-    fn a_runtime_variable_asks_for_the_references_layout() {
-        let settings = Settings::load(&inputs(&[("RUNTIME_SUBDIRECTORY", "ratelimit")])).unwrap();
-        let runtime = settings.rules.runtime.unwrap();
-        assert_eq!(runtime.root, PathBuf::from("/srv/runtime_data/current"));
-        assert_eq!(runtime.subdirectory, "ratelimit");
-        assert_eq!(runtime.app_directory, "config");
     }
 }

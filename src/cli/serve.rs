@@ -1,9 +1,11 @@
 //! `weir serve`: runs the service.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use config::ValueKind;
 
 use crate::app::{Addresses, App, Stop};
 use crate::rules::RuleSet;
@@ -46,17 +48,18 @@ pub struct ServeArgs {
 impl ServeArgs {
     fn inputs(&self) -> Result<Inputs, String> {
         let mut flags = Vec::new();
-        let mut flag = |flag: &str, name: &str, text: &str| {
-            flags.push((flag.to_owned(), name.to_owned(), text.to_owned()));
+        let mut flag = |flag: &str, name: &str, value: ValueKind| {
+            flags.push((flag.to_owned(), name.to_owned(), value));
         };
         for set in &self.set {
             let (name, text) = set
                 .split_once('=')
                 .ok_or_else(|| format!("--set {set}: write --set NAME=VALUE"))?;
-            flag(&format!("--set {name}"), name, text);
+            flag(&format!("--set {name}"), name, text.into());
         }
         if !self.rules.is_empty() {
-            flag("--rules", "rules.paths", &self.rules.join(","));
+            // A list, not text: a path may have a comma.
+            flag("--rules", "rules.paths", self.rules.clone().into());
         }
         for (name, setting, value) in [
             ("--grpc-address", "grpc.address", &self.grpc_address),
@@ -65,7 +68,7 @@ impl ServeArgs {
             ("--log-level", "log.level", &self.log_level),
         ] {
             if let Some(text) = value {
-                flag(name, setting, text);
+                flag(name, setting, text.as_str().into());
             }
         }
         // Variables that are not text can be none of ours.
@@ -94,6 +97,9 @@ pub fn run(args: ServeArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log::start(settings.log.level, settings.log.format);
+    for note in &settings.notes {
+        tracing::warn!("{note}");
+    }
     let Some(selection) = settings.rules.selection() else {
         eprintln!(
             "weir cannot start:\nno rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT"
@@ -111,8 +117,12 @@ pub fn run(args: ServeArgs) -> ExitCode {
 }
 
 fn print_settings(settings: &Settings) {
-    for (setting, text, origin) in settings.list() {
-        println!("{} = {text:?}  # {origin}", setting.name);
+    let mut out = std::io::stdout().lock();
+    for (setting, shown, origin) in settings.list() {
+        // Whoever reads may have seen enough, and closed the pipe.
+        if writeln!(out, "{} = {shown}  # {origin}", setting.name).is_err() {
+            break;
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use config::{Config, Map, Source, Value, ValueKind};
 
 use super::table::{self, SETTINGS};
 use super::value::{Parsed, text};
-use super::{Inputs, Mistake, reference};
+use super::{Inputs, Mistake, reference, secret};
 
 /// The prefix of weir's own variables. Two underscores, since Kubernetes puts variables with one
 /// (`WEIR_PORT`) into every container where a Service is named weir.
@@ -42,56 +42,84 @@ impl Source for Layer {
 }
 
 impl Layer {
-    fn set(&mut self, name: &str, origin: &str, text: String) {
-        let value = Value::new(Some(&origin.to_owned()), ValueKind::String(text));
-        self.0.push((name.to_owned(), value));
+    /// Sets what there is. A name that is no setting is a mistake and stays out: in the tree it
+    /// could take the place of a whole group, or of the value below it.
+    fn set(
+        &mut self,
+        name: &str,
+        origin: &str,
+        value: impl Into<ValueKind>,
+        mistakes: &mut Vec<Mistake>,
+    ) {
+        match table::find(name) {
+            Some(_) => {
+                self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value)));
+            }
+            None => mistakes.push(Mistake::unknown(name, origin)),
+        }
     }
 }
 
 /// Reads all layers; every mistake is found, not only the first.
-pub fn resolve(inputs: &Inputs) -> Result<All, Vec<Mistake>> {
+/// With the settings comes what to tell those who start the service.
+pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
     let mut mistakes = Vec::new();
     let mut defaults = Layer::default();
     for setting in SETTINGS {
-        defaults.set(setting.name, "default", setting.default.to_owned());
+        defaults.set(setting.name, "default", setting.default, &mut mistakes);
     }
     let mut tree = Config::builder().add_source(defaults);
     if let Some(path) = &inputs.file {
-        match read_file(path) {
+        match read_file(path, &mut mistakes) {
             Ok(file) => tree = tree.add_source(file),
             Err(mistake) => mistakes.push(mistake),
         }
     }
     let below = build(tree.clone());
-    tree = tree.add_source(from_reference(&inputs.env, &below));
-    tree = tree.add_source(from_own(&inputs.env));
+    let said = reference::read(&inputs.env, |name| below.get_string(name).unwrap_or_default());
+    mistakes.extend(said.mistakes);
+    let mut variables = Layer::default();
+    for (name, origin, text) in said.set {
+        variables.set(name, &origin, text, &mut mistakes);
+    }
+    tree = tree.add_source(variables);
+    tree = tree.add_source(from_own(&inputs.env, &mut mistakes));
     let mut flags = Layer::default();
-    for (flag, name, text) in &inputs.flags {
-        flags.set(name, flag, text.clone());
+    for (flag, name, value) in &inputs.flags {
+        flags.set(name, flag, value.clone(), &mut mistakes);
     }
     let tree = build(tree.add_source(flags));
 
-    let mut all = All::new();
     let mut leaves = Vec::new();
     flatten("", &tree.cache, &mut leaves);
+    let mut all = All::new();
     for (name, value) in leaves {
+        let Some(setting) = table::find(&name) else { continue };
         let origin = value.origin().unwrap_or("default").to_owned();
         let shown = text(&value).unwrap_or_else(|| value.to_string());
-        match table::find(&name) {
-            None => mistakes.push(Mistake::unknown(&name, &origin)),
-            Some(setting) => match setting.kind.read(&value) {
-                Ok(value) => {
-                    drop(all.insert(setting.name, Resolved { value, text: shown, origin }))
-                }
-                Err(wanted) => mistakes.push(Mistake {
-                    origin,
-                    message: format!("{} is {shown:?}", setting.name),
-                    help: format!("write {wanted}"),
-                }),
-            },
+        match setting.kind.read(&value) {
+            Ok(value) => drop(all.insert(setting.name, Resolved { value, text: shown, origin })),
+            Err(wanted) => mistakes.push(Mistake {
+                origin,
+                message: format!("{name} is {:?}", secret::shown(&name, &shown)),
+                help: format!("write {wanted}"),
+            }),
         }
     }
-    if mistakes.is_empty() { Ok(all) } else { Err(mistakes) }
+    mistakes.extend(all.get("store.kind").and_then(uncounted));
+    if mistakes.is_empty() { Ok((all, said.notes)) } else { Err(mistakes) }
+}
+
+/// Says so where counters were to live elsewhere than they can. To count in memory regardless
+/// would let replicas count apart, each giving out the whole limit.
+fn uncounted(kind: &Resolved) -> Option<Mistake> {
+    (kind.value == Parsed::Choice("redis")).then(|| Mistake {
+        origin: kind.origin.clone(),
+        message: "this asks for Redis, but this version counts in memory only".to_owned(),
+        help: format!(
+            "leave it out, or set {PREFIX}STORE__KIND=memory if each process may count alone"
+        ),
+    })
 }
 
 fn build(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Config {
@@ -100,7 +128,7 @@ fn build(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Confi
 }
 
 /// A settings file, TOML or YAML by its extension, with its path as the origin of its values.
-fn read_file(path: &Path) -> Result<Config, Mistake> {
+fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Result<Layer, Mistake> {
     let mistake = |message: String, help: &str| Mistake {
         origin: path.display().to_string(),
         message,
@@ -119,40 +147,27 @@ fn read_file(path: &Path) -> Result<Config, Mistake> {
     let read = std::fs::read_to_string(path).map_err(|error| {
         mistake(format!("cannot be read: {error}"), "name a file that is there")
     })?;
-    let mut file = Config::builder()
+    let file = Config::builder()
         .add_source(config::File::from_str(&read, format))
         .build()
         .map_err(|error| mistake(error.to_string(), "mend the file"))?;
     let mut leaves = Vec::new();
     flatten("", &file.cache, &mut leaves);
+    leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
     let origin = path.display().to_string();
-    let leaves =
-        leaves.into_iter().map(|(name, value)| (name, Value::new(Some(&origin), value.kind)));
-    file = Config::builder().add_source(Layer(leaves.collect())).build().unwrap_or_default();
-    Ok(file)
-}
-
-fn from_reference(env: &[(String, String)], below: &Config) -> Layer {
     let mut layer = Layer::default();
-    let mut so_far = BTreeMap::new();
-    for &(variable, meaning) in reference::VARIABLES {
-        let Some((_, text)) = env.iter().find(|(name, _)| name == variable) else { continue };
-        let name = meaning.setting().name;
-        let without =
-            so_far.get(name).cloned().unwrap_or_else(|| below.get_string(name).unwrap_or_default());
-        let text = meaning.translate(text, &without);
-        so_far.insert(name, text.clone());
-        layer.set(name, variable, text);
+    for (name, value) in leaves {
+        layer.set(&name, &origin, value.kind, mistakes);
     }
-    layer
+    Ok(layer)
 }
 
-fn from_own(env: &[(String, String)]) -> Layer {
+fn from_own(env: &[(String, String)], mistakes: &mut Vec<Mistake>) -> Layer {
     let mut layer = Layer::default();
     for (variable, text) in env {
         if let Some(name) = variable.strip_prefix(PREFIX) {
             let name = name.to_ascii_lowercase().replace("__", ".");
-            layer.set(&name, variable, text.clone());
+            layer.set(&name, variable, text.clone(), mistakes);
         }
     }
     layer

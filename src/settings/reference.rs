@@ -1,49 +1,55 @@
 //! The reference service's environment variables, in terms of weir's settings.
 
+pub mod go;
+mod read;
+pub mod variables;
+
 use super::table::{self, Setting};
+pub use read::{Said, read};
+
+/// Where the reference looks for rules when nothing says otherwise.
+pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
+
+/// A variable the reference reads.
+#[derive(Debug)]
+pub struct Variable {
+    pub name: &'static str,
+    pub kind: go::Kind,
+    /// The reference's default.
+    pub default: &'static str,
+    pub effect: Effect,
+}
+
+/// What becomes of a variable that is set.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect {
+    /// It works as in the reference.
+    Set(Meaning),
+    /// It changes nothing, for this reason.
+    Ignored(&'static str),
+    /// It is checked, and said not to be effective yet; this is what it is for.
+    Later(&'static str),
+    /// Doing without what it asks for would be dangerous; what to do instead.
+    Refused(&'static str),
+    /// It asks for counting in Redis.
+    NamesRedis,
+    /// It depends on the value.
+    ByValue(&'static [(&'static str, Effect)]),
+}
 
 /// What a variable of the reference stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The same as this setting, written the same way.
+    /// The same as this setting.
     Same(&'static str),
     /// The host, or the port, of this address.
     Host(&'static str),
     Port(&'static str),
     /// A log level by logrus' names.
     LogLevel,
+    /// JSON, or whatever else for text.
+    LogFormat,
 }
-
-/// The variables that work, and what each means.
-#[rustfmt::skip]
-pub const VARIABLES: &[(&str, Meaning)] = &[
-    ("HOST", Meaning::Host("http.address")),
-    ("PORT", Meaning::Port("http.address")),
-    ("DEBUG_HOST", Meaning::Host("debug.address")),
-    ("DEBUG_PORT", Meaning::Port("debug.address")),
-    ("GRPC_HOST", Meaning::Host("grpc.address")),
-    ("GRPC_PORT", Meaning::Port("grpc.address")),
-    ("LOG_LEVEL", Meaning::LogLevel),
-    ("RUNTIME_ROOT", Meaning::Same("rules.runtime.root")),
-    ("RUNTIME_SUBDIRECTORY", Meaning::Same("rules.runtime.subdirectory")),
-    ("RUNTIME_APPDIRECTORY", Meaning::Same("rules.runtime.app_directory")),
-    ("RUNTIME_WATCH_ROOT", Meaning::Same("rules.runtime.watch_root")),
-    ("RUNTIME_IGNOREDOTFILES", Meaning::Same("rules.ignore_dot_files")),
-    ("FORCE_START_WITHOUT_INITIAL_CONFIG", Meaning::Same("health.force_start")),
-    ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Meaning::Same("health.require_rules")),
-    ("MERGE_DOMAIN_CONFIG", Meaning::Same("rules.merge_domains")),
-    ("LIMIT_RESPONSE_HEADERS_ENABLED", Meaning::Same("response.headers")),
-    ("LIMIT_LIMIT_HEADER", Meaning::Same("response.limit_header")),
-    ("LIMIT_REMAINING_HEADER", Meaning::Same("response.remaining_header")),
-    ("LIMIT_RESET_HEADER", Meaning::Same("response.reset_header")),
-    ("RESPONSE_DYNAMIC_METADATA", Meaning::Same("response.dynamic_metadata")),
-    ("SHADOW_MODE", Meaning::Same("response.shadow_mode")),
-    ("QUOTA_MODE", Meaning::Same("response.quota_mode")),
-    ("NEAR_LIMIT_RATIO", Meaning::Same("metrics.near_limit_ratio")),
-];
-
-/// Where the reference looks for rules when nothing says otherwise.
-pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
 impl Meaning {
     /// The setting it changes.
@@ -51,17 +57,19 @@ impl Meaning {
         let name = match self {
             Meaning::Same(name) | Meaning::Host(name) | Meaning::Port(name) => name,
             Meaning::LogLevel => "log.level",
+            Meaning::LogFormat => "log.format",
         };
         table::find(name).expect("a test looks every variable's setting up")
     }
 
     /// The setting's text, from the variable's and from what the setting would be without it.
-    /// Wrong text is passed on as it is, for the setting's kind to refuse.
     pub fn translate(self, text: &str, without: &str) -> String {
         match self {
             Meaning::Same(_) => text.to_owned(),
             Meaning::Host(_) => {
                 let port = without.rsplit_once(':').map_or("", |(_, port)| port);
+                // As the reference listens with an empty host.
+                let text = if text.is_empty() { "0.0.0.0" } else { text };
                 match text.contains(':') && !text.starts_with('[') {
                     true => format!("[{text}]:{port}"),
                     false => format!("{text}:{port}"),
@@ -69,13 +77,20 @@ impl Meaning {
             }
             Meaning::Port(_) => {
                 let host = without.rsplit_once(':').map_or("", |(host, _)| host);
-                format!("{host}:{text}")
+                // It may be written in another base than ten.
+                match go::read_int(text) {
+                    Some(port) => format!("{host}:{port}"),
+                    None => format!("{host}:{text}"),
+                }
             }
             Meaning::LogLevel => match text.to_ascii_lowercase().as_str() {
                 "panic" | "fatal" => "error".to_owned(),
                 "warning" => "warn".to_owned(),
                 _ => text.to_owned(),
             },
+            Meaning::LogFormat => {
+                if text.eq_ignore_ascii_case("json") { "json" } else { "text" }.to_owned()
+            }
         }
     }
 }
@@ -85,9 +100,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_variable_means_a_setting_that_there_is() {
-        for (_, meaning) in VARIABLES {
-            meaning.setting();
+    fn variables_are_listed_once_and_mean_settings_that_there_are() {
+        let mut names = std::collections::HashSet::new();
+        for variable in variables::VARIABLES {
+            assert!(names.insert(variable.name), "{} is listed twice", variable.name);
+            if let Effect::Set(meaning) = variable.effect {
+                meaning.setting();
+            }
+            let default = variable.default;
+            assert!(default.is_empty() || variable.kind.takes(default), "{}", variable.name);
         }
     }
 
@@ -95,7 +116,9 @@ mod tests {
     fn hosts_and_ports_change_their_half_of_an_address() {
         let port = Meaning::Port("grpc.address");
         assert_eq!(port.translate("9000", "127.0.0.1:8081"), "127.0.0.1:9000");
+        assert_eq!(port.translate("0x10", "127.0.0.1:8081"), "127.0.0.1:16");
         let host = Meaning::Host("grpc.address");
         assert_eq!(host.translate("::", "0.0.0.0:8081"), "[::]:8081");
+        assert_eq!(host.translate("", "127.0.0.1:8081"), "0.0.0.0:8081");
     }
 }

@@ -63,6 +63,9 @@ impl Kind {
             Kind::Address => {
                 let (host, port) = text.rsplit_once(':')?;
                 port.parse::<u16>().ok()?;
+                if host.is_empty() {
+                    return None;
+                }
                 let bare = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
                 bare.then(|| Parsed::Text(text.to_owned()))?
             }
@@ -159,7 +162,7 @@ mod tests {
         assert_eq!(read_bytes("1.5MiB"), None);
         assert!(Kind::Address.read_text("[::]:80").is_some());
         assert!(Kind::Address.read_text("localhost:0").is_some());
-        for bad in ["8081", ":::80", "host:99999", "host:"] {
+        for bad in ["8081", ":::80", "host:99999", "host:", ":8081"] {
             assert!(Kind::Address.read_text(bad).is_none(), "{bad}");
         }
     }

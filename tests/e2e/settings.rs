@@ -281,3 +281,65 @@ fn a_copy_named_ratelimit_is_a_drop_in() {
         .start_as_it_is();
     assert_eq!(domains(&weir), ["shop"]);
 }
+
+#[test]
+fn a_path_with_a_comma_is_one_path() {
+    let setup = Setup::new().file("a,b.yaml", RULES).arg("serve").arg("--rules").arg("a,b.yaml");
+    assert_eq!(domains(&setup.start()), ["shop"]);
+    let (status, said) = Setup::new()
+        .arg("serve")
+        .arg("--print-settings")
+        .arg("--rules")
+        .arg("a,b.yaml")
+        .arg("c.yaml")
+        .run();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("rules.paths = [\"a,b.yaml\", \"c.yaml\"]  # --rules"), "{said}");
+}
+
+#[test]
+fn whoever_prints_settings_may_close_the_pipe() {
+    for arguments in [&["serve", "--print-settings"][..], &["settings"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+            .args(arguments)
+            .env_clear()
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert_eq!(ended.stderr, b"");
+    }
+}
+
+#[test]
+fn the_settings_that_are_printed_can_be_used() {
+    let (status, example) = Setup::new().arg("settings").run();
+    assert_eq!(status.code(), Some(0));
+    // What the support prints before each line is not part of it.
+    assert!(example.contains("[drain]"), "{example}");
+    assert!(example.contains("delay = \"5s\""), "{example}");
+}
+
+#[test]
+fn variables_without_effect_are_named_at_the_start() {
+    let weir = serving(RULES)
+        .env("USE_STATSD", "true")
+        .env("TRACING_ENABLED", "true")
+        .env("GRPC_PORT", "tcp://10.0.0.1:8081")
+        .start();
+    let said = weir.said();
+    assert!(said.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"), "{said}");
+    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is passed over"), "{said}");
+}
+
+#[test]
+fn naming_redis_stops_the_start() {
+    let (status, said) =
+        serving(RULES).env("REDIS_URL", "redis://ann:hunter2@redis:6379").env("PORT", "x").run();
+    assert_eq!(status.code(), Some(64), "{said}");
+    assert!(said.contains("REDIS_URL: this asks for Redis"), "{said}");
+    assert!(said.contains("PORT: it is \"x\""), "{said}");
+    assert!(!said.contains("hunter2"), "{said}");
+}

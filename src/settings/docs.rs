@@ -1,0 +1,134 @@
+//! The tables of `docs/settings.md`. A test compares; `UPDATE_DOCS=1 cargo test --lib docs` writes.
+
+use std::fmt::Write;
+
+use super::reference::variables::{FAMILIES, VARIABLES};
+use super::reference::{Effect, Meaning, go};
+use super::table::SETTINGS;
+use super::value::Kind;
+
+/// weir's settings.
+pub fn settings() -> String {
+    let mut table =
+        "| Setting | Value | Default | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
+    for setting in SETTINGS {
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} | {} |",
+            setting.name,
+            kind(setting.kind),
+            code(setting.default),
+            setting.about
+        );
+    }
+    table
+}
+
+/// The reference's variables.
+pub fn variables() -> String {
+    let mut table = "| Variable | Value | The reference's default | Here |\n\
+                     | --- | --- | --- | --- |\n"
+        .to_owned();
+    for variable in VARIABLES {
+        let _ = writeln!(
+            table,
+            "| `{}` | {} | {} | {} |",
+            variable.name,
+            go_kind(variable.kind),
+            code(variable.default),
+            effect(variable.effect)
+        );
+    }
+    for (prefix, of) in FAMILIES {
+        let _ = writeln!(table, "| `{prefix}…` | text |  | {} |", effect(*of));
+    }
+    table
+}
+
+fn code(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("`{text}`") }
+}
+
+fn words(words: &[&str]) -> String {
+    let words: Vec<_> = words.iter().filter(|word| !word.is_empty()).map(|w| code(w)).collect();
+    words.join(", ")
+}
+
+fn kind(kind: Kind) -> String {
+    match kind {
+        Kind::Bool => "switch".into(),
+        Kind::Int(least, u64::MAX) => format!("number from {least}"),
+        Kind::Int(least, most) => format!("number, {least} to {most}"),
+        Kind::Ratio => "0 to 1".into(),
+        Kind::Text => "text".into(),
+        Kind::Duration => "duration".into(),
+        Kind::Bytes => "size".into(),
+        Kind::Address => "host:port".into(),
+        Kind::List => "list".into(),
+        Kind::Choice(choices) => words(choices),
+    }
+}
+
+fn go_kind(kind: go::Kind) -> String {
+    match kind {
+        go::Kind::Text => "text".into(),
+        go::Kind::Bool => "switch".into(),
+        go::Kind::PORT => "port".into(),
+        go::Kind::Int(..) | go::Kind::Float => "number".into(),
+        go::Kind::Ratio => "0 to 1".into(),
+        go::Kind::Duration => "duration".into(),
+        go::Kind::List => "list".into(),
+        go::Kind::Map => "`k:v,k2:v2`".into(),
+        go::Kind::Word(choices) | go::Kind::AnyCase(choices) => words(choices),
+    }
+}
+
+fn effect(of: Effect) -> String {
+    match of {
+        Effect::Set(meaning) => match meaning {
+            Meaning::Same(name) => code(name),
+            Meaning::Host(name) => format!("the host of `{name}`"),
+            Meaning::Port(name) => format!("the port of `{name}`"),
+            Meaning::LogLevel => "`log.level`; panic and fatal are error".into(),
+            Meaning::LogFormat => "`log.format`: json in any letter case, all else is text".into(),
+        },
+        Effect::Ignored(reason) => format!("ignored: {reason}"),
+        Effect::Later(what) => format!("checked, not effective yet: {what}"),
+        Effect::Refused(help) => format!("refused: {help}"),
+        Effect::NamesRedis => "names Redis: refused".into(),
+        Effect::ByValue(effects) => {
+            let effects = effects.iter().map(|(value, of)| match *value {
+                "" => format!("empty: {}", effect(*of)),
+                value => format!("`{value}`: {}", effect(*of)),
+            });
+            effects.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The document with what is between two markers replaced.
+    fn replaced(document: &str, name: &str, table: &str) -> String {
+        let (begin, end) =
+            (format!("<!-- {name}: from the code -->\n"), format!("<!-- end of {name} -->"));
+        let (head, rest) = document.split_once(&begin).expect("the beginning is marked");
+        let (_, tail) = rest.split_once(&end).expect("the end is marked");
+        format!("{head}{begin}\n{table}\n{end}{tail}")
+    }
+
+    #[test]
+    fn the_document_has_the_tables_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/settings.md");
+        let document = std::fs::read_to_string(path).unwrap();
+        let wanted = replaced(&document, "settings", &settings());
+        let wanted = replaced(&wanted, "variables", &variables());
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, wanted).unwrap();
+        } else {
+            assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The kinds of the reference's variables, and what its parser takes for each. What it takes is
+//! taken here; whatever else there is was never a working deployment's.
+
+use crate::duration::read_duration;
+
+/// What a variable of the reference may hold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Text,
+    Bool,
+    /// A whole number of at least the first and at most the second.
+    Int(i64, i64),
+    Float,
+    /// A number from 0 to 1.
+    Ratio,
+    Duration,
+    /// Parts with commas between them.
+    List,
+    /// `key:value` with commas between them, each with exactly one colon.
+    Map,
+    /// One of these words, as they are.
+    Word(&'static [&'static str]),
+    /// One of these words, in any letter case.
+    AnyCase(&'static [&'static str]),
+}
+
+impl Kind {
+    pub const PORT: Kind = Kind::Int(0, 65_535);
+    pub const INT: Kind = Kind::Int(i64::MIN, i64::MAX);
+
+    pub fn takes(self, text: &str) -> bool {
+        match self {
+            Kind::Text | Kind::List => true,
+            Kind::Bool => read_bool(text).is_some(),
+            Kind::Int(least, most) => read_int(text).is_some_and(|n| (least..=most).contains(&n)),
+            Kind::Float => text.parse::<f64>().is_ok(),
+            Kind::Ratio => text.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)),
+            Kind::Duration => is_duration(text),
+            Kind::Map => {
+                text.trim().is_empty() || text.split(',').all(|pair| pair.matches(':').count() == 1)
+            }
+            Kind::Word(words) => words.contains(&text),
+            Kind::AnyCase(words) => words.iter().any(|word| word.eq_ignore_ascii_case(text)),
+        }
+    }
+
+    /// What a value of this kind looks like.
+    pub fn wanted(self) -> String {
+        match self {
+            Kind::Text => "text".into(),
+            Kind::Bool => "true or false".into(),
+            Kind::Int(i64::MIN, i64::MAX) => "a whole number".into(),
+            Kind::Int(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Float => "a number".into(),
+            Kind::Ratio => "a number from 0 to 1".into(),
+            Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
+            Kind::List => "parts with commas between them".into(),
+            Kind::Map => "key:value, with commas between several; one colon in each".into(),
+            Kind::Word(words) | Kind::AnyCase(words) => format!("one of {}", words.join(", ")),
+        }
+    }
+}
+
+/// A switch as Go reads it: without yes, no, on and off.
+pub fn read_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+/// A whole number as Go reads it: `0x`, `0o`, `0b`, and octal after a leading 0.
+pub fn read_int(text: &str) -> Option<i64> {
+    let (sign, digits) = match text.as_bytes() {
+        [b'-', ..] => (-1, &text[1..]),
+        [b'+', ..] => (1, &text[1..]),
+        _ => (1, text),
+    };
+    let digits = digits.replace('_', "").to_ascii_lowercase();
+    let (radix, digits) = match digits.as_bytes() {
+        [b'0', b'x', ..] => (16, &digits[2..]),
+        [b'0', b'o', ..] => (8, &digits[2..]),
+        [b'0', b'b', ..] => (2, &digits[2..]),
+        [b'0', _, ..] => (8, &digits[1..]),
+        _ => (10, &digits[..]),
+    };
+    // A second sign would be read too.
+    let plain = digits.bytes().next()?.is_ascii_alphanumeric();
+    plain.then(|| i128::from_str_radix(digits, radix).ok())??.checked_mul(sign)?.try_into().ok()
+}
+
+/// A duration as Go reads it: with a sign, without days.
+fn is_duration(text: &str) -> bool {
+    let text = text.strip_prefix(['-', '+']).unwrap_or(text);
+    // Go knows both of Unicode's signs for micro.
+    !text.contains('d') && read_duration(&text.replace('\u{3bc}', "\u{b5}")).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_takes_what_the_references_parser_takes() {
+        let good: &[(Kind, &[&str])] = &[
+            (Kind::Bool, &["1", "t", "T", "true", "TRUE", "True", "0", "f", "False"]),
+            (Kind::PORT, &["8080", "0x1F90", "0o10", "010", "0b1", "1_000", "+1", "0"]),
+            (Kind::INT, &["-1", "0"]),
+            (Kind::Duration, &["0", "10s", "1h30m", "-1s", "1.5h", "5\u{b5}s", "5\u{3bc}s"]),
+            (Kind::Map, &["", "a:b", "a:b,c:d", "a:"]),
+            (Kind::AnyCase(&["WARN"]), &["warn", "Warn"]),
+            (Kind::Ratio, &["0.8", "1", "0"]),
+        ];
+        for (kind, texts) in good {
+            for text in *texts {
+                assert!(kind.takes(text), "{kind:?} {text:?}");
+            }
+        }
+        let bad: &[(Kind, &[&str])] = &[
+            (Kind::Bool, &["yes", "on", "tRUE", "", " true"]),
+            (Kind::PORT, &["", "-1", "65536", "08", "0x", "1.0", "+-1", "http", "tcp://1"]),
+            (Kind::Duration, &["", "10", "1d", "s"]),
+            (Kind::Map, &["a", "a:b:c", "a:b,", "a:b,c"]),
+            (Kind::Word(&["FILE"]), &["file", ""]),
+            (Kind::Ratio, &["1.5", "NaN", ""]),
+        ];
+        for (kind, texts) in bad {
+            for text in *texts {
+                assert!(!kind.takes(text), "{kind:?} {text:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Reads the reference's variables from the environment.
+
+use std::collections::BTreeMap;
+
+use super::variables::{FAMILIES, VARIABLES};
+use super::{Effect, Variable, go};
+use crate::settings::{Mistake, secret};
+
+/// What the reference's variables say.
+#[derive(Debug, Default)]
+pub struct Said {
+    /// Settings by name, each with the variables that say it and its text.
+    pub set: Vec<(&'static str, String, String)>,
+    pub mistakes: Vec<Mistake>,
+    /// What to tell those who start the service.
+    pub notes: Vec<String>,
+    later: Vec<String>,
+    naming_redis: Vec<&'static str>,
+}
+
+/// Reads the variables; `below` gives a setting's text without them.
+pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Said {
+    let mut said = Said::default();
+    let mut so_far = BTreeMap::new();
+    for variable in VARIABLES {
+        let Some((_, text)) = env.iter().find(|(name, _)| name == variable.name) else { continue };
+        if from_kubernetes(variable.name, text) {
+            said.notes.push(format!(
+                "{}={text} is passed over: Kubernetes sets it so for a Service",
+                variable.name
+            ));
+        } else if variable.kind.takes(text) {
+            said.take(variable, variable.effect, text, &below, &mut so_far);
+        } else {
+            said.mistakes.push(Mistake {
+                origin: variable.name.to_owned(),
+                message: format!("it is {:?}", secret::shown(variable.name, text)),
+                help: format!("write {}", variable.kind.wanted()),
+            });
+        }
+    }
+    for (name, text) in env {
+        let of_a_family = FAMILIES.iter().any(|(prefix, _)| name.starts_with(prefix));
+        if of_a_family && !text.is_empty() {
+            said.later.push(name.clone());
+        }
+    }
+    said.refuse_several_sinks(env);
+    if !said.naming_redis.is_empty() {
+        let origin = said.naming_redis.join(", ");
+        said.set.push(("store.kind", origin, "redis".to_owned()));
+    }
+    if !said.later.is_empty() {
+        let (names, verb) =
+            (said.later.join(", "), if said.later.len() == 1 { "is" } else { "are" });
+        said.notes.push(format!("{names} {verb} set but not effective yet"));
+    }
+    said
+}
+
+impl Said {
+    fn take(
+        &mut self,
+        variable: &'static Variable,
+        effect: Effect,
+        text: &str,
+        below: &impl Fn(&str) -> String,
+        so_far: &mut BTreeMap<&'static str, String>,
+    ) {
+        // Set to nothing, or to off, it asks for nothing.
+        let asks = !text.is_empty() && (variable.kind != go::Kind::Bool || is_on(text));
+        match effect {
+            Effect::Set(meaning) => {
+                let name = meaning.setting().name;
+                let without = so_far.get(name).cloned().unwrap_or_else(|| below(name));
+                let text = meaning.translate(text, &without);
+                so_far.insert(name, text.clone());
+                self.set.push((name, variable.name.to_owned(), text));
+            }
+            Effect::Later(_) if asks => self.later.push(variable.name.to_owned()),
+            Effect::Refused(help) if asks => self.mistakes.push(Mistake {
+                origin: variable.name.to_owned(),
+                message: format!("it is {:?}", secret::shown(variable.name, text)),
+                help: help.to_owned(),
+            }),
+            Effect::NamesRedis if !text.is_empty() => self.naming_redis.push(variable.name),
+            Effect::ByValue(effects) => {
+                if let Some(&(_, effect)) = effects.iter().find(|(value, _)| *value == text) {
+                    self.take(variable, effect, text, below, so_far);
+                }
+            }
+            Effect::Ignored(_) | Effect::Later(_) | Effect::Refused(_) | Effect::NamesRedis => {}
+        }
+    }
+
+    /// The reference takes one way to send metrics, unless it is to send none.
+    fn refuse_several_sinks(&mut self, env: &[(String, String)]) {
+        let on = |name: &str| env.iter().any(|(n, text)| n == name && is_on(text));
+        let sinks = ["USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS"];
+        let sinks: Vec<_> = sinks.into_iter().filter(|name| on(name)).collect();
+        if sinks.len() > 1 && !on("DISABLE_STATS") {
+            self.mistakes.push(Mistake {
+                origin: sinks.join(", "),
+                message: "more than one is true".to_owned(),
+                help: "leave one, and set the others to false".to_owned(),
+            });
+        }
+    }
+}
+
+fn is_on(text: &str) -> bool {
+    go::read_bool(text) == Some(true)
+}
+
+/// Whether a variable is one that Kubernetes sets for a Service: `GRPC_PORT=tcp://10.0.0.1:8081`
+/// for one named grpc.
+fn from_kubernetes(name: &str, text: &str) -> bool {
+    name.ends_with("PORT")
+        && ["tcp://", "udp://", "sctp://"].iter().any(|protocol| text.starts_with(protocol))
+}

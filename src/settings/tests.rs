@@ -1,0 +1,235 @@
+use super::*;
+
+fn inputs(env: &[(&str, &str)]) -> Inputs {
+    let env = env.iter().map(|&(name, text)| (name.into(), text.into())).collect();
+    Inputs { env, ..Inputs::default() }
+}
+
+#[test]
+fn defaults_are_of_their_kinds() {
+    let settings = Settings::load(&Inputs::default()).unwrap();
+    assert_eq!(settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(settings.http.address, "0.0.0.0:8080");
+    assert_eq!(settings.debug.address, "0.0.0.0:6070");
+    assert_eq!(settings.store.budget, Duration::from_millis(8));
+    assert_eq!(settings.store.max_keys, 10_000_000);
+    assert_eq!(settings.grpc.max_message, 1 << 20);
+    assert!(settings.rules.runtime.is_none() && settings.rules.paths.is_empty());
+}
+
+#[test]
+fn later_layers_win_and_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("weir.toml");
+    std::fs::write(
+        &file,
+        "[grpc]\naddress = \"127.0.0.1:1\"\nmax_descriptors = 3\n[drain]\ndelay = \"1s\"\n",
+    )
+    .unwrap();
+    let mut inputs = inputs(&[
+        ("GRPC_PORT", "2"),
+        ("WEIR__GRPC__MAX_DESCRIPTORS", "4"),
+        ("WEIR__DRAIN__DELAY", "2s"),
+        ("SHADOW_MODE", "T"),
+    ]);
+    inputs.file = Some(file);
+    inputs.flags = vec![("--drain-delay".into(), "drain.delay".into(), "3s".into())];
+    let settings = Settings::load(&inputs).unwrap();
+    assert_eq!(settings.grpc.address, "127.0.0.1:2");
+    assert_eq!(settings.behaviour.max_descriptors, 4);
+    assert_eq!(settings.drain.delay, Duration::from_secs(3));
+    assert!(settings.behaviour.shadow_mode);
+    let origin = |name| settings.list().find(|(s, ..)| s.name == name).unwrap().2.to_owned();
+    assert_eq!(origin("grpc.address"), "GRPC_PORT");
+    assert_eq!(origin("grpc.max_descriptors"), "WEIR__GRPC__MAX_DESCRIPTORS");
+    assert_eq!(origin("drain.delay"), "--drain-delay");
+    assert_eq!(origin("http.address"), "default");
+}
+
+#[test]
+fn all_mistakes_are_told_at_once() {
+    let mistakes = Settings::load(&inputs(&[
+        ("WEIR__GRCP__ADDRESS", "1:2"),
+        ("WEIR__STORE__KIND", "disk"),
+        ("GRPC_PORT", "99999"),
+        ("LOG_LEVEL", "loud"),
+        ("RUNTIME_WATCH_ROOT", ""),
+    ]))
+    .unwrap_err();
+    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    for wanted in [
+        "WEIR__GRCP__ADDRESS: there is no setting \"grcp.address\"; did you mean grpc.address?",
+        "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
+        "GRPC_PORT: it is \"99999\"; write a whole number from 0 to 65535",
+        "LOG_LEVEL: it is \"loud\"; \
+         write one of panic, fatal, error, warn, warning, info, debug, trace",
+        "RUNTIME_WATCH_ROOT: it is \"\"; write true or false",
+    ] {
+        assert!(told.iter().any(|t| t == wanted), "{wanted:?} is not among {told:#?}");
+    }
+    assert_eq!(told.len(), 5);
+}
+
+#[test]
+fn variables_of_kubernetes_services_do_no_harm() {
+    let settings = Settings::load(&inputs(&[
+        ("WEIR_PORT", "tcp://10.0.0.1:8081"),
+        ("WEIR_SERVICE_HOST", "10.0.0.1"),
+        ("RATELIMIT_PORT", "tcp://10.0.0.2:8081"),
+        ("RATELIMIT_SERVICE_HOST", "10.0.0.2"),
+        ("REDIS_PORT", "tcp://10.0.0.3:6379"),
+        ("REDIS_SERVICE_HOST", "10.0.0.3"),
+        ("GRPC_PORT", "tcp://10.0.0.4:8081"),
+    ]))
+    .unwrap();
+    assert_eq!(settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(settings.store.kind, "memory");
+    assert!(settings.notes[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is passed over"));
+}
+
+#[test]
+fn a_runtime_variable_asks_for_the_references_layout() {
+    let settings = Settings::load(&inputs(&[("RUNTIME_SUBDIRECTORY", "ratelimit")])).unwrap();
+    let runtime = settings.rules.runtime.unwrap();
+    assert_eq!(runtime.root, PathBuf::from("/srv/runtime_data/current"));
+    assert_eq!(runtime.subdirectory, "ratelimit");
+    assert_eq!(runtime.app_directory, "config");
+}
+
+/// What is told of these variables and this flag.
+fn told(env: &[(&str, &str)], flag: (&str, &str, &str)) -> Vec<String> {
+    let mut inputs = inputs(env);
+    inputs.flags = vec![(flag.0.into(), flag.1.into(), flag.2.into())];
+    Settings::load(&inputs).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_name_that_is_no_setting_is_told_and_takes_nothing_away() {
+    let address = ("--grpc-address", "grpc.address", "127.0.0.1:1");
+    let group = told(&[("WEIR__STORE__MEMORY", "1"), ("WEIR__RULES", "/tmp")], address);
+    assert_eq!(group.len(), 2, "{group:?}");
+    let wanted = "WEIR__STORE__MEMORY: there is no setting \"store.memory\"; \
+                  it is a group: store.memory.max_keys";
+    assert_eq!(group[0], wanted);
+    let below = told(&[("WEIR__GRPC__ADDRESS__X", "1")], address);
+    let wanted = "WEIR__GRPC__ADDRESS__X: there is no setting \"grpc.address.x\"; \
+                  did you mean grpc.address?";
+    assert_eq!(below, [wanted]);
+    let flag = told(&[], ("--set grpc", "grpc", "1"));
+    assert!(flag.len() == 1 && flag[0].starts_with("--set grpc: "), "{flag:?}");
+}
+
+#[test]
+fn names_in_a_file_are_told_with_the_files_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("weir.yaml");
+    std::fs::write(&file, "grpc: 5\nhttp: { adress: x }\ndrain: { delay: soon }\n").unwrap();
+    let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
+    let mistakes = Settings::load(&inputs).unwrap_err();
+    let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    let file = file.display();
+    assert_eq!(told.len(), 3, "{told:#?}");
+    assert!(told[0].starts_with(&format!("{file}: there is no setting \"grpc\"; it is a group")));
+    assert_eq!(
+        told[1],
+        format!("{file}: there is no setting \"http.adress\"; did you mean http.address?")
+    );
+    assert!(told[2].starts_with(&format!("{file}: drain.delay is \"soon\"; ")), "{told:#?}");
+}
+
+#[test]
+fn an_empty_host_means_all_addresses() {
+    let settings =
+        Settings::load(&inputs(&[("HOST", ""), ("GRPC_HOST", ""), ("DEBUG_HOST", "")])).unwrap();
+    assert_eq!(settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(settings.http.address, "0.0.0.0:8080");
+    assert_eq!(settings.debug.address, "0.0.0.0:6070");
+    assert!(Settings::load(&inputs(&[("WEIR__GRPC__ADDRESS", ":8081")])).is_err());
+}
+
+#[test]
+fn the_references_directories_are_below_the_root() {
+    let selection = |watch_root| {
+        let env = [
+            ("RUNTIME_ROOT", "/data"),
+            ("RUNTIME_SUBDIRECTORY", "/ratelimit"),
+            ("RUNTIME_APPDIRECTORY", "/config"),
+            ("RUNTIME_WATCH_ROOT", watch_root),
+        ];
+        Settings::load(&inputs(&env)).unwrap().rules.selection().unwrap()
+    };
+    assert_eq!(selection("true").roots, [PathBuf::from("/data/ratelimit")]);
+    assert_eq!(selection("true").prefix.as_deref(), Some("config."));
+    assert_eq!(selection("false").roots, [PathBuf::from("/data/ratelimit/config")]);
+}
+
+#[test]
+fn naming_redis_is_refused_unless_memory_is_asked_for_all_the_same() {
+    let redis = [("BACKEND_TYPE", "redis"), ("REDIS_AUTH", "hunter2"), ("REDIS_TLS", "maybe")];
+    let mistakes = Settings::load(&inputs(&redis)).unwrap_err();
+    let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2, "{told:#?}");
+    assert_eq!(told[0], "REDIS_TLS: it is \"maybe\"; write true or false");
+    assert!(told[1].starts_with("BACKEND_TYPE, REDIS_AUTH: this asks for Redis"), "{told:#?}");
+    assert!(told[1].contains("WEIR__STORE__KIND=memory"), "{told:#?}");
+    let memory = [("REDIS_URL", "redis:6379"), ("WEIR__STORE__KIND", "memory")];
+    assert_eq!(Settings::load(&inputs(&memory)).unwrap().store.kind, "memory");
+    assert!(Settings::load(&inputs(&[("REDIS_AUTH", ""), ("BACKEND_TYPE", "")])).is_ok());
+}
+
+#[test]
+fn what_would_be_dangerous_to_ignore_is_refused() {
+    for (name, text) in [
+        ("BACKEND_TYPE", "memcache"),
+        ("MEMCACHE_HOST_PORT", "cache:11211"),
+        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
+        ("GRPC_UDS", "/run/weir.sock"),
+    ] {
+        let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert!(mistakes.len() == 1 && mistakes[0].origin == name, "{mistakes:?}");
+    }
+}
+
+#[test]
+fn variables_without_effect_are_checked_and_named() {
+    let settings = Settings::load(&inputs(&[
+        ("GRPC_SERVER_USE_TLS", "true"),
+        ("USE_STATSD", "false"),
+        ("USE_PROMETHEUS", "true"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+        ("CACHE_KEY_PREFIX", "x"),
+        ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
+    ]))
+    .unwrap();
+    let names = "GRPC_SERVER_USE_TLS, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
+    assert_eq!(settings.notes, [format!("{names} are set but not effective yet")]);
+    for (name, text, shown) in [
+        ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
+        ("EXTRA_TAGS", "a", "a"),
+        ("STATSD_PORT", "x", "x"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2:x", "***"),
+    ] {
+        let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert_eq!(mistakes[0].origin, name);
+        assert_eq!(mistakes[0].message, format!("it is {shown:?}"));
+    }
+}
+
+#[test]
+fn one_way_to_send_metrics_is_taken() {
+    let two = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1")];
+    let mistakes = Settings::load(&inputs(&two)).unwrap_err();
+    assert_eq!(mistakes[0].origin, "USE_STATSD, USE_PROMETHEUS");
+    let none = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1"), ("DISABLE_STATS", "true")];
+    assert!(Settings::load(&inputs(&none)).is_ok());
+}
+
+#[test]
+fn health_waits_for_rules_unless_told_otherwise() {
+    let waits = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().health.require_rules;
+    let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
+    assert!(waits(&[]));
+    assert!(!waits(&[force]));
+    assert!(waits(&[force, ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]));
+    assert!(!waits(&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false")]));
+}
