@@ -170,8 +170,13 @@ fn charge(
         hold: Some(hold),
         role: Role::Binds,
     };
-    let batch =
-        Batch { charges: &[charge], together: false, quota_passes: false, budget: Duration::MAX };
+    let batch = Batch {
+        charges: &[charge],
+        together: false,
+        quota_passes: false,
+        budget: Duration::MAX,
+        on_failure: None,
+    };
     let mut answers = Answers::new();
     let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
     let allowed = answers.iter().all(|answer| answer.as_ref().is_ok_and(|judged| judged.allowed));

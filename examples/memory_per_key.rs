@@ -112,6 +112,7 @@ impl Driver {
                 together: false,
                 quota_passes: false,
                 budget: Duration::MAX,
+                on_failure: None,
             };
             let mut answers = Answers::new();
             let begun = Instant::now();

@@ -10,22 +10,21 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 
-use crate::clock::Clock;
 use crate::health::Health;
 use crate::loader::Loader;
 use crate::service::{RateLimit, Rules};
-use crate::store::memory::MemoryStore;
+use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 
 /// `/json`, `/healthcheck` and `/metrics`. A body over `max_body` bytes is refused.
-pub fn main<C: Clock>(
-    rate_limit: RateLimit<MemoryStore<C>>,
+pub fn main<S: Store + 'static>(
+    rate_limit: RateLimit<S>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     max_body: usize,
 ) -> Router {
     Router::new()
-        .route("/json", any(json::answer::<C>).with_state(rate_limit))
+        .route("/json", any(json::answer::<S>).with_state(rate_limit))
         .layer(DefaultBodyLimit::max(max_body))
         .route("/healthcheck", any(healthcheck).with_state(health))
         .route("/metrics", get(scrape).with_state(metrics))

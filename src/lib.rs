@@ -23,6 +23,7 @@ pub mod cli;
 pub mod clock;
 mod duration;
 pub mod entry;
+pub mod failure;
 pub mod health;
 pub mod http;
 pub mod limit;

@@ -22,7 +22,7 @@ pub use calendar::Calendar;
 pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
-pub use plan::{Charged, Fill, Judged, Op, Packed, Plan, State};
+pub use plan::{Charged, Fill, Judged, Op, Packed, Plan, Source, State};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;

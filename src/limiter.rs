@@ -230,7 +230,8 @@ impl<S: Store> Limiter<S> {
         let mut answers = Answers::new();
         if !charges.is_empty() {
             let together = domain.is_some_and(|domain| domain.together);
-            let batch = Batch { charges: &charges, together, quota_passes, budget };
+            let on_failure = domain.and_then(|domain| domain.on_store_failure);
+            let batch = Batch { charges: &charges, together, quota_passes, budget, on_failure };
             self.store.charge(batch, &mut answers).await;
         }
         self.conclude(request, applies, answers)

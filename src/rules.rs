@@ -22,6 +22,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::entry::Entry;
+use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 use source::{RuleFile, Selection};
 
@@ -44,31 +45,6 @@ pub struct Domain {
     /// What to answer when the store fails; none: as the settings say.
     pub on_store_failure: Option<OnStoreFailure>,
     root: matcher::Node,
-}
-
-/// What to answer when the store fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnStoreFailure {
-    Error,
-    Allow,
-    Deny,
-    /// Limit in memory, by this replica's share.
-    Local,
-}
-
-impl OnStoreFailure {
-    const ALL: [OnStoreFailure; 4] =
-        [OnStoreFailure::Error, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Local];
-
-    /// As it is written.
-    pub fn name(self) -> &'static str {
-        match self {
-            OnStoreFailure::Error => "error",
-            OnStoreFailure::Allow => "allow",
-            OnStoreFailure::Deny => "deny",
-            OnStoreFailure::Local => "local",
-        }
-    }
 }
 
 /// How rule files are compiled.

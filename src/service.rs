@@ -13,12 +13,10 @@ use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 use tonic::{Code, Request, Response, Status};
 
-use crate::clock::Clock;
 use crate::limiter::{self, Limiter, Refused};
 use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use crate::rules::RuleSet;
-use crate::store::memory::MemoryStore;
 use crate::store::{Entry, Store};
 
 /// The rules in force; none until the first are loaded. Swapped whole.
@@ -131,7 +129,7 @@ impl From<Refused> for Status {
 }
 
 #[tonic::async_trait]
-impl<C: Clock> pb::rate_limit_service_server::RateLimitService for RateLimit<MemoryStore<C>> {
+impl<S: Store + 'static> pb::rate_limit_service_server::RateLimitService for RateLimit<S> {
     async fn should_rate_limit(
         &self,
         request: Request<pb::RateLimitRequest>,

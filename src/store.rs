@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::limit::{Judged, Op, Plan};
 
 pub use crate::entry::Entry;
+pub use crate::failure::OnStoreFailure;
 
 /// What is counted separately, together with the shape of the plan that it is charged to.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +54,8 @@ pub struct Batch<'a> {
     pub quota_passes: bool,
     /// How long the answer may take.
     pub budget: Duration,
+    /// What to answer where the store cannot; none: as the settings say.
+    pub on_failure: Option<OnStoreFailure>,
 }
 
 impl Batch<'_> {
@@ -89,18 +92,27 @@ pub enum Failed {
     Unavailable,
     #[error("the store did not answer in time")]
     TimedOut,
+    #[error("the store only answers reads")]
+    ReadOnly,
+    #[error("the store has no room left")]
+    OutOfMemory,
+    #[error("the key holds something that is not weir's")]
+    WrongType,
+    #[error("the key's state cannot be read")]
+    Corrupt,
 }
 
 /// Keeps the state of keys and charges it.
-pub trait Store {
+pub trait Store: Send + Sync {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
-    /// A store that answers at once is ready at the first poll. The future need not be `Send`.
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()>;
+    /// A store that answers at once is ready at the first poll. One that may take longer ends
+    /// within the batch's budget.
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 }
 
 impl<S: Store> Store for Arc<S> {
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> {
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         (**self).charge(batch, answers)
     }
 }

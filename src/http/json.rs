@@ -7,12 +7,11 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
-use crate::clock::Clock;
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use crate::service::RateLimit;
-use crate::store::memory::MemoryStore;
+use crate::store::Store;
 
 /// The shapes of the two messages, by which they are read and written.
 struct Shapes {
@@ -28,8 +27,8 @@ static SHAPES: LazyLock<Option<Shapes>> = LazyLock::new(|| {
 
 /// 200 where the request is within its limits, 429 where it is over, 400 for any error, as the
 /// reference answers.
-pub(super) async fn answer<C: Clock>(
-    State(rate_limit): State<RateLimit<MemoryStore<C>>>,
+pub(super) async fn answer<S: Store>(
+    State(rate_limit): State<RateLimit<S>>,
     body: axum::body::Bytes,
 ) -> Response {
     let request = match read(&body) {

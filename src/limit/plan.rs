@@ -30,6 +30,18 @@ pub enum Fill {
     Full,
 }
 
+/// Who gave an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The store, from the key's state.
+    #[default]
+    Store,
+    /// This replica, which repeats a denial that it knows to hold still.
+    DeniedLocally,
+    /// The policy for when the store fails.
+    Degraded,
+}
+
 /// The answer for one descriptor: that of its binding limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Judged {
@@ -47,6 +59,7 @@ pub struct Judged {
     /// The smallest wait after which the same hits are allowed if nothing else happens. None where
     /// they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
+    pub source: Source,
 }
 
 /// The outcome of a charge: the answer, and what a store must know of the new state.
@@ -287,6 +300,7 @@ impl Plan {
                         remaining: levels.remaining,
                         reset_after: levels.reset_after,
                         retry_after: if allowed { None } else { retry_after },
+                        source: Source::Store,
                     },
                 ));
             }
@@ -326,5 +340,6 @@ impl Judged {
         remaining: u64::MAX,
         reset_after: 0,
         retry_after: None,
+        source: Source::Store,
     };
 }

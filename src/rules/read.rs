@@ -10,7 +10,8 @@ use super::keys::At;
 use super::matcher::Node as Tree;
 use super::problem::{Problem, Severity};
 use super::yaml::{Kind, Node, Place};
-use super::{OnStoreFailure, Origin, Rule, Stats};
+use super::{Origin, Rule, Stats};
+use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 use values::{describe, is_null, text_of};
 

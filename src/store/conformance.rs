@@ -27,7 +27,13 @@ pub(crate) async fn charge(
     together: bool,
 ) -> Vec<Judged> {
     let mut answers = Answers::new();
-    let batch = Batch { charges, together, quota_passes: false, budget: Duration::from_secs(1) };
+    let batch = Batch {
+        charges,
+        together,
+        quota_passes: false,
+        budget: Duration::from_secs(1),
+        on_failure: None,
+    };
     store.charge(batch, &mut answers).await;
     assert_eq!(answers.len(), charges.len());
     answers.into_iter().map(|answer| answer.unwrap()).collect()

@@ -175,7 +175,7 @@ impl<C> MemoryStore<C> {
 }
 
 impl<C: Clock> Store for MemoryStore<C> {
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> {
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         let now = self.now();
         if batch.together {
             self.charge_together(batch, now, answers);
