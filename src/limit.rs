@@ -13,6 +13,7 @@ mod part;
 pub mod plan;
 pub mod sliding_log;
 pub mod sliding_window;
+pub(crate) mod stored;
 #[cfg(test)]
 mod tests;
 pub mod token_bucket;

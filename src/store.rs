@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod conformance;
 pub mod memory;
+pub mod redis;
 
 use std::{future::Future, sync::Arc, time::Duration};
 

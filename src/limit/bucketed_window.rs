@@ -29,9 +29,21 @@ pub struct State {
     ring: Box<[u32]>,
 }
 
+impl State {
+    /// From the newest sub-window's index and the ring, each count at its index modulo their number.
+    pub(super) fn from_ring(index: u64, ring: Box<[u32]>) -> State {
+        let head = (index % ring.len().max(1) as u64) as u32;
+        State { index, head, sum: ring.iter().map(|&count| u64::from(count)).sum(), ring }
+    }
+
+    pub(super) fn index(&self) -> u64 {
+        self.index
+    }
+}
+
 impl BucketedWindow {
     /// The length of a sub-window.
-    fn span(&self) -> Micros {
+    pub(super) fn span(&self) -> Micros {
         self.period.div_ceil(self.buckets.into())
     }
 

@@ -36,14 +36,26 @@ pub struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hold {
+pub(super) struct Hold {
     /// A hash of the id: ids may be long.
-    id: u64,
-    start: Micros,
-    hits: u32,
+    pub id: u64,
+    pub start: Micros,
+    pub hits: u32,
 }
 
-fn hash(id: &str) -> u64 {
+impl State {
+    pub(super) fn of_count(count: u64, last: Micros) -> State {
+        State { count, last, holds: VecDeque::new() }
+    }
+
+    /// Of holds in the order of their starts.
+    pub(super) fn of_holds(holds: VecDeque<Hold>, last: Micros) -> State {
+        State { count: holds.iter().map(|hold| u64::from(hold.hits)).sum(), last, holds }
+    }
+}
+
+/// What stands for a hold's id; the same in every replica.
+pub(crate) fn hash(id: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(id.as_bytes());
     hasher.finish()
@@ -109,22 +121,22 @@ impl Concurrency {
         }
     }
 
-    pub fn charge(&self, state: &mut State, now: Micros, hits: u32, hold: Option<&str>) {
+    pub fn charge(&self, state: &mut State, now: Micros, hits: u32, hold: u64) {
         let t = now.max(state.last);
         state.last = t;
         state.count += u64::from(hits);
         if self.hold_id.is_some() {
-            state.holds.push_back(Hold { id: hash(hold.unwrap_or("")), start: t, hits });
+            state.holds.push_back(Hold { id: hold, start: t, hits });
         }
     }
 
-    pub fn give_back(&self, state: &mut State, now: Micros, hits: u32, hold: Option<&str>) {
+    pub fn give_back(&self, state: &mut State, now: Micros, hits: u32, hold: u64) {
         if self.hold_id.is_none() {
             state.last = now.max(state.last);
             state.count = state.count.saturating_sub(hits.into());
             return;
         }
-        let (id, mut left) = (hash(hold.unwrap_or("")), hits);
+        let (id, mut left) = (hold, hits);
         for held in state.holds.iter_mut().rev().filter(|held| held.id == id) {
             let back = left.min(held.hits);
             held.hits -= back;

@@ -64,6 +64,11 @@ impl Gcra {
         self.burst
     }
 
+    /// The burst, `n'`, `p'`, the tick, the burst with what may be owed.
+    pub(super) fn numbers(&self) -> [u64; 5] {
+        [self.burst, self.n, self.p, self.tick, self.most]
+    }
+
     pub fn period(&self) -> Micros {
         self.period
     }

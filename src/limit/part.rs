@@ -1,9 +1,11 @@
 //! One limit's part of a rule's state, whatever its algorithm.
 
+use std::fmt::Write;
+
 use super::sliding_log::Log;
 use super::{
-    Algorithm, Asked, Levels, Limit, Micros, Packed, bucketed_window, concurrency, fixed_window,
-    gcra, sliding_window, token_bucket,
+    Algorithm, Asked, Levels, Limit, Micros, Packed, SECOND, bucketed_window, concurrency,
+    fixed_window, gcra, sliding_window, token_bucket,
 };
 
 /// The state of one limit. The default of each kind is that of a key never seen.
@@ -64,31 +66,30 @@ impl Algorithm {
         }
     }
 
-    /// Adds to `shape` what a state of this algorithm would be misread without.
-    pub(super) fn shape(&self, shape: &mut Vec<u8>) {
-        let mut add = |tag: u8, numbers: &[u64]| {
-            shape.push(tag);
-            numbers.iter().for_each(|number| shape.extend_from_slice(&number.to_le_bytes()));
-        };
-        match self {
-            Algorithm::FixedWindow(window) => match &window.calendar {
-                None => add(0, &[window.period]),
-                Some(calendar) => {
-                    add(1, &[window.period, calendar.zone().len() as u64]);
-                    shape.extend_from_slice(calendar.zone().as_bytes());
-                }
-            },
-            Algorithm::SlidingWindow(window) => add(2, &[window.period]),
-            Algorithm::SlidingLog(log) => add(3, &[log.period]),
+    /// Adds to `shape` what a state of this algorithm would be misread without: readable, and
+    /// without braces, for it is a part of keys. Periods in seconds.
+    pub(super) fn shape(&self, shape: &mut String) {
+        let seconds = |period: &Micros| period / SECOND;
+        // Writing to a string cannot fail.
+        let _ = match self {
+            Algorithm::FixedWindow(window) => {
+                let zone = window.calendar.as_ref().map_or("", |calendar| calendar.zone());
+                let sign = if window.calendar.is_some() { "@" } else { "" };
+                write!(shape, "f{}{sign}{zone}", seconds(&window.period))
+            }
+            Algorithm::SlidingWindow(window) => write!(shape, "s{}", seconds(&window.period)),
+            Algorithm::SlidingLog(log) => write!(shape, "l{}", seconds(&log.period)),
             Algorithm::BucketedWindow(window) => {
-                add(4, &[window.period, window.buckets.into()]);
+                write!(shape, "b{}/{}", seconds(&window.period), window.buckets)
             }
-            Algorithm::TokenBucket(bucket) => add(5, &[bucket.interval]),
-            Algorithm::Gcra(gcra) => add(6, &[gcra.period(), gcra.tick()]),
+            Algorithm::TokenBucket(bucket) => write!(shape, "t{}us", bucket.interval),
+            Algorithm::Gcra(gcra) => {
+                write!(shape, "g{}/{}", seconds(&gcra.period()), gcra.tick())
+            }
             Algorithm::Concurrency(concurrency) => {
-                add(7, &[concurrency.hold_id.is_some().into()]);
+                write!(shape, "{}", if concurrency.hold_id.is_some() { "h" } else { "c" })
             }
-        }
+        };
     }
 }
 
@@ -167,7 +168,7 @@ impl Part {
     }
 
     /// Charges hits, admitted or (where denied hits are charged) denied.
-    pub(super) fn charge(&mut self, limit: &Limit, now: Micros, hits: u32, hold: Option<&str>) {
+    pub(super) fn charge(&mut self, limit: &Limit, now: Micros, hits: u32, hold: u64) {
         let denied = limit.charge_denied;
         if limit.requests_per_unit == 0 && matches!(self, Part::Token(_) | Part::Gcra(_)) {
             // It denies before any arithmetic, and nothing would ever drain.
@@ -195,13 +196,7 @@ impl Part {
         }
     }
 
-    pub(super) fn give_back(
-        &mut self,
-        algorithm: &Algorithm,
-        now: Micros,
-        hits: u32,
-        hold: Option<&str>,
-    ) {
+    pub(super) fn give_back(&mut self, algorithm: &Algorithm, now: Micros, hits: u32, hold: u64) {
         match (algorithm, self) {
             (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.give_back(state, hits),
             (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => {

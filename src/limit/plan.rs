@@ -6,6 +6,7 @@
 
 use smallvec::SmallVec;
 
+use super::concurrency::hash;
 use super::part::Part;
 use super::sliding_log::{Log, Shared};
 use super::{Algorithm, Asked, Limit, Micros};
@@ -74,8 +75,8 @@ pub struct Charged {
 /// The limits of a rule, ready to be charged.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    limits: Box<[Limit]>,
-    shape: Box<[u8]>,
+    pub(super) limits: Box<[Limit]>,
+    shape: Box<str>,
     /// Of the sliding_log limits, where there are any.
     shared: Option<Shared>,
 }
@@ -83,8 +84,8 @@ pub struct Plan {
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
-    parts: Box<[Part]>,
-    log: Log,
+    pub(super) parts: Box<[Part]>,
+    pub(super) log: Log,
 }
 
 /// A state of at most 12 bytes, as the memory store keeps it in place. All zeros is the default.
@@ -104,8 +105,13 @@ impl Plan {
             shortest: logs().map(|log| log.period).min().unwrap_or(0),
             stamps: logs().map(|log| log.n).max().unwrap_or(0) as usize,
         });
-        let mut shape = Vec::new();
-        limits.iter().for_each(|limit| limit.algorithm.shape(&mut shape));
+        let mut shape = String::new();
+        for limit in &limits {
+            if !shape.is_empty() {
+                shape.push('+');
+            }
+            limit.algorithm.shape(&mut shape);
+        }
         Plan { limits: limits.into(), shape: shape.into(), shared }
     }
 
@@ -116,7 +122,7 @@ impl Plan {
     /// The algorithms, periods and alignments in order, and whatever else an old state would be
     /// misread without: part of every key, so that a rule of another shape starts afresh. `n` is
     /// not in it, so that changing it keeps the counts.
-    pub fn shape(&self) -> &[u8] {
+    pub fn shape(&self) -> &str {
         &self.shape
     }
 
@@ -136,6 +142,17 @@ impl Plan {
     /// Judges `op` at `now` and charges what is to be charged. `hold` names the hold of a
     /// concurrency limit.
     pub fn charge(&self, state: &mut State, now: Micros, op: Op, hold: Option<&str>) -> Charged {
+        self.charge_hashed(state, now, op, hold.map_or(0, hash))
+    }
+
+    /// As [`charge`](Self::charge), with what stands for the hold's id.
+    pub(crate) fn charge_hashed(
+        &self,
+        state: &mut State,
+        now: Micros,
+        op: Op,
+        hold: u64,
+    ) -> Charged {
         if state.parts.len() != self.limits.len() {
             state.parts = self.limits.iter().map(|limit| limit.algorithm.part()).collect();
         }
@@ -153,7 +170,8 @@ impl Plan {
     ) -> Charged {
         let mut part: SmallVec<[Part; 1]> =
             self.limits.iter().map(|limit| limit.algorithm.unpack(*packed, now)).collect();
-        let charged = self.charge_parts(&mut part, &mut Log::default(), now, op, hold);
+        let charged =
+            self.charge_parts(&mut part, &mut Log::default(), now, op, hold.map_or(0, hash));
         *packed = part.first().map_or([0; 3], Part::pack);
         charged
     }
@@ -164,7 +182,7 @@ impl Plan {
         log: &mut Log,
         now: Micros,
         op: Op,
-        hold: Option<&str>,
+        hold: u64,
     ) -> Charged {
         if let Some(shared) = &self.shared {
             log.settle(shared, now);
@@ -192,7 +210,7 @@ impl Plan {
         log: &mut Log,
         now: Micros,
         hits: u32,
-        hold: Option<&str>,
+        hold: u64,
     ) -> Charged {
         let used = self.used(parts, log, now);
         let mut asked = [Asked::ALLOWED; 16];
@@ -228,14 +246,7 @@ impl Plan {
     }
 
     /// Gives hits back to every limit; in a rule with a concurrency limit, to that alone.
-    fn give_back(
-        &self,
-        parts: &mut [Part],
-        log: &mut Log,
-        now: Micros,
-        hits: u32,
-        hold: Option<&str>,
-    ) {
+    fn give_back(&self, parts: &mut [Part], log: &mut Log, now: Micros, hits: u32, hold: u64) {
         let is_concurrency = |limit: &Limit| matches!(limit.algorithm, Algorithm::Concurrency(_));
         let only = self.limits.iter().any(is_concurrency);
         for (limit, part) in self.limits.iter().zip(parts) {

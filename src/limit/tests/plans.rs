@@ -167,8 +167,8 @@ fn shapes_differ_where_states_do() {
         vec![concurrency(1, None)],
         vec![concurrency(1, Some("id"))],
     ];
-    let shapes: std::collections::HashSet<Vec<u8>> =
-        plans.iter().map(|limits| Plan::new(limits.clone()).shape().to_vec()).collect();
+    let shapes: std::collections::HashSet<String> =
+        plans.iter().map(|limits| Plan::new(limits.clone()).shape().to_owned()).collect();
     assert_eq!(shapes.len(), plans.len());
 }
 

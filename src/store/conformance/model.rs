@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::{charge, plan};
+use super::charge;
 use crate::clock::{Clock, ManualClock};
-use crate::limit::{Judged, Micros, Op, Plan, SECOND, State, Unit};
+use crate::limit::{
+    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Judged, Limit, Micros, Op,
+    Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
+};
 use crate::store::{Charge, Key, Role, Store};
 
 /// Time passes, then a batch is charged.
@@ -15,14 +18,30 @@ use crate::store::{Charge, Key, Role, Store};
 pub(crate) struct Step {
     pass: Micros,
     together: bool,
-    charges: Vec<(usize, usize, Op, Role)>,
+    charges: Vec<Asked>,
 }
 
-/// Random schedules over few keys and plans.
+/// One charge: which key, which plan, what, which hold, in which role.
+#[derive(Clone, Debug)]
+struct Asked {
+    key: usize,
+    plan: usize,
+    op: Op,
+    hold: usize,
+    role: Role,
+}
+
+/// Random schedules over few keys and all kinds of plans, a few plans each.
 pub(crate) fn schedules() -> impl Strategy<Value = Vec<Step>> {
+    let few = prop::collection::vec(0..PLANS, 1..5);
+    few.prop_flat_map(|plans| prop::collection::vec(step(plans), 1..60))
+}
+
+fn step(plans: Vec<usize>) -> impl Strategy<Value = Step> {
     let pass = prop_oneof![
         4 => Just(0),
         4 => 0..SECOND,
+        2 => 0..20 * SECOND,
         2 => 0..90 * SECOND,
         1 => 0..3_700 * SECOND,
     ];
@@ -33,35 +52,101 @@ pub(crate) fn schedules() -> impl Strategy<Value = Vec<Step>> {
         2 => (1_u64..6).prop_map(Op::GiveBack),
     ];
     let role = prop_oneof![4 => Just(Role::Binds), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
-    let charges = prop::collection::vec((0..KEYS.len(), 0..PLANS, op, role), 1..6);
-    let step = (pass, any::<bool>(), charges);
-    let step = step.prop_map(|(pass, together, charges)| Step { pass, together, charges });
-    prop::collection::vec(step, 1..60)
+    let asked = (0..KEYS.len(), prop::sample::select(plans), op, 0..HOLDS.len(), role);
+    let asked = asked.prop_map(|(key, plan, op, hold, role)| Asked { key, plan, op, hold, role });
+    (pass, any::<bool>(), prop::collection::vec(asked, 1..6))
+        .prop_map(|(pass, together, charges)| Step { pass, together, charges })
 }
 
 const KEYS: [&str; 3] = ["a", "b", ""];
-const PLANS: usize = 5;
+const HOLDS: [&str; 3] = ["one", "two", "three"];
+const PLANS: usize = 22;
 
+fn limit(n: u32, algorithm: Algorithm) -> Limit {
+    Limit {
+        name: Box::default(),
+        requests_per_unit: n,
+        unit: None,
+        unit_multiplier: 1,
+        charge_denied: false,
+        shadow_mode: false,
+        algorithm,
+    }
+}
+
+/// The plans of the schedules. Some have one shape, so they share their counts.
 fn plans() -> [Arc<Plan>; PLANS] {
-    // The first two have one shape, so they share their counts.
+    let s = SECOND;
+    let fixed = |n, seconds| {
+        limit(n, Algorithm::FixedWindow(FixedWindow { n, period: seconds * s, calendar: None }))
+    };
+    let calendar = |n| {
+        let calendar = Calendar::new(Unit::Day, "Europe/Berlin").unwrap().into();
+        let window = FixedWindow { n, period: 86_400 * s, calendar: Some(calendar) };
+        limit(n, Algorithm::FixedWindow(window))
+    };
+    let sliding =
+        |n, seconds| limit(n, Algorithm::SlidingWindow(SlidingWindow { n, period: seconds * s }));
+    let log = |n, seconds| limit(n, Algorithm::SlidingLog(SlidingLog { n, period: seconds * s }));
+    let bucketed = |n, seconds, buckets| {
+        let window = BucketedWindow { n, period: seconds * s, buckets };
+        limit(n, Algorithm::BucketedWindow(window))
+    };
+    let token = |capacity, amount, seconds, strict| {
+        let bucket =
+            TokenBucket { capacity, amount, interval: seconds * s, strict, max_debt: capacity };
+        limit(amount, Algorithm::TokenBucket(bucket))
+    };
+    let gcra = |n, seconds, burst, debt| {
+        limit(n, Algorithm::Gcra(Gcra::new(n, seconds * s, burst, debt).unwrap()))
+    };
+    let concurrency = |n, hold_id: Option<&str>| {
+        let hold_id = hold_id.map(Into::into);
+        limit(n, Algorithm::Concurrency(Concurrency { n, timeout: 30 * s, hold_id }))
+    };
+    let denied = |limit| Limit { charge_denied: true, ..limit };
+    let shadow = |limit| Limit { shadow_mode: true, ..limit };
+    let held = || concurrency(2, Some("id"));
     [
-        plan(3, Unit::Second),
-        plan(2, Unit::Second),
-        plan(5, Unit::Minute),
-        plan(8, Unit::Hour),
-        plan(0, Unit::Minute),
+        vec![denied(fixed(3, 1))],
+        vec![denied(fixed(2, 1))],
+        vec![denied(fixed(5, 60))],
+        vec![denied(fixed(8, 3_600))],
+        vec![denied(fixed(0, 60))],
+        vec![fixed(4, 60)],
+        vec![calendar(6)],
+        vec![sliding(5, 60)],
+        vec![log(4, 10)],
+        vec![bucketed(6, 60, 6)],
+        vec![token(4, 2, 10, false)],
+        vec![token(3, 1, 7, true)],
+        vec![gcra(3, 60, 3, 0)],
+        vec![denied(gcra(7, 60, 4, 2))],
+        vec![denied(concurrency(3, None))],
+        vec![held()],
+        vec![fixed(2, 1), fixed(5, 60), log(6, 10), gcra(10, 60, 5, 0)],
+        vec![log(3, 5), shadow(log(4, 60)), sliding(9, 60), log(6, 60)],
+        vec![held(), fixed(5, 60), log(4, 10)],
+        vec![fixed(4, 60), denied(token(5, 1, 3, false)), bucketed(7, 30, 3), calendar(9)],
+        vec![gcra(0, 60, 5, 0), shadow(sliding(2, 10))],
+        vec![log(100, 60), denied(bucketed(50, 600, 60)), shadow(token(2, 1, 2, true))],
     ]
+    .map(|limits| Arc::new(Plan::new(limits)))
 }
 
 /// Key and shape, and the state counted under them.
 #[derive(Clone, Default)]
-struct Model(HashMap<(&'static str, Vec<u8>), State>);
+struct Model(HashMap<(&'static str, String), State>);
 
 impl Model {
-    fn charge(&mut self, key: &'static str, plan: &Plan, now: Micros, op: Op) -> Judged {
-        let state = self.0.entry((key, plan.shape().to_vec())).or_default();
-        plan.charge(state, now, op, None).judged
+    fn charge(&mut self, asked: &Asked, plan: &Plan, now: Micros) -> Judged {
+        let state = self.0.entry((KEYS[asked.key], plan.shape().to_owned())).or_default();
+        plan.charge(state, now, asked.op, hold(asked, plan)).judged
     }
+}
+
+fn hold(asked: &Asked, plan: &Plan) -> Option<&'static str> {
+    plan.hold_id().map(|_| HOLDS[asked.hold])
 }
 
 /// A store answers a schedule as the model does, whatever it tidies up `between` the steps.
@@ -79,16 +164,13 @@ pub(crate) async fn agrees(
         between();
         let now = clock.now();
         let before = model.clone();
-        let expected: Vec<Judged> = step
-            .charges
-            .iter()
-            .map(|&(key, plan, op, _)| model.charge(KEYS[key], &plans[plan], now, op))
-            .collect();
+        let expected: Vec<Judged> =
+            step.charges.iter().map(|asked| model.charge(asked, &plans[asked.plan], now)).collect();
         if step.together && denied(step, &expected) {
             model = before;
-            for &(key, plan, op, _) in &step.charges {
-                if let Op::GiveBack(_) = op {
-                    model.charge(KEYS[key], &plans[plan], now, op);
+            for asked in &step.charges {
+                if let Op::GiveBack(_) = asked.op {
+                    model.charge(asked, &plans[asked.plan], now);
                 }
             }
         }
@@ -97,12 +179,12 @@ pub(crate) async fn agrees(
         let charges: Vec<Charge<'_>> = step
             .charges
             .iter()
-            .map(|&(key, plan, op, role)| Charge {
-                key: Key { domain, entries: &entries[key] },
-                plan: &plans[plan],
-                op,
-                hold: None,
-                role,
+            .map(|asked| Charge {
+                key: Key { domain, entries: &entries[asked.key] },
+                plan: &plans[asked.plan],
+                op: asked.op,
+                hold: hold(asked, &plans[asked.plan]),
+                role: asked.role,
             })
             .collect();
         assert_eq!(charge(store, &charges, step.together).await, expected, "{step:?}");
@@ -111,7 +193,8 @@ pub(crate) async fn agrees(
 
 fn denied(step: &Step, judged: &[Judged]) -> bool {
     let with = |role: Role| {
-        let of_role = step.charges.iter().zip(judged).filter(move |(charge, _)| charge.3 == role);
+        let of_role =
+            step.charges.iter().zip(judged).filter(move |(charge, _)| charge.role == role);
         of_role.map(|(_, judged)| judged.allowed)
     };
     let quotas_denied = with(Role::Quota).next().is_some() && !with(Role::Quota).any(|ok| ok);

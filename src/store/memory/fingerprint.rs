@@ -58,7 +58,7 @@ fn encode(charge: &Charge<'_>, bytes: &mut Bytes) {
         put(key, bytes);
         put(value, bytes);
     }
-    bytes.extend_from_slice(charge.plan.shape());
+    bytes.extend_from_slice(charge.plan.shape().as_bytes());
 }
 
 #[inline]

@@ -1,0 +1,411 @@
+//! Counting in Redis, shared by all replicas.
+//!
+//! Every key is charged by a script, atomically; the scripts are in `lua/`, and each says at its top
+//! what it takes and gives. A script tells the state as it was and the time; what that means is
+//! computed by [`limit`](crate::limit), as for every store.
+
+mod calls;
+mod cluster;
+mod connect;
+mod key;
+mod lane;
+mod reply;
+mod script;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tokio::sync::watch;
+
+pub use self::connect::{Access, Endpoint, Login, Tls};
+use self::{
+    calls::{Ask, Call, Item, Together},
+    cluster::Cluster,
+    connect::About,
+    key::{slot, write, write_reference},
+    lane::{Goal, Lane},
+    reply::{All, Reply},
+};
+use super::{Answer, Answers, Batch, Charge, Failed, Role, Store};
+use crate::clock;
+use crate::limit::{Micros, Op, concurrency};
+
+/// Where the servers are.
+#[derive(Clone, Debug)]
+pub enum Topology {
+    Single(Endpoint),
+    /// The master of that name, as any of the sentinels tells.
+    Sentinel {
+        master: String,
+        sentinels: Vec<Endpoint>,
+    },
+    /// A cluster, known by some of its nodes.
+    Cluster(Vec<Endpoint>),
+}
+
+/// Whose clock counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Redis's own: one for all replicas.
+    Server,
+    /// Each replica's, for services that forbid scripts to ask for the time.
+    Caller,
+}
+
+/// How keys are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    Weir,
+    /// Lone fixed windows under the reference's keys, so that both count together.
+    Reference,
+}
+
+/// How to count in Redis.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub topology: Topology,
+    pub access: Access,
+    /// To the sentinels themselves.
+    pub sentinel_access: Access,
+    /// No braces may be in it.
+    pub prefix: String,
+    pub layout: Layout,
+    pub clock: Clock,
+    /// What the time is here.
+    pub wall: Arc<dyn clock::Clock>,
+    /// A trip that takes longer marks its lane as down.
+    pub budget: Duration,
+    /// The longest wait before a server that fails is tried again.
+    pub probe_max: Duration,
+    /// How many lanes there are: as many as threads that serve.
+    pub lanes: usize,
+}
+
+/// Counts of what went to Redis, since the start.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub trips: AtomicU64,
+    pub calls: AtomicU64,
+    pub charges: AtomicU64,
+    /// Keys charged: fewer than charges where several of one key travelled together.
+    pub keys: AtomicU64,
+    /// Trips that took longer than the budget.
+    pub overdue: AtomicU64,
+    /// Lanes that went down, and came up.
+    pub down: AtomicU64,
+    pub up: AtomicU64,
+    /// Keys that failed, by kind: a wrong type, an unreadable state, no memory, read-only, other.
+    pub failed: [AtomicU64; 5],
+}
+
+/// What all lanes share.
+#[derive(Debug)]
+struct Shared {
+    options: Options,
+    counts: Counts,
+    answered: watch::Sender<bool>,
+    policy_told: AtomicUsize,
+}
+
+/// Keeps states in Redis.
+#[derive(Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    /// Started when first asked, on the runtime that asks.
+    lanes: Box<[OnceLock<Lanes>]>,
+    groups: AtomicU32,
+}
+
+/// One thread's way to the servers.
+#[derive(Debug)]
+enum Lanes {
+    One(Arc<Lane>),
+    Cluster(Arc<Cluster>),
+}
+
+/// Where the caller's clock counts, states are kept for longer than one caller would need them: for
+/// others whose clock is behind.
+const CALLERS_SLACK: u32 = 10_000;
+
+/// Clocks further apart are told of.
+const SKEW: Micros = 100_000;
+
+impl RedisStore {
+    pub fn new(options: Options) -> RedisStore {
+        let lanes = (0..options.lanes.max(1)).map(|_| OnceLock::new()).collect();
+        let shared = Shared {
+            options,
+            counts: Counts::default(),
+            answered: watch::Sender::new(false),
+            policy_told: AtomicUsize::new(0),
+        };
+        RedisStore { shared: Arc::new(shared), lanes, groups: AtomicU32::new(1) }
+    }
+
+    pub fn counts(&self) -> &Counts {
+        &self.shared.counts
+    }
+
+    /// How many lanes there are, and how many of them are down.
+    pub fn lanes_down(&self) -> (usize, usize) {
+        let lanes: Vec<Arc<Lane>> = self
+            .lanes
+            .iter()
+            .filter_map(OnceLock::get)
+            .flat_map(|lanes| match lanes {
+                Lanes::One(lane) => vec![lane.clone()],
+                Lanes::Cluster(cluster) => cluster.lanes(),
+            })
+            .collect();
+        (lanes.len(), lanes.iter().filter(|lane| lane.down().is_some()).count())
+    }
+
+    /// Ready when Redis has answered for the first time.
+    pub async fn answered(&self) {
+        self.lanes();
+        let mut answered = self.shared.answered.subscribe();
+        // The sender is ours, so it does not go away.
+        let _ = answered.wait_for(|answered| *answered).await;
+    }
+
+    fn lanes(&self) -> &Lanes {
+        let at = thread_number() % self.lanes.len();
+        self.lanes[at].get_or_init(|| {
+            let shared = self.shared.clone();
+            match &shared.options.topology {
+                Topology::Single(endpoint) => {
+                    Lanes::One(Lane::start(Goal::Server(endpoint.clone()), shared, None))
+                }
+                Topology::Sentinel { master, sentinels } => {
+                    let (name, sentinels) = (master.clone(), sentinels.clone());
+                    Lanes::One(Lane::start(Goal::Master { name, sentinels }, shared, None))
+                }
+                Topology::Cluster(seeds) => Lanes::Cluster(Cluster::start(seeds.clone(), shared)),
+            }
+        })
+    }
+
+    fn item(&self, charge: &Charge<'_>, reply: &Arc<Reply>, index: usize, wall: Micros) -> Item {
+        let options = &self.shared.options;
+        let mut in_key = false;
+        let key = match (options.layout, charge.plan.counter()) {
+            (Layout::Reference, Some((_, window))) => {
+                in_key = true;
+                write_reference(&options.prefix, &charge.key, window.period, wall)
+            }
+            _ => write(&options.prefix, &charge.key, charge.plan),
+        };
+        let slot = match options.topology {
+            Topology::Cluster(_) => slot(&key),
+            _ => 0,
+        };
+        Item {
+            key,
+            slot,
+            plan: charge.plan.clone(),
+            op: Ask::Op(charge.op),
+            hold: charge.hold.map_or(0, concurrency::hash),
+            role: charge.role,
+            together: None,
+            in_key,
+            hops: 0,
+            asking: false,
+            alone: false,
+            reply: reply.clone(),
+            index,
+        }
+    }
+
+    fn group(&self, quota_passes: bool) -> Option<Together> {
+        let number = NonZeroU32::new(self.groups.fetch_add(1, Ordering::Relaxed));
+        let number = number.unwrap_or(NonZeroU32::MIN);
+        Some(Together { number, quota_passes })
+    }
+
+    /// Charges that were made, although others of their batch were denied elsewhere, are taken back.
+    fn undo(&self, lanes: &Lanes, batch: &Batch<'_>, made: Vec<(Item, Micros)>) {
+        let reply = Reply::new(made.len());
+        for (i, (mut item, taken)) in made.into_iter().enumerate() {
+            let Op::Take(hits) = batch.charges[item.index].op else { continue };
+            item.op = Ask::Undo(u32::try_from(hits).unwrap_or(u32::MAX), taken);
+            (item.together, item.reply, item.index) = (None, reply.clone(), i);
+            lanes.push(item);
+        }
+    }
+}
+
+impl Lanes {
+    fn push(&self, item: Item) {
+        match self {
+            Lanes::One(lane) => lane.push(item),
+            Lanes::Cluster(cluster) => cluster.push(item),
+        }
+    }
+}
+
+impl Store for RedisStore {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let lanes = self.lanes();
+        let reply = Reply::new(batch.charges.len());
+        let wall = match self.shared.options.layout {
+            Layout::Reference => self.shared.options.wall.now(),
+            Layout::Weir => 0,
+        };
+        let items = batch.charges.iter().enumerate();
+        let items = items.map(|(index, charge)| self.item(charge, &reply, index, wall));
+        let mut sent: Vec<Item> = Vec::new();
+        if batch.together {
+            sent = items.collect();
+            let mut groups: SmallVec<[(u16, Option<Together>); 4]> = SmallVec::new();
+            for item in &mut sent {
+                let group = groups.iter().find(|(slot, _)| *slot == item.slot).map(|it| it.1);
+                item.together = group.unwrap_or_else(|| {
+                    let group = self.group(batch.quota_passes);
+                    groups.push((item.slot, group));
+                    group
+                });
+            }
+            if groups.len() > 1 {
+                // Whether all quotas deny is known only when all nodes have answered.
+                for item in &mut sent {
+                    item.together = item.together.map(|it| Together { quota_passes: true, ..it });
+                }
+            }
+            sent.iter().cloned().for_each(|item| lanes.push(item));
+            if groups.len() < 2 {
+                sent.clear();
+            }
+        } else {
+            items.for_each(|item| lanes.push(item));
+        }
+        let _ = tokio::time::timeout(batch.budget, All(&reply)).await;
+        let told = reply.take();
+        let first = answers.len();
+        answers.extend(told.iter().map(|(answer, _)| *answer));
+
+        // What was reserved on several nodes; where an outcome is not known, nothing is given back.
+        let known = told.iter().all(|(answer, _)| answer.is_ok());
+        if !sent.is_empty() && known && batch.is_denied(&answers[first..]) {
+            let made = made(&batch, &told, sent);
+            self.undo(lanes, &batch, made);
+        }
+    }
+}
+
+/// Of charges on several nodes those that were made, and when.
+fn made(batch: &Batch<'_>, told: &[(Answer, Micros)], sent: Vec<Item>) -> Vec<(Item, Micros)> {
+    let allowed = |i: usize| told[i].0.is_ok_and(|judged| judged.allowed);
+    let refused: Vec<Option<Together>> = sent
+        .iter()
+        .filter(|item| item.role == Role::Binds && !allowed(item.index))
+        .map(|item| item.together)
+        .collect();
+    sent.into_iter()
+        .filter(|item| {
+            let charge = &batch.charges[item.index];
+            let counted =
+                allowed(item.index) || charge.plan.limits().iter().any(|limit| limit.charge_denied);
+            !refused.contains(&item.together)
+                && counted
+                && matches!(charge.op, Op::Take(hits) if hits > 0)
+        })
+        .map(|item| {
+            let taken = told[item.index].1;
+            (item, taken)
+        })
+        .collect()
+}
+
+impl Shared {
+    /// Makes calls of what was gathered.
+    fn calls(
+        &self,
+        items: Vec<Item>,
+        make: fn(Vec<Item>, Micros, Micros, u32) -> Vec<Call>,
+    ) -> Vec<Call> {
+        let wall = self.options.wall.now();
+        let (now, slack) = match self.options.clock {
+            Clock::Server => (0, 0),
+            Clock::Caller => (wall, CALLERS_SLACK),
+        };
+        let calls = make(items, now, wall, slack);
+        let (mut charges, mut keys) = (0, 0);
+        for call in &calls {
+            let (more_charges, more_keys) = call.len();
+            charges += more_charges;
+            keys += more_keys;
+        }
+        self.counts.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
+        self.counts.charges.fetch_add(charges as u64, Ordering::Relaxed);
+        self.counts.keys.fetch_add(keys as u64, Ordering::Relaxed);
+        calls
+    }
+
+    fn count(&self, failed: Failed) {
+        let kind = match failed {
+            Failed::WrongType => 0,
+            Failed::Corrupt => 1,
+            Failed::OutOfMemory => 2,
+            Failed::ReadOnly => 3,
+            Failed::Unavailable | Failed::TimedOut => 4,
+        };
+        self.counts.failed[kind].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Warns once of a server that may forget what it is to remember.
+    fn tell_policy(&self, server: &Endpoint, about: &About) {
+        let forgets = about.max_memory > 0 && about.policy != "noeviction";
+        if forgets && self.policy_told.fetch_add(1, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                %server,
+                policy = about.policy,
+                "Redis drops keys when its memory is full, and their limits begin anew: set \
+                 maxmemory-policy to noeviction, and give it memory enough"
+            );
+        }
+    }
+
+    fn tell_skew(&self, server: &Endpoint, theirs: Micros, ours: Micros) {
+        let skew = theirs.abs_diff(ours);
+        if skew > SKEW {
+            tracing::warn!(
+                %server,
+                skew = ?Duration::from_micros(skew),
+                "this machine's clock and Redis's differ, and replicas whose clocks differ disagree \
+                 about windows: keep clocks in step, or set store.redis.clock to server"
+            );
+        }
+    }
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        for lanes in self.lanes.iter().filter_map(OnceLock::get) {
+            match lanes {
+                Lanes::One(lane) => lane.close(),
+                Lanes::Cluster(cluster) => cluster.close(),
+            }
+        }
+    }
+}
+
+/// A number of the thread that asks: threads that serve have different ones.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    NUMBER.with(|number| {
+        number.get().unwrap_or_else(|| {
+            let next = NEXT.fetch_add(1, Ordering::Relaxed);
+            number.set(Some(next));
+            next
+        })
+    })
+}

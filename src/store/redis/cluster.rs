@@ -1,0 +1,187 @@
+//! A cluster: a lane for each node, and which slot is whose.
+//!
+//! What a node says belongs elsewhere was not counted there, and is sent on. A node that fails, fails
+//! its own keys only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use redis::ServerErrorKind;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use super::Shared;
+use super::calls::{Call, Item};
+use super::connect::{ConnectError, Endpoint, Slots, ask_slots};
+use super::key::SLOTS;
+use super::lane::{Goal, Lane};
+use crate::store::Failed;
+
+/// How often the slots are asked for, when nothing told of a change.
+const REFRESH: Duration = Duration::from_secs(5);
+
+/// How often at most.
+const CALM: Duration = Duration::from_millis(50);
+
+/// A charge is sent on so often at most.
+const MAX_HOPS: u8 = 5;
+
+/// A cluster as one thread's lanes see it.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    shared: Arc<Shared>,
+    seeds: Vec<Endpoint>,
+    lanes: Mutex<HashMap<Endpoint, Arc<Lane>>>,
+    slots: ArcSwap<Vec<Option<Arc<Lane>>>>,
+    stale: Notify,
+}
+
+/// Where a lane sends what belongs elsewhere.
+#[derive(Clone, Debug)]
+pub(super) struct Redirects(Weak<Cluster>);
+
+impl Cluster {
+    pub fn start(seeds: Vec<Endpoint>, shared: Arc<Shared>) -> Arc<Cluster> {
+        let cluster = Arc::new(Cluster {
+            shared,
+            seeds,
+            lanes: Mutex::default(),
+            slots: ArcSwap::from_pointee(vec![None; SLOTS.into()]),
+            stale: Notify::new(),
+        });
+        tokio::spawn(refresh(Arc::downgrade(&cluster)));
+        cluster
+    }
+
+    /// Sends a charge to the node that its slot belongs to.
+    pub fn push(&self, item: Item) {
+        let slots = self.slots.load();
+        match slots.get(usize::from(item.slot)) {
+            Some(Some(lane)) => lane.push(item),
+            _ => item.reply.set(item.index, Err(Failed::Unavailable), 0),
+        }
+    }
+
+    fn lane(self: &Arc<Self>, endpoint: &Endpoint) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock();
+        let start = || {
+            let redirects = Redirects(Arc::downgrade(self));
+            Lane::start(Goal::Node(endpoint.clone()), self.shared.clone(), Some(redirects))
+        };
+        lanes.entry(endpoint.clone()).or_insert_with(start).clone()
+    }
+
+    /// Takes over what a node told of the slots.
+    fn adopt(self: &Arc<Self>, told: &Slots) {
+        let mut slots = vec![None; SLOTS.into()];
+        for (first, last, endpoint) in told {
+            let lane = self.lane(endpoint);
+            for slot in *first..=(*last).min(SLOTS - 1) {
+                slots[usize::from(slot)] = Some(lane.clone());
+            }
+        }
+        self.slots.store(Arc::new(slots));
+        self.lanes.lock().retain(|endpoint, lane| {
+            let kept = told.iter().any(|(_, _, node)| node == endpoint);
+            if !kept {
+                lane.close();
+            }
+            kept
+        });
+    }
+
+    async fn ask(&self) -> Result<Slots, ConnectError> {
+        let access = &self.shared.options.access;
+        let known: Vec<Endpoint> = {
+            let lanes = self.lanes.lock();
+            let up = lanes.iter().filter(|(_, lane)| lane.down().is_none());
+            up.map(|(endpoint, _)| endpoint.clone()).collect()
+        };
+        let mut last = ConnectError::NoSlots;
+        for endpoint in known.iter().chain(&self.seeds) {
+            let asked = async {
+                let mut connection = access.connect(endpoint).await?;
+                ask_slots(&mut connection, endpoint).await
+            };
+            match timeout(access.timeout, asked).await {
+                Ok(Ok(slots)) => return Ok(slots),
+                Ok(Err(error)) => last = error,
+                Err(_) => last = ConnectError::TimedOut(access.timeout),
+            }
+        }
+        Err(last)
+    }
+
+    pub fn lanes(&self) -> Vec<Arc<Lane>> {
+        self.lanes.lock().values().cloned().collect()
+    }
+
+    pub fn close(&self) {
+        self.lanes.lock().drain().for_each(|(_, lane)| lane.close());
+        self.stale.notify_one();
+    }
+}
+
+/// Keeps the slots up to date as long as the cluster is there.
+async fn refresh(cluster: Weak<Cluster>) {
+    let mut told = false;
+    loop {
+        let Some(strong) = cluster.upgrade() else { return };
+        match strong.ask().await {
+            Ok(slots) => {
+                strong.adopt(&slots);
+                told = false;
+            }
+            Err(error) if !told => {
+                tracing::warn!("cannot use the Redis cluster: {error}; trying on");
+                told = true;
+            }
+            Err(_) => {}
+        }
+        let calm = strong.shared.options.probe_max.min(REFRESH);
+        let wait = if told { calm } else { REFRESH };
+        let _ = timeout(wait, strong.stale.notified()).await;
+        drop(strong);
+        tokio::time::sleep(CALM).await;
+    }
+}
+
+impl Redirects {
+    /// The slots may have changed.
+    pub fn refresh(&self) {
+        if let Some(cluster) = self.0.upgrade() {
+            cluster.stale.notify_one();
+        }
+    }
+
+    /// Sends on what a node did not take: it was not counted.
+    pub fn send(&self, call: Call, kind: ServerErrorKind, told: &str) {
+        let cluster = self.0.upgrade();
+        let to = told.split(' ').nth(1).and_then(|to| {
+            let (host, port) = to.rsplit_once(':')?;
+            Some(Endpoint::Tcp(host.to_owned(), port.parse().ok()?))
+        });
+        if kind == ServerErrorKind::Moved {
+            self.refresh();
+        }
+        for mut item in call.into_items() {
+            item.hops += 1;
+            let Some(cluster) = cluster.as_ref().filter(|_| item.hops <= MAX_HOPS) else {
+                item.reply.set(item.index, Err(Failed::Unavailable), 0);
+                continue;
+            };
+            item.asking = kind == ServerErrorKind::Ask;
+            // Of several keys some may have moved already; those charged together must wait.
+            item.alone = kind != ServerErrorKind::Moved && item.together.is_none();
+            match &to {
+                Some(endpoint) if kind != ServerErrorKind::TryAgain => {
+                    cluster.lane(endpoint).push(item);
+                }
+                _ => cluster.push(item),
+            }
+        }
+    }
+}

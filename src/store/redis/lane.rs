@@ -1,0 +1,420 @@
+//! A lane: one connection to one server, and what travels on it.
+//!
+//! One trip at a time: what is asked for while it is on its way travels together in the next. So
+//! the cost of a decision falls as load rises, and no queue grows towards a server that does not
+//! answer: a trip that takes longer than the budget marks the lane as down, and until the server has
+//! shown that it answers in time, whoever asks is told so at once. Nothing is sent twice that may have
+//! been counted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
+use redis::{ServerErrorKind, Value};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::calls::{Call, Item, calls};
+use super::cluster::Redirects;
+use super::connect::{ConnectError, Endpoint, ask_sentinels, examine, time};
+use super::script::Scripts;
+use super::{Clock, Shared};
+use crate::store::Failed;
+
+/// How often an idle connection is tried.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// A server that has not answered for so long is given up: the connection is made anew.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// The first wait before another try; doubled each time, up to what the settings say.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+
+/// Which server a lane goes to.
+#[derive(Clone, Debug)]
+pub(super) enum Goal {
+    Server(Endpoint),
+    /// The master of that name, wherever it is.
+    Master {
+        name: String,
+        sentinels: Vec<Endpoint>,
+    },
+    /// A node of a cluster, master or not: it says itself where a slot is.
+    Node(Endpoint),
+}
+
+/// A lane, shared by those who ask and its driver.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub goal: Goal,
+    shared: Arc<Shared>,
+    gathered: Mutex<Vec<Item>>,
+    wake: Notify,
+    /// 0: up; else why not.
+    down: AtomicU8,
+    closed: AtomicBool,
+}
+
+/// Why a connection is given up.
+enum Lost {
+    Closed,
+    Stalled,
+    ReadOnly,
+    Error(redis::RedisError),
+}
+
+/// How a trip went.
+#[derive(Default)]
+struct Trip {
+    failed: Option<Lost>,
+    /// The server answers, but not to this.
+    refused: Option<String>,
+}
+
+impl Lane {
+    /// Starts a lane; it ends when it is closed.
+    pub fn start(goal: Goal, shared: Arc<Shared>, redirects: Option<Redirects>) -> Arc<Lane> {
+        let lane = Arc::new(Lane {
+            goal,
+            shared,
+            gathered: Mutex::default(),
+            wake: Notify::new(),
+            down: AtomicU8::new(code(Failed::Unavailable)),
+            closed: AtomicBool::new(false),
+        });
+        tokio::spawn(lane.clone().drive(redirects));
+        lane
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Why the lane is down; none where it is up.
+    pub fn down(&self) -> Option<Failed> {
+        match self.down.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Failed::TimedOut),
+            2 => Some(Failed::ReadOnly),
+            _ => Some(Failed::Unavailable),
+        }
+    }
+
+    /// Sends `item` with the next trip; or answers at once where the lane is down.
+    pub fn push(&self, item: Item) {
+        if let Some(failed) = self.down() {
+            return item.reply.set(item.index, Err(failed), 0);
+        }
+        let mut gathered = self.gathered.lock();
+        let first = gathered.is_empty();
+        gathered.push(item);
+        drop(gathered);
+        if first {
+            self.wake.notify_one();
+        }
+    }
+
+    fn set_down(&self, failed: Failed) {
+        if self.down.swap(code(failed), Ordering::Relaxed) == 0 {
+            self.shared.counts.down.fetch_add(1, Ordering::Relaxed);
+        }
+        for item in self.gathered.lock().drain(..) {
+            item.reply.set(item.index, Err(failed), 0);
+        }
+    }
+
+    fn set_up(&self) {
+        if self.down.swap(0, Ordering::Relaxed) != 0 {
+            self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
+        }
+        self.shared.answered.send_replace(true);
+    }
+
+    async fn drive(self: Arc<Lane>, redirects: Option<Redirects>) {
+        let mut wait = FIRST_WAIT;
+        let mut told = None;
+        let mut was_up = false;
+        while !self.is_closed() {
+            match self.connect().await {
+                Ok((connection, endpoint)) => {
+                    if was_up || told.is_some() {
+                        tracing::info!(server = %endpoint, "Redis answers again");
+                    }
+                    (told, was_up) = (None, true);
+                    let since = Instant::now();
+                    self.set_up();
+                    let lost = self.serve(connection, redirects.as_ref()).await;
+                    let (failed, why) = match lost {
+                        Lost::Closed => break,
+                        Lost::Stalled => (Failed::TimedOut, format!("no answer for {STALLED:?}")),
+                        Lost::ReadOnly => (Failed::ReadOnly, "it only answers reads".to_owned()),
+                        Lost::Error(error) => (Failed::Unavailable, error.to_string()),
+                    };
+                    self.set_down(failed);
+                    tracing::warn!(server = %endpoint, "lost Redis: {why}; connecting anew");
+                    // One that is lost again and again at once is not asked in a circle.
+                    if since.elapsed() > STALLED {
+                        wait = FIRST_WAIT;
+                    }
+                }
+                Err(error) => {
+                    let replica = matches!(error, ConnectError::Replica);
+                    self.set_down(if replica { Failed::ReadOnly } else { Failed::Unavailable });
+                    let error = error.to_string();
+                    if told.as_ref() != Some(&error) {
+                        tracing::warn!("cannot use Redis at {}: {error}; trying on", self.goal);
+                        told = Some(error);
+                    }
+                }
+            }
+            if let Some(redirects) = &redirects {
+                redirects.refresh();
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(self.shared.options.probe_max);
+        }
+        self.set_down(Failed::Unavailable);
+    }
+
+    async fn connect(&self) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
+        let options = &self.shared.options;
+        let (endpoint, may_be_replica) = match &self.goal {
+            Goal::Server(endpoint) => (endpoint.clone(), false),
+            Goal::Node(endpoint) => (endpoint.clone(), true),
+            Goal::Master { name, sentinels } => {
+                (ask_sentinels(&options.sentinel_access, sentinels, name).await?, false)
+            }
+        };
+        let patience = options.access.timeout;
+        let examined = async {
+            let mut connection = options.access.connect(&endpoint).await?;
+            let about = examine(&mut connection, may_be_replica).await?;
+            if options.clock == Clock::Caller {
+                let theirs = time(&mut connection).await?;
+                let ours = options.wall.now();
+                self.shared.tell_skew(&endpoint, theirs, ours);
+            }
+            self.shared.tell_policy(&endpoint, &about);
+            Ok::<_, ConnectError>(connection)
+        };
+        match timeout(patience, examined).await {
+            Ok(connection) => Ok((connection?, endpoint)),
+            Err(_) => Err(ConnectError::TimedOut(patience)),
+        }
+    }
+
+    /// Goes to and fro until the connection is lost.
+    async fn serve(
+        &self,
+        mut connection: MultiplexedConnection,
+        redirects: Option<&Redirects>,
+    ) -> Lost {
+        let mut scripts = Scripts::default();
+        let budget = self.shared.options.budget;
+        loop {
+            if timeout(IDLE, self.wake.notified()).await.is_err() {
+                match timeout(STALLED, ping(&mut connection)).await {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(error)) if error.is_unrecoverable_error() => return Lost::Error(error),
+                    Ok(Err(_)) => {}
+                    Err(_) => return Lost::Stalled,
+                }
+            }
+            if self.is_closed() {
+                return Lost::Closed;
+            }
+            let items = std::mem::take(&mut *self.gathered.lock());
+            let calls = self.shared.calls(items, calls);
+            if calls.is_empty() {
+                continue;
+            }
+            let mut trip = std::pin::pin!(run(
+                &self.shared,
+                &mut scripts,
+                connection.clone(),
+                calls,
+                redirects
+            ));
+            let outcome = match timeout(budget, &mut trip).await {
+                Ok(outcome) => outcome,
+                Err(_) => {
+                    self.shared.counts.overdue.fetch_add(1, Ordering::Relaxed);
+                    self.set_down(Failed::TimedOut);
+                    match timeout(STALLED, trip).await {
+                        Ok(Trip { failed: None, refused }) => {
+                            Trip { failed: None, refused: refused.or(Some("it is slow".into())) }
+                        }
+                        Ok(outcome) => outcome,
+                        Err(_) => return Lost::Stalled,
+                    }
+                }
+            };
+            if let Some(lost) = outcome.failed {
+                return lost;
+            }
+            if let Some(why) = outcome.refused {
+                self.set_down(self.down().unwrap_or(Failed::Unavailable));
+                if let Err(lost) = self.probe(&mut connection, &why).await {
+                    return lost;
+                }
+            }
+        }
+    }
+
+    /// Waits until the server answers, and in time.
+    async fn probe(&self, connection: &mut MultiplexedConnection, why: &str) -> Result<(), Lost> {
+        let mut wait = FIRST_WAIT;
+        let mut told = false;
+        loop {
+            let asked = Instant::now();
+            match timeout(STALLED, ping(connection)).await {
+                Ok(Ok(())) if asked.elapsed() <= self.shared.options.budget => break,
+                Ok(Err(error)) if error.is_unrecoverable_error() => return Err(Lost::Error(error)),
+                Ok(_) => {}
+                Err(_) => return Err(Lost::Stalled),
+            }
+            if !told {
+                tracing::warn!("Redis at {} does not do: {why}; trying on", self.goal);
+                told = true;
+            }
+            sleep(wait).await;
+            wait = (wait * 2).min(self.shared.options.probe_max);
+            if self.is_closed() {
+                return Err(Lost::Closed);
+            }
+        }
+        if told {
+            tracing::info!("Redis at {} answers in time again", self.goal);
+        }
+        self.set_up();
+        Ok(())
+    }
+}
+
+fn code(failed: Failed) -> u8 {
+    match failed {
+        Failed::TimedOut => 1,
+        Failed::ReadOnly => 2,
+        _ => 3,
+    }
+}
+
+async fn ping(connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
+    redis::cmd("PING").query_async(connection).await
+}
+
+/// Makes one trip: all calls at once, and those again whose script the server does not know.
+async fn run(
+    shared: &Shared,
+    scripts: &mut Scripts,
+    mut connection: MultiplexedConnection,
+    calls: Vec<Call>,
+    redirects: Option<&Redirects>,
+) -> Trip {
+    let mut trip = Trip::default();
+    let mut first = true;
+    let mut calls = calls;
+    while !calls.is_empty() {
+        let mut pipeline = redis::Pipeline::with_capacity(calls.len());
+        for call in &calls {
+            let script = scripts.get(call.kind);
+            let (name, script) = match first {
+                true => ("EVALSHA", &*script.hash),
+                // Runs the script, and the server knows it from then on.
+                false => ("EVAL", &*script.text),
+            };
+            if call.asking {
+                pipeline.cmd("ASKING");
+            }
+            pipeline.add_command(call.command(name, script));
+        }
+        let count = pipeline.len();
+        shared.counts.trips.fetch_add(1, Ordering::Relaxed);
+        let replies = match connection.send_packed_commands(&pipeline, 0, count).await {
+            Ok(replies) => replies,
+            Err(error) => {
+                calls.into_iter().for_each(|call| refuse(call, Failed::Unavailable));
+                if error.is_unrecoverable_error() {
+                    trip.failed = Some(Lost::Error(error));
+                } else {
+                    trip.refused = Some(error.to_string());
+                }
+                return trip;
+            }
+        };
+        let mut replies = replies.into_iter();
+        let mut again = Vec::new();
+        for call in calls {
+            if call.asking {
+                replies.next();
+            }
+            match replies.next().unwrap_or(Value::Nil) {
+                Value::BulkString(reply) => {
+                    for failed in call.answer(&reply) {
+                        shared.count(failed);
+                        if failed == Failed::ReadOnly {
+                            trip.failed = Some(Lost::ReadOnly);
+                        }
+                    }
+                }
+                Value::ServerError(error) => match error.kind() {
+                    Some(ServerErrorKind::NoScript) if first => again.push(call),
+                    Some(
+                        kind @ (ServerErrorKind::Moved
+                        | ServerErrorKind::Ask
+                        | ServerErrorKind::TryAgain),
+                    ) if redirects.is_some() => {
+                        if let Some(redirects) = redirects {
+                            redirects.send(call, kind, error.details().unwrap_or(""));
+                        }
+                    }
+                    kind => {
+                        let text = error.to_string();
+                        let failed = match kind {
+                            Some(ServerErrorKind::ReadOnly) => Failed::ReadOnly,
+                            _ if error.code() == "OOM" => Failed::OutOfMemory,
+                            _ => Failed::Unavailable,
+                        };
+                        match failed {
+                            Failed::ReadOnly => trip.failed = Some(Lost::ReadOnly),
+                            Failed::OutOfMemory => {}
+                            _ => trip.refused = Some(text),
+                        }
+                        shared.count(failed);
+                        refuse(call, failed);
+                    }
+                },
+                other => {
+                    trip.refused = Some(format!("a script replied {other:?}"));
+                    shared.count(Failed::Corrupt);
+                    refuse(call, Failed::Corrupt);
+                }
+            }
+        }
+        calls = again;
+        first = false;
+    }
+    trip
+}
+
+fn refuse(call: Call, failed: Failed) {
+    for item in call.into_items() {
+        item.reply.set(item.index, Err(failed), 0);
+    }
+}
+
+impl std::fmt::Display for Goal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Goal::Server(endpoint) | Goal::Node(endpoint) => endpoint.fmt(f),
+            Goal::Master { name, .. } => write!(f, "the master {name:?}"),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+-- bucketed_window, a ring of counts of short spans; limit/bucketed_window.rs says what it is.
+--
+-- Numbers  n, period, slots of the ring, length of a slot (I7 each)
+-- State    I7 the newest slot since the epoch, I7 the sum of all; and after the numbers of all
+--          limits the ring: I4 each, a slot at its number modulo that of slots
+-- Cost     grows with the slots, 4 bytes each, and with those that have passed since the last hit
+-- Expiry   when the newest slot with hits no longer counts
+local function count_at(ring, slot) return (read('<I4', ring, slot * 4 + 1)) end
+
+local function put(ring, slot, count)
+  return ring:sub(1, slot * 4) .. pack('<I4', count) .. ring:sub(slot * 4 + 5)
+end
+
+algorithms[5] = {
+  numbers = 'I7I7I7I7',
+  format = 'I7I7',
+  width = 2,
+  settle = function(limit, v, t)
+    local a, slots, span = limit.at, limit[3], limit[4]
+    local newest = floor(t / span)
+    local index, ring = v[a], limit.ring
+    if index * span > t + limit[2] then
+      -- The ring is turned so that each slot keeps its age.
+      local turn = (index - newest) % slots * 4
+      ring = ring:sub(turn + 1) .. ring:sub(1, turn)
+      index = newest
+    end
+    local passed = newest - index
+    if passed >= slots then
+      ring, v[a + 1] = string.rep('\0', slots * 4), 0
+    elseif passed > 0 then
+      for slot = index + 1, newest do
+        local count = count_at(ring, slot % slots)
+        if count > 0 then
+          v[a + 1] = v[a + 1] - count
+          ring = put(ring, slot % slots, 0)
+        end
+      end
+    end
+    if newest > index then index = newest end
+    v[a], limit.ring = index, ring
+  end,
+  room = function(limit, v) return limit[1] - v[limit.at + 1] end,
+  take = function(limit, v, _, hits)
+    local a, slot = limit.at, v[limit.at] % limit[3]
+    local count = count_at(limit.ring, slot)
+    local sum = count + hits
+    if sum > MOST then sum = MOST end
+    v[a + 1], limit.ring = v[a + 1] + sum - count, put(limit.ring, slot, sum)
+    return true
+  end,
+  give_back = function(limit, v, _, hits, taken)
+    local a, slots = limit.at, limit[3]
+    local first = 0
+    if taken then
+      -- The slot they were taken in, where that still counts.
+      first = v[a] - floor(taken / limit[4])
+      if first < 0 or first >= slots then return end
+      slots = first + 1
+    end
+    for age = first, slots - 1 do
+      local slot = (v[a] - age) % limit[3]
+      local count = count_at(limit.ring, slot)
+      local less = hits < count and hits or count
+      if less > 0 then
+        limit.ring = put(limit.ring, slot, count - less)
+        v[a + 1], hits = v[a + 1] - less, hits - less
+      end
+      if hits == 0 then return end
+    end
+  end,
+  ends = function(limit, v, t)
+    if v[limit.at + 1] == 0 then return 0 end
+    -- The newest slot may be empty after hits were given back; then it is kept for longer than it must.
+    return (v[limit.at] + limit[3]) * limit[4]
+  end,
+}

@@ -1,0 +1,45 @@
+-- fixed_window whose windows follow the calendar; limit/calendar.rs knows it, a script does not.
+--
+-- Numbers  n, period, and four boundaries of windows (I7 each): by the caller's clock the second is
+--          not after now and the third is after it
+-- State    I7 where the window begins, I4 its count
+-- Cost     constant
+-- Expiry   with the window
+algorithms[2] = {
+  numbers = 'I7I7I7I7I7I7',
+  format = 'I7I4',
+  width = 2,
+  settle = function(limit, v, t)
+    local a, p = limit.at, limit[2]
+    local window = v[a]
+    if window > t and window <= t + p then
+      limit.ending = window + p + DAY
+      return
+    end
+    for b = 3, 5 do
+      if limit[b] <= t and t < limit[b + 1] then
+        limit.ending = limit[b + 1]
+        if limit[b] ~= window then
+          if window <= t then v[a + 1] = 0 end
+          v[a] = limit[b]
+        end
+        return
+      end
+    end
+    return ERROR + 6
+  end,
+  room = function(limit, v) return limit[1] - v[limit.at + 1] end,
+  take = function(limit, v, _, hits)
+    local c = limit.at + 1
+    local count = v[c]
+    local sum = count + hits
+    v[c] = sum < MOST and sum or MOST
+    return count == 0
+  end,
+  give_back = function(limit, v, _, hits, taken)
+    local c = limit.at + 1
+    if taken and v[c - 1] > taken then return end
+    v[c] = v[c] > hits and v[c] - hits or 0
+  end,
+  ends = function(limit, v) return v[limit.at + 1] > 0 and limit.ending or 0 end,
+}

@@ -1,0 +1,326 @@
+-- Charges keys of any rule: all limits of a rule by one state under one key, all or none.
+--
+-- KEYS    for each entry its key, and after it the key of its holds where a limit of its rule goes
+--         by hold ids; on a cluster all of one slot
+-- ARGV    1, packed, little-endian:
+--           I7 now, in microseconds since the epoch; 0 for the server's clock
+--           I4 milliseconds to keep states for longer than they need
+--           B the number of rules; for each B the number of its limits; for each of these
+--             B its algorithm (fixed_window 1, by the calendar 2, sliding_window 3, sliding_log 4,
+--             bucketed_window 5, token_bucket 6, gcra 7, concurrency 8, with hold ids 9, a lone
+--             fixed_window 10)
+--             B flags: 1 denied hits are charged, 2 shadow mode, 4 strict, 8 denies every hit
+--             the numbers that its file says
+--           B 1 where all entries are charged together, plus 2 where a quota beside them passes
+--           for each entry B its rule, from 0; B its role (0 binds, 1 quota, 2 shadow); B the number
+--             of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
+--             how often, the 8 bytes of a hold id where the rule goes by them, and for an undo I7
+--             when they were taken: void in another window
+-- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
+--         the same of its holds; and of its log what sliding_log.lua says. From 2^32 - 16 on the first
+--         length is an error and nothing follows it: plus 1 of a wrong type, 2 not a state, 3 no memory,
+--         4 read-only, 5 other, 6 the caller's clock is too far off
+-- State   a byte of layout, the numbers of all limits in order, what bucketed_window.lua and
+--         sliding_log.lua put after them
+-- Cost    two commands a key, one where nothing is charged; see the algorithms
+-- Expiry  when the state says no more than its absence would, rounded up
+local args = ARGV[1]
+local t, slack, count, at = read('<I7I4B', args)
+if t == 0 then
+  local now = call('TIME')
+  t = now[1] * 1000000 + now[2]
+end
+
+local rules = {}
+for i = 1, count do
+  local rule = { format = '<B', width = 1, rings = {} }
+  count, at = read('B', args, at)
+  for j = 1, count do
+    local kind, flags
+    kind, flags, at = read('BB', args, at)
+    local algorithm = algorithms[kind]
+    local limit = { read('<' .. algorithm.numbers, args, at) }
+    at = table.remove(limit)
+    limit.settle, limit.room, limit.take = algorithm.settle, algorithm.room, algorithm.take
+    limit.algorithm, limit.at = algorithm, rule.width + 1
+    limit.counts_denied, limit.never = flags % 2 == 1, flags > 7
+    limit.shadow, limit.strict = flags % 4 > 1, flags % 8 > 3
+    rule[j] = limit
+    rule.format, rule.width = rule.format .. algorithm.format, rule.width + algorithm.width
+    rule.alone = rule.alone or algorithm.alone
+    if kind == 4 then
+      local log, n, p = rule.log or { longest = 0, shortest = limit[2], stamps = 0 }, limit[1], limit[2]
+      if p > log.longest then log.longest = p end
+      if p < log.shortest then log.shortest = p end
+      if n > log.stamps then log.stamps = n end
+      rule.log, limit.log = log, log
+    elseif kind == 5 then
+      rule.rings[#rule.rings + 1] = limit
+    elseif kind == 9 then
+      rule.holds = limit
+    elseif kind == 10 then
+      rule.lone = limit
+    end
+  end
+  if rule.log then
+    rule.log.at = rule.width + 1
+    rule.format, rule.width = rule.format .. sliding_log.FORMAT, rule.width + sliding_log.WIDTH
+  end
+  rule.size = struct.size(rule.format)
+  for _, limit in ipairs(rule.rings) do
+    limit.ring_at = rule.size
+    rule.size = rule.size + limit[3] * 4
+  end
+  if rule.log then rule.log.base = rule.size end
+  rules[i] = rule
+end
+
+local how
+how, at = read('B', args, at)
+local together, quota_passes = how % 2 == 1, how > 1
+
+local out = { pack('<I7', t) }
+local key_at = 0
+
+-- Reads a state, and brings it to this instant. An error, or the state as it is and its numbers.
+local function open(rule, key, holds_key)
+  local state, v
+  local log, holds = rule.log, rule.holds
+  if log then
+    state = try('GETRANGE', key, 0, rule.size + sliding_log.AHEAD - 1)
+  elseif rule.width == 1 then
+    state = ''
+  else
+    state = try('GET', key) or ''
+  end
+  if type(state) == 'table' then return failed(state) end
+  if state == '' then
+    v = { LAYOUT }
+    for i = 2, rule.width do v[i] = 0 end
+    for _, limit in ipairs(rule.rings) do limit.ring = string.rep('\0', limit[3] * 4) end
+  elseif rule.lone then
+    v = rule.lone.algorithm.decode(rule.lone, state, t)
+    if not v then return ERROR + 2 end
+  else
+    if #state < rule.size or not log and #state > rule.size or state:byte() ~= LAYOUT then return ERROR + 2 end
+    v = { read(rule.format, state) }
+    for _, limit in ipairs(rule.rings) do
+      limit.ring = state:sub(limit.ring_at + 1, limit.ring_at + limit[3] * 4)
+    end
+  end
+  local err
+  if log then
+    log.key, log.text = key, state
+    err = sliding_log.settle(log, v, t)
+    state = state:sub(1, rule.size)
+  end
+  if holds then err = err or holds.algorithm.open(holds, holds_key) end
+  if err then return err end
+  for i = 1, #rule do
+    local limit = rule[i]
+    err = limit.settle(limit, v, t)
+    if err then return err end
+  end
+  return nil, state, v
+end
+
+-- Takes hits so often. Whether all were admitted; whether the state changed, and whether it may
+-- have to be kept for longer; an error.
+local function take(rule, v, hits, times, id)
+  local fits, all, log = {}, times, rule.log
+  for i = 1, #rule do
+    local limit = rule[i]
+    local room, fit = limit.room(limit, v, t), 0
+    if hits == 0 then
+      -- A look: denied past the limit where denied hits are charged, else where it is full.
+      if room >= (limit.counts_denied and 0 or 1) then fit = times end
+      if limit.never and not limit.counts_denied then fit = 0 end
+    elseif room >= hits and not limit.never then
+      fit = floor(room / hits)
+    end
+    fits[i] = fit
+    if fit < all and not limit.shadow then all = fit end
+  end
+  if log then
+    local taken = all * hits < log.stamps and all * hits or log.stamps
+    for i = 1, #rule do
+      local limit = rule[i]
+      if limit.log then limit.blocked = limit.algorithm.blocks(limit, v, hits, hits > 0 and taken or 0) end
+    end
+    if log.broken then return nil, nil, nil, ERROR + 2 end
+  end
+  if hits == 0 then return all == times end
+
+  local changed, grows = false, false
+  for i = 1, #rule do
+    local limit, fit = rule[i], fits[i]
+    -- A limit in shadow mode takes what it would have admitted.
+    local charged = fit < all and fit or all
+    if limit.counts_denied then charged = times end
+    if charged > 0 then
+      grows = limit.take(limit, v, t, charged * hits, id) or grows
+      changed = true
+    end
+    if limit.strict and (fit < all or fit < times and (limit.counts_denied or fit <= all)) then
+      changed, grows = true, true
+      limit.algorithm.deny(limit, v, t)
+    end
+  end
+  if log and all > 0 then
+    local err = sliding_log.take(log, v, all * hits)
+    if err then return nil, nil, nil, err end
+    changed, grows = true, true
+  end
+  return all == times, changed, grows
+end
+
+-- Gives hits back to every limit; in a rule with a concurrency limit, to that alone. Whether the
+-- state changed, and whether it may have to be kept for longer.
+local function give_back(rule, v, hits, taken, id)
+  local changed, grows = false, false
+  for i = 1, #rule do
+    local limit = rule[i]
+    local algorithm = limit.algorithm
+    -- What the log says of hits counted is said of the state as it was.
+    if limit.log then limit.room(limit, v, t) end
+    if algorithm.alone or not rule.alone then
+      grows = algorithm.give_back(limit, v, t, hits, taken, id) or grows
+      changed = changed or algorithm.width > 0
+    end
+  end
+  local log = rule.log
+  if log and not rule.alone then
+    local newest = sliding_log.give_back(log, v, hits)
+    for i = 1, #rule do
+      if rule[i].log then rule[i].blocked = newest end
+    end
+    changed = true
+  end
+  return changed, grows
+end
+
+-- Writes a state that was read as `state`. An error, if any.
+local function close(rule, key, state, v, grows)
+  local text, ends, lone = nil, 0, rule.lone
+  if lone then
+    text = lone.algorithm.encode(lone, v)
+  else
+    text = pack(rule.format, unpack(v, 1, rule.width))
+  end
+  for _, limit in ipairs(rule.rings) do text = text .. limit.ring end
+  local keeps, log = state ~= '' and not grows, rule.log
+  if not keeps then
+    for i = 1, #rule do
+      local limit = rule[i]
+      local e = limit.algorithm.ends(limit, v, t)
+      if e > ends then ends = e end
+    end
+    if log then
+      local e = sliding_log.ends(log, v)
+      if e > ends then ends = e end
+    end
+    ends = ends > t and ceil((ends - t) / 1000) + slack or 1
+  end
+  local set
+  if log then
+    set = try('SETRANGE', key, 0, text)
+    if type(set) == 'number' and not keeps then set = try('PEXPIRE', key, ends) end
+  elseif keeps then
+    set = try('SET', key, text, 'KEEPTTL')
+  else
+    set = try('SET', key, text, 'PX', ends)
+  end
+  return type(set) == 'table' and set.err and failed(set)
+end
+
+-- What to write where a batch is denied as a whole, newest last.
+local undo = {}
+local function remember(key)
+  if together and key then
+    undo[#undo + 1] = { key, call('GET', key), call('PTTL', key) }
+  end
+end
+
+-- Does what one entry asks for; with `again` only what it gives back, and says nothing.
+local denied, quotas, quotas_denied = false, 0, 0
+local function entry(again)
+  local rule, role, runs, holds_key
+  rule, role, runs, at = read('BBB', args, at)
+  rule, key_at = rules[rule + 1], key_at + 1
+  local key, holds = KEYS[key_at], rule.holds
+  if holds then
+    key_at = key_at + 1
+    holds_key = KEYS[key_at]
+  end
+  local err, state, v = open(rule, key, holds_key)
+  if together and not err and not again then
+    remember(key)
+    remember(holds_key)
+  end
+  local held = holds and not err and holds.was
+  local admitted, changed, grows = true, false, false
+  for _ = 1, runs do
+    local op, hits, times, id, taken
+    op, hits, times, at = read('<BI4I4', args, at)
+    if holds then id, at = read('c8', args, at) end
+    if op == 2 then taken, at = read('<I7', args, at) end
+    if not err and op == 0 and not again then
+      if hits > 0 or together or rule.log then
+        local all, changes, grow
+        all, changes, grow, err = take(rule, v, hits, times, id)
+        admitted, changed, grows = admitted and all, changed or changes, grows or grow
+      end
+    elseif not err and op > 0 then
+      -- Where nothing is kept, nothing is given back.
+      local changes, grow = give_back(rule, v, hits * times, taken, id)
+      if state ~= '' then changed, grows = changed or changes, grows or grow end
+    end
+  end
+  if not err and changed and rule.width > 1 then err = close(rule, key, state, v, grows) end
+  if not err and holds then
+    local set = holds.algorithm.close(holds, t, slack)
+    if set and set.err then err = failed(set) end
+  end
+  if again then return end
+
+  if err then
+    out[#out + 1] = pack('<I4', err)
+    return
+  end
+  out[#out + 1] = pack('<I4', #state)
+  out[#out + 1] = state
+  if holds then
+    out[#out + 1] = pack('<I4', #held)
+    out[#out + 1] = held
+  end
+  for i = 1, #rule do
+    local limit = rule[i]
+    if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
+  end
+  if role == 0 then
+    denied = denied or not admitted
+  elseif role == 1 then
+    quotas = quotas + 1
+    if not admitted then quotas_denied = quotas_denied + 1 end
+  end
+end
+
+local first = at
+while at <= #args do entry(false) end
+
+if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_passes) then
+  for i = #undo, 1, -1 do
+    local key, text, ttl = unpack(undo[i])
+    if not text then
+      call('DEL', key)
+    elseif ttl > 0 then
+      call('SET', key, text, 'PX', ttl)
+    else
+      call('SET', key, text)
+    end
+  end
+  at, key_at = first, 0
+  while at <= #args do entry(true) end
+end
+
+return table.concat(out)

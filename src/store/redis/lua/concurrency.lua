@@ -1,0 +1,31 @@
+-- concurrency without hold ids; limit/concurrency.rs says what it is.
+--
+-- Numbers  n, time-out (I7 each)
+-- State    I7 hits in flight, I7 when something was last taken or given back
+-- Cost     constant
+-- Expiry   the time-out after the last
+algorithms[8] = {
+  numbers = 'I7I7',
+  format = 'I7I7',
+  width = 2,
+  alone = true,
+  settle = function(limit, v, t)
+    local a, timeout = limit.at, limit[2]
+    if v[a + 1] > t + timeout then v[a + 1] = t end
+    if v[a + 1] + timeout <= t then v[a] = 0 end
+  end,
+  room = function(limit, v) return limit[1] - v[limit.at] end,
+  take = function(limit, v, t, hits)
+    local a = limit.at
+    v[a] = v[a] + hits
+    if v[a + 1] < t then v[a + 1] = t end
+    return true
+  end,
+  give_back = function(limit, v, t, hits)
+    local a = limit.at
+    v[a] = v[a] > hits and v[a] - hits or 0
+    if v[a + 1] < t then v[a + 1] = t end
+    return true
+  end,
+  ends = function(limit, v) return v[limit.at] > 0 and v[limit.at + 1] + limit[2] or 0 end,
+}

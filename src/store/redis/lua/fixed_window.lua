@@ -1,0 +1,35 @@
+-- fixed_window aligned to the epoch; limit/fixed_window.rs says what it is.
+--
+-- Numbers  n, period (I7 each)
+-- State    I7 where the window begins, I4 its count
+-- Cost     constant
+-- Expiry   with the window
+algorithms[1] = {
+  numbers = 'I7I7',
+  format = 'I7I4',
+  width = 2,
+  settle = function(limit, v, t)
+    local a, p = limit.at, limit[2]
+    local window, from = v[a], t
+    if window > t and window <= t + p then from = window end
+    local start = from - from % p
+    if start ~= window then
+      if window <= t + p then v[a + 1] = 0 end
+      v[a] = start
+    end
+  end,
+  room = function(limit, v) return limit[1] - v[limit.at + 1] end,
+  take = function(limit, v, _, hits)
+    local c = limit.at + 1
+    local count = v[c]
+    local sum = count + hits
+    v[c] = sum < MOST and sum or MOST
+    return count == 0
+  end,
+  give_back = function(limit, v, _, hits, taken)
+    local c = limit.at + 1
+    if taken and v[c - 1] > taken then return end
+    v[c] = v[c] > hits and v[c] - hits or 0
+  end,
+  ends = function(limit, v) return v[limit.at + 1] > 0 and v[limit.at] + limit[2] or 0 end,
+}

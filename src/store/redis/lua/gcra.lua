@@ -1,0 +1,50 @@
+-- gcra, also called leaky_bucket; limit/gcra.rs says what it is. All numbers stay below 2^52, and
+-- so exact, but for a level far beyond the top, which is at the top.
+--
+-- Numbers  burst, n', p', tick in microseconds, burst and what may be owed (I7 each)
+-- State    I7 theoretical arrival time in ticks, I4 what it is too late by in 1/n' ticks
+-- Cost     constant
+-- Expiry   when the level is 0
+local function level(limit, v, t)
+  local a, now = limit.at, floor(t / limit[4])
+  local tat = v[a]
+  if tat <= now then return 0, now end
+  local l = (tat - now) * limit[2] - v[a + 1]
+  local top = limit[5] * limit[3]
+  if l < 0 then l = 0 elseif l > top then l = top end
+  return l, now
+end
+
+local function set(limit, v, now, l)
+  local a, n = limit.at, limit[2]
+  local ahead = ceil(l / n)
+  v[a], v[a + 1] = now + ahead, ahead * n - l
+end
+
+algorithms[7] = {
+  numbers = 'I7I7I7I7I7',
+  format = 'I7I4',
+  width = 2,
+  settle = function() end,
+  room = function(limit, v, t)
+    local p = limit[3]
+    return floor((limit[1] * p - level(limit, v, t)) / p)
+  end,
+  take = function(limit, v, t, hits)
+    if limit.never then return end
+    local l, now = level(limit, v, t)
+    local p, most = limit[3], limit[5]
+    local top = (limit.counts_denied and most or limit[1]) * p
+    if top < l then top = l end
+    l = l + (hits < most and hits or most) * p
+    set(limit, v, now, l < top and l or top)
+    return true
+  end,
+  give_back = function(limit, v, t, hits)
+    local l, now = level(limit, v, t)
+    local most = limit[5]
+    l = l - (hits < most and hits or most) * limit[3]
+    set(limit, v, now, l > 0 and l or 0)
+  end,
+  ends = function(limit, v) return (v[limit.at] + 1) * limit[4] end,
+}

@@ -1,0 +1,72 @@
+-- concurrency with hold ids; limit/concurrency.rs says what it is.
+--
+-- Numbers  n, time-out (I7 each)
+-- State    under a key of its own: a byte of layout, I7 the newest start, then for each hold in the
+--          order of their starts its id (8 bytes, a hash), I7 its start, I4 its hits
+-- Cost     two commands; grows with the holds, 19 bytes each
+-- Expiry   the time-out after the newest start
+local HEAD, HOLD = 8, 19
+
+local function hits_of(holds, at) return (read('<I4', holds, at + 15)) end
+
+algorithms[9] = {
+  numbers = 'I7I7',
+  format = '',
+  width = 0,
+  alone = true,
+  open = function(limit, key)
+    local holds = try('GET', key)
+    if type(holds) == 'table' then return failed(holds) end
+    limit.key, limit.was, limit.last, limit.holds = key, holds or '', 0, ''
+    if holds then
+      if #holds < HEAD or (#holds - HEAD) % HOLD > 0 or holds:byte() ~= LAYOUT then return ERROR + 2 end
+      limit.last, limit.holds = read('<I7', holds, 2), holds:sub(HEAD + 1)
+    end
+  end,
+  settle = function(limit, _, t)
+    local holds, timeout, back, sum, from = limit.holds, limit[2], 0, 0, 1
+    if limit.last > t + timeout then
+      back = limit.last - t
+      local moved = {}
+      for at = 1, #holds, HOLD do
+        local id, start, hits = read('<c8I7I4', holds, at)
+        moved[#moved + 1] = pack('<c8I7I4', id, start > back and start - back or 0, hits)
+      end
+      limit.last, holds = t, table.concat(moved)
+    end
+    local now = t > limit.last and t or limit.last
+    while from <= #holds and read('<I7', holds, from + 8) + timeout <= now do from = from + HOLD end
+    holds = holds:sub(from)
+    for at = 1, #holds, HOLD do sum = sum + hits_of(holds, at) end
+    limit.holds, limit.sum = holds, sum
+  end,
+  room = function(limit) return limit[1] - limit.sum end,
+  take = function(limit, _, t, hits, id)
+    if limit.last < t then limit.last = t end
+    limit.holds = limit.holds .. pack('<c8I7I4', id, limit.last, hits)
+    limit.sum, limit.changed = limit.sum + hits, true
+  end,
+  give_back = function(limit, _, _, hits, _, id)
+    local holds, kept = limit.holds, {}
+    local last = #holds - HOLD + 1
+    for at = last, 1, -HOLD do
+      local held = hits_of(holds, at)
+      if hits > 0 and holds:sub(at, at + 7) == id then
+        local less = hits < held and hits or held
+        hits, limit.sum, limit.changed = hits - less, limit.sum - less, true
+        if less < held then table.insert(kept, 1, holds:sub(at, at + 14) .. pack('<I4', held - less)) end
+      else
+        table.insert(kept, 1, holds:sub(at, at + HOLD - 1))
+      end
+    end
+    if limit.changed then limit.holds = table.concat(kept) end
+  end,
+  ends = function() return 0 end,
+  -- Writes the holds back; what there was comes along, to be written again where that is undone.
+  close = function(limit, t, slack)
+    if not limit.changed then return end
+    limit.changed = false
+    local text = pack('<BI7', LAYOUT, limit.last) .. limit.holds
+    return try('SET', limit.key, text, 'PX', ceil((limit.last + limit[2] - t) / 1000) + slack)
+  end,
+}

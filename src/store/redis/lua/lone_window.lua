@@ -1,0 +1,34 @@
+-- A lone fixed window aligned to the epoch where it is charged together with other keys: as
+-- fixed_window.lua, on the state that counter.lua keeps.
+--
+-- Numbers  n, period, 1 where the window is in the key, and else 0 (I7 each)
+-- State    see counter.lua
+-- Cost     constant
+-- Expiry   with the window
+local WINDOWS, COUNTS, STATES = 2 ^ 20, 2 ^ 32, 2 ^ 52
+
+algorithms[10] = {
+  numbers = 'I7I7I7',
+  format = 'I7I4',
+  width = 2,
+  settle = algorithms[1].settle,
+  room = algorithms[1].room,
+  take = algorithms[1].take,
+  give_back = algorithms[1].give_back,
+  ends = algorithms[1].ends,
+  -- The numbers of a state, from its text.
+  decode = function(limit, text, t)
+    local number, p = tonumber(text), limit[2]
+    if not number or number < 0 or number >= STATES or number % 1 > 0 then return end
+    local near = floor(t / p)
+    if limit[3] == 1 then return { LAYOUT, near * p, number < MOST and number or MOST } end
+    local tag = floor(number / COUNTS)
+    local ahead = (tag - near) % WINDOWS
+    if ahead >= WINDOWS / 2 then ahead = ahead - WINDOWS end
+    return { LAYOUT, (near + ahead) * p, number % COUNTS }
+  end,
+  encode = function(limit, v)
+    if limit[3] == 1 then return v[3] end
+    return v[2] / limit[2] % WINDOWS * COUNTS + v[3]
+  end,
+}

@@ -1,0 +1,15 @@
+-- What the algorithms share. This, the algorithms that a call needs and charge.lua make a script.
+local call, try, read, pack = redis.call, redis.pcall, struct.unpack, struct.pack
+local floor, ceil = math.floor, math.ceil
+-- The layout of states, the most a count can be, the first of the errors, a day.
+local LAYOUT, MOST, ERROR, DAY = 1, 2 ^ 32 - 1, 2 ^ 32 - 16, 86400000000
+
+local function failed(reply)
+  local text = reply.err
+  if text:find('WRONGTYPE', 1, true) then return ERROR + 1 end
+  if text:find('OOM', 1, true) then return ERROR + 3 end
+  if text:find('READONLY', 1, true) then return ERROR + 4 end
+  return ERROR + 5
+end
+
+local algorithms, sliding_log = {}, nil

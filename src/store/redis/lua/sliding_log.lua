@@ -1,0 +1,110 @@
+-- sliding_log, the time of every admitted hit; limit/sliding_log.rs says what it is. All limits of a
+-- rule that use it share one log: a ring of stamps that is read in place.
+--
+-- Numbers  n, period (I7 each)
+-- State    after the numbers of all limits: I4 the oldest stamp's place in the ring, I4 how many
+--          there are, I4 how many the ring has room for, I7 the newest stamp, I7 by how much all are
+--          too late (a clock that stepped back moves them); then the ring, I7 each
+-- Reply    for each limit I7 hits counted, I7 the stamp that must leave before the same hits are
+--          allowed again; where hits were given back, the newest that is left
+-- Cost     a binary search for each limit, in what came with the state where the log is short; one
+--          more command to charge
+-- Expiry   the longest period after the newest stamp
+local WIDE = 7
+
+-- The stamp that has so many newer ones, itself counted: 1 is the newest.
+local function stamp(log, v, rank)
+  local a = log.at
+  local from = log.base + (v[a] + v[a + 1] - rank) % v[a + 2] * WIDE
+  local text, at = log.text, from + 1
+  if from + WIDE > #text then text, at = call('GETRANGE', log.key, from, from + WIDE - 1), 1 end
+  if #text < at + WIDE - 1 then
+    log.broken = true
+    return 0
+  end
+  return read('<I7', text, at) - v[a + 4]
+end
+
+sliding_log = {
+  FORMAT = 'I4I4I4I7I7',
+  WIDTH = 5,
+  -- What is read ahead, in bytes: short logs come whole.
+  AHEAD = 32 * WIDE,
+  settle = function(log, v, t)
+    local a = log.at
+    log.now, log.broken = t, false
+    if v[a + 1] == 0 then return end
+    if v[a] >= v[a + 2] or v[a + 1] > v[a + 2] then return ERROR + 2 end
+    local newest = v[a + 3] - v[a + 4]
+    if newest > t + log.shortest then
+      v[a + 4] = v[a + 4] + newest - t
+      newest = t
+    end
+    if newest > t then log.now = newest end
+  end,
+  -- Writes a stamp for each hit and keeps the newest.
+  take = function(log, v, hits)
+    local a, most = log.at, log.stamps
+    if hits > most then hits = most end
+    local head, len, cap = v[a], v[a + 1], v[a + 2]
+    if cap < most then
+      -- The first of this key, or n was raised: the ring begins anew, the oldest stamp first.
+      if len > 0 then
+        local ring = call('GETRANGE', log.key, log.base, -1)
+        ring = ring .. string.rep('\0', cap * WIDE - #ring)
+        ring = ring:sub(head * WIDE + 1) .. ring:sub(1, head * WIDE)
+        call('SETRANGE', log.key, log.base, ring)
+      end
+      head, cap = 0, most
+    end
+    local text, at = pack('<I7', log.now + v[a + 4]), (head + len) % cap
+    local first = hits < cap - at and hits or cap - at
+    local set = try('SETRANGE', log.key, log.base + at * WIDE, text:rep(first))
+    if type(set) == 'table' then return failed(set) end
+    if first < hits then call('SETRANGE', log.key, log.base, text:rep(hits - first)) end
+    local kept = len + hits < most and len + hits or most
+    v[a], v[a + 1], v[a + 2] = (head + len + hits - kept) % cap, kept, cap
+    v[a + 3] = log.now + v[a + 4]
+  end,
+  give_back = function(log, v, hits)
+    local a = log.at
+    local left = v[a + 1] > hits and v[a + 1] - hits or 0
+    local newest = left > 0 and stamp(log, v, hits + 1) or 0
+    v[a + 1], v[a + 3] = left, left > 0 and newest + v[a + 4] or 0
+    return newest
+  end,
+  ends = function(log, v)
+    local a = log.at
+    return v[a + 1] > 0 and v[a + 3] - v[a + 4] + log.longest or 0
+  end,
+}
+
+algorithms[4] = {
+  numbers = 'I7I7',
+  format = '',
+  width = 0,
+  settle = function() end,
+  room = function(limit, v)
+    local log, p = limit.log, limit[2]
+    local len = v[log.at + 1]
+    -- Between a rank known to count and one known not to.
+    local low, high = 0, len + 1
+    if len > 0 and v[log.at + 3] - v[log.at + 4] + p <= log.now then high = 1 end
+    while high - low > 1 do
+      local rank = floor((low + high) / 2)
+      if stamp(log, v, rank) + p > log.now then low = rank else high = rank end
+    end
+    limit.used = low
+    return limit[1] - low
+  end,
+  -- The stamp that denies these hits once so many more are taken.
+  blocks = function(limit, v, hits, taken)
+    local log = limit.log
+    local rank = limit[1] - (hits > 0 and hits or 1) + 1
+    if rank < 1 or rank > v[log.at + 1] + taken then return 0 end
+    return rank <= taken and log.now or stamp(log, v, rank - taken)
+  end,
+  take = function() end,
+  give_back = function() end,
+  ends = function() return 0 end,
+}

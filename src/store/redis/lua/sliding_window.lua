@@ -1,0 +1,54 @@
+-- sliding_window of two counters; limit/sliding_window.rs says what it is.
+--
+-- Numbers  n, period (I7 each)
+-- State    I7 the window's index, I4 the count of the one before, I4 its own count
+-- Cost     constant
+-- Expiry   two windows after the last hit's began
+algorithms[3] = {
+  numbers = 'I7I7',
+  format = 'I7I4I4',
+  width = 3,
+  settle = function(limit, v, t)
+    local a, p = limit.at, limit[2]
+    if v[a] * p > t + p then v[a] = ceil(t / p) end
+    local index = floor(t / p)
+    if index == v[a] + 1 then
+      v[a], v[a + 1], v[a + 2] = index, v[a + 2], 0
+    elseif index > v[a] then
+      v[a], v[a + 1], v[a + 2] = index, 0, 0
+    end
+  end,
+  room = function(limit, v, t)
+    local a, p = limit.at, limit[2]
+    local prev, passed = v[a + 1], t - v[a] * p
+    if passed < 0 then passed = 0 end
+    -- In doubles and in this order; rounding up may pass what it is a part of.
+    local weighs = prev * (p - passed) / p
+    if weighs > prev then weighs = prev end
+    return limit[1] - v[a + 2] - ceil(weighs)
+  end,
+  take = function(limit, v, _, hits)
+    local c = limit.at + 2
+    local count = v[c]
+    local sum = count + hits
+    v[c] = sum < MOST and sum or MOST
+    return count == 0
+  end,
+  give_back = function(limit, v, _, hits, taken)
+    local a, p = limit.at, limit[2]
+    if taken and v[a] * p > taken then
+      -- What was taken in the window before is in its count; earlier ones are gone.
+      if (v[a] - 1) * p > taken then return end
+      v[a + 1] = v[a + 1] > hits and v[a + 1] - hits or 0
+      return
+    end
+    local rest = hits - v[a + 2]
+    v[a + 2] = rest < 0 and -rest or 0
+    if rest > 0 then v[a + 1] = v[a + 1] > rest and v[a + 1] - rest or 0 end
+  end,
+  ends = function(limit, v)
+    local a, p = limit.at, limit[2]
+    if v[a + 2] > 0 then return (v[a] + 2) * p end
+    return v[a + 1] > 0 and (v[a] + 1) * p or 0
+  end,
+}

@@ -1,0 +1,50 @@
+-- token_bucket; limit/token_bucket.rs says what it is.
+--
+-- Numbers  capacity, interval, amount, the most that may be missing (I7 each)
+-- State    I7 tokens that are missing, I7 when the last step came
+-- Cost     constant
+-- Expiry   when the bucket is full
+algorithms[6] = {
+  numbers = 'I7I7I7I7',
+  format = 'I7I7',
+  width = 2,
+  settle = function(limit, v, t)
+    local a, interval = limit.at, limit[2]
+    local missing, last = v[a], v[a + 1]
+    if last > t + interval then last = t end
+    local steps = t > last and floor((t - last) / interval) or 0
+    missing = missing - steps * limit[3]
+    last = last + steps * interval
+    if missing <= 0 then
+      missing = 0
+      if last < t then last = t end
+    end
+    v[a], v[a + 1] = missing, last
+  end,
+  room = function(limit, v) return limit[1] - v[limit.at] end,
+  take = function(limit, v, _, hits)
+    if limit.never then return end
+    local a = limit.at
+    local most = limit.counts_denied and limit[4] or limit[1]
+    if most < v[a] then most = v[a] end
+    local sum = v[a] + hits
+    v[a] = sum < most and sum or most
+    return true
+  end,
+  -- A denial starts the wait of a strict one anew.
+  deny = function(limit, v, t)
+    local last = limit.at + 1
+    if limit.strict and v[last] < t then v[last] = t end
+    return limit.strict
+  end,
+  give_back = function(limit, v, t, hits)
+    local a = limit.at
+    v[a] = v[a] > hits and v[a] - hits or 0
+    -- As it is settled before what comes after.
+    if v[a] == 0 and v[a + 1] < t then v[a + 1] = t end
+  end,
+  ends = function(limit, v)
+    local a = limit.at
+    return v[a] > 0 and v[a + 1] + ceil(v[a] / limit[3]) * limit[2] or 0
+  end,
+}

@@ -1,0 +1,83 @@
+//! What a request waits for.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::limit::Micros;
+use crate::store::{Answer, Failed};
+
+/// The answers to one request's charges, filled in as they come.
+#[derive(Debug)]
+pub(super) struct Reply {
+    inner: Mutex<Inner>,
+    /// Nobody waits any more: what was not sent yet need not be.
+    abandoned: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// With the store's time at which each was given.
+    answers: SmallVec<[(Answer, Micros); 4]>,
+    missing: usize,
+    waker: Option<Waker>,
+}
+
+impl Reply {
+    /// For so many charges; a charge not answered has timed out.
+    pub fn new(charges: usize) -> Arc<Reply> {
+        let answers = SmallVec::from_elem((Err(Failed::TimedOut), 0), charges);
+        let inner = Inner { answers, missing: charges, waker: None };
+        Arc::new(Reply { inner: Mutex::new(inner), abandoned: AtomicBool::new(false) })
+    }
+
+    /// Answers one charge; once.
+    pub fn set(&self, index: usize, answer: Answer, now: Micros) {
+        let mut inner = self.inner.lock();
+        // Who gave up waiting took the answers along.
+        let Some(place) = inner.answers.get_mut(index) else { return };
+        *place = (answer, now);
+        inner.missing = inner.missing.saturating_sub(1);
+        if inner.missing == 0
+            && let Some(waker) = inner.waker.take()
+        {
+            drop(inner);
+            waker.wake();
+        }
+    }
+
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Gives up waiting. The answers there are.
+    pub fn take(&self) -> SmallVec<[(Answer, Micros); 4]> {
+        self.abandoned.store(true, Ordering::Relaxed);
+        std::mem::take(&mut self.inner.lock().answers)
+    }
+}
+
+/// Ready when all answers are there.
+#[derive(Debug)]
+pub(super) struct All<'r>(pub &'r Reply);
+
+impl Future for All<'_> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut inner = self.0.inner.lock();
+        if inner.missing == 0 {
+            return Poll::Ready(());
+        }
+        match &mut inner.waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,75 @@
+//! The scripts, put together from their files.
+
+use std::collections::HashMap;
+
+/// The script of lone fixed windows.
+const COUNTER: &str = include_str!("lua/counter.lua");
+const PRELUDE: &str = include_str!("lua/prelude.lua");
+const CHARGE: &str = include_str!("lua/charge.lua");
+
+/// The algorithms by their numbers, from 1.
+const ALGORITHMS: [&str; 10] = [
+    include_str!("lua/fixed_window.lua"),
+    include_str!("lua/calendar.lua"),
+    include_str!("lua/sliding_window.lua"),
+    include_str!("lua/sliding_log.lua"),
+    include_str!("lua/bucketed_window.lua"),
+    include_str!("lua/token_bucket.lua"),
+    include_str!("lua/gcra.lua"),
+    include_str!("lua/concurrency.lua"),
+    include_str!("lua/holds.lua"),
+    include_str!("lua/lone_window.lua"),
+];
+
+/// Which script a call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Counter,
+    /// Of the algorithms whose bits are set. Only those that are needed: a script defines its
+    /// functions anew each time it runs.
+    Charge(u16),
+}
+
+/// A script's text, and the hash that it is called by.
+fn script(kind: Kind) -> Script {
+    match kind {
+        Kind::Counter => Script::new(COUNTER.to_owned()),
+        Kind::Charge(bits) => {
+            let mut text = PRELUDE.to_owned();
+            for (number, algorithm) in (1..).zip(ALGORITHMS) {
+                // The lone window is the fixed one, kept in another form.
+                if bits & 1 << number != 0 || number == 1 && bits & 1 << 10 != 0 {
+                    text.push_str("do\n");
+                    text.push_str(algorithm);
+                    text.push_str("end\n");
+                }
+            }
+            text.push_str(CHARGE);
+            Script::new(text)
+        }
+    }
+}
+
+/// The scripts a lane has used so far.
+#[derive(Debug, Default)]
+pub(super) struct Scripts(HashMap<Kind, Script>);
+
+impl Scripts {
+    pub fn get(&mut self, kind: Kind) -> &Script {
+        self.0.entry(kind).or_insert_with(|| script(kind))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Script {
+    pub text: String,
+    /// What it is called by.
+    pub hash: String,
+}
+
+impl Script {
+    fn new(text: String) -> Script {
+        let hash = redis::Script::new(&text).get_hash().to_owned();
+        Script { text, hash }
+    }
+}
