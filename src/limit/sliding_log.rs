@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use super::{Asked, Levels, Micros, wait};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     pub n: u32,
     pub period: Micros,
