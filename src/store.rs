@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod conformance;
+pub mod guard;
 pub mod memory;
 
 use std::{future::Future, sync::Arc, time::Duration};
