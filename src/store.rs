@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod conformance;
+pub mod deny_locally;
 pub mod guard;
 pub mod memory;
 
