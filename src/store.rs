@@ -5,6 +5,7 @@ mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;
+pub mod per_second;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
