@@ -11,6 +11,7 @@ pub mod fixed_window;
 pub mod gcra;
 mod part;
 pub mod plan;
+mod share;
 pub mod sliding_log;
 pub mod sliding_window;
 pub(crate) mod stored;
@@ -93,7 +94,7 @@ impl Unit {
 }
 
 /// One limit of a rule: an algorithm with its numbers, and how its answers are shown.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Echoed when this limit binds; empty for none.
     pub name: Box<str>,
@@ -132,7 +133,7 @@ impl Limit {
 }
 
 /// The arithmetic of a limit.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
     FixedWindow(FixedWindow),
     SlidingWindow(SlidingWindow),

@@ -2,7 +2,10 @@
 
 #[cfg(test)]
 mod conformance;
+pub mod deny_locally;
+pub mod guard;
 pub mod memory;
+pub mod per_second;
 pub mod redis;
 
 use std::{future::Future, sync::Arc, time::Duration};

@@ -11,7 +11,7 @@
 
 use super::{Asked, Levels, Micros, wait};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketedWindow {
     pub n: u32,
     pub period: Micros,

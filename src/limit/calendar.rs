@@ -18,6 +18,15 @@ pub struct Calendar {
     last: Mutex<(Micros, Micros)>,
 }
 
+impl PartialEq for Calendar {
+    /// Of the same windows; which one was asked for last does not matter.
+    fn eq(&self, other: &Calendar) -> bool {
+        (self.unit, &self.name) == (other.unit, &other.name)
+    }
+}
+
+impl Eq for Calendar {}
+
 /// Why there is no such calendar.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {

@@ -17,7 +17,7 @@ use siphasher::sip::SipHasher13;
 
 use super::{Asked, Levels, Micros, wait};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     pub n: u32,
     /// How long a hold lasts whose end does not come.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::{Asked, Calendar, Levels, Micros, wait};
 
 /// `n` hits in each window.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindow {
     pub n: u32,
     /// The window's length; by the calendar about that.

@@ -15,7 +15,7 @@ use super::{Asked, Levels, Micros};
 /// What stays exact in a double, and so in every store.
 const EXACT: u128 = 1 << 52;
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     burst: u64,
     /// The burst and what may be owed beyond it, where denied hits are charged.
@@ -67,6 +67,11 @@ impl Gcra {
     /// The burst, `n'`, `p'`, the tick, the burst with what may be owed.
     pub(super) fn numbers(&self) -> [u64; 5] {
         [self.burst, self.n, self.p, self.tick, self.most]
+    }
+
+    /// How many hits may be owed beyond the burst.
+    pub fn max_debt(&self) -> u64 {
+        self.most - self.burst
     }
 
     pub fn period(&self) -> Micros {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::concurrency::hash;
 use super::part::Part;
 use super::sliding_log::{Log, Shared};
-use super::{Algorithm, Asked, Limit, Micros};
+use super::{Algorithm, Asked, Limit, Micros, Unit};
 
 /// What one charge asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,15 @@ pub struct State {
 /// A state of at most 12 bytes, as the memory store keeps it in place. All zeros is the default.
 pub type Packed = [u32; 3];
 
+impl PartialEq for Plan {
+    /// Of the same limits, whose numbers are the same.
+    fn eq(&self, other: &Plan) -> bool {
+        self.limits == other.limits
+    }
+}
+
+impl Eq for Plan {}
+
 impl Plan {
     /// Takes 1 to 16 limits.
     pub fn new(limits: Vec<Limit>) -> Plan {
@@ -137,6 +146,29 @@ impl Plan {
             Algorithm::Concurrency(concurrency) => concurrency.hold_id.as_deref(),
             _ => None,
         })
+    }
+
+    /// Whether every limit has a period of one second: what the reference can keep in a Redis of
+    /// its own.
+    pub fn per_second(&self) -> bool {
+        let second = |limit: &Limit| (limit.unit, limit.unit_multiplier) == (Some(Unit::Second), 1);
+        self.limits.iter().all(second)
+    }
+
+    /// Whether a denial may be repeated until its wait is over without charging again: charging
+    /// would only find the same, change nothing that decides, and show nothing that is watched.
+    ///
+    /// So no limit is strict, a concurrency limit or in shadow mode, and none charges denied hits;
+    /// a lone fixed window that does is let pass, as its window stays over its limit all the same.
+    pub fn repeats_denials(&self) -> bool {
+        let quiet = |limit: &Limit| match &limit.algorithm {
+            _ if limit.shadow_mode => false,
+            Algorithm::Concurrency(_) => false,
+            Algorithm::FixedWindow(_) => !limit.charge_denied || self.limits.len() == 1,
+            Algorithm::TokenBucket(bucket) => !limit.charge_denied && !bucket.strict,
+            _ => !limit.charge_denied,
+        };
+        self.limits.iter().all(quiet)
     }
 
     /// Judges `op` at `now` and charges what is to be charged. `hold` names the hold of a

@@ -12,7 +12,7 @@
 use super::{Asked, Levels, Micros, wait};
 
 /// About `n` hits in any span of `period`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingWindow {
     pub n: u32,
     pub period: Micros,

@@ -5,6 +5,7 @@ mod examples;
 mod model;
 mod plans;
 mod properties;
+mod share;
 mod traps;
 
 use super::*;

@@ -11,7 +11,7 @@
 
 use super::{Asked, Levels, Micros, wait};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
     pub capacity: u32,
     /// Tokens that come back each `interval`; at least 1.

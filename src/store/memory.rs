@@ -1,6 +1,6 @@
 //! Counting in this process.
 
-mod fingerprint;
+pub(super) mod fingerprint;
 mod shard;
 mod shares;
 mod table;
@@ -121,6 +121,20 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
+    /// Charges a batch at once; adds one answer for each charge to `answers`, in order.
+    pub fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let now = self.now();
+        if batch.together {
+            self.charge_together(batch, now, answers);
+            return;
+        }
+        for charge in batch.charges {
+            let fingerprint = self.fingerprints.of(charge);
+            let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
+            answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
+        }
+    }
+
     fn now(&self) -> Now {
         Now { micros: self.clock.now(), start: self.start }
     }
@@ -176,16 +190,7 @@ impl<C> MemoryStore<C> {
 
 impl<C: Clock> Store for MemoryStore<C> {
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
-        let now = self.now();
-        if batch.together {
-            self.charge_together(batch, now, answers);
-            return ready(());
-        }
-        for charge in batch.charges {
-            let fingerprint = self.fingerprints.of(charge);
-            let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
-            answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
-        }
+        self.charge_now(batch, answers);
         ready(())
     }
 }

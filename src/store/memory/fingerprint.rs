@@ -8,18 +8,18 @@ use smallvec::SmallVec;
 use crate::store::Charge;
 
 /// What of a key's hash is kept in its slot. The first eight bytes place it in its table.
-pub(super) type Print = [u8; 11];
+pub(in crate::store) type Print = [u8; 11];
 
 /// A key's hash: 32 bits choose the shard, 88 others stand for the key within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Fingerprint {
-    pub(super) shard: u32,
-    pub(super) print: Print,
+pub(in crate::store) struct Fingerprint {
+    pub(in crate::store) shard: u32,
+    pub(in crate::store) print: Print,
 }
 
 /// Makes fingerprints under a secret drawn when it is made: who sends requests can neither find
 /// two keys of one fingerprint nor aim at a shard.
-pub(super) struct Fingerprints(SipHasher13);
+pub(in crate::store) struct Fingerprints(SipHasher13);
 
 /// The part of the hash that a table places a slot by.
 pub(super) fn place(print: &Print) -> u64 {
@@ -28,14 +28,14 @@ pub(super) fn place(print: &Print) -> u64 {
 }
 
 impl Fingerprints {
-    pub(super) fn new() -> Fingerprints {
+    pub(in crate::store) fn new() -> Fingerprints {
         // The standard library takes its own secret from the operating system and passes it
         // through the same function; going through it leaves no failure to handle here.
         let secret = RandomState::new();
         Fingerprints(SipHasher13::new_with_keys(secret.hash_one(0_u8), secret.hash_one(1_u8)))
     }
 
-    pub(super) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
+    pub(in crate::store) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
         let mut bytes = Bytes::new();
         encode(charge, &mut bytes);
         let (low, high) = self.0.hash(&bytes).as_u64();

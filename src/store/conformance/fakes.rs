@@ -1,0 +1,82 @@
+//! Stores that fail, hang, and count, to test wrappers with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::store::{Answers, Batch, Charge, Failed, Store};
+
+/// Fails the charges it is told to and passes the others on; counts both.
+pub(crate) struct Fake<S> {
+    inner: S,
+    fails: Mutex<Fails>,
+    pub(crate) calls: AtomicUsize,
+    pub(crate) charges: AtomicUsize,
+}
+
+type Fails = Box<dyn Fn(&Charge<'_>) -> Option<Failed> + Send>;
+
+impl<S: Store> Fake<S> {
+    pub(crate) fn new(inner: S) -> Arc<Fake<S>> {
+        Arc::new(Fake {
+            inner,
+            fails: Mutex::new(Box::new(|_| None)),
+            calls: AtomicUsize::new(0),
+            charges: AtomicUsize::new(0),
+        })
+    }
+
+    /// From now on, fails those charges.
+    pub(crate) fn fail(&self, which: impl Fn(&Charge<'_>) -> Option<Failed> + Send + 'static) {
+        *self.fails.lock() = Box::new(which);
+    }
+
+    /// How many charges it was asked for since the last time.
+    pub(crate) fn asked(&self) -> usize {
+        self.charges.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl<S: Store> Store for Fake<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.charges.fetch_add(batch.charges.len(), Ordering::Relaxed);
+        let failed: Vec<Option<Failed>> = {
+            let fails = self.fails.lock();
+            batch.charges.iter().map(&*fails).collect()
+        };
+        let charges: Vec<Charge<'_>> = std::iter::zip(batch.charges, &failed)
+            .filter_map(|(charge, failed)| failed.is_none().then_some(*charge))
+            .collect();
+        let mut told = Answers::new();
+        self.inner.charge(Batch { charges: &charges, ..batch }, &mut told).await;
+        let mut told = told.into_iter();
+        answers.extend(failed.into_iter().map(|failed| match failed {
+            Some(failed) => Err(failed),
+            None => told.next().unwrap(),
+        }));
+    }
+}
+
+/// Never answers.
+pub(crate) struct Never;
+
+impl Store for Never {
+    async fn charge(&self, _batch: Batch<'_>, _answers: &mut Answers) {
+        std::future::pending().await
+    }
+}
+
+/// Charges, then answers only once it is let.
+pub(crate) struct Held<S> {
+    pub(crate) inner: S,
+    pub(crate) let_go: tokio::sync::Semaphore,
+}
+
+impl<S: Store> Store for Held<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.inner.charge(batch, answers).await;
+        self.let_go.acquire().await.unwrap().forget();
+    }
+}

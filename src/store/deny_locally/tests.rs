@@ -1,0 +1,298 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::limit::{
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, Plan, SECOND, TokenBucket, Unit,
+};
+use crate::store::conformance::fakes::{Fake, Held};
+use crate::store::conformance::{self, DAWN, charge, plan, take};
+use crate::store::memory::MemoryStore;
+use crate::store::{Entry, Key, Role};
+
+mod property;
+
+type Clocks = Arc<ManualClock>;
+type Inner = Arc<Fake<Arc<MemoryStore<Clocks>>>>;
+type Denier = DenyLocally<Inner, Clocks>;
+
+const MAX: Duration = Duration::from_millis(250);
+
+/// Two replicas on one store.
+fn replicas(deny_locally_for: Duration) -> ([Denier; 2], Clocks) {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let shared = Arc::new(MemoryStore::new(clock.clone(), 10_000));
+    let replica =
+        || DenyLocally::new(Fake::new(shared.clone()), clock.clone(), deny_locally_for, 64);
+    ([replica(), replica()], clock.clone())
+}
+
+/// `n` of a fixed window that does not charge denied hits.
+fn quiet(n: u32, unit: Unit) -> Arc<Plan> {
+    let limit = Limit::fixed_window(n, unit, 1).unwrap();
+    Arc::new(Plan::new(vec![Limit { charge_denied: false, ..limit }]))
+}
+
+async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let back = Charge { key, plan, op: Op::GiveBack(hits), hold: None, role: Role::Binds };
+    assert!(charge(store, &[back], false).await[0].allowed);
+}
+
+#[tokio::test]
+async fn conforms() {
+    let ([store, _], clock) = replicas(Duration::from_secs(3_600));
+    conformance::admits_n_in_each_window(&store, &clock).await;
+    conformance::counts_each_key_apart(&store).await;
+    conformance::peeks_and_gives_back(&store).await;
+    conformance::charges_all_or_none(&store).await;
+}
+
+#[test]
+fn admits_exactly_n_of_racing() {
+    let ([store, _], _) = replicas(MAX);
+    let store = Arc::new(store);
+    conformance::admits_exactly_n_of_racing(&|| store.clone());
+}
+
+#[tokio::test]
+async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
+    let ([store, _], clock) = replicas(Duration::from_secs(3_600));
+    let plan = quiet(3, Unit::Minute);
+    assert!(take(&store, "d", "a", &plan, 3).await.allowed);
+    clock.advance(50 * SECOND);
+    let first = take(&store, "d", "a", &plan, 1).await;
+    assert_eq!((first.allowed, first.retry_after), (false, Some(10 * SECOND)));
+    store.inner().asked();
+
+    clock.advance(4 * SECOND);
+    let again = take(&store, "d", "a", &plan, 1).await;
+    let expected = Judged {
+        retry_after: Some(6 * SECOND),
+        reset_after: 6 * SECOND,
+        source: Source::DeniedLocally,
+        ..first
+    };
+    assert_eq!(again, expected);
+    assert_eq!(again.used_before, 3);
+    clock.advance(6 * SECOND - 1);
+    assert_eq!(take(&store, "d", "a", &plan, 1).await.retry_after, Some(1));
+    assert_eq!(store.inner().asked(), 0);
+    clock.advance(1);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 1);
+}
+
+#[tokio::test]
+async fn never_longer_than_deny_locally_for() {
+    let ([store, _], clock) = replicas(MAX);
+    for plan in [quiet(1, Unit::Hour), quiet(0, Unit::Hour)] {
+        take(&store, "d", "a", &plan, 1).await;
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        store.inner().asked();
+        clock.advance(249_999);
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        assert_eq!(store.inner().asked(), 0);
+        clock.advance(1);
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        assert_eq!(store.inner().asked(), 1);
+    }
+    let ([off, _], _) = replicas(Duration::ZERO);
+    for asked in 1..4 {
+        take(&off, "d", "a", &plan(0, Unit::Hour), 1).await;
+        assert_eq!(off.inner().calls.load(std::sync::atomic::Ordering::Relaxed), asked);
+        assert_eq!(off.known.len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn as_many_or_more_are_denied_and_fewer_ask() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(10, Unit::Hour);
+    assert!(take(&store, "d", "a", &plan, 6).await.allowed);
+    assert!(!take(&store, "d", "a", &plan, 5).await.allowed);
+    store.inner().asked();
+    for hits in [5, 6, 1_000, u64::MAX] {
+        assert_eq!(take(&store, "d", "a", &plan, hits).await.source, Source::DeniedLocally);
+    }
+    assert_eq!(store.inner().asked(), 0);
+    assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a look asks");
+    assert!(take(&store, "d", "a", &plan, 3).await.allowed);
+    // Now 2 are denied too, and that says more.
+    assert!(!take(&store, "d", "a", &plan, 2).await.allowed);
+    assert_eq!(store.inner().asked(), 3);
+    assert_eq!(take(&store, "d", "a", &plan, 2).await.source, Source::DeniedLocally);
+    assert_eq!(take(&store, "d", "a", &plan, 5).await.source, Source::DeniedLocally);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(take(&store, "d", "b", &plan, 10).await.source, Source::Store, "another key");
+}
+
+#[tokio::test]
+async fn what_is_given_back_here_is_seen_at_once_and_elsewhere_in_time() {
+    let ([here, there], clock) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    take(&here, "d", "a", &plan, 1).await;
+    for store in [&here, &there] {
+        take(store, "d", "a", &plan, 1).await;
+        assert_eq!(take(store, "d", "a", &plan, 1).await.source, Source::DeniedLocally);
+    }
+    clock.advance(1);
+    give_back(&here, &plan, 1).await;
+    clock.advance(249_998);
+    assert!(!take(&there, "d", "a", &plan, 1).await.allowed);
+    assert!(take(&here, "d", "a", &plan, 1).await.allowed);
+    give_back(&here, &plan, 1).await;
+    clock.advance(1);
+    assert!(take(&there, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let inner = MemoryStore::new(clock.clone(), 100);
+    let plan = quiet(1, Unit::Hour);
+    take(&inner, "d", "a", &plan, 1).await;
+    let held = Held { inner, let_go: tokio::sync::Semaphore::new(0) };
+    let store = DenyLocally::new(held, clock.clone(), MAX, 64);
+    // Denied, but the answer is still under way.
+    let mut late = Box::pin(take(&store, "d", "a", &plan, 1));
+    assert!(tokio::time::timeout(Duration::from_millis(5), &mut late).await.is_err());
+    clock.advance(10);
+    // What giving back through this replica comes to, without waiting for the same answer.
+    give_back(&store.inner().inner, &plan, 1).await;
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let op = Op::GiveBack(1);
+    let back = Charge { key, plan: &plan, op, hold: None, role: Role::Binds };
+    store.known.give_back(&back, clock.now());
+    store.inner().let_go.add_permits(3);
+    assert!(!late.await.allowed);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn other_numbers_ask_at_once() {
+    let ([store, _], _) = replicas(MAX);
+    let old = quiet(2, Unit::Hour);
+    take(&store, "d", "a", &old, 2).await;
+    take(&store, "d", "a", &old, 1).await;
+    assert_eq!(take(&store, "d", "a", &old, 1).await.source, Source::DeniedLocally);
+    let same = quiet(2, Unit::Hour);
+    assert_eq!(take(&store, "d", "a", &same, 1).await.source, Source::DeniedLocally);
+
+    let raised = quiet(3, Unit::Hour);
+    assert!(take(&store, "d", "a", &raised, 1).await.allowed);
+    assert!(!take(&store, "d", "a", &raised, 1).await.allowed);
+    assert_eq!(take(&store, "d", "a", &raised, 1).await.source, Source::DeniedLocally);
+    let lowered = quiet(1, Unit::Hour);
+    let judged = take(&store, "d", "a", &lowered, 1).await;
+    assert_eq!((judged.allowed, judged.source), (false, Source::Store));
+    assert_eq!(take(&store, "d", "a", &lowered, 1).await.source, Source::DeniedLocally);
+}
+
+#[tokio::test]
+async fn of_a_batch_only_what_is_not_known_is_asked() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = plan(1, Unit::Hour);
+    for value in ["b", "d"] {
+        take(&store, "d", value, &plan, 1).await;
+        take(&store, "d", value, &plan, 1).await;
+    }
+    store.inner().asked();
+    let entries = ["a", "b", "c", "d", "a"].map(|value| [("key", value)]);
+    let of = |entries| Charge {
+        key: Key { domain: "d", entries },
+        plan: &plan,
+        op: Op::Take(1),
+        hold: None,
+        role: Role::Shadow,
+    };
+    let charges: Vec<_> = entries.iter().map(|entries: &[Entry<'_>; 1]| of(entries)).collect();
+    let judged = charge(&store, &charges, false).await;
+    let told: Vec<_> = judged.iter().map(|judged| (judged.allowed, judged.source)).collect();
+    let (asked, known) = (Source::Store, Source::DeniedLocally);
+    let expected = [(true, asked), (false, known), (true, asked), (false, known), (false, asked)];
+    assert_eq!(told, expected);
+    assert_eq!(store.inner().asked(), 3);
+    // All of them are known now but one, which was never denied.
+    let judged = charge(&store, &charges, false).await;
+    assert_eq!(judged[0].source, Source::DeniedLocally);
+    assert_eq!(store.inner().asked(), 1);
+    // Together, the store is asked for all.
+    charge(&store, &charges, true).await;
+    assert_eq!(store.inner().asked(), 5);
+}
+
+#[tokio::test]
+async fn a_denial_by_hits_of_the_same_batch_is_not_learnt() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
+    let judged = charge(&store, &[one, one], true).await;
+    assert_eq!([judged[0].allowed, judged[1].allowed], [true, false]);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn plans_that_a_denial_changes_or_that_are_watched_always_ask() {
+    let minute = 60 * SECOND;
+    let limit = |algorithm, charge_denied, shadow_mode| Limit {
+        algorithm,
+        charge_denied,
+        shadow_mode,
+        ..Limit::fixed_window(1, Unit::Minute, 1).unwrap()
+    };
+    let fixed = || Algorithm::FixedWindow(FixedWindow { n: 1, period: minute, calendar: None });
+    let gcra = || Algorithm::Gcra(Gcra::new(1, minute, 1, 1).unwrap());
+    let bucket = |strict| {
+        let (amount, interval) = (1, minute);
+        Algorithm::TokenBucket(TokenBucket { capacity: 1, amount, interval, strict, max_debt: 0 })
+    };
+    let concurrency =
+        || Algorithm::Concurrency(Concurrency { n: 1, timeout: minute, hold_id: None });
+    let plans = [
+        (true, vec![limit(fixed(), true, false)]),
+        (true, vec![limit(fixed(), false, false), limit(gcra(), false, false)]),
+        (true, vec![limit(bucket(false), false, false)]),
+        (false, vec![limit(fixed(), false, false), limit(fixed(), true, false)]),
+        (false, vec![limit(gcra(), true, false)]),
+        (false, vec![limit(bucket(true), false, false)]),
+        (false, vec![limit(concurrency(), false, false)]),
+        (false, vec![limit(fixed(), false, false), limit(gcra(), false, true)]),
+    ];
+    for (repeats, limits) in plans {
+        let plan = Arc::new(Plan::new(limits));
+        let ([store, _], _) = replicas(MAX);
+        for _ in 0..2 {
+            take(&store, "d", "a", &plan, 1).await;
+        }
+        let judged = take(&store, "d", "a", &plan, 1).await;
+        assert!(!judged.allowed);
+        assert_eq!(judged.source == Source::DeniedLocally, repeats, "{plan:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_denied_keys_stays_within_the_slots() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = plan(0, Unit::Hour);
+    for i in 0..5_000 {
+        assert!(!take(&store, "d", &i.to_string(), &plan, 1).await.allowed);
+        assert!(store.known.len() <= 64);
+    }
+    assert_eq!(store.known.len(), 64);
+    assert_eq!(take(&store, "d", "4999", &plan, 1).await.source, Source::DeniedLocally);
+}
+
+#[test]
+fn the_slots_are_a_power_of_two() {
+    for (slots, expected) in [(0, 8), (8, 8), (63, 32), (64, 64), (100, 64)] {
+        let known = Known::new(slots);
+        assert!(format!("{known:?}").contains(&format!("slots: {expected}")), "{known:?}");
+    }
+}
+
+#[test]
+fn denials_are_small() {
+    assert!(Known::set_bytes() <= 8 * 104, "{}", Known::set_bytes());
+}

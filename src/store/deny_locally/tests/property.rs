@@ -1,0 +1,103 @@
+//! Random schedules: who repeats denials admits what the store alone admits.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::limit::{BucketedWindow, SlidingLog, SlidingWindow};
+
+#[derive(Clone, Debug)]
+struct Step {
+    pass: Micros,
+    together: bool,
+    charges: Vec<(usize, usize, Op)>,
+}
+
+const KEYS: [&str; 2] = ["a", "b"];
+const PLANS: usize = 10;
+
+fn plans() -> [Arc<Plan>; PLANS] {
+    let minute = 60 * SECOND;
+    let lone = |algorithm, n| {
+        let limit = Limit::fixed_window(n, Unit::Minute, 1).unwrap();
+        vec![Limit { charge_denied: false, algorithm, ..limit }]
+    };
+    let fixed =
+        |n| lone(Algorithm::FixedWindow(FixedWindow { n, period: minute, calendar: None }), n);
+    let log = |n, period| lone(Algorithm::SlidingLog(SlidingLog { n, period }), n);
+    let ring = BucketedWindow { n: 5, period: minute, buckets: 6 };
+    let bucket = |strict| {
+        let (capacity, amount, interval) = (4, 2, 10 * SECOND);
+        let bucket = TokenBucket { capacity, amount, interval, strict, max_debt: 0 };
+        lone(Algorithm::TokenBucket(bucket), 4)
+    };
+    let plans = [
+        // The first two count together.
+        fixed(3),
+        fixed(5),
+        lone(Algorithm::SlidingWindow(SlidingWindow { n: 5, period: minute }), 5),
+        [log(2, SECOND), log(5, minute)].concat(),
+        lone(Algorithm::BucketedWindow(ring), 5),
+        bucket(false),
+        // Never repeated: a denial starts the wait anew.
+        [bucket(true), fixed(9)].concat(),
+        lone(Algorithm::Gcra(Gcra::new(3, minute, 3, 0).unwrap()), 3),
+        [fixed(6), bucket(false)].concat(),
+        // Charges denied hits, of which its counter misses some: nothing is given back to it.
+        vec![Limit::fixed_window(3, Unit::Hour, 1).unwrap()],
+    ];
+    plans.map(|limits| Arc::new(Plan::new(limits)))
+}
+
+fn schedules() -> impl Strategy<Value = Vec<Step>> {
+    let pass =
+        prop_oneof![3 => Just(0), 3 => 0..SECOND, 3 => 0..30 * SECOND, 1 => 0..4_000 * SECOND];
+    let op = prop_oneof![
+        1 => Just(Op::Take(0)),
+        8 => (1_u64..5).prop_map(Op::Take),
+        1 => (1_u64..4).prop_map(Op::GiveBack),
+    ];
+    let charge = (0..KEYS.len(), 0..PLANS, op).prop_map(|(key, plan, op)| match op {
+        Op::GiveBack(_) if plan == PLANS - 1 => (key, plan, Op::Take(0)),
+        _ => (key, plan, op),
+    });
+    let charges = prop::collection::vec(charge, 1..5);
+    let step = (pass, prop::bool::weighted(0.1), charges);
+    let step = step.prop_map(|(pass, together, charges)| Step { pass, together, charges });
+    prop::collection::vec(step, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn admits_what_the_store_alone_admits(steps in schedules()) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let ([store, _], clock) = replicas(Duration::from_secs(86_400));
+        let alone = MemoryStore::new(clock.clone(), 10_000);
+        let plans = plans();
+        let entries = KEYS.map(|value| [("key", value)]);
+        for step in &steps {
+            clock.advance(step.pass);
+            let of = |&(key, plan, op): &(usize, usize, Op)| Charge {
+                key: Key { domain: "d", entries: &entries[key] },
+                plan: &plans[plan],
+                op,
+                hold: None,
+                role: Role::Binds,
+            };
+            let charges: Vec<Charge<'_>> = step.charges.iter().map(of).collect();
+            let ask = async || {
+                let expected = charge(&alone, &charges, step.together).await;
+                (charge(&store, &charges, step.together).await, expected)
+            };
+            let (told, expected) = runtime.block_on(ask());
+            for (told, expected) in zip(told, expected) {
+                prop_assert_eq!(told.allowed, expected.allowed, "{:?}", step);
+                // More hits may have to wait for longer than those that were denied before.
+                let wait = |judged: Judged| judged.retry_after.unwrap_or(Micros::MAX);
+                let repeated = told.source == Source::DeniedLocally;
+                prop_assert!(wait(told) == wait(expected) || repeated);
+            }
+        }
+    }
+}

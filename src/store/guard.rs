@@ -1,0 +1,223 @@
+//! What is answered where the store fails.
+
+mod counts;
+mod spell;
+#[cfg(test)]
+mod tests;
+
+use std::iter::zip;
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use smallvec::SmallVec;
+
+pub use self::counts::{Counts, kind_name};
+use self::spell::Spell;
+use super::memory::MemoryStore;
+use super::{Answer, Answers, Batch, Charge, Failed, OnStoreFailure, Role, Store};
+use crate::clock::Clock;
+use crate::limit::{Judged, Limit, Micros, Op, Plan, SECOND, Source};
+
+/// How long whoever is denied because the store failed is told to wait.
+const RETRY_AFTER: Micros = SECOND;
+
+/// A store that answers by policy where the one inside it fails.
+///
+/// For each charge that the inner store could not answer, the batch's own policy decides, else
+/// the guard's:
+///
+/// - `error` keeps the failure.
+/// - `allow` allows.
+/// - `deny` denies, with a wait of one second. What is given back is allowed all the same, and so
+///   is what a plan asks for whose limits are all in shadow mode.
+/// - `local` limits in memory by this replica's [share](Plan::share), starting empty. Hits that
+///   pass the share are denied though the whole limit may have room. Charges of a batch that is
+///   charged together which failed are charged together among themselves.
+///
+/// Such answers say so by their [source](Source::Degraded).
+///
+/// **Local counts** begin with the first failure, and are dropped when the store answers and has
+/// not failed for ten seconds: so part of a store may fail while the rest answers, and a store
+/// that comes and goes does not free everybody each time.
+///
+/// **Time.** The guard has no timer of its own: the inner store ends within the batch's budget,
+/// as every store promises.
+///
+/// **Cost.** While the store answers: a look at each answer and at one number.
+#[derive(Debug)]
+pub struct Guard<S, C> {
+    inner: S,
+    clock: C,
+    on_failure: OnStoreFailure,
+    replicas: u32,
+    max_keys: usize,
+    /// Counts while the store fails; none where it does not.
+    local: ArcSwapOption<MemoryStore<C>>,
+    spell: Spell,
+    counts: Counts,
+}
+
+impl<S: Store, C: Clock + Clone> Guard<S, C> {
+    /// Guards `inner` by the policy `on_failure`. While it fails, at most `max_keys` keys are
+    /// counted in memory, each by a share of its limits: that of one of `replicas` (0 is 1).
+    pub fn new(
+        inner: S,
+        clock: C,
+        on_failure: OnStoreFailure,
+        replicas: u32,
+        max_keys: usize,
+    ) -> Guard<S, C> {
+        Guard {
+            inner,
+            clock,
+            on_failure,
+            replicas,
+            max_keys,
+            local: ArcSwapOption::empty(),
+            spell: Spell::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// What failed, and how it was answered.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub fn inner(&self) -> &S {
+        &self.inner
+    }
+
+    /// Puts other answers in the place of failures.
+    #[cold]
+    fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        let policy = batch.on_failure.unwrap_or(self.on_failure);
+        let failures = || answers.iter().filter_map(|answer| answer.err());
+        let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
+        if let (Some(kind), Some(charge)) = (failures().next(), batch.charges.first()) {
+            self.spell.fail(self.clock.now(), failed, policy, kind, charge.key.domain);
+        }
+        match policy {
+            OnStoreFailure::Error => {}
+            OnStoreFailure::Allow => replace(&batch, answers, allow),
+            OnStoreFailure::Deny => replace(&batch, answers, deny),
+            OnStoreFailure::Local => self.charge_locally(batch, answers),
+        }
+    }
+
+    fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        let failed = || zip(batch.charges, &*answers).filter(|(_, answer)| answer.is_err());
+        let shares: SmallVec<[Arc<Plan>; 4]> = failed()
+            .map(|(charge, _)| match self.replicas {
+                0 | 1 => charge.plan.clone(),
+                replicas => Arc::new(charge.plan.share(replicas)),
+            })
+            .collect();
+        let charges: SmallVec<[Charge<'_>; 4]> =
+            zip(failed(), &shares).map(|((charge, _), plan)| Charge { plan, ..*charge }).collect();
+        let allows_quota = |(charge, answer): (&Charge<'_>, &Answer)| {
+            charge.role == Role::Quota && answer.is_ok_and(|judged| judged.allowed)
+        };
+        let quota_passes = batch.quota_passes || zip(batch.charges, &*answers).any(allows_quota);
+        let local_batch = Batch { charges: &charges, quota_passes, ..batch };
+        let mut local = Answers::new();
+        self.local_store().charge_now(local_batch, &mut local);
+
+        let mut local = local.into_iter().flatten();
+        replace(&batch, answers, |charge| {
+            let mut judged = local.next().unwrap_or_else(|| deny(charge));
+            judged.source = Source::Degraded;
+            if !judged.allowed {
+                // The share is used up: to those who compare with the whole limit, so is that.
+                judged.used_before = judged.used_before.max(n(charge, judged.limit));
+            }
+            judged
+        });
+    }
+
+    fn local_store(&self) -> Arc<MemoryStore<C>> {
+        loop {
+            if let Some(local) = self.local.load_full() {
+                return local;
+            }
+            let fresh = Some(Arc::new(MemoryStore::new(self.clock.clone(), self.max_keys)));
+            // Of two that begin at once, one store is kept.
+            self.local.compare_and_swap(&None::<Arc<MemoryStore<C>>>, fresh);
+        }
+    }
+
+    /// The store answered after failures.
+    #[cold]
+    fn answered(&self) {
+        if self.spell.ends(self.clock.now()) {
+            let local = self.local.swap(None);
+            // A full store takes its time to be freed, which nobody should wait for. Where no
+            // thread is to be had it is freed here.
+            let _ = std::thread::Builder::new().name("free".into()).spawn(move || drop(local));
+        }
+    }
+}
+
+impl<S: Store, C: Clock + Clone> Store for Guard<S, C> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let first = answers.len();
+        self.inner.charge(batch, answers).await;
+        let answers = &mut answers[first..];
+        if answers.iter().any(Result::is_err) {
+            self.degrade(batch, answers);
+        } else if self.spell.lasts() {
+            self.answered();
+        }
+    }
+}
+
+/// Puts an answer in the place of each failure, in order.
+fn replace(batch: &Batch<'_>, answers: &mut [Answer], mut with: impl FnMut(&Charge<'_>) -> Judged) {
+    for (charge, answer) in zip(batch.charges, answers) {
+        if answer.is_err() {
+            *answer = Ok(with(charge));
+        }
+    }
+}
+
+/// `n` of one of a charge's limits.
+fn n(charge: &Charge<'_>, limit: u8) -> u64 {
+    charge.plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
+}
+
+/// The first limit that is enforced; else the first.
+fn enforced(charge: &Charge<'_>) -> Option<u8> {
+    let enforced = |limit: &Limit| !limit.shadow_mode;
+    charge.plan.limits().iter().position(enforced).map(|i| i as u8)
+}
+
+fn allow(charge: &Charge<'_>) -> Judged {
+    let limit = enforced(charge).unwrap_or(0);
+    Judged {
+        allowed: true,
+        limit,
+        would_deny: 0,
+        used_before: 0,
+        remaining: n(charge, limit),
+        reset_after: 0,
+        retry_after: None,
+        source: Source::Degraded,
+    }
+}
+
+fn deny(charge: &Charge<'_>) -> Judged {
+    match (charge.op, enforced(charge)) {
+        (Op::GiveBack(_), _) | (_, None) => allow(charge),
+        (Op::Take(_), Some(limit)) => Judged {
+            allowed: false,
+            limit,
+            would_deny: 0,
+            // So that all of the hits count as over the limit.
+            used_before: n(charge, limit),
+            remaining: 0,
+            reset_after: RETRY_AFTER,
+            retry_after: Some(RETRY_AFTER),
+            source: Source::Degraded,
+        },
+    }
+}

@@ -1,0 +1,244 @@
+use std::time::Duration;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::limit::Unit;
+use crate::store::conformance::fakes::{Fake, Never};
+use crate::store::conformance::{self, DAWN, plan, take};
+use crate::store::{Entry, Key};
+
+type Clocks = Arc<ManualClock>;
+type Guarded = Guard<Arc<Fake<MemoryStore<Clocks>>>, Clocks>;
+
+fn guarded(on_failure: OnStoreFailure, replicas: u32) -> (Guarded, Clocks) {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let inner = Fake::new(MemoryStore::new(clock.clone(), 1_000));
+    (Guard::new(inner, clock.clone(), on_failure, replicas, 100), clock)
+}
+
+fn down(guard: &Guarded) {
+    guard.inner.fail(|_| Some(Failed::Unavailable));
+}
+
+fn up(guard: &Guarded) {
+    guard.inner.fail(|_| None);
+}
+
+fn charge_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op) -> Charge<'a> {
+    Charge { key: Key { domain: "d", entries }, plan, op, hold: None, role: Role::Binds }
+}
+
+async fn ask(
+    guard: &Guarded,
+    charges: &[Charge<'_>],
+    together: bool,
+    on_failure: Option<OnStoreFailure>,
+) -> Answers {
+    let mut answers = Answers::new();
+    let budget = Duration::from_millis(8);
+    let batch = Batch { charges, together, quota_passes: false, budget, on_failure };
+    guard.charge(batch, &mut answers).await;
+    answers
+}
+
+#[tokio::test]
+async fn a_store_that_answers_is_passed_through() {
+    let (guard, clock) = guarded(OnStoreFailure::Deny, 1);
+    conformance::admits_n_in_each_window(&guard, &clock).await;
+    conformance::peeks_and_gives_back(&guard).await;
+    conformance::charges_all_or_none(&guard).await;
+    assert_eq!(Failed::ALL.map(|kind| guard.counts().failed(kind)), [0; 6]);
+}
+
+#[tokio::test]
+async fn each_kind_is_answered_by_policy_and_counted() {
+    let plan = plan(7, Unit::Minute);
+    let entries = [("key", "a")];
+    let charges = [charge_of(&entries, &plan, Op::Take(1))];
+    for policy in OnStoreFailure::ALL {
+        let (guard, _) = guarded(policy, 1);
+        for (i, kind) in Failed::ALL.into_iter().enumerate() {
+            guard.inner.fail(move |_| Some(kind));
+            let answer = ask(&guard, &charges, false, None).await[0];
+            assert_eq!(guard.counts().failed(kind), 1);
+            assert_eq!(guard.counts().degraded(policy), i as u64 + 1);
+            match (policy, answer) {
+                (OnStoreFailure::Error, answer) => assert_eq!(answer, Err(kind)),
+                (OnStoreFailure::Allow, Ok(judged)) => {
+                    assert!(judged.allowed);
+                    assert_eq!((judged.remaining, judged.reset_after), (7, 0));
+                    assert_eq!(judged.source, Source::Degraded);
+                }
+                (OnStoreFailure::Deny, Ok(judged)) => {
+                    assert!(!judged.allowed);
+                    assert_eq!((judged.remaining, judged.retry_after), (0, Some(SECOND)));
+                    assert_eq!(judged.source, Source::Degraded);
+                }
+                (OnStoreFailure::Local, Ok(judged)) => {
+                    assert!(judged.allowed);
+                    assert_eq!(judged.used_before, i as u64);
+                    assert_eq!(judged.source, Source::Degraded);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batchs_own_policy_goes_before_the_guards() {
+    let plan = plan(7, Unit::Minute);
+    let entries = [("key", "a")];
+    let charges = [charge_of(&entries, &plan, Op::Take(1))];
+    let (guard, _) = guarded(OnStoreFailure::Deny, 1);
+    down(&guard);
+    assert!(!ask(&guard, &charges, false, None).await[0].unwrap().allowed);
+    let own = ask(&guard, &charges, false, Some(OnStoreFailure::Allow)).await;
+    assert!(own[0].unwrap().allowed);
+    let own = ask(&guard, &charges, false, Some(OnStoreFailure::Error)).await;
+    assert_eq!(own[0], Err(Failed::Unavailable));
+}
+
+#[tokio::test]
+async fn only_what_failed_is_answered_by_policy() {
+    let plan = plan(7, Unit::Minute);
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    let (guard, _) = guarded(OnStoreFailure::Deny, 1);
+    guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(Failed::Corrupt));
+    let charges = [&b, &a, &b].map(|entries| charge_of(entries, &plan, Op::Take(1)));
+    let answers = ask(&guard, &charges, false, None).await;
+    let sources = [Source::Degraded, Source::Store, Source::Degraded];
+    for (answer, source) in zip(&answers, sources) {
+        let judged = answer.unwrap();
+        assert_eq!((judged.source, judged.allowed), (source, source == Source::Store));
+    }
+    assert_eq!(guard.counts().failed(Failed::Corrupt), 2);
+}
+
+#[tokio::test]
+async fn giving_back_and_watching_are_never_denied() {
+    let entries = [("key", "a")];
+    let mut watched = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
+    watched.shadow_mode = true;
+    let enforced = Limit::fixed_window(5, Unit::Hour, 1).unwrap();
+    let only_watched = Arc::new(Plan::new(vec![watched.clone()]));
+    let both = Arc::new(Plan::new(vec![watched, enforced]));
+    let (guard, _) = guarded(OnStoreFailure::Deny, 1);
+    down(&guard);
+    let charges = [
+        charge_of(&entries, &both, Op::GiveBack(1)),
+        charge_of(&entries, &only_watched, Op::Take(1)),
+        charge_of(&entries, &both, Op::Take(1)),
+    ];
+    let answers = ask(&guard, &charges, false, None).await;
+    assert!(answers[0].unwrap().allowed);
+    assert!(answers[1].unwrap().allowed);
+    let denied = answers[2].unwrap();
+    assert_eq!((denied.allowed, denied.limit, denied.used_before), (false, 1, 5));
+}
+
+#[tokio::test]
+async fn local_limits_by_the_share_and_starts_empty() {
+    let plan = plan(10, Unit::Hour);
+    let (guard, clock) = guarded(OnStoreFailure::Local, 3);
+    for _ in 0..10 {
+        assert!(take(&guard, "d", "a", &plan, 1).await.allowed);
+    }
+    assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
+
+    for _outage in 0..2 {
+        down(&guard);
+        for left in [3, 2, 1, 0] {
+            let judged = take(&guard, "d", "a", &plan, 1).await;
+            assert!(judged.allowed);
+            assert_eq!((judged.remaining, judged.source), (left, Source::Degraded));
+        }
+        let judged = take(&guard, "d", "a", &plan, 1).await;
+        assert_eq!((judged.allowed, judged.used_before), (false, 10));
+        // Still the same failure, however little is asked.
+        clock.advance(60 * SECOND);
+        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
+
+        up(&guard);
+        clock.advance(spell::QUIET - 1);
+        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
+        down(&guard);
+        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "one failure, not two");
+        up(&guard);
+        clock.advance(spell::QUIET);
+        assert_eq!(take(&guard, "d", "a", &plan, 0).await.source, Source::Store);
+        assert!(guard.local.load().is_none(), "memory comes back");
+        assert!(!guard.spell.lasts());
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_in_part_does_not_start_again_with_each_answer() {
+    let plan = plan(2, Unit::Hour);
+    let (guard, clock) = guarded(OnStoreFailure::Local, 1);
+    guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(Failed::TimedOut));
+    let mut allowed = 0;
+    for _ in 0..30 {
+        clock.advance(SECOND);
+        assert_eq!(take(&guard, "d", "a", &plan, 0).await.source, Source::Store);
+        allowed += u64::from(take(&guard, "d", "b", &plan, 1).await.allowed);
+    }
+    assert_eq!(allowed, 2);
+}
+
+#[tokio::test]
+async fn what_failed_of_a_batch_is_charged_together_locally() {
+    let (wide, narrow) = (plan(10, Unit::Hour), plan(1, Unit::Hour));
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    let (guard, _) = guarded(OnStoreFailure::Local, 1);
+    down(&guard);
+    let both = [charge_of(&a, &wide, Op::Take(1)), charge_of(&b, &narrow, Op::Take(1))];
+    for _ in 0..3 {
+        ask(&guard, &both, true, None).await;
+    }
+    assert_eq!(take(&guard, "d", "a", &wide, 0).await.used_before, 1);
+    // Apart, the first is charged each time.
+    ask(&guard, &both, false, None).await;
+    assert_eq!(take(&guard, "d", "a", &wide, 0).await.used_before, 2);
+}
+
+#[tokio::test]
+async fn local_memory_is_bounded() {
+    let plan = plan(2, Unit::Hour);
+    let (guard, _) = guarded(OnStoreFailure::Local, 1);
+    down(&guard);
+    for i in 0..1_000 {
+        assert!(take(&guard, "d", &i.to_string(), &plan, 1).await.allowed);
+    }
+    assert_eq!(guard.local.load_full().unwrap().stats().keys, 100);
+}
+
+#[test]
+fn eight_threads_share_one_local_store() {
+    const EACH: u64 = 500;
+    let plan = plan(777, Unit::Day);
+    let (guard, _) = guarded(OnStoreFailure::Local, 1);
+    down(&guard);
+    let one = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let all = (0..EACH).map(|_| runtime.block_on(take(&guard, "d", "a", &plan, 1)));
+        all.filter(|judged| judged.allowed).count()
+    };
+    let admitted: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(admitted, 777);
+    assert_eq!(guard.counts().degraded(OnStoreFailure::Local), 8 * EACH);
+}
+
+#[tokio::test]
+async fn who_stops_waiting_leaves_nothing_behind() {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let guard = Guard::new(Never, clock, OnStoreFailure::Allow, 1, 100);
+    let plan = plan(1, Unit::Hour);
+    let wait = Duration::from_millis(5);
+    let asked = tokio::time::timeout(wait, take(&guard, "d", "a", &plan, 1)).await;
+    assert!(asked.is_err());
+    assert_eq!(guard.counts().degraded(OnStoreFailure::Allow), 0);
+}

@@ -1,0 +1,131 @@
+//! A store of its own for limits of one second.
+
+#[cfg(test)]
+mod tests;
+
+use std::iter::zip;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::{Answers, Batch, Charge, Failed, Op, Role, Store};
+
+/// Two stores: charges whose plan is [per second](crate::limit::Plan::per_second) go to one, all
+/// others to the other, both at once.
+///
+/// **Charged together.** A batch that needs both is first charged in each, and where that comes to
+/// a denial what one of them charged is given back. Meanwhile others see it as charged, so they
+/// may be denied what they would otherwise get, for about one round trip; nobody is allowed more
+/// but where a window turns in between, as then it is the new window's hits that are given back.
+/// A plan's other limits beside one of concurrency get nothing back. Where a store failed it may
+/// or may not have charged: nothing is given back to it.
+#[derive(Debug)]
+pub struct PerSecond<S> {
+    main: S,
+    per_second: S,
+}
+
+/// The charges for one of the stores, with their answers.
+struct Part<'a> {
+    charges: SmallVec<[Charge<'a>; 4]>,
+    answers: Answers,
+}
+
+impl<'a> Part<'a> {
+    fn of(batch: &Batch<'a>, per_second: bool) -> Part<'a> {
+        let here = |charge: &&Charge<'_>| charge.plan.per_second() == per_second;
+        let charges = batch.charges.iter().filter(here).copied().collect();
+        Part { charges, answers: Answers::new() }
+    }
+
+    fn has_quota(&self) -> bool {
+        self.charges.iter().any(|charge| charge.role == Role::Quota)
+    }
+
+    /// What was charged of a batch that was denied in the end, to be given back.
+    fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[Charge<'a>; 4]> {
+        let complete = self.answers.len() == self.charges.len();
+        if !complete || self.answers.iter().any(Result::is_err) || batch.is_denied(&self.answers) {
+            return SmallVec::new();
+        }
+        zip(&self.charges, &self.answers)
+            .filter_map(|(charge, answer)| {
+                let (Op::Take(hits @ 1..), Ok(judged)) = (charge.op, answer) else { return None };
+                // What was denied without denying the part may have been charged all the same.
+                let all = || charge.plan.limits().iter().all(|limit| limit.charge_denied);
+                let undo = Charge { op: Op::GiveBack(hits), ..*charge };
+                (judged.allowed || all()).then_some(undo)
+            })
+            .collect()
+    }
+}
+
+impl<S: Store> PerSecond<S> {
+    /// Limits of one second are kept in `per_second`, all others in `main`.
+    pub fn new(main: S, per_second: S) -> PerSecond<S> {
+        PerSecond { main, per_second }
+    }
+
+    pub fn main(&self) -> &S {
+        &self.main
+    }
+
+    pub fn per_second(&self) -> &S {
+        &self.per_second
+    }
+
+    async fn charge_both(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let began = Instant::now();
+        let (mut main, mut second) = (Part::of(&batch, false), Part::of(&batch, true));
+        let (main_quota, second_quota) = (main.has_quota(), second.has_quota());
+        // Quotas deny only all together: what passes in one store is not known in the other.
+        let main_batch = Batch {
+            charges: &main.charges,
+            quota_passes: batch.quota_passes || second_quota,
+            ..batch
+        };
+        let second_batch = Batch {
+            charges: &second.charges,
+            quota_passes: batch.quota_passes || main_quota,
+            ..batch
+        };
+        tokio::join!(
+            self.main.charge(main_batch, &mut main.answers),
+            self.per_second.charge(second_batch, &mut second.answers),
+        );
+
+        let first = answers.len();
+        let (mut of_main, mut of_second) = (main.answers.iter(), second.answers.iter());
+        for charge in batch.charges {
+            let of_store = if charge.plan.per_second() { &mut of_second } else { &mut of_main };
+            answers.push(of_store.next().copied().unwrap_or(Err(Failed::Unavailable)));
+        }
+        if !batch.together || !batch.is_denied(&answers[first..]) {
+            return;
+        }
+        for (store, undo) in [
+            (&self.main, main.to_undo(&main_batch)),
+            (&self.per_second, second.to_undo(&second_batch)),
+        ] {
+            if !undo.is_empty() {
+                let budget = batch.budget.saturating_sub(began.elapsed());
+                let back = Batch { charges: &undo, budget, together: false, ..batch };
+                // Where it fails, the hits stay charged until their window ends.
+                store.charge(back, &mut Answers::new()).await;
+            }
+        }
+    }
+}
+
+impl<S: Store> Store for PerSecond<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
+        if per_second == 0 {
+            self.main.charge(batch, answers).await;
+        } else if per_second == batch.charges.len() {
+            self.per_second.charge(batch, answers).await;
+        } else {
+            self.charge_both(batch, answers).await;
+        }
+    }
+}

@@ -1,0 +1,149 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::*;
+use crate::clock::ManualClock;
+use crate::limit::{Limit, Plan, Unit};
+use crate::store::conformance::fakes::Fake;
+use crate::store::conformance::{self, DAWN, charge, plan, take};
+use crate::store::memory::MemoryStore;
+use crate::store::{Answer, Entry, Key};
+
+type Inner = Arc<Fake<MemoryStore<Arc<ManualClock>>>>;
+
+fn store() -> (PerSecond<Inner>, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let inner = || Fake::new(MemoryStore::new(clock.clone(), 1_000));
+    (PerSecond::new(inner(), inner()), clock.clone())
+}
+
+fn of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, role: Role) -> Charge<'a> {
+    Charge { key: Key { domain: "d", entries }, plan, op: Op::Take(1), hold: None, role }
+}
+
+async fn used(store: &PerSecond<Inner>, value: &str, plan: &Arc<Plan>) -> u64 {
+    take(store, "d", value, plan, 0).await.used_before
+}
+
+#[test]
+fn a_plan_is_per_second_where_each_of_its_limits_is() {
+    let of = |limits: &[(Unit, u32)]| {
+        let limit = |&(unit, multiplier)| Limit::fixed_window(1, unit, multiplier).unwrap();
+        Plan::new(limits.iter().map(limit).collect()).per_second()
+    };
+    assert!(of(&[(Unit::Second, 1)]));
+    assert!(of(&[(Unit::Second, 1), (Unit::Second, 1)]));
+    assert!(!of(&[(Unit::Second, 2)]));
+    assert!(!of(&[(Unit::Minute, 1)]));
+    assert!(!of(&[(Unit::Second, 1), (Unit::Minute, 1)]));
+}
+
+#[tokio::test]
+async fn conforms() {
+    let (store, clock) = store();
+    conformance::admits_n_in_each_window(&store, &clock).await;
+    conformance::counts_each_key_apart(&store).await;
+    conformance::peeks_and_gives_back(&store).await;
+    conformance::charges_all_or_none(&store).await;
+}
+
+#[tokio::test]
+async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
+    let (store, _) = store();
+    let (second, minute) = (plan(1, Unit::Second), plan(5, Unit::Minute));
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    take(&store, "d", "a", &second, 1).await;
+    assert_eq!((store.main().asked(), store.per_second().asked()), (0, 1));
+    take(&store, "d", "a", &minute, 1).await;
+    assert_eq!((store.main().asked(), store.per_second().asked()), (1, 0));
+
+    let charges = [
+        of(&a, &minute, Role::Binds),
+        of(&a, &second, Role::Binds),
+        of(&b, &minute, Role::Binds),
+        of(&b, &second, Role::Binds),
+        of(&a, &minute, Role::Binds),
+    ];
+    let judged = charge(&store, &charges, false).await;
+    let told: Vec<_> = judged.iter().map(|judged| (judged.allowed, judged.used_before)).collect();
+    assert_eq!(told, [(true, 1), (false, 1), (true, 0), (true, 0), (true, 2)]);
+    assert_eq!((store.main().asked(), store.per_second().asked()), (3, 2));
+}
+
+#[tokio::test]
+async fn together_neither_store_keeps_what_the_other_denies() {
+    let (store, _) = store();
+    let entries = [("key", "a")];
+    // By default nobody is charged for denials where all are charged together.
+    let plan = |n, unit| {
+        let mut limit = Limit::fixed_window(n, unit, 1).unwrap();
+        limit.charge_denied = false;
+        Arc::new(Plan::new(vec![limit]))
+    };
+    for (second, minute) in [(1, 10), (10, 1)] {
+        let (second, minute) = (plan(second, Unit::Second), plan(minute, Unit::Minute));
+        let value = [("key", if second.limits()[0].requests_per_unit == 1 { "a" } else { "b" })];
+        let both = [of(&value, &second, Role::Binds), of(&value, &minute, Role::Binds)];
+        for _ in 0..3 {
+            charge(&store, &both, true).await;
+        }
+        assert_eq!(used(&store, value[0].1, &second).await, 1);
+        assert_eq!(used(&store, value[0].1, &minute).await, 1);
+    }
+    // Looks give nothing back, and what is given back stays so.
+    let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
+    let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Binds) };
+    charge(&store, &[of(&entries, &second, Role::Binds), look], true).await;
+    assert_eq!(used(&store, "a", &minute).await, 1);
+    let back = Charge { op: Op::GiveBack(1), ..look };
+    charge(&store, &[of(&entries, &second, Role::Binds), back], true).await;
+    assert_eq!(used(&store, "a", &minute).await, 0);
+}
+
+#[tokio::test]
+async fn quotas_of_both_stores_deny_only_all_together() {
+    let (store, _) = store();
+    let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
+    let entries = [("key", "a")];
+    let quotas = [of(&entries, &second, Role::Quota), of(&entries, &minute, Role::Quota)];
+    for _ in 0..3 {
+        charge(&store, &quotas, true).await;
+    }
+    assert_eq!(used(&store, "a", &minute).await, 3);
+    let full = plan(0, Unit::Minute);
+    let denied = [of(&entries, &second, Role::Quota), of(&entries, &full, Role::Quota)];
+    let minute_too = [denied[0], denied[1], of(&entries, &minute, Role::Binds)];
+    charge(&store, &minute_too, true).await;
+    assert_eq!(used(&store, "a", &minute).await, 3, "all quotas denied: what binds is given back");
+}
+
+#[tokio::test]
+async fn nothing_is_given_back_where_the_outcome_is_not_known() {
+    let (store, _) = store();
+    let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    take(&store, "d", "a", &second, 1).await;
+    let charges =
+        [of(&a, &second, Role::Binds), of(&a, &minute, Role::Binds), of(&b, &minute, Role::Binds)];
+    store.main().fail(|charge| (charge.key.entries[0].1 == "b").then_some(Failed::TimedOut));
+    let ask = async || {
+        let mut answers = Answers::new();
+        let budget = Duration::from_millis(8);
+        let charges = &charges;
+        let batch =
+            Batch { charges, together: true, quota_passes: false, budget, on_failure: None };
+        store.charge(batch, &mut answers).await;
+        answers
+    };
+    let answers = ask().await;
+    let allowed = |answer: &Answer| answer.map(|judged| judged.allowed);
+    let told: Vec<_> = answers.iter().map(allowed).collect();
+    assert_eq!(told, [Ok(false), Ok(true), Err(Failed::TimedOut)]);
+    assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
+
+    // A denial in one store and none of it known in the other.
+    store.main().fail(|_| Some(Failed::Unavailable));
+    store.main().asked();
+    ask().await;
+    assert_eq!(store.main().asked(), 2, "no more calls than the charge itself");
+}
