@@ -1,69 +1,83 @@
 //! Against real servers.
 
+mod conformance;
+mod keys;
+mod migration;
+#[path = "../../../tests/support/redis.rs"]
+mod servers;
+mod topologies;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use proptest::prelude::*;
-
+use self::servers::Server;
 use super::*;
-use crate::clock::ManualClock;
-use crate::store::conformance::{self, DAWN};
+use crate::clock::{ManualClock, SystemClock};
+use crate::limit::{Judged, Limit, Plan, SECOND, Unit};
+use crate::store::conformance::{DAWN, charge, plan, take};
+use crate::store::{Key, Role};
 
-fn store(port: u16, clock: &Arc<ManualClock>) -> RedisStore {
+/// A store on a clock of the tests' own.
+fn manual(topology: Topology, clock: &Arc<ManualClock>) -> RedisStore {
+    RedisStore::new(Options { clock: Clock::Caller, wall: clock.clone(), ..options(topology) })
+}
+
+/// How tests ask; patient, for machines may be busy.
+fn options(topology: Topology) -> Options {
     let access =
-        Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(5) };
-    RedisStore::new(Options {
-        topology: Topology::Single(Endpoint::Tcp("127.0.0.1".into(), port)),
+        Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(10) };
+    Options {
+        topology,
         sentinel_access: access.clone(),
         access,
-        prefix: format!("t{}-{:?}:", std::process::id(), std::time::Instant::now()),
+        prefix: "weir:".into(),
         layout: Layout::Weir,
-        clock: Clock::Caller,
-        wall: clock.clone(),
-        budget: Duration::from_secs(5),
-        probe_max: Duration::from_millis(500),
+        clock: Clock::Server,
+        wall: Arc::new(SystemClock::new()),
+        budget: Duration::from_secs(10),
+        probe_max: Duration::from_millis(100),
         lanes: 1,
-    })
+    }
+}
+
+fn single(server: &Server) -> Topology {
+    Topology::Single(Endpoint::Tcp("127.0.0.1".into(), server.port()))
+}
+
+fn endpoints(addresses: &[String]) -> Vec<Endpoint> {
+    let endpoint = |address: &String| {
+        let (host, port) = address.rsplit_once(':').unwrap();
+        Endpoint::Tcp(host.to_owned(), port.parse().unwrap())
+    };
+    addresses.iter().map(endpoint).collect()
 }
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-#[test]
-fn conforms() {
-    runtime().block_on(async {
-        let clock = Arc::new(ManualClock::new(DAWN));
-        let store = store(7399, &clock);
-        store.answered().await;
-        conformance::admits_n_in_each_window(&store, &clock).await;
-        conformance::counts_each_key_apart(&store).await;
-        conformance::peeks_and_gives_back(&store).await;
-        conformance::charges_all_or_none(&store).await;
-    });
+/// Until something is so; the store's tasks go on meanwhile.
+async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    let give_up = std::time::Instant::now() + servers::PATIENCE;
+    while !so().await {
+        assert!(std::time::Instant::now() < give_up, "{what}: not within {:?}", servers::PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
-#[test]
-fn agrees_with_the_model() {
-    let runtime = runtime();
-    let clock = Arc::new(ManualClock::new(DAWN));
-    let store = runtime.block_on(async {
-        let store = store(7399, &clock);
-        store.answered().await;
-        store
-    });
-    let domains = std::cell::Cell::new(0);
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    });
-    runner
-        .run(&conformance::model::schedules(), |steps| {
-            domains.set(domains.get() + 1);
-            let domain = format!("random-{}", domains.get());
-            runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
-            Ok(())
-        })
-        .unwrap();
+/// Takes one hit of a key, whatever comes of it.
+async fn try_take(store: &RedisStore, value: &str, plan: &Arc<Plan>) -> Answer {
+    let entries = [("key", value)];
+    let key = Key { domain: "test", entries: &entries };
+    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
+    let mut answers = Answers::new();
+    let batch = Batch {
+        charges: &[one],
+        together: false,
+        quota_passes: false,
+        budget: Duration::from_secs(10),
+        on_failure: None,
+    };
+    store.charge(batch, &mut answers).await;
+    answers[0]
 }

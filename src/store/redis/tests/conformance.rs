@@ -1,0 +1,82 @@
+//! The suite that every store passes, on a single server and on a cluster.
+
+use proptest::prelude::*;
+
+use super::servers::cluster::Cluster;
+use super::*;
+use crate::store::conformance;
+
+fn conforms(topology: Topology) {
+    let racing = topology.clone();
+    runtime().block_on(async {
+        let clock = Arc::new(ManualClock::new(DAWN));
+        let store = manual(topology, &clock);
+        until("all lanes to be up", async || {
+            store.answered().await;
+            try_take(&store, "up", &plan(1, Unit::Day)).await.is_ok()
+                && try_take(&store, "yet", &plan(1, Unit::Day)).await.is_ok()
+                && try_take(&store, "now", &plan(1, Unit::Day)).await.is_ok()
+        })
+        .await;
+        conformance::admits_n_in_each_window(&store, &clock).await;
+        conformance::counts_each_key_apart(&store).await;
+        conformance::peeks_and_gives_back(&store).await;
+        conformance::charges_all_or_none(&store).await;
+    });
+    let _ = racing;
+}
+
+/// A random schedule is answered as memory answers it, to the bit.
+fn agrees(topology: Topology, cases: u32) {
+    let runtime = runtime();
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let store = manual(topology, &clock);
+    runtime.block_on(until("all lanes to be up", async || {
+        store.answered().await;
+        let (total, down) = store.lanes_down();
+        total > 0 && down == 0
+    }));
+    let domains = std::cell::Cell::new(0);
+    let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    let run = runner.run(&conformance::model::schedules(), |steps| {
+        domains.set(domains.get() + 1);
+        let domain = format!("random-{}", domains.get());
+        runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
+        Ok(())
+    });
+    run.unwrap();
+}
+
+#[test]
+fn a_single_server_conforms() {
+    conforms(single(&Server::start()));
+}
+
+#[test]
+fn a_single_server_agrees_with_the_model() {
+    agrees(single(&Server::start()), 150);
+}
+
+#[test]
+fn a_cluster_conforms() {
+    let cluster = Cluster::start(3, 0);
+    conforms(Topology::Cluster(endpoints(&cluster.addresses())));
+}
+
+#[test]
+fn a_cluster_agrees_with_the_model() {
+    let cluster = Cluster::start(3, 0);
+    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 60);
+}
+
+/// Eight threads, each with a store and a connection of its own, as so many replicas.
+#[test]
+fn racing_replicas_admit_exactly_n() {
+    let server = Server::start();
+    let store = || {
+        let store = RedisStore::new(options(single(&server)));
+        store
+    };
+    conformance::admits_exactly_n_of_racing(&|| store());
+}

@@ -1,0 +1,270 @@
+//! Sentinels, clusters that change, sockets, users, TLS.
+
+use super::servers::cluster::Cluster;
+use super::servers::sentinel::{MASTER, Sentinels};
+use super::servers::{Config, Server};
+use super::*;
+
+#[test]
+fn sentinels_say_who_the_master_is() {
+    let mut group = Sentinels::start();
+    runtime().block_on(async {
+        let mut sentinels = endpoints(&group.addresses());
+        // One that is not there is passed over.
+        sentinels.insert(0, Endpoint::Tcp("127.0.0.1".into(), servers::free_port()));
+        let store =
+            RedisStore::new(options(Topology::Sentinel { master: MASTER.into(), sentinels }));
+        store.answered().await;
+        let plan = plan(100, Unit::Day);
+        assert_eq!(try_take(&store, "a", &plan).await.unwrap().used_before, 0);
+        let copied = || group.replica.command(&["DBSIZE"]).int() == 1;
+        until("the replica to have it", async || copied()).await;
+        group.master.kill();
+        let group = &group;
+        tokio::task::spawn_blocking({
+            let sentinels = group.sentinels.iter().map(Server::port).collect::<Vec<_>>();
+            let replica = i64::from(group.replica.port());
+            move || {
+                for port in sentinels {
+                    servers::wait_for("a failover", || {
+                        let mut client = servers::Client::connect(port).ok()?;
+                        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+                        let told = client.send(&words).ok()?;
+                        (told.list()[1].int() == replica).then_some(())
+                    });
+                }
+            }
+        })
+        .await
+        .unwrap();
+        until("the store to follow", async || try_take(&store, "a", &plan).await.is_ok()).await;
+        let judged = try_take(&store, "a", &plan).await.unwrap();
+        assert!(judged.used_before >= 2, "{judged:?}");
+    });
+}
+
+#[test]
+fn a_master_that_became_a_replica_is_left() {
+    let server = Server::start();
+    let other = Server::start();
+    runtime().block_on(async {
+        let store = RedisStore::new(options(single(&server)));
+        store.answered().await;
+        let plan = plan(100, Unit::Day);
+        assert!(try_take(&store, "a", &plan).await.is_ok());
+        server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::ReadOnly));
+        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::ReadOnly));
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        until("it to be used again", async || try_take(&store, "a", &plan).await.is_ok()).await;
+    });
+}
+
+/// The values of keys whose slots the masters of a cluster serve, one of each.
+fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
+    let mut values: Vec<Option<(String, u16)>> = vec![None; cluster.masters.len()];
+    for i in 0.. {
+        let value = format!("v{i}");
+        let entries = [("key", value.as_str())];
+        let key = key::write("weir:", &Key { domain: "test", entries: &entries }, plan);
+        let slot = slot(&key);
+        values[cluster.master_of(slot)].get_or_insert((value, slot));
+        if values.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    values.into_iter().flatten().collect()
+}
+
+#[test]
+fn a_slot_that_moves_is_followed_without_a_failed_request() {
+    let cluster = Cluster::start(3, 0);
+    runtime().block_on(async {
+        let seeds = endpoints(&cluster.addresses()[..1]);
+        let store = RedisStore::new(options(Topology::Cluster(seeds)));
+        let plan = plan(100, Unit::Day);
+        let (value, slot) = values(&cluster, &plan)[0].clone();
+        until("the store to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        let used = async || try_take(&store, &value, &plan).await.unwrap().used_before;
+        let start = used().await;
+        cluster.begin_to_move(slot, 1);
+        assert_eq!(used().await, start + 1);
+        cluster.move_keys(slot, 1);
+        // Asked for at the old node, and found at the new one.
+        assert_eq!(used().await, start + 2);
+        assert_eq!(used().await, start + 3);
+        cluster.end_the_move(slot, 1);
+        assert_eq!(used().await, start + 4);
+        assert_eq!(used().await, start + 5);
+    });
+}
+
+#[test]
+fn a_node_that_fails_fails_its_own_keys_only_until_its_replica_takes_over() {
+    let mut cluster = Cluster::start(3, 1);
+    runtime().block_on(async {
+        let topology = Topology::Cluster(endpoints(&cluster.addresses()));
+        let store =
+            RedisStore::new(Options { budget: Duration::from_secs(1), ..options(topology) });
+        let plan = plan(1_000, Unit::Day);
+        let values = values(&cluster, &plan);
+        for (value, _) in &values {
+            until("the store to be up", async || try_take(&store, value, &plan).await.is_ok())
+                .await;
+        }
+        cluster.masters[0].kill();
+        until("its keys to fail", async || try_take(&store, &values[0].0, &plan).await.is_err())
+            .await;
+        for (value, _) in &values[1..] {
+            assert!(try_take(&store, value, &plan).await.is_ok());
+        }
+        until("its replica to take over", async || {
+            try_take(&store, &values[0].0, &plan).await.is_ok()
+        })
+        .await;
+    });
+}
+
+/// Keys of several nodes, charged together: what was reserved where others deny is given back.
+#[test]
+fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
+    let cluster = Cluster::start(3, 0);
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
+        let (wide, narrow) = (plan(100, Unit::Day), plan(1, Unit::Day));
+        let values = values(&cluster, &wide);
+        for (value, _) in &values {
+            until("the store to be up", async || {
+                let entries = [("key", value.as_str())];
+                let key = Key { domain: "up", entries: &entries };
+                let look =
+                    Charge { key, plan: &wide, op: Op::Take(0), hold: None, role: Role::Binds };
+                let mut answers = Answers::new();
+                let batch = Batch {
+                    charges: &[look],
+                    together: false,
+                    quota_passes: false,
+                    budget: Duration::from_secs(1),
+                    on_failure: None,
+                };
+                store.charge(batch, &mut answers).await;
+                answers[0].is_ok()
+            })
+            .await;
+        }
+        let entries: Vec<_> = values.iter().map(|(value, _)| [("key", value.as_str())]).collect();
+        let of = |i: usize, plan| Charge {
+            key: Key { domain: "test", entries: &entries[i] },
+            plan,
+            op: Op::Take(1),
+            hold: None,
+            role: Role::Binds,
+        };
+        let batch = [of(0, &wide), of(1, &wide), of(2, &narrow)];
+        assert!(charge(&store, &batch, true).await.iter().all(|judged| judged.allowed));
+        assert!(!charge(&store, &batch, true).await[2].allowed);
+        for (value, _) in &values[..2] {
+            let used = async || take(&store, "test", value, &wide, 0).await.used_before;
+            until("what was reserved to be given back", async || used().await == 1).await;
+        }
+    });
+}
+
+#[test]
+fn unix_sockets_do() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Single(Endpoint::Unix(server.socket()))));
+        store.answered().await;
+        assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
+    });
+}
+
+#[test]
+fn users_and_passwords_do_and_files_of_them_are_read_again() {
+    let server = Server::with(Config {
+        lines: vec![
+            "user default on >root ~* &* +@all".into(),
+            // What the least a user needs is.
+            "user weir on >first ~weir:* +evalsha +eval +ping +info +time +incrby +decrby +get +set"
+                .into(),
+        ],
+        password: Some("root".into()),
+        ..Config::default()
+    });
+    let file = server.directory().join("password");
+    std::fs::write(&file, "wrong\n").unwrap();
+    let mut options = options(single(&server));
+    options.access.login =
+        Login { username: Some("weir".into()), password: None, password_file: Some(file.clone()) };
+    runtime().block_on(async {
+        let store = RedisStore::new(options);
+        let plan = plan(100, Unit::Day);
+        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::Unavailable));
+        std::fs::write(&file, "first\n").unwrap();
+        store.answered().await;
+        assert!(try_take(&store, "a", &plan).await.is_ok());
+        server.command(&["ACL", "SETUSER", "weir", ">second", "<first"]);
+        std::fs::write(&file, "second\n").unwrap();
+        server.command(&["CLIENT", "KILL", "USER", "weir"]);
+        until("it to log in anew", async || try_take(&store, "a", &plan).await.is_ok()).await;
+    });
+}
+
+#[test]
+fn tls_with_client_certificates_does() {
+    let server = Server::with(Config { tls: true, ..Config::default() });
+    let files = server.certificates();
+    let tls = Tls {
+        ca: Some(files.ca.clone()),
+        client_cert: Some(files.client_cert.clone()),
+        client_key: Some(files.client_key.clone()),
+        skip_hostname_verification: false,
+    };
+    runtime().block_on(async {
+        let with = |host: &str, tls: Tls| {
+            let topology = Topology::Single(Endpoint::Tcp(host.into(), server.port()));
+            let mut options = options(topology);
+            options.access.tls = Some(tls);
+            options
+        };
+        let store = RedisStore::new(with("127.0.0.1", tls.clone()));
+        store.answered().await;
+        assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
+
+        let connect = async |options: Options| {
+            let Topology::Single(endpoint) = &options.topology else { unreachable!() };
+            let connection = options.access.connect(endpoint).await;
+            let mut connection = connection.map_err(|error| error.to_string())?;
+            let asked = redis::cmd("PING").query_async::<String>(&mut connection).await;
+            asked.map_err(|error| error.to_string())
+        };
+        assert_eq!(connect(with("localhost", tls.clone())).await.as_deref(), Ok("PONG"));
+        // Without a client's certificate; trusting nobody who signed; a missing file.
+        let bare = Tls { client_cert: None, client_key: None, ..tls.clone() };
+        assert!(connect(with("localhost", bare)).await.is_err());
+        let strange = Tls { ca: None, ..tls.clone() };
+        assert!(connect(with("localhost", strange)).await.is_err());
+        let missing = Tls { ca: Some("/nowhere.pem".into()), ..tls.clone() };
+        assert!(connect(with("localhost", missing)).await.unwrap_err().contains("/nowhere.pem"));
+        // Another name than the certificate's.
+        let other = "127.0.0.2";
+        assert!(connect(with(other, tls.clone())).await.is_err());
+    });
+}
+
+#[test]
+fn databases_are_apart() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let mut second = options(single(&server));
+        second.access.db = 2;
+        let (first, second) = (RedisStore::new(options(single(&server))), RedisStore::new(second));
+        first.answered().await;
+        second.answered().await;
+        let plan = plan(1, Unit::Day);
+        assert!(try_take(&first, "a", &plan).await.unwrap().allowed);
+        assert!(try_take(&second, "a", &plan).await.unwrap().allowed);
+        assert!(!try_take(&second, "a", &plan).await.unwrap().allowed);
+    });
+}

@@ -1,0 +1,88 @@
+//! The protocol, as far as tests speak it.
+
+use std::io::{BufRead, BufReader, Error, Read, Result, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// One connection.
+#[derive(Debug)]
+pub struct Client(BufReader<TcpStream>);
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    Nil,
+    Int(i64),
+    Text(Vec<u8>),
+    List(Vec<Reply>),
+    Error(String),
+}
+
+impl Client {
+    pub fn connect(port: u16) -> Result<Client> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_nodelay(true)?;
+        Ok(Client(BufReader::new(stream)))
+    }
+
+    pub fn send(&mut self, words: &[&str]) -> Result<Reply> {
+        let mut command = format!("*{}\r\n", words.len());
+        for word in words {
+            command += &format!("${}\r\n{word}\r\n", word.len());
+        }
+        self.0.get_mut().write_all(command.as_bytes())?;
+        self.read()
+    }
+
+    fn read(&mut self) -> Result<Reply> {
+        let mut line = String::new();
+        if self.0.read_line(&mut line)? == 0 {
+            return Err(Error::other("the connection ended"));
+        }
+        let line = line.trim_end();
+        let (kind, rest) = line.split_at_checked(1).ok_or_else(|| Error::other("an empty line"))?;
+        let number = || rest.parse::<i64>().map_err(Error::other);
+        Ok(match kind {
+            "+" => Reply::Text(rest.into()),
+            "-" => Reply::Error(rest.to_owned()),
+            ":" => Reply::Int(number()?),
+            "$" => match usize::try_from(number()?) {
+                Err(_) => Reply::Nil,
+                Ok(len) => {
+                    let mut text = vec![0; len + 2];
+                    self.0.read_exact(&mut text)?;
+                    text.truncate(len);
+                    Reply::Text(text)
+                }
+            },
+            "*" => Reply::List((0..number()?).map(|_| self.read()).collect::<Result<_>>()?),
+            _ => return Err(Error::other(format!("not an answer: {line}"))),
+        })
+    }
+}
+
+impl Reply {
+    pub fn text(&self) -> String {
+        match self {
+            Reply::Text(text) => String::from_utf8_lossy(text).into_owned(),
+            Reply::Int(number) => number.to_string(),
+            other => panic!("not a text: {other:?}"),
+        }
+    }
+
+    pub fn int(&self) -> i64 {
+        match self {
+            Reply::Int(number) => *number,
+            Reply::Text(_) => self.text().parse().unwrap(),
+            other => panic!("not a number: {other:?}"),
+        }
+    }
+
+    pub fn list(&self) -> &[Reply] {
+        match self {
+            Reply::List(list) => list,
+            other => panic!("not a list: {other:?}"),
+        }
+    }
+}
