@@ -5,6 +5,7 @@
 pub(crate) mod fakes;
 pub(crate) mod model;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -167,14 +168,17 @@ pub(crate) async fn charges_all_or_none(store: &impl Store) {
 }
 
 /// Of racing requests exactly n are admitted: of two keys apart, and of two together.
-pub(crate) fn admits_exactly_n_of_racing<S: Store>(stores: &(impl Fn() -> S + Sync)) {
+pub(crate) fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
+    stores: &(impl Fn() -> F + Sync),
+) {
     const THREADS: u64 = 8;
     const EACH: u64 = 1_000;
     let (small, large) = (plan(1_234, Unit::Day), plan(1_000_000, Unit::Day));
-    let runtime = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 
     let one = |values: [&str; 2], together| {
-        let (store, runtime) = (stores(), runtime());
+        let runtime = runtime();
+        let store = runtime.block_on(stores());
         let entries = values.map(|value| [("key", value)]);
         let of = |i: usize, plan| Charge {
             key: Key { domain: "race", entries: &entries[i] },
@@ -207,7 +211,10 @@ pub(crate) fn admits_exactly_n_of_racing<S: Store>(stores: &(impl Fn() -> S + Sy
                 .fold([0; 2], |sum, admitted| [sum[0] + admitted[0], sum[1] + admitted[1]])
         })
     };
-    let used = |value| runtime().block_on(take(&stores(), "race", value, &large, 0)).used_before;
+    let used = |value| {
+        runtime()
+            .block_on(async { take(&stores().await, "race", value, &large, 0).await.used_before })
+    };
 
     assert_eq!(race(["a", "b"], false), [1_234, THREADS * EACH]);
     assert_eq!(used("b"), THREADS * EACH);

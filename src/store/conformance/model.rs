@@ -32,12 +32,14 @@ struct Asked {
 }
 
 /// Random schedules over few keys and all kinds of plans, a few plans each.
-pub(crate) fn schedules() -> impl Strategy<Value = Vec<Step>> {
+///
+/// `together`: whether some batches are charged together.
+pub(crate) fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
     let few = prop::collection::vec(0..PLANS, 1..5);
-    few.prop_flat_map(|plans| prop::collection::vec(step(plans), 1..60))
+    few.prop_flat_map(move |plans| prop::collection::vec(step(plans, together), 1..60))
 }
 
-fn step(plans: Vec<usize>) -> impl Strategy<Value = Step> {
+fn step(plans: Vec<usize>, together: bool) -> impl Strategy<Value = Step> {
     let pass = prop_oneof![
         4 => Just(0),
         4 => 0..SECOND,
@@ -54,7 +56,7 @@ fn step(plans: Vec<usize>) -> impl Strategy<Value = Step> {
     let role = prop_oneof![4 => Just(Role::Binds), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
     let asked = (0..KEYS.len(), prop::sample::select(plans), op, 0..HOLDS.len(), role);
     let asked = asked.prop_map(|(key, plan, op, hold, role)| Asked { key, plan, op, hold, role });
-    (pass, any::<bool>(), prop::collection::vec(asked, 1..6))
+    (pass, any::<bool>().prop_map(move |it| it && together), prop::collection::vec(asked, 1..6))
         .prop_map(|(pass, together, charges)| Step { pass, together, charges })
 }
 

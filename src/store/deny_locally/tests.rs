@@ -52,7 +52,7 @@ async fn conforms() {
 fn admits_exactly_n_of_racing() {
     let ([store, _], _) = replicas(MAX);
     let store = Arc::new(store);
-    conformance::admits_exactly_n_of_racing(&|| store.clone());
+    conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
 }
 
 #[tokio::test]

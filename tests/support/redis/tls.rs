@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 /// Files in PEM form.
 #[derive(Clone, Debug)]
@@ -32,7 +32,9 @@ impl Certificates {
         let issue = |name: &str, hosts: &[&str]| {
             let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
             let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(hosts).unwrap();
+            let mut params = CertificateParams::new(hosts).unwrap();
+            // One that bears its issuer's name is taken to have signed itself.
+            params.distinguished_name.push(DnType::CommonName, name);
             let cert = params.signed_by(&key, &issuer).unwrap();
             (
                 write(&format!("{name}.pem"), cert.pem()),

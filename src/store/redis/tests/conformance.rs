@@ -7,7 +7,6 @@ use super::*;
 use crate::store::conformance;
 
 fn conforms(topology: Topology) {
-    let racing = topology.clone();
     runtime().block_on(async {
         let clock = Arc::new(ManualClock::new(DAWN));
         let store = manual(topology, &clock);
@@ -23,11 +22,10 @@ fn conforms(topology: Topology) {
         conformance::peeks_and_gives_back(&store).await;
         conformance::charges_all_or_none(&store).await;
     });
-    let _ = racing;
 }
 
 /// A random schedule is answered as memory answers it, to the bit.
-fn agrees(topology: Topology, cases: u32) {
+fn agrees(topology: Topology, cases: u32, together: bool) {
     let runtime = runtime();
     let clock = Arc::new(ManualClock::new(DAWN));
     let store = manual(topology, &clock);
@@ -39,7 +37,7 @@ fn agrees(topology: Topology, cases: u32) {
     let domains = std::cell::Cell::new(0);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
-    let run = runner.run(&conformance::model::schedules(), |steps| {
+    let run = runner.run(&conformance::model::schedules(together), |steps| {
         domains.set(domains.get() + 1);
         let domain = format!("random-{}", domains.get());
         runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
@@ -55,7 +53,7 @@ fn a_single_server_conforms() {
 
 #[test]
 fn a_single_server_agrees_with_the_model() {
-    agrees(single(&Server::start()), 150);
+    agrees(single(&Server::start()), 150, true);
 }
 
 #[test]
@@ -67,16 +65,18 @@ fn a_cluster_conforms() {
 #[test]
 fn a_cluster_agrees_with_the_model() {
     let cluster = Cluster::start(3, 0);
-    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 60);
+    // What is reserved on several nodes and given back leaves traces: a count that saturated, the
+    // time of a strict bucket's last denial.
+    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 60, false);
 }
 
 /// Eight threads, each with a store and a connection of its own, as so many replicas.
 #[test]
 fn racing_replicas_admit_exactly_n() {
     let server = Server::start();
-    let store = || {
+    conformance::admits_exactly_n_of_racing(&|| async {
         let store = RedisStore::new(options(single(&server)));
+        store.answered().await;
         store
-    };
-    conformance::admits_exactly_n_of_racing(&|| store());
+    });
 }
