@@ -23,6 +23,8 @@ pub struct Loader {
     /// One set at a time: its counts come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<Status>,
+    /// What the source of rules says of itself.
+    source: Mutex<serde_json::Value>,
 }
 
 /// What is in force, and what is wrong with what came after it.
@@ -50,7 +52,18 @@ impl Loader {
         metrics: Arc<Metrics>,
     ) -> Loader {
         let (loading, status) = Default::default();
-        Loader { rules, options, health, metrics, loading, status }
+        let source = Mutex::new(json!({ "kind": "files" }));
+        Loader { rules, options, health, metrics, loading, status, source }
+    }
+
+    /// Takes down what the source of rules says of itself, for [`status`](Self::status).
+    pub fn set_source(&self, source: serde_json::Value) {
+        *self.source.lock() = source;
+    }
+
+    /// Whether any rules are in force.
+    pub fn has_rules(&self) -> bool {
+        self.rules.load().is_some()
     }
 
     /// Compiles `files` and puts them into force, with the counts of the rules before; or tells
@@ -82,7 +95,7 @@ impl Loader {
         self.rules.store(Some(Arc::new(loaded.rules)));
         *self.status.lock() = Status { loaded: Some((now, summary)), refused: None };
         self.metrics.config_load_success.inc();
-        self.health.rules_loaded();
+        self.health.rules_loaded(summary.domains);
         let Summary { files, domains, rules } = summary;
         tracing::info!(files, domains, rules, "rules are loaded");
         Ok(summary)
@@ -94,6 +107,7 @@ impl Loader {
         let age = |then: SystemTime| then.elapsed().unwrap_or_default().as_secs();
         json!({
             "serving": self.health.is_serving(),
+            "source": *self.source.lock(),
             "rules": status.loaded.map(|(when, summary)| json!({
                 "loaded_seconds_ago": age(when),
                 "files": summary.files,
