@@ -164,7 +164,7 @@ impl Client {
                 open.await
             }
         };
-        let mut responses = opened.map_err(|status| told(&status))?.into_inner();
+        let mut responses = opened.map_err(|status| self.not_opened(&status))?.into_inner();
         self.report.connected();
 
         while let Some(response) = responses.message().await.map_err(|status| told(&status))? {
@@ -180,6 +180,17 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Why there was no stream at all.
+    fn not_opened(&self, status: &Status) -> String {
+        let mut told = told(status);
+        // A server refuses a certificate after the client has taken the connection for good, and
+        // what it says of it may get lost.
+        if self.options.tls.enabled && status.source().is_some() {
+            told += " (the server may have refused weir's certificate, see rules.xds.tls.cert)";
+        }
+        told
     }
 
     /// Who asks.

@@ -10,6 +10,9 @@ use super::Options;
 use crate::loader::Loader;
 use crate::telemetry::metrics::{Metrics, XdsMetrics};
 
+/// How many failures are logged until there is a connection again.
+const MOST_LOGGED: usize = 8;
+
 #[derive(Debug)]
 pub struct Report {
     loader: Arc<Loader>,
@@ -26,8 +29,8 @@ struct State {
     version: Option<String>,
     /// The last failure, and when it was.
     failure: Option<(SystemTime, String)>,
-    /// The failure that was last logged, until there is a connection again.
-    logged: Option<String>,
+    /// The failures that were logged since there was a connection.
+    logged: Vec<String>,
 }
 
 impl Report {
@@ -48,7 +51,7 @@ impl Report {
         let mut state = self.state.lock();
         if !state.connected {
             state.connected = true;
-            state.logged = None;
+            state.logged.clear();
             self.metrics.connected.set(1);
             tracing::info!(server = self.url, "connected to the management server");
             self.tell(&state);
@@ -69,7 +72,8 @@ impl Report {
         self.metrics.stream_failures.inc();
         let (server, rules) = (&self.url, self.loader.has_rules());
         // Once for each way to fail: a server may be gone for days.
-        if state.logged.as_deref() == Some(failure) {
+        if state.logged.len() >= MOST_LOGGED || state.logged.iter().any(|logged| logged == failure)
+        {
             tracing::debug!(server, ?wait, "still no stream from the management server: {failure}");
         } else {
             let meanwhile = match rules {
@@ -81,7 +85,7 @@ impl Report {
                 "no stream from the management server: {failure}; it is called again until it \
                  answers, and {meanwhile}"
             );
-            state.logged = Some(failure.to_owned());
+            state.logged.push(failure.to_owned());
         }
         state.connected = false;
         state.failure = Some((SystemTime::now(), failure.to_owned()));
