@@ -69,6 +69,16 @@ impl Loader {
     /// Compiles `files` and puts them into force, with the counts of the rules before; or tells
     /// every problem, those found on the way to the files (`problems`) first.
     pub fn load(&self, files: Vec<RuleFile>, problems: Vec<Problem>) -> Result<Summary, String> {
+        self.load_telling(files, problems, Loaded::render_errors)
+    }
+
+    /// As [`load`](Self::load), with problems told as `tell` does.
+    pub fn load_telling(
+        &self,
+        files: Vec<RuleFile>,
+        problems: Vec<Problem>,
+        tell: fn(&Loaded) -> String,
+    ) -> Result<Summary, String> {
         let _one = self.loading.lock();
         let previous = self.rules.load_full();
         let loaded = Loaded::compile(files, problems, &self.options, previous.as_deref());
@@ -77,7 +87,7 @@ impl Loader {
         }
         let now = SystemTime::now();
         if !loaded.is_good() {
-            let problems = loaded.render_errors();
+            let problems = tell(&loaded);
             let meanwhile = match previous {
                 Some(_) => "the rules before stay in force",
                 None => "there are no rules, and every request gets an error, until it is mended",

@@ -142,8 +142,9 @@ fn what_cannot_be_used_is_refused_with_its_place_and_the_rules_stay() {
         why
     };
     let why = refused("2", vec![any(&rules("shop", 2)), any(&bad("cart"))]);
-    assert!(why.starts_with("cart-resource:"), "{why}");
-    assert!(why.contains("invalid rate limit unit 'UNKNOWN'"), "{why}");
+    let wanted = "cart-resource: error: invalid rate limit unit 'UNKNOWN'\n  \
+                  at: descriptors[0].rate_limit.unit (cart)\n  help: ";
+    assert!(why.starts_with(wanted), "{why}");
     assert!(!why.contains("shop-resource"), "{why}");
 
     let garbage = Any { type_url: TYPE_URL.into(), value: b"\xff\xff".to_vec() };

@@ -12,8 +12,8 @@ use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
-use crate::rules::Problem;
 use crate::rules::source::RuleFile;
+use crate::rules::{self, Problem};
 use crate::xds::resources::{self, TYPE_URL};
 
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Exchange for Delta {
                 Err(problem) => problems.push(problem.clone()),
             }
         }
-        let loaded = loader.load(files, problems);
+        let loaded = loader.load_telling(files, problems, rules::xds::render_errors);
         if loaded.is_ok() {
             self.taken = self.sent.clone();
         }

@@ -7,6 +7,7 @@ use super::{Answer, Client, Exchange, refusal};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crate::rules;
 use crate::xds::resources::{self, TYPE_URL};
 
 #[derive(Debug)]
@@ -52,7 +53,7 @@ impl Exchange for Sotw {
                 Err(problem) => problems.push(problem),
             }
         }
-        let loaded = loader.load(files, problems);
+        let loaded = loader.load_telling(files, problems, rules::xds::render_errors);
         if loaded.is_ok() {
             self.version = response.version_info;
         }
