@@ -139,6 +139,9 @@ impl<'a> Source<'a> {
     fn of(settings: &'a Settings) -> Result<Source<'a>, String> {
         if let Some(options) = &settings.rules.xds {
             xds::check(options)?;
+            if !settings.rules.paths.is_empty() {
+                tracing::warn!("rules.paths is passed over: rules.source is xds");
+            }
             return Ok(Source::Xds(options));
         }
         let nothing = "no rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT, \

@@ -13,7 +13,7 @@ use super::{Options, Tls};
 /// How often the kernel asks whether the server's machine is still there. Unlike pings of HTTP/2 no
 /// server minds.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long an answer to a ping may take.
+/// How long an answer to a ping may take, or as long as it is to the next.
 const PONG: Duration = Duration::from_secs(20);
 
 /// Where to connect, and how. Certificates are read each time, since they are renewed.
@@ -48,12 +48,11 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
         Ok(_) => return Err(format!("rules.xds.url is {url:?}: there is no port; {wanted}")),
         Err(_) => return Err(format!("rules.xds.url is {url:?}; {wanted}")),
     };
-    endpoint = endpoint
-        .connect_timeout(options.connect_timeout)
-        .tcp_keepalive(Some(TCP_KEEPALIVE))
-        .keep_alive_timeout(PONG);
+    endpoint = endpoint.connect_timeout(options.connect_timeout).tcp_keepalive(Some(TCP_KEEPALIVE));
     if !options.keepalive.is_zero() {
-        endpoint = endpoint.http2_keep_alive_interval(options.keepalive);
+        endpoint = endpoint
+            .http2_keep_alive_interval(options.keepalive)
+            .keep_alive_timeout(options.keepalive.min(PONG));
     }
     if !tls {
         return Ok(endpoint);

@@ -1,5 +1,10 @@
 //! The management server is not there, or goes away.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
@@ -11,7 +16,7 @@ use crate::support::management::Management;
 use crate::support::{PATIENCE, wait_for};
 
 /// An address where nobody listens.
-fn nobody() -> std::net::SocketAddr {
+fn nobody() -> SocketAddr {
     Management::start().address
 }
 
@@ -100,7 +105,7 @@ async fn health_may_do_without_rules() {
 #[test]
 fn a_server_that_is_waited_for_keeps_nobody_from_stopping() {
     // One that is not there, one that says nothing, and one that is at it.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = Management::start();
     for address in [nobody(), silent.local_addr().unwrap(), server.address] {
         let mut weir = asking(address)
@@ -113,6 +118,48 @@ fn a_server_that_is_waited_for_keeps_nobody_from_stopping() {
         assert!(weir.wait_until_ended().success());
         assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
     }
+}
+
+/// Passes bytes between weir and a server until it is told to swallow them: as a machine or a
+/// network that is suddenly gone, which closes nothing.
+fn go_between(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, gone) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+    let swallow = gone.clone();
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let (far, gone) = (TcpStream::connect(to).unwrap(), swallow.clone());
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                let gone = gone.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        if !gone.load(Ordering::Relaxed) && to.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    (address, gone)
+}
+
+#[test]
+fn a_server_that_falls_silent_is_noticed() {
+    let server = Management::start();
+    let (between, gone) = go_between(server.address);
+    let mut weir = asking(between).env("WEIR__RULES__XDS__KEEPALIVE", "100ms").start_unhealthy();
+    server.sotw.next();
+    server.set("1", vec![any(&rules("shop", 1))]);
+    gone.store(true, Ordering::Relaxed);
+    weir.until_said("no stream from the management server: ").unwrap();
+    until(&weir, &[("shop", 1)]);
+    gone.store(false, Ordering::Relaxed);
+    // Of the connections that were tried meanwhile, some may have come through.
+    assert_eq!(server.sotw.next().version_info, "1");
 }
 
 #[test]
