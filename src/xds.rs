@@ -27,12 +27,18 @@ use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::telemetry::metrics::Metrics;
 use backoff::Backoff;
-use exchange::{Delta, Exchange, Sotw};
+use exchange::{Delta, Exchange, Outcome, Sotw};
 use report::Report;
 
 /// A server that has nothing new to say may not say anything: a stream that has not failed for so
 /// long is taken to be good.
 const SETTLED: Duration = Duration::from_secs(1);
+
+/// How long the answer to a set is held back that was refused already: the first time, and at most.
+/// A server that sends such a set again, at once and for ever, would else keep both busy; one that
+/// waits for the answer before it sends a better set keeps that back for no longer.
+const LEAST_PAUSE: Duration = Duration::from_millis(100);
+const MOST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Which server, and how to speak with it.
 #[derive(Clone, Debug, Default)]
@@ -167,19 +173,33 @@ impl Client {
         let mut responses = opened.map_err(|status| self.not_opened(&status))?.into_inner();
         self.report.connected();
 
-        while let Some(response) = responses.message().await.map_err(|status| told(&status))? {
+        let mut pause = Backoff::new(LEAST_PAUSE, MOST_PAUSE, false);
+        let mut next = None;
+        loop {
+            let response = match next.take() {
+                Some(response) => response,
+                None => responses.message().await,
+            };
+            let Some(response) = response.map_err(|status| told(&status))? else { return Ok(()) };
             let (exchange, loader) = (exchange.clone(), self.loader.clone());
             // Compiling may take long, and the runtime's threads serve.
             let answer = blocking(move || exchange.lock().take_in(response, &loader)).await?;
-            if let Some(version) = answer.taken {
-                *good = true;
-                self.report.taken(version);
+            match answer.outcome {
+                Outcome::Taken(version) => {
+                    *good = true;
+                    self.report.taken(version);
+                    pause.reset();
+                }
+                Outcome::Refused => pause.reset(),
+                // What comes meanwhile may be better.
+                Outcome::RefusedAgain => {
+                    next = timeout(pause.wait(), responses.message()).await.ok();
+                }
             }
             if requests.send(answer.request).await.is_err() {
                 return Ok(());
             }
         }
-        Ok(())
     }
 
     /// Why there was no stream at all.

@@ -10,6 +10,9 @@ use tonic::{Response, Status, Streaming};
 use crate::loader::Loader;
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::proto::google;
+use crate::rules::source::RuleFile;
+use crate::rules::{self, Problem};
+use crate::watch::fingerprint;
 pub use delta::Delta;
 pub use sotw::Sotw;
 
@@ -38,8 +41,50 @@ pub trait Exchange: Send + 'static {
 #[derive(Debug)]
 pub struct Answer<R> {
     pub request: R,
-    /// The version that is now in force; none where the response was refused.
-    pub taken: Option<String>,
+    pub outcome: Outcome,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// This version is in force.
+    Taken(String),
+    Refused,
+    /// It was refused before. Some servers send a set that was refused again at once, for ever.
+    RefusedAgain,
+}
+
+/// Has rules loaded, but not again those that were refused last.
+#[derive(Debug, Default)]
+struct Intake {
+    /// The fingerprint of what was refused, and why it was.
+    refused: Option<(u64, google::rpc::Status)>,
+}
+
+impl Intake {
+    /// The outcome, where `version` is what was loaded; why, where it was refused.
+    fn load(
+        &mut self,
+        files: Vec<RuleFile>,
+        problems: Vec<Problem>,
+        version: String,
+        loader: &Loader,
+    ) -> (Outcome, Option<google::rpc::Status>) {
+        let fingerprint = fingerprint(&files, &problems);
+        if let Some((_, why)) = self.refused.as_ref().filter(|(last, _)| *last == fingerprint) {
+            return (Outcome::RefusedAgain, Some(why.clone()));
+        }
+        match loader.load_telling(files, problems, rules::xds::render_errors) {
+            Ok(_) => {
+                self.refused = None;
+                (Outcome::Taken(version), None)
+            }
+            Err(problems) => {
+                let why = refusal(&problems);
+                self.refused = Some((fingerprint, why.clone()));
+                (Outcome::Refused, Some(why))
+            }
+        }
+    }
 }
 
 /// The longest account of problems that is sent, in bytes. The log has all of it.

@@ -5,6 +5,7 @@ mod delta;
 mod tls;
 
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use prost::Message;
 use prost_types::value::Kind;
@@ -177,6 +178,36 @@ fn what_cannot_be_used_is_refused_with_its_place_and_the_rules_stay() {
     server.set("5", vec![any(&rules("shop", 2)), any(&rules("cart", 2))]);
     until(&weir, &[("cart", 2), ("shop", 2)]);
     assert!(http::get(weir.debug, "/status").json()["refused"].is_null());
+}
+
+#[test]
+fn a_set_that_was_refused_is_not_compiled_again_and_again() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    let why = server.refused("2", vec![any(&bad("shop"))], "1");
+    // As some servers do, it sends the same again for each refusal.
+    let start = Instant::now();
+    for version in ["3", "4", "5"] {
+        assert_eq!(server.refused(version, vec![any(&bad("shop"))], "1"), why);
+    }
+    // 100 + 200 + 400 ms.
+    assert!(start.elapsed() >= std::time::Duration::from_millis(700), "{:?}", start.elapsed());
+    assert_eq!(weir.metric("weir_config_load_error_total"), 1);
+    assert_eq!(weir.said().matches("Error loading new configuration").count(), 1);
+    // A better set need not wait until the bad one is answered.
+    for version in ["6", "7"] {
+        let rules = if version == "6" { bad("shop") } else { rules("shop", 7) };
+        server.sotw.send(DiscoveryResponse {
+            version_info: version.into(),
+            resources: vec![any(&rules)],
+            nonce: version.into(),
+            ..Default::default()
+        });
+    }
+    let (refused, taken) = (server.sotw.next(), server.sotw.next());
+    assert!(refused.response_nonce == "6" && refused.error_detail.is_some());
+    assert!(taken.response_nonce == "7" && taken.version_info == "7");
+    until(&weir, &[("shop", 7)]);
 }
 
 #[tokio::test]

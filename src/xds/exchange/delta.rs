@@ -6,14 +6,14 @@ use std::sync::Arc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Answer, Client, Exchange, refusal};
+use super::{Answer, Client, Exchange, Intake, Outcome};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
+use crate::rules::Problem;
 use crate::rules::source::RuleFile;
-use crate::rules::{self, Problem};
 use crate::xds::resources::{self, TYPE_URL};
 
 #[derive(Debug)]
@@ -25,6 +25,7 @@ pub struct Delta {
     /// resource, nor what it has not changed, so that all of it is kept until the bad one is mended
     /// or gone.
     sent: Resources,
+    intake: Intake,
 }
 
 type Resources = BTreeMap<String, Arc<Sent>>;
@@ -38,7 +39,8 @@ struct Sent {
 
 impl Delta {
     pub fn new(node: Node) -> Delta {
-        Delta { node, taken: Resources::new(), sent: Resources::new() }
+        let (taken, sent, intake) = Default::default();
+        Delta { node, taken, sent, intake }
     }
 
     fn request(&self) -> DeltaDiscoveryRequest {
@@ -97,16 +99,14 @@ impl Exchange for Delta {
                 Err(problem) => problems.push(problem.clone()),
             }
         }
-        let loaded = loader.load_telling(files, problems, rules::xds::render_errors);
-        if loaded.is_ok() {
+        let version = response.system_version_info;
+        let (outcome, error_detail) = self.intake.load(files, problems, version, loader);
+        if matches!(outcome, Outcome::Taken(_)) {
             self.taken = self.sent.clone();
         }
-        let request = DeltaDiscoveryRequest {
-            response_nonce: response.nonce,
-            error_detail: loaded.as_ref().err().map(|problems| refusal(problems)),
-            ..self.request()
-        };
-        Answer { request, taken: loaded.is_ok().then_some(response.system_version_info) }
+        let response_nonce = response.nonce;
+        let request = DeltaDiscoveryRequest { response_nonce, error_detail, ..self.request() };
+        Answer { request, outcome }
     }
 
     async fn open(

@@ -3,11 +3,10 @@
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Answer, Client, Exchange, refusal};
+use super::{Answer, Client, Exchange, Intake, Outcome};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use crate::rules;
 use crate::xds::resources::{self, TYPE_URL};
 
 #[derive(Debug)]
@@ -15,11 +14,12 @@ pub struct Sotw {
     node: Node,
     /// Of the last response that was taken; empty before there was one.
     version: String,
+    intake: Intake,
 }
 
 impl Sotw {
     pub fn new(node: Node) -> Sotw {
-        Sotw { node, version: String::new() }
+        Sotw { node, version: String::new(), intake: Intake::default() }
     }
 
     fn request(&self) -> DiscoveryRequest {
@@ -53,16 +53,14 @@ impl Exchange for Sotw {
                 Err(problem) => problems.push(problem),
             }
         }
-        let loaded = loader.load_telling(files, problems, rules::xds::render_errors);
-        if loaded.is_ok() {
-            self.version = response.version_info;
+        let (outcome, error_detail) =
+            self.intake.load(files, problems, response.version_info, loader);
+        if let Outcome::Taken(version) = &outcome {
+            self.version.clone_from(version);
         }
-        let request = DiscoveryRequest {
-            response_nonce: response.nonce,
-            error_detail: loaded.as_ref().err().map(|problems| refusal(problems)),
-            ..self.request()
-        };
-        Answer { request, taken: loaded.is_ok().then(|| self.version.clone()) }
+        let response_nonce = response.nonce;
+        let request = DiscoveryRequest { response_nonce, error_detail, ..self.request() };
+        Answer { request, outcome }
     }
 
     async fn open(
