@@ -152,7 +152,8 @@ impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
 
     fn say(&self, said: Result<P, Status>) {
         let answers = self.answers.lock().unwrap();
-        answers.as_ref().expect("a stream").send(said).ok().expect("the stream is open");
+        let sent = answers.as_ref().expect("a stream").send(said);
+        assert!(sent.is_ok(), "the stream is open");
     }
 
     /// A header of the newest stream.
