@@ -241,8 +241,11 @@ async fn blocking<T: Send + 'static>(
 
 /// Why a stream failed.
 fn told(status: &Status) -> String {
-    let source = status.source().map(|source| format!(": {}", in_full(source)));
-    format!("{}: {}{}", status.code(), status.message(), source.unwrap_or_default())
+    match status.source() {
+        // The server did not say it.
+        Some(source) => in_full(source),
+        None => format!("{}: {}", status.code(), status.message()),
+    }
 }
 
 /// An error with its causes, where they say something new.

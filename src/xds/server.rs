@@ -57,29 +57,37 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
     if !tls {
         return Ok(endpoint);
     }
-    endpoint.tls_config(config(&options.tls)?).map_err(|error| {
+    let config = config(&options.tls, &endpoint)?;
+    endpoint.tls_config(config).map_err(|error| {
         let error = super::in_full(&error);
-        match (&options.tls.ca, &options.tls.cert) {
-            // Both were read, so that this is what is left.
-            (_, Some(cert)) => format!(
+        match &options.tls.cert {
+            // Each was read, so that this is what is left.
+            Some(cert) => format!(
                 "rules.xds.tls.cert and rules.xds.tls.key cannot be used: {error}; \
                  name a certificate ({}) and its own key",
                 cert.display()
             ),
-            (None, _) => format!(
-                "rules.xds.tls: the system's certificates cannot be used: {error}; \
-                 install them, or name a file of certificates in rules.xds.tls.ca"
-            ),
-            (Some(_), None) => format!("rules.xds.tls: {error}; see rules.xds.url"),
+            None => format!("rules.xds.tls: {error}; see rules.xds.url"),
         }
     })
 }
 
-fn config(tls: &Tls) -> Result<ClientTlsConfig, String> {
+fn config(tls: &Tls, endpoint: &Endpoint) -> Result<ClientTlsConfig, String> {
     let mut config = ClientTlsConfig::new();
     config = match &tls.ca {
         Some(path) => config.ca_certificate(Certificate::from_pem(certificates("ca", path)?)),
-        None => config.with_native_roots(),
+        None => {
+            config = config.with_native_roots();
+            // By itself, to tell this mistake from others.
+            endpoint.clone().tls_config(config.clone()).map_err(|error| {
+                format!(
+                    "rules.xds.tls: the system's certificates cannot be used: {}; \
+                     install them, or name a file of certificates in rules.xds.tls.ca",
+                    super::in_full(&error)
+                )
+            })?;
+            config
+        }
     };
     if !tls.server_name.is_empty() {
         if ServerName::try_from(tls.server_name.as_str()).is_err() {

@@ -70,6 +70,22 @@ fn both_sides_show_certificates() {
 }
 
 #[test]
+fn who_the_system_trusts_may_have_signed_the_servers_certificate() {
+    let authority = Authority::new();
+    let server = server(&authority);
+    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let path = setup.path("ca.pem");
+    let weir = with_client(setup)
+        .env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "")
+        .env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test")
+        .env("SSL_CERT_FILE", path)
+        .start_unhealthy();
+    server.sotw.next();
+    server.set("1", vec![any(&rules("shop", 1))]);
+    assert!(weir.is_healthy());
+}
+
+#[test]
 fn a_side_that_cannot_show_its_own_is_refused() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(&authority);
@@ -114,6 +130,13 @@ fn what_cannot_be_used_is_told_at_the_start() {
         (setup().env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/none"), "/none: No such file"),
         (setup().env("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""), "name the key too"),
         (setup().env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "a b"), "rules.xds.tls.server_name is"),
+        (
+            setup()
+                .env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "")
+                .env("SSL_CERT_FILE", "/none")
+                .env("SSL_CERT_DIR", "/none"),
+            "the system's certificates cannot be used",
+        ),
         (setup().env("CONFIG_GRPC_XDS_SERVER_URL", "xds"), "there is no port"),
         (
             setup().env("WEIR__RULES__XDS__HEADERS", "secret"),
