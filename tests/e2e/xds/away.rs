@@ -52,7 +52,7 @@ async fn the_rules_stay_while_the_server_is_gone() {
     drop(server);
     wait_for("the server is missed", || (weir.metric("weir_xds_connected") == 0).then_some(()));
     wait_for("it is called again", || {
-        (weir.metric("weir_xds_stream_failures_total") > 3).then_some(())
+        (weir.metric("weir_xds_stream_failures_total") > 10).then_some(())
     });
     assert!(weir.is_healthy());
     let said = source(&weir);
@@ -63,7 +63,7 @@ async fn the_rules_stay_while_the_server_is_gone() {
     assert_eq!(code(weir.grpc, ann()).await, Code::OverLimit);
     // Said once for each way to fail, not each time.
     let told = weir.said().matches("no stream from the management server").count();
-    assert!(told <= 3, "{told}");
+    assert!(told <= 5, "{told}");
 
     let server = Management::start_on(address, None);
     let first = server.sotw.next();
@@ -170,7 +170,7 @@ fn waits_grow() {
         .env("XDS_CLIENT_BACKOFF_JITTER", "false")
         .start_unhealthy();
     let start = Instant::now();
-    wait_for("six failures", || (weir.metric("weir_xds_stream_failures_total") == 6).then_some(()));
+    wait_for("six failures", || (weir.metric("weir_xds_stream_failures_total") >= 6).then_some(()));
     // 20 + 40 + 80 + 160 + 320 ms between them.
     assert!(start.elapsed() > Duration::from_millis(500), "{:?}", start.elapsed());
 }
