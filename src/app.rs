@@ -71,7 +71,8 @@ impl App {
         let limiter = Arc::new(Limiter::new(store, settings.behaviour));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
-        let health = Arc::new(Health::new(settings.health.require_rules));
+        let health =
+            Arc::new(Health::new(settings.health.require_rules, settings.health.require_domain));
         let loader =
             Loader::new(rules.clone(), settings.rules.options(), health.clone(), metrics.clone());
         // Memory answers at once.

@@ -6,6 +6,8 @@ use tokio::sync::watch;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     rules: bool,
+    /// Whether the rules have a domain at all.
+    domain: bool,
     store: bool,
     draining: bool,
     closed: bool,
@@ -15,18 +17,27 @@ struct State {
 #[derive(Debug)]
 pub struct Health {
     state: watch::Sender<State>,
-    require_rules: bool,
+    required: Required,
+}
+
+/// What the service may be required to have before it is ready.
+#[derive(Clone, Copy, Debug)]
+struct Required {
+    rules: bool,
+    domain: bool,
 }
 
 impl Health {
-    /// `require_rules`: whether it serves only once rules are loaded.
-    pub fn new(require_rules: bool) -> Health {
-        Health { state: watch::Sender::new(State::default()), require_rules }
+    /// `require_rules`: whether it serves only once rules are loaded; `require_domain`: whether
+    /// only while they have a domain.
+    pub fn new(require_rules: bool, require_domain: bool) -> Health {
+        let required = Required { rules: require_rules, domain: require_domain };
+        Health { state: watch::Sender::new(State::default()), required }
     }
 
-    /// Rules are loaded.
-    pub fn rules_loaded(&self) {
-        self.state.send_modify(|state| state.rules = true);
+    /// Rules of so many domains are loaded.
+    pub fn rules_loaded(&self, domains: usize) {
+        self.state.send_modify(|state| (state.rules, state.domain) = (true, domains > 0));
     }
 
     /// The store has answered.
@@ -45,26 +56,28 @@ impl Health {
     }
 
     pub fn is_serving(&self) -> bool {
-        serves(*self.state.borrow(), self.require_rules)
+        serves(*self.state.borrow(), self.required)
     }
 
     /// Tells of every change of [`is_serving`](Self::is_serving), the present value first. Ends
     /// once the listeners are closed, or it would keep the process from its end.
     pub fn watch(&self) -> impl tokio_stream::Stream<Item = bool> + Send + use<> {
         use tokio_stream::StreamExt;
-        let require_rules = self.require_rules;
+        let required = self.required;
         let mut last = None;
         tokio_stream::wrappers::WatchStream::new(self.state.subscribe())
             .take_while(|state| !state.closed)
             .filter_map(move |state| {
-                let serving = serves(state, require_rules);
+                let serving = serves(state, required);
                 (last.replace(serving) != Some(serving)).then_some(serving)
             })
     }
 }
 
-fn serves(state: State, require_rules: bool) -> bool {
-    state.store && (state.rules || !require_rules) && !state.draining
+fn serves(state: State, required: Required) -> bool {
+    let rules = state.rules || !required.rules;
+    let domain = state.domain || !required.domain;
+    state.store && rules && domain && !state.draining
 }
 
 #[cfg(test)]
@@ -73,11 +86,11 @@ mod tests {
 
     #[test]
     fn serves_once_rules_and_store_are_there_until_it_drains() {
-        let health = Health::new(true);
+        let health = Health::new(true, false);
         assert!(!health.is_serving());
         health.store_answers();
         assert!(!health.is_serving());
-        health.rules_loaded();
+        health.rules_loaded(0);
         assert!(health.is_serving());
         health.drain();
         assert!(!health.is_serving());
@@ -85,8 +98,18 @@ mod tests {
 
     #[test]
     fn rules_may_be_waived() {
-        let health = Health::new(false);
+        let health = Health::new(false, false);
         health.store_answers();
         assert!(health.is_serving());
+    }
+
+    #[test]
+    fn a_domain_may_be_required() {
+        let health = Health::new(false, true);
+        health.store_answers();
+        for (domains, serving) in [(0, false), (1, true), (0, false)] {
+            health.rules_loaded(domains);
+            assert_eq!(health.is_serving(), serving);
+        }
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! [`service`] and [`http`] know [`limiter`]; [`limiter`] knows [`rules`] and [`store`]; these two
 //! know [`limit`], which knows nobody. Beside that way, [`watch`] reads rule files when they change,
-//! and [`loader`] puts them into force. [`settings`] are known only to [`cli`] and [`app`], which
+//! or [`xds`] takes rules from a management server, and [`loader`] puts them into force. [`settings`] are known only to [`cli`] and [`app`], which
 //! wire things together. Nothing below [`service`] knows Protobuf or HTTP.
 
 #![forbid(unsafe_code)]
@@ -37,3 +37,4 @@ pub mod settings;
 pub mod store;
 pub mod telemetry;
 pub mod watch;
+pub mod xds;

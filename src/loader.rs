@@ -23,6 +23,8 @@ pub struct Loader {
     /// One set at a time: its counts come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<Status>,
+    /// What the source of rules says of itself.
+    source: Mutex<serde_json::Value>,
 }
 
 /// What is in force, and what is wrong with what came after it.
@@ -50,12 +52,33 @@ impl Loader {
         metrics: Arc<Metrics>,
     ) -> Loader {
         let (loading, status) = Default::default();
-        Loader { rules, options, health, metrics, loading, status }
+        let source = Mutex::new(json!({ "kind": "files" }));
+        Loader { rules, options, health, metrics, loading, status, source }
+    }
+
+    /// Takes down what the source of rules says of itself, for [`status`](Self::status).
+    pub fn set_source(&self, source: serde_json::Value) {
+        *self.source.lock() = source;
+    }
+
+    /// Whether any rules are in force.
+    pub fn has_rules(&self) -> bool {
+        self.rules.load().is_some()
     }
 
     /// Compiles `files` and puts them into force, with the counts of the rules before; or tells
     /// every problem, those found on the way to the files (`problems`) first.
     pub fn load(&self, files: Vec<RuleFile>, problems: Vec<Problem>) -> Result<Summary, String> {
+        self.load_telling(files, problems, Loaded::render_errors)
+    }
+
+    /// As [`load`](Self::load), with problems told as `tell` does.
+    pub fn load_telling(
+        &self,
+        files: Vec<RuleFile>,
+        problems: Vec<Problem>,
+        tell: fn(&Loaded) -> String,
+    ) -> Result<Summary, String> {
         let _one = self.loading.lock();
         let previous = self.rules.load_full();
         let loaded = Loaded::compile(files, problems, &self.options, previous.as_deref());
@@ -64,7 +87,7 @@ impl Loader {
         }
         let now = SystemTime::now();
         if !loaded.is_good() {
-            let problems = loaded.render_errors();
+            let problems = tell(&loaded);
             let meanwhile = match previous {
                 Some(_) => "the rules before stay in force",
                 None => "there are no rules, and every request gets an error, until it is mended",
@@ -82,7 +105,7 @@ impl Loader {
         self.rules.store(Some(Arc::new(loaded.rules)));
         *self.status.lock() = Status { loaded: Some((now, summary)), refused: None };
         self.metrics.config_load_success.inc();
-        self.health.rules_loaded();
+        self.health.rules_loaded(summary.domains);
         let Summary { files, domains, rules } = summary;
         tracing::info!(files, domains, rules, "rules are loaded");
         Ok(summary)
@@ -94,6 +117,7 @@ impl Loader {
         let age = |then: SystemTime| then.elapsed().unwrap_or_default().as_secs();
         json!({
             "serving": self.health.is_serving(),
+            "source": *self.source.lock(),
             "rules": status.loaded.map(|(when, summary)| json!({
                 "loaded_seconds_ago": age(when),
                 "files": summary.files,

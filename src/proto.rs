@@ -2,7 +2,8 @@
 
 #![allow(clippy::all, missing_docs, rustdoc::all)]
 
-/// All files of `proto/` and what they import, as an encoded `FileDescriptorSet`.
+/// The files of `proto/` that say what is served, and what they import, as an encoded
+/// `FileDescriptorSet`.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 pub mod envoy {
@@ -23,6 +24,11 @@ pub mod envoy {
         }
     }
     pub mod service {
+        pub mod discovery {
+            pub mod v3 {
+                tonic::include_proto!("envoy.service.discovery.v3");
+            }
+        }
         pub mod ratelimit {
             pub mod v3 {
                 tonic::include_proto!("envoy.service.ratelimit.v3");
@@ -33,6 +39,12 @@ pub mod envoy {
         pub mod v3 {
             tonic::include_proto!("envoy.r#type.v3");
         }
+    }
+}
+
+pub mod google {
+    pub mod rpc {
+        tonic::include_proto!("google.rpc");
     }
 }
 

@@ -19,7 +19,7 @@ use config::ValueKind;
 use crate::limiter::Behaviour;
 use crate::near::nearest;
 use crate::rules::{self, source::Selection};
-use crate::watch;
+use crate::{watch, xds};
 use layers::{All, Resolved};
 use value::Parsed;
 
@@ -100,6 +100,8 @@ pub struct Rules {
     pub max_log_bytes: u64,
     /// The reference's layout of directories, where it was asked for and `paths` is empty.
     pub runtime: Option<Runtime>,
+    /// The management server, where rules come from one instead of files.
+    pub xds: Option<xds::Options>,
 }
 
 /// The reference's layout of directories.
@@ -147,6 +149,7 @@ pub struct Store {
 #[derive(Clone, Debug)]
 pub struct Health {
     pub require_rules: bool,
+    pub require_domain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -211,6 +214,8 @@ impl Settings {
         let list =
             |name| if let Parsed::List(list) = get(name) { list.clone() } else { Vec::new() };
 
+        let path = |name| Some(text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
+
         // A file that only repeats the defaults asks for nothing.
         let runtime_asked = all.iter().any(|(name, Resolved { text, origin, .. })| {
             let default = table::find(name).map_or("", |setting| setting.default);
@@ -233,6 +238,29 @@ impl Settings {
                     subdirectory: text("rules.runtime.subdirectory"),
                     app_directory: text("rules.runtime.app_directory"),
                     watch_root: flag("rules.runtime.watch_root"),
+                }),
+                xds: (choice("rules.source") == "xds").then(|| xds::Options {
+                    url: text("rules.xds.url"),
+                    delta: choice("rules.xds.mode") == "delta",
+                    node_id: text("rules.xds.node_id"),
+                    node_metadata: list("rules.xds.node_metadata"),
+                    headers: list("rules.xds.headers"),
+                    max_message: match size("rules.xds.max_message") {
+                        0 => 4 << 20,
+                        size => size,
+                    },
+                    connect_timeout: time("rules.xds.connect_timeout"),
+                    keepalive: time("rules.xds.keepalive"),
+                    backoff_min: time("rules.xds.backoff_min"),
+                    backoff_max: time("rules.xds.backoff_max"),
+                    backoff_jitter: flag("rules.xds.backoff_jitter"),
+                    tls: xds::Tls {
+                        enabled: flag("rules.xds.tls.enabled"),
+                        cert: path("rules.xds.tls.cert"),
+                        key: path("rules.xds.tls.key"),
+                        ca: path("rules.xds.tls.ca"),
+                        server_name: text("rules.xds.tls.server_name"),
+                    },
                 }),
             },
             grpc: Grpc {
@@ -260,6 +288,7 @@ impl Settings {
                 require_rules: flag("health.require_rules")
                     && !(flag("health.force_start")
                         && all["health.require_rules"].origin == "default"),
+                require_domain: flag("health.require_domain"),
             },
             drain: Drain { delay: time("drain.delay"), timeout: time("drain.timeout") },
             threads: size("runtime.threads"),
@@ -282,7 +311,10 @@ impl Settings {
         table::SETTINGS.iter().map(|setting| {
             let resolved = &self.all[setting.name];
             let shown = match &resolved.value {
-                Parsed::List(items) => format!("{items:?}"),
+                Parsed::List(items) => {
+                    let items = items.iter().map(|item| secret::shown(setting.name, item));
+                    format!("{:?}", items.collect::<Vec<_>>())
+                }
                 _ => format!("{:?}", secret::shown(setting.name, &resolved.text)),
             };
             (setting, shown, resolved.origin.as_str())

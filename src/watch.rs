@@ -192,7 +192,8 @@ fn matters(places: &Places, event: &notify::Result<Event>) -> bool {
         || event.paths.iter().any(|path| places.contains(path))
 }
 
-fn fingerprint(files: &[RuleFile], problems: &[Problem]) -> u64 {
+/// What tells one set of files, and the problems on the way to them, from another.
+pub(crate) fn fingerprint(files: &[RuleFile], problems: &[Problem]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in files {
         (&file.name, &file.text).hash(&mut hasher);

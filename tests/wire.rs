@@ -148,6 +148,108 @@ proptest! {
     }
 }
 
+/// What is said to a management server and by it, with one set of types.
+macro_rules! discovery_with_types_of {
+    ($module:ident, $($root:ident)::+) => {
+        mod $module {
+            use super::{metadata, same};
+            use $($root)::+::envoy::config::core::v3::{Node, node::UserAgentVersionType};
+            use $($root)::+::envoy::service::discovery::v3 as discovery;
+            use $($root)::+::google::rpc::Status;
+
+            // As above.
+            #[allow(clippy::needless_update)]
+            pub fn node() -> Node {
+                Node {
+                    id: "edge".into(),
+                    cluster: "shop".into(),
+                    metadata: Some(same(&metadata(vec![("zone".into(), 7.0)]))),
+                    user_agent_name: "weir".into(),
+                    user_agent_version_type: Some(UserAgentVersionType::UserAgentVersion(
+                        "0.1".into(),
+                    )),
+                    ..Default::default()
+                }
+            }
+
+            fn status() -> Status {
+                Status { code: 3, message: "no".into(), details: vec![same(&super::packed())] }
+            }
+
+            #[allow(clippy::needless_update)]
+            pub fn request() -> discovery::DiscoveryRequest {
+                discovery::DiscoveryRequest {
+                    version_info: "1".into(),
+                    node: Some(node()),
+                    resource_names: vec!["a".into(), "b".into()],
+                    type_url: "type".into(),
+                    response_nonce: "n".into(),
+                    error_detail: Some(status()),
+                    ..Default::default()
+                }
+            }
+
+            #[allow(clippy::needless_update)]
+            pub fn response() -> discovery::DiscoveryResponse {
+                discovery::DiscoveryResponse {
+                    version_info: "1".into(),
+                    resources: vec![same(&super::packed())],
+                    type_url: "type".into(),
+                    nonce: "n".into(),
+                    ..Default::default()
+                }
+            }
+
+            #[allow(clippy::needless_update)]
+            pub fn delta_request() -> discovery::DeltaDiscoveryRequest {
+                discovery::DeltaDiscoveryRequest {
+                    node: Some(node()),
+                    type_url: "type".into(),
+                    resource_names_subscribe: vec!["a".into()],
+                    resource_names_unsubscribe: vec!["b".into()],
+                    initial_resource_versions: [("a".into(), "1".into())].into(),
+                    response_nonce: "n".into(),
+                    error_detail: Some(status()),
+                    ..Default::default()
+                }
+            }
+
+            #[allow(clippy::needless_update)]
+            pub fn delta_response() -> discovery::DeltaDiscoveryResponse {
+                discovery::DeltaDiscoveryResponse {
+                    system_version_info: "1".into(),
+                    resources: vec![discovery::Resource {
+                        version: "2".into(),
+                        resource: Some(same(&super::packed())),
+                        name: "a".into(),
+                        ..Default::default()
+                    }],
+                    type_url: "type".into(),
+                    nonce: "n".into(),
+                    removed_resources: vec!["b".into()],
+                    ..Default::default()
+                }
+            }
+        }
+    };
+}
+
+discovery_with_types_of!(our_discovery, weir::proto);
+discovery_with_types_of!(their_discovery, envoy_types::pb);
+
+fn packed() -> prost_types::Any {
+    prost_types::Any { type_url: "type".into(), value: b"value".to_vec() }
+}
+
+#[test]
+fn discovery_is_the_same() {
+    assert_same(&our_discovery::node(), &their_discovery::node());
+    assert_same(&our_discovery::request(), &their_discovery::request());
+    assert_same(&our_discovery::response(), &their_discovery::response());
+    assert_same(&our_discovery::delta_request(), &their_discovery::delta_request());
+    assert_same(&our_discovery::delta_response(), &their_discovery::delta_response());
+}
+
 #[test]
 fn names_have_the_same_numbers() {
     use envoy_types::pb::envoy as theirs;

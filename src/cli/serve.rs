@@ -13,6 +13,7 @@ use crate::rules::source::Selection;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::log;
 use crate::watch::RuleFiles;
+use crate::xds;
 
 /// A wrong setting: the same as other programs' for wrong usage.
 const USAGE: u8 = 64;
@@ -100,13 +101,14 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for note in &settings.notes {
         tracing::warn!("{note}");
     }
-    let Some(selection) = settings.rules.selection() else {
-        eprintln!(
-            "weir cannot start:\nno rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT"
-        );
-        return ExitCode::from(USAGE);
+    let source = match Source::of(&settings) {
+        Ok(source) => source,
+        Err(mistake) => {
+            eprintln!("weir cannot start:\n{mistake}");
+            return ExitCode::from(USAGE);
+        }
     };
-    match serve(&settings, selection) {
+    match serve(&settings, source) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error:#}");
@@ -126,7 +128,29 @@ fn print_settings(settings: &Settings) {
     }
 }
 
-fn serve(settings: &Settings, selection: Selection) -> anyhow::Result<()> {
+/// Where rules come from.
+enum Source<'a> {
+    Files(Selection),
+    Xds(&'a xds::Options),
+}
+
+impl<'a> Source<'a> {
+    /// The source that the settings name, or what is wrong with it.
+    fn of(settings: &'a Settings) -> Result<Source<'a>, String> {
+        if let Some(options) = &settings.rules.xds {
+            xds::check(options)?;
+            if !settings.rules.paths.is_empty() {
+                tracing::warn!("rules.paths is passed over: rules.source is xds");
+            }
+            return Ok(Source::Xds(options));
+        }
+        let nothing = "no rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT, \
+                       or WEIR__RULES__SOURCE=xds for a management server";
+        settings.rules.selection().map(Source::Files).ok_or_else(|| nothing.to_owned())
+    }
+}
+
+fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if settings.threads > 0 {
         runtime.worker_threads(settings.threads);
@@ -139,22 +163,35 @@ fn serve(settings: &Settings, selection: Selection) -> anyhow::Result<()> {
         let addresses = app.addresses()?;
         announce(&addresses);
         // Clients need not wait for the rules to find the service.
-        let options = settings.rules.watch;
-        let files = RuleFiles::new(selection, options, app.loader(), app.metrics());
-        let rules = app.rules().clone();
-        tokio::spawn(async move {
-            files.take_in().await;
-            if let Some(body) = rules.load_full().as_deref().and_then(example) {
-                let (port, body) = (addresses.http.port(), body.replace('\'', r"'\''"));
-                tracing::info!("Try: curl -i localhost:{port}/json -d '{body}'");
+        match source {
+            Source::Files(selection) => {
+                follow_files(settings, selection, &app, addresses.http.port())
             }
-            files.follow().await;
-        });
+            Source::Xds(options) => {
+                let client = xds::Client::new(options.clone(), app.loader(), &app.metrics());
+                let client = client.map_err(anyhow::Error::msg)?;
+                tokio::spawn(async move { client.follow().await });
+            }
+        }
         app.run(stop).await
     });
     // Rules may be read from a file system that does not answer.
     runtime.shutdown_background();
     served
+}
+
+/// Takes in rule files from now on. `http` is the port for a first request.
+fn follow_files(settings: &Settings, selection: Selection, app: &App, http: u16) {
+    let files = RuleFiles::new(selection, settings.rules.watch, app.loader(), app.metrics());
+    let rules = app.rules().clone();
+    tokio::spawn(async move {
+        files.take_in().await;
+        if let Some(body) = rules.load_full().as_deref().and_then(example) {
+            let body = body.replace('\'', r"'\''");
+            tracing::info!("Try: curl -i localhost:{http}/json -d '{body}'");
+        }
+        files.follow().await;
+    });
 }
 
 /// Says where the service listens.

@@ -1,12 +1,15 @@
 //! The xDS form of a rule file: turned into the YAML that says the same, so that one reader checks
 //! both and tells of problems in the same words.
 
+mod told;
+
 use std::fmt::Write;
 
 use prost_types::{Struct, Value, value::Kind};
 
 use super::source::RuleFile;
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
+pub use told::render_errors;
 
 /// The rule file that `config` is, named as the resource is.
 pub fn rule_file(config: &pb::RateLimitConfig) -> RuleFile {

@@ -86,7 +86,8 @@ fn go_kind(kind: go::Kind) -> String {
 fn effect(of: Effect) -> String {
     match of {
         Effect::Set(meaning) => match meaning {
-            Meaning::Same(name) => code(name),
+            Meaning::Same(name) | Meaning::Bytes(name) => code(name),
+            Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host(name) => format!("the host of `{name}`"),
             Meaning::Port(name) => format!("the port of `{name}`"),
             Meaning::LogLevel => "`log.level`; panic and fatal are error".into(),

@@ -49,13 +49,21 @@ pub enum Meaning {
     LogLevel,
     /// JSON, or whatever else for text.
     LogFormat,
+    /// Where rules come from.
+    Source,
+    /// A number of bytes, in any of Go's bases.
+    Bytes(&'static str),
 }
 
 impl Meaning {
     /// The setting it changes.
     pub fn setting(self) -> &'static Setting {
         let name = match self {
-            Meaning::Same(name) | Meaning::Host(name) | Meaning::Port(name) => name,
+            Meaning::Same(name)
+            | Meaning::Host(name)
+            | Meaning::Port(name)
+            | Meaning::Bytes(name) => name,
+            Meaning::Source => "rules.source",
             Meaning::LogLevel => "log.level",
             Meaning::LogFormat => "log.format",
         };
@@ -82,6 +90,13 @@ impl Meaning {
                     Some(port) => format!("{host}:{port}"),
                     None => format!("{host}:{text}"),
                 }
+            }
+            Meaning::Source => match text {
+                "FILE" => "files".to_owned(),
+                _ => "xds".to_owned(),
+            },
+            Meaning::Bytes(_) => {
+                go::read_int(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
             }
             Meaning::LogLevel => match text.to_ascii_lowercase().as_str() {
                 "panic" | "fatal" => "error".to_owned(),

@@ -26,6 +26,7 @@ const fn setting(
 /// All settings, in the order they are shown.
 #[rustfmt::skip]
 pub const SETTINGS: &[Setting] = &[
+    setting("rules.source", Kind::Choice(&["files", "xds"]), "files", "Where rules come from: files, or a management server over xDS."),
     setting("rules.paths", Kind::List, "", "Rule files, or directories of them."),
     setting("rules.merge_domains", Kind::Bool, "false", "Whether several files may add to one domain."),
     setting("rules.watch", Kind::Bool, "true", "Whether changes of rule files are taken in while the service runs."),
@@ -38,6 +39,25 @@ pub const SETTINGS: &[Setting] = &[
     setting("rules.runtime.subdirectory", Kind::Text, "", "The directory below the root."),
     setting("rules.runtime.app_directory", Kind::Text, "config", "With watch_root a prefix of file names, else the directory below the subdirectory."),
     setting("rules.runtime.watch_root", Kind::Bool, "true", "Whether the whole subdirectory is loaded, filtered by app_directory, or app_directory alone."),
+    setting("rules.xds.url", Kind::Text, "localhost:18000", "The management server, as host:port."),
+    setting("rules.xds.mode", Kind::Choice(&["sotw", "delta"]), "sotw", "Whether it sends all resources each time (state of the world), or only changes."),
+    setting("rules.xds.node_id", Kind::Text, "default", "What weir is called there."),
+    setting("rules.xds.node_metadata", Kind::List, "", "What else it is told of weir: `key=value` each; parts without = are passed over."),
+    setting("rules.xds.headers", Kind::List, "", "Headers sent along: `name:value` each."),
+    // As long as a rule file may be; gRPC's own 4 MiB are some 40 000 rules.
+    setting("rules.xds.max_message", Kind::Bytes, "64MiB", "A longer response is refused; 0: 4MiB."),
+    setting("rules.xds.connect_timeout", Kind::Duration, "10s", "How long connecting may take."),
+    // Go's servers end a connection that is pinged more often than every five minutes, unless they
+    // are told otherwise. Machines that are gone are noticed sooner, by TCP.
+    setting("rules.xds.keepalive", Kind::Duration, "6m", "How often the server is pinged over HTTP/2; 0: never. TCP asks every 30s in any case."),
+    setting("rules.xds.backoff_min", Kind::Duration, "1s", "After a failure: the first wait before the server is called again. Each wait is twice as long as the one before."),
+    setting("rules.xds.backoff_max", Kind::Duration, "60s", "The longest wait."),
+    setting("rules.xds.backoff_jitter", Kind::Bool, "true", "Whether each wait is shortened by chance, by half at most."),
+    setting("rules.xds.tls.enabled", Kind::Bool, "false", "Whether the server is spoken to over TLS."),
+    setting("rules.xds.tls.cert", Kind::Text, "", "A file with the certificate that weir shows, where the server asks for one."),
+    setting("rules.xds.tls.key", Kind::Text, "", "A file with its key."),
+    setting("rules.xds.tls.ca", Kind::Text, "", "A file with those who may have signed the server's certificate; empty: whom the system trusts."),
+    setting("rules.xds.tls.server_name", Kind::Text, "", "The name the server's certificate must have; empty: the host's."),
     setting("grpc.address", Kind::Address, "0.0.0.0:8081", "Where gRPC is served."),
     // A request of Envoy's is some 100 bytes; this leaves room for long values and many
     // descriptors, and bounds what a request can make the process hold.
@@ -63,6 +83,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("store.budget", Kind::Duration, "8ms", "How long the store may take to answer."),
     setting("store.memory.max_keys", Kind::Int(1, 1 << 40), "10_000_000", "Keys kept at most; beyond it those that matter least are dropped."),
     setting("health.require_rules", Kind::Bool, "true", "Whether health says not serving until rules are loaded."),
+    setting("health.require_domain", Kind::Bool, "false", "Whether health says not serving while there is no domain: a management server may send none."),
     setting("health.force_start", Kind::Bool, "false", "Whether health says serving without rules, where require_rules is not set."),
     // Time for load balancers to see that health says not serving.
     setting("drain.delay", Kind::Duration, "5s", "After SIGTERM: how long to go on answering before listeners close. Ctrl-C skips it."),

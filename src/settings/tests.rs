@@ -182,7 +182,6 @@ fn what_would_be_dangerous_to_ignore_is_refused() {
     for (name, text) in [
         ("BACKEND_TYPE", "memcache"),
         ("MEMCACHE_HOST_PORT", "cache:11211"),
-        ("CONFIG_TYPE", "GRPC_XDS_SOTW"),
         ("GRPC_UDS", "/run/weir.sock"),
     ] {
         let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
@@ -226,10 +225,69 @@ fn one_way_to_send_metrics_is_taken() {
 
 #[test]
 fn health_waits_for_rules_unless_told_otherwise() {
-    let waits = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().health.require_rules;
+    let required = |env: &[(&str, &str)]| {
+        let health = Settings::load(&inputs(env)).unwrap().health;
+        (health.require_rules, health.require_domain)
+    };
     let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
-    assert!(waits(&[]));
-    assert!(!waits(&[force]));
-    assert!(waits(&[force, ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")]));
-    assert!(!waits(&[("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false")]));
+    let healthy = |text| ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", text);
+    assert_eq!(required(&[]), (true, false));
+    assert_eq!(required(&[force]), (false, false));
+    assert_eq!(required(&[force, healthy("true")]), (false, true));
+    // As the reference's default, which does not listen before there are rules.
+    assert_eq!(required(&[healthy("false")]), (true, false));
+    assert_eq!(required(&[("WEIR__HEALTH__REQUIRE_RULES", "false")]), (false, false));
+}
+
+#[test]
+fn the_references_variables_name_a_management_server() {
+    assert!(Settings::load(&inputs(&[("CONFIG_TYPE", "FILE")])).unwrap().rules.xds.is_none());
+    let xds = |env: &[(&str, &str)]| {
+        let source = [("CONFIG_TYPE", "GRPC_XDS_SOTW")];
+        Settings::load(&inputs(&[&source, env].concat())).unwrap().rules.xds.unwrap()
+    };
+    let default = xds(&[]);
+    assert_eq!((default.url.as_str(), default.node_id.as_str()), ("localhost:18000", "default"));
+    assert!(!default.delta && !default.tls.enabled && default.tls.ca.is_none());
+    assert_eq!(default.max_message, 64 << 20);
+    let all = xds(&[
+        ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a=b,skipped,team=x"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "xds:1"),
+        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:x,team:y"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/cert"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/key"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/ca"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.infra"),
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "2s"),
+        ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "1m"),
+        ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5"),
+        ("XDS_CLIENT_BACKOFF_JITTER", "F"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0x100"),
+        ("WEIR__RULES__XDS__MODE", "delta"),
+    ]);
+    assert_eq!((all.url.as_str(), all.node_id.as_str(), all.delta), ("xds:1", "edge", true));
+    assert_eq!(all.node_metadata, ["zone=a=b", "skipped", "team=x"]);
+    assert_eq!(all.headers, ["authorization:x", "team:y"]);
+    assert_eq!((all.backoff_min.as_secs(), all.backoff_max.as_secs()), (2, 60));
+    assert!(!all.backoff_jitter && all.tls.enabled);
+    assert_eq!(all.max_message, 256);
+    let file = |path: &Option<PathBuf>| path.as_ref().unwrap().display().to_string();
+    let files = [&all.tls.cert, &all.tls.key, &all.tls.ca].map(file);
+    assert_eq!(
+        (files.join(" ").as_str(), all.tls.server_name.as_str()),
+        ("/cert /key /ca", "xds.infra")
+    );
+    // As gRPC has it.
+    assert_eq!(xds(&[("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0")]).max_message, 4 << 20);
+}
+
+#[test]
+fn headers_are_shown_to_nobody() {
+    let headers = [("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2")];
+    let settings = Settings::load(&inputs(&headers)).unwrap();
+    let shown = settings.list().find(|(setting, ..)| setting.name == "rules.xds.headers");
+    assert_eq!(shown.unwrap().1, "[\"***\"]");
 }

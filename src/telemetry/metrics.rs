@@ -10,7 +10,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::clock::Clock;
@@ -47,6 +47,17 @@ impl Metrics {
         }
     }
 
+    /// Adds the metrics of a management server. To be called once.
+    pub fn xds(&self) -> XdsMetrics {
+        let xds = XdsMetrics::default();
+        let mut registry = self.registry.lock();
+        let help = "Whether there is a stream from the management server";
+        registry.register("xds_connected", help, xds.connected.clone());
+        let help = "Streams from the management server that failed or ended";
+        registry.register("xds_stream_failures", help, xds.stream_failures.clone());
+        xds
+    }
+
     /// All metrics, as OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut out = String::new();
@@ -54,6 +65,13 @@ impl Metrics {
         let _ = text::encode(&mut out, &self.registry.lock());
         out
     }
+}
+
+/// What is counted of a management server.
+#[derive(Clone, Debug, Default)]
+pub struct XdsMetrics {
+    pub connected: Gauge,
+    pub stream_failures: Counter,
 }
 
 /// The counts of the rules in force.

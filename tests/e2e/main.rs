@@ -11,3 +11,4 @@ mod reload;
 mod service;
 mod settings;
 mod support;
+mod xds;

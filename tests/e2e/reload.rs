@@ -25,7 +25,7 @@ fn rules(domain: &str, limit: u32) -> String {
 }
 
 /// Waits until exactly these domains are in force, each with its limit.
-fn until(weir: &Weir, wanted: &[(&str, u32)]) {
+pub fn until(weir: &Weir, wanted: &[(&str, u32)]) {
     let line = |(domain, limit): &(&str, u32)| {
         format!("{domain}.user: unit=YEAR requests_per_unit={limit},")
     };

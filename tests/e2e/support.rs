@@ -4,6 +4,7 @@ pub mod api;
 pub mod backend;
 pub mod envoy;
 pub mod http;
+pub mod management;
 pub mod program;
 pub mod weir;
 

@@ -5,7 +5,7 @@ use prost_types::{Struct, Value, value::Kind};
 
 use super::{compile, tell};
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
-use crate::rules::{Options, RuleSet, xds};
+use crate::rules::{Loaded, Options, Problem, RuleSet, xds};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
     pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
@@ -150,6 +150,40 @@ fn problems_are_told_in_the_references_words_under_the_resources_name() {
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert!(problem.starts_with("shop-rules:"), "{problem}");
         assert!(problem.contains(told), "{problem}");
+    }
+}
+
+#[test]
+fn problems_are_told_by_their_place_in_the_message() {
+    let nested = pb::RateLimitDescriptor {
+        value: "a: \"b\"".into(),
+        descriptors: vec![descriptor("x", policy(4, 1)), descriptor("y", policy(0, 1))],
+        ..descriptor("user", policy(4, 1))
+    };
+    let several = pb::RateLimitDescriptor {
+        rate_limits: vec![
+            policy(4, 1),
+            pb::RateLimitPolicy { algorithm: "guess".into(), ..policy(4, 2) },
+        ],
+        rate_limit: None,
+        ..descriptor("ip", policy(4, 1))
+    };
+    let sent = pb::RateLimitConfig {
+        charge: "never".into(),
+        ..config(vec![descriptor("k", policy(4, 1)), nested, several])
+    };
+    let files = vec![xds::rule_file(&sent)];
+    let missing = Problem::of_file("other", "it is not there", "send it");
+    let loaded = Loaded::compile(files, vec![missing], &Options::default(), None);
+    let told = xds::render_errors(&loaded);
+    let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
+    assert!(told.starts_with(first), "{told}");
+    for place in [
+        "charge",
+        "descriptors[1].descriptors[1].rate_limit.unit (user=a: \\\"b\\\" > y)",
+        "descriptors[2].rate_limits[1].algorithm (ip)",
+    ] {
+        assert!(told.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {told}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every variable the reference reads, and what becomes of it here.
 
 use super::Effect::{ByValue, Ignored, Later, NamesRedis, Refused, Set};
-use super::Meaning::{Host, LogFormat, LogLevel, Port, Same};
+use super::Meaning::{Bytes, Host, LogFormat, LogLevel, Port, Same, Source};
 use super::Variable;
 use super::go::Kind;
 
@@ -17,14 +17,13 @@ const fn variable(
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
 const TLS: super::Effect = Later("TLS");
-const XDS: super::Effect = Later("rules over xDS");
 const STATSD: super::Effect = Later("StatsD; read Prometheus metrics at /metrics");
 const PROMETHEUS: super::Effect =
     Later("its own Prometheus listener; /metrics of the HTTP and the debug port has the metrics");
 const TRACING: super::Effect = Later("tracing");
 const MEMCACHED: super::Effect =
     Refused("weir does not count in Memcached: take it out to count in memory");
-const HEALTHY: super::Effect = Set(Same("health.require_rules"));
+const HEALTHY: super::Effect = Set(Same("health.require_domain"));
 
 /// The variables, in the order of the document.
 #[rustfmt::skip]
@@ -47,27 +46,24 @@ pub const VARIABLES: &[Variable] = &[
     variable("LOG_LEVEL", Kind::AnyCase(LOG_LEVELS), "WARN", Set(LogLevel)),
     variable("LOG_FORMAT", Kind::Text, "text", Set(LogFormat)),
 
-    variable("CONFIG_TYPE", Kind::Word(&["FILE", "GRPC_XDS_SOTW"]), "FILE", ByValue(&[
-        ("FILE", Ignored("rules are read from files")),
-        ("GRPC_XDS_SOTW", Refused("this version reads rules from files only: set it to FILE and name them")),
-    ])),
+    variable("CONFIG_TYPE", Kind::Word(&["FILE", "GRPC_XDS_SOTW"]), "FILE", Set(Source)),
     variable("FORCE_START_WITHOUT_INITIAL_CONFIG", Kind::Bool, "false", Set(Same("health.force_start"))),
     variable("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", Kind::Bool, "false", HEALTHY),
-    variable("CONFIG_GRPC_XDS_NODE_ID", Kind::Text, "default", XDS),
-    variable("CONFIG_GRPC_XDS_NODE_METADATA", Kind::Text, "", XDS),
-    variable("CONFIG_GRPC_XDS_SERVER_URL", Kind::Text, "localhost:18000", XDS),
-    variable("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Kind::Duration, "3s", XDS),
-    variable("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Kind::Map, "", XDS),
-    variable("CONFIG_GRPC_XDS_SERVER_USE_TLS", Kind::Bool, "false", XDS),
-    variable("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Kind::Text, "", XDS),
-    variable("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Kind::Text, "", XDS),
-    variable("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Kind::Text, "", XDS),
-    variable("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Kind::Text, "", XDS),
-    variable("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Kind::Duration, "10s", XDS),
-    variable("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Kind::Duration, "60s", XDS),
-    variable("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Kind::Float, "0.5", XDS),
-    variable("XDS_CLIENT_BACKOFF_JITTER", Kind::Bool, "true", XDS),
-    variable("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Kind::INT, "", XDS),
+    variable("CONFIG_GRPC_XDS_NODE_ID", Kind::Text, "default", Set(Same("rules.xds.node_id"))),
+    variable("CONFIG_GRPC_XDS_NODE_METADATA", Kind::Text, "", Set(Same("rules.xds.node_metadata"))),
+    variable("CONFIG_GRPC_XDS_SERVER_URL", Kind::Text, "localhost:18000", Set(Same("rules.xds.url"))),
+    variable("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", Kind::Duration, "3s", Ignored("the server is called again as rules.xds.backoff_min and rules.xds.backoff_max say")),
+    variable("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", Kind::Map, "", Set(Same("rules.xds.headers"))),
+    variable("CONFIG_GRPC_XDS_SERVER_USE_TLS", Kind::Bool, "false", Set(Same("rules.xds.tls.enabled"))),
+    variable("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", Kind::Text, "", Set(Same("rules.xds.tls.cert"))),
+    variable("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", Kind::Text, "", Set(Same("rules.xds.tls.key"))),
+    variable("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", Kind::Text, "", Set(Same("rules.xds.tls.ca"))),
+    variable("CONFIG_GRPC_XDS_SERVER_TLS_SAN", Kind::Text, "", Set(Same("rules.xds.tls.server_name"))),
+    variable("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", Kind::Duration, "10s", Set(Same("rules.xds.backoff_min"))),
+    variable("XDS_CLIENT_BACKOFF_MAX_INTERVAL", Kind::Duration, "60s", Set(Same("rules.xds.backoff_max"))),
+    variable("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", Kind::Float, "0.5", Ignored("the reference takes it for the growth of its waits, which then do not grow; here each wait is twice as long as the one before")),
+    variable("XDS_CLIENT_BACKOFF_JITTER", Kind::Bool, "true", Set(Same("rules.xds.backoff_jitter"))),
+    variable("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", Kind::INT, "", Set(Bytes("rules.xds.max_message"))),
 
     variable("RUNTIME_ROOT", Kind::Text, super::DEFAULT_RUNTIME_ROOT, Set(Same("rules.runtime.root"))),
     variable("RUNTIME_SUBDIRECTORY", Kind::Text, "", Set(Same("rules.runtime.subdirectory"))),

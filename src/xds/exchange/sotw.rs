@@ -1,0 +1,72 @@
+//! State of the world: every response has all resources.
+
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Response, Status, Streaming};
+
+use super::{Answer, Client, Exchange, Intake, Outcome};
+use crate::loader::Loader;
+use crate::proto::envoy::config::core::v3::Node;
+use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
+use crate::xds::resources::{self, TYPE_URL};
+
+#[derive(Debug)]
+pub struct Sotw {
+    node: Node,
+    /// Of the last response that was taken; empty before there was one.
+    version: String,
+    intake: Intake,
+}
+
+impl Sotw {
+    pub fn new(node: Node) -> Sotw {
+        Sotw { node, version: String::new(), intake: Intake::default() }
+    }
+
+    fn request(&self) -> DiscoveryRequest {
+        DiscoveryRequest {
+            version_info: self.version.clone(),
+            node: Some(self.node.clone()),
+            type_url: TYPE_URL.to_owned(),
+            ..Default::default()
+        }
+    }
+}
+
+impl Exchange for Sotw {
+    type Request = DiscoveryRequest;
+    type Response = DiscoveryResponse;
+
+    fn first(&mut self) -> DiscoveryRequest {
+        self.request()
+    }
+
+    fn take_in(
+        &mut self,
+        response: DiscoveryResponse,
+        loader: &Loader,
+    ) -> Answer<DiscoveryRequest> {
+        let mut files = Vec::new();
+        let mut problems: Vec<_> = resources::wrong_type(&response.type_url).into_iter().collect();
+        for (number, resource) in response.resources.iter().enumerate() {
+            match resources::rule_file(resource, &format!("resource {}", number + 1)) {
+                Ok(file) => files.push(file),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        let (outcome, error_detail) =
+            self.intake.load(files, problems, response.version_info, loader);
+        if let Outcome::Taken(version) = &outcome {
+            self.version.clone_from(version);
+        }
+        let response_nonce = response.nonce;
+        let request = DiscoveryRequest { response_nonce, error_detail, ..self.request() };
+        Answer { request, outcome }
+    }
+
+    async fn open(
+        client: &mut Client,
+        requests: tonic::Request<ReceiverStream<DiscoveryRequest>>,
+    ) -> Result<Response<Streaming<DiscoveryResponse>>, Status> {
+        client.stream_aggregated_resources(requests).await
+    }
+}

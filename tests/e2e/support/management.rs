@@ -1,0 +1,219 @@
+//! A management server: it takes down what weir asks, and sends what the test tells it to.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use prost::Message;
+use prost_types::Any;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Server, ServerTlsConfig};
+use tonic::{Request, Response, Status, Streaming};
+use weir::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
+    AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
+};
+use weir::proto::envoy::service::discovery::v3::{
+    DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
+};
+use weir::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+
+use super::{PATIENCE, wait_for};
+
+pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
+
+/// A running server; it is gone, and its connections with it, when dropped.
+#[derive(Debug)]
+pub struct Management {
+    pub address: SocketAddr,
+    pub sotw: Arc<Side<DiscoveryRequest, DiscoveryResponse>>,
+    pub delta: Arc<Side<DeltaDiscoveryRequest, DeltaDiscoveryResponse>>,
+    runtime: Option<Runtime>,
+}
+
+/// One of its two methods.
+#[derive(Debug)]
+pub struct Side<Q, P> {
+    asked: (Mutex<Sender<Q>>, Mutex<Receiver<Q>>),
+    /// Of the newest stream.
+    answers: Mutex<Option<UnboundedSender<Result<P, Status>>>>,
+    headers: Mutex<MetadataMap>,
+    streams: AtomicUsize,
+}
+
+impl Management {
+    /// A server on a free port.
+    pub fn start() -> Management {
+        Management::start_on("127.0.0.1:0".parse().expect("an address"), None)
+    }
+
+    /// A server at an address, which may have been another's until now.
+    pub fn start_on(address: SocketAddr, tls: Option<ServerTlsConfig>) -> Management {
+        // Its own threads: tests block theirs.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = wait_for(&format!("{address} is free"), || TcpListener::bind(address).ok());
+        let address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a listener");
+        let service = Service::default();
+        let mut server = Server::builder();
+        if let Some(tls) = tls {
+            server = server.tls_config(tls).expect("good certificates");
+        }
+        let (sotw, delta) = (service.sotw.clone(), service.delta.clone());
+        runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+            let service = AggregatedDiscoveryServiceServer::new(service);
+            let serving = server.add_service(service);
+            serving.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
+        });
+        Management { address, sotw, delta, runtime: Some(runtime) }
+    }
+
+    /// Sends these resources, all there are, and returns the request that answers.
+    pub fn answer_to(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
+        self.sotw.send(DiscoveryResponse {
+            version_info: version.to_owned(),
+            resources,
+            type_url: TYPE_URL.to_owned(),
+            nonce: format!("nonce of {version}"),
+        });
+        self.sotw.next()
+    }
+
+    /// The same, where the answer must be that they are taken.
+    pub fn set(&self, version: &str, resources: Vec<Any>) {
+        let answer = self.answer_to(version, resources);
+        assert_eq!(answer.error_detail, None);
+        assert_eq!(answer.version_info, version);
+        assert_eq!(answer.response_nonce, format!("nonce of {version}"));
+    }
+
+    /// The same, where the answer must be that they are refused, and what is in force; why.
+    pub fn refused(&self, version: &str, resources: Vec<Any>, in_force: &str) -> String {
+        let answer = self.answer_to(version, resources);
+        assert_eq!(answer.version_info, in_force);
+        assert_eq!(answer.response_nonce, format!("nonce of {version}"));
+        let detail = answer.error_detail.expect("refused");
+        assert_eq!(detail.code, tonic::Code::InvalidArgument as i32);
+        detail.message
+    }
+}
+
+impl Drop for Management {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // A test's own runtime forbids waiting.
+            let ended = std::thread::spawn(|| runtime.shutdown_timeout(PATIENCE)).join();
+            ended.expect("ends");
+        }
+    }
+}
+
+impl<Q, P> Default for Side<Q, P> {
+    fn default() -> Side<Q, P> {
+        let (sender, receiver) = channel();
+        Side {
+            asked: (Mutex::new(sender), Mutex::new(receiver)),
+            answers: Mutex::default(),
+            headers: Mutex::default(),
+            streams: AtomicUsize::new(0),
+        }
+    }
+}
+
+impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
+    /// The next request, of whatever stream.
+    pub fn next(&self) -> Q {
+        self.asked.1.lock().unwrap().recv_timeout(PATIENCE).expect("a request")
+    }
+
+    /// Sends a response on the newest stream.
+    pub fn send(&self, response: P) {
+        self.say(Ok(response));
+    }
+
+    /// Ends the newest stream with an error.
+    pub fn fail(&self, why: &str) {
+        self.say(Err(Status::unavailable(why)));
+    }
+
+    /// Ends the newest stream.
+    pub fn end(&self) {
+        *self.answers.lock().unwrap() = None;
+    }
+
+    fn say(&self, said: Result<P, Status>) {
+        let answers = self.answers.lock().unwrap();
+        let sent = answers.as_ref().expect("a stream").send(said);
+        assert!(sent.is_ok(), "the stream is open");
+    }
+
+    /// A header of the newest stream.
+    pub fn header(&self, name: &str) -> Option<String> {
+        let headers = self.headers.lock().unwrap();
+        headers.get(name).map(|value| value.to_str().expect("text").to_owned())
+    }
+
+    /// How many streams there have been.
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
+    }
+
+    fn open(
+        self: Arc<Self>,
+        request: Request<Streaming<Q>>,
+    ) -> Response<UnboundedReceiverStream<Result<P, Status>>> {
+        let (answers, sent) = unbounded_channel();
+        *self.answers.lock().unwrap() = Some(answers);
+        *self.headers.lock().unwrap() = request.metadata().clone();
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            let mut requests = request.into_inner();
+            while let Ok(Some(request)) = requests.message().await {
+                self.asked.0.lock().unwrap().send(request).expect("both ends are here");
+            }
+        });
+        Response::new(UnboundedReceiverStream::new(sent))
+    }
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    sotw: Arc<Side<DiscoveryRequest, DiscoveryResponse>>,
+    delta: Arc<Side<DeltaDiscoveryRequest, DeltaDiscoveryResponse>>,
+}
+
+#[tonic::async_trait]
+impl AggregatedDiscoveryService for Service {
+    type StreamAggregatedResourcesStream =
+        UnboundedReceiverStream<Result<DiscoveryResponse, Status>>;
+    type DeltaAggregatedResourcesStream =
+        UnboundedReceiverStream<Result<DeltaDiscoveryResponse, Status>>;
+
+    async fn stream_aggregated_resources(
+        &self,
+        request: Request<Streaming<DiscoveryRequest>>,
+    ) -> Result<Response<Self::StreamAggregatedResourcesStream>, Status> {
+        Ok(self.sotw.clone().open(request))
+    }
+
+    async fn delta_aggregated_resources(
+        &self,
+        request: Request<Streaming<DeltaDiscoveryRequest>>,
+    ) -> Result<Response<Self::DeltaAggregatedResourcesStream>, Status> {
+        Ok(self.delta.clone().open(request))
+    }
+}
+
+/// A resource as it is sent.
+pub fn any(config: &RateLimitConfig) -> Any {
+    Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
+}

@@ -1,0 +1,176 @@
+//! The management server is not there, or goes away.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use super::{any, asking, bad, rules, source, with_shop};
+use crate::reload::until;
+use crate::support::api::{ask, code, request};
+use crate::support::management::Management;
+use crate::support::{PATIENCE, wait_for};
+
+/// An address where nobody listens.
+fn nobody() -> SocketAddr {
+    Management::start().address
+}
+
+#[test]
+fn a_stream_that_ends_is_begun_again_with_what_is_there() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    server.set("2", vec![any(&rules("shop", 2))]);
+    server.refused("3", vec![any(&bad("shop"))], "2");
+    for end in [0, 1] {
+        match end {
+            0 => server.sotw.end(),
+            _ => server.sotw.fail("going down"),
+        }
+        let again = server.sotw.next();
+        assert_eq!((again.version_info.as_str(), again.response_nonce.as_str()), ("2", ""));
+        assert!(again.error_detail.is_none() && again.node.is_some());
+        until(&weir, &[("shop", 2)]);
+    }
+    assert_eq!(weir.metric("weir_xds_stream_failures_total"), 2);
+    server.set("4", vec![any(&rules("shop", 4))]);
+    until(&weir, &[("shop", 4)]);
+    let said = weir.said();
+    assert!(said.contains("the server ended the stream"), "{said}");
+    assert!(said.contains("going down"), "{said}");
+}
+
+#[tokio::test]
+async fn the_rules_stay_while_the_server_is_gone() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    let address = server.address;
+    drop(server);
+    wait_for("the server is missed", || (weir.metric("weir_xds_connected") == 0).then_some(()));
+    wait_for("it is called again", || {
+        (weir.metric("weir_xds_stream_failures_total") > 10).then_some(())
+    });
+    assert!(weir.is_healthy());
+    let said = source(&weir);
+    assert_eq!((&said["connected"], &said["version"]), (&false.into(), &"1".into()));
+    assert!(said["last_failure"]["reason"].as_str().unwrap().contains("refused"), "{said}");
+    let ann = || request("shop", &[("user", "ann")]);
+    assert_eq!(code(weir.grpc, ann()).await, Code::Ok);
+    assert_eq!(code(weir.grpc, ann()).await, Code::OverLimit);
+    // Said once for each way to fail, not each time.
+    let told = weir.said().matches("no stream from the management server").count();
+    assert!(told <= 5, "{told}");
+
+    let server = Management::start_on(address, None);
+    let first = server.sotw.next();
+    assert_eq!((first.version_info.as_str(), first.response_nonce.as_str()), ("1", ""));
+    server.set("2", vec![any(&rules("shop", 2))]);
+    until(&weir, &[("shop", 2)]);
+    // Counts are kept.
+    assert_eq!(code(weir.grpc, ann()).await, Code::OverLimit);
+    assert_eq!(weir.metric("weir_xds_connected"), 1);
+}
+
+#[tokio::test]
+async fn without_a_server_ports_are_open_and_health_waits() {
+    let address = nobody();
+    let weir = asking(address).start_unhealthy();
+    wait_for("the server is missed", || {
+        (weir.metric("weir_xds_stream_failures_total") > 1).then_some(())
+    });
+    assert!(!weir.is_healthy());
+    let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
+    assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
+
+    let server = Management::start_on(address, None);
+    assert_eq!(server.sotw.next().version_info, "");
+    // The first rules are bad: still none, until they are mended.
+    server.refused("1", vec![any(&bad("shop"))], "");
+    assert!(!weir.is_healthy());
+    server.set("2", vec![any(&rules("shop", 1))]);
+    assert!(weir.is_healthy());
+}
+
+#[tokio::test]
+async fn health_may_do_without_rules() {
+    let weir = asking(nobody()).env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
+    let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
+    assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
+}
+
+#[test]
+fn a_server_that_is_waited_for_keeps_nobody_from_stopping() {
+    // One that is not there, one that says nothing, and one that is at it.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = Management::start();
+    for address in [nobody(), silent.local_addr().unwrap(), server.address] {
+        let mut weir = asking(address)
+            .env("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "1h")
+            .env("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "1h")
+            .env("WEIR__DRAIN__DELAY", "0")
+            .start_unhealthy();
+        let start = Instant::now();
+        weir.signal("TERM");
+        assert!(weir.wait_until_ended().success());
+        assert!(start.elapsed() < PATIENCE / 2, "{:?}", start.elapsed());
+    }
+}
+
+/// Passes bytes between weir and a server until it is told to swallow them: as a machine or a
+/// network that is suddenly gone, which closes nothing.
+fn go_between(to: SocketAddr) -> (SocketAddr, Arc<AtomicBool>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (address, gone) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+    let swallow = gone.clone();
+    thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            let (far, gone) = (TcpStream::connect(to).unwrap(), swallow.clone());
+            for (mut from, mut to) in
+                [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)]
+            {
+                let gone = gone.clone();
+                thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(read @ 1..) = from.read(&mut bytes) {
+                        if !gone.load(Ordering::Relaxed) && to.write_all(&bytes[..read]).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
+    });
+    (address, gone)
+}
+
+#[test]
+fn a_server_that_falls_silent_is_noticed() {
+    let server = Management::start();
+    let (between, gone) = go_between(server.address);
+    let mut weir = asking(between).env("WEIR__RULES__XDS__KEEPALIVE", "100ms").start_unhealthy();
+    server.sotw.next();
+    server.set("1", vec![any(&rules("shop", 1))]);
+    gone.store(true, Ordering::Relaxed);
+    weir.until_said("no stream from the management server: ").unwrap();
+    until(&weir, &[("shop", 1)]);
+    gone.store(false, Ordering::Relaxed);
+    // Of the connections that were tried meanwhile, some may have come through.
+    assert_eq!(server.sotw.next().version_info, "1");
+}
+
+#[test]
+fn waits_grow() {
+    let weir = asking(nobody())
+        .env("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "20ms")
+        .env("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "1h")
+        .env("XDS_CLIENT_BACKOFF_JITTER", "false")
+        .start_unhealthy();
+    let start = Instant::now();
+    wait_for("six failures", || (weir.metric("weir_xds_stream_failures_total") >= 6).then_some(()));
+    // 20 + 40 + 80 + 160 + 320 ms between them.
+    assert!(start.elapsed() > Duration::from_millis(500), "{:?}", start.elapsed());
+}

@@ -1,0 +1,150 @@
+//! The management server is spoken to over TLS.
+
+use std::net::SocketAddr;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+use super::{any, asking, rules};
+use crate::reload::until;
+use crate::support::management::Management;
+use crate::support::weir::Setup;
+
+/// Who signs certificates.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, issuer: Issuer::new(params, key) }
+    }
+
+    /// A certificate for that name, and its key.
+    fn sign(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+/// A server that is called `xds.test`, and asks for certificates of the same authority.
+fn server(authority: &Authority) -> Management {
+    let (cert, key) = authority.sign("xds.test");
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(cert, key))
+        .client_ca_root(Certificate::from_pem(&authority.pem));
+    Management::start_on("127.0.0.1:0".parse().unwrap(), Some(tls))
+}
+
+fn asking_over_tls(server: SocketAddr, ca: &Authority, client: (String, String)) -> Setup {
+    let setup = asking(server)
+        .file("ca.pem", &ca.pem)
+        .file("cert.pem", &client.0)
+        .file("key.pem", &client.1)
+        .env("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true");
+    let path = setup.path("ca.pem");
+    setup.env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", path)
+}
+
+fn with_client(setup: Setup) -> Setup {
+    let (cert, key) = (setup.path("cert.pem"), setup.path("key.pem"));
+    setup.env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", cert).env("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", key)
+}
+
+#[test]
+fn both_sides_show_certificates() {
+    let authority = Authority::new();
+    let server = server(&authority);
+    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let weir =
+        with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
+    server.sotw.next();
+    server.set("1", vec![any(&rules("shop", 1))]);
+    until(&weir, &[("shop", 1)]);
+}
+
+#[test]
+fn who_the_system_trusts_may_have_signed_the_servers_certificate() {
+    let authority = Authority::new();
+    let server = server(&authority);
+    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let path = setup.path("ca.pem");
+    let weir = with_client(setup)
+        .env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "")
+        .env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test")
+        .env("SSL_CERT_FILE", path)
+        .start_unhealthy();
+    server.sotw.next();
+    server.set("1", vec![any(&rules("shop", 1))]);
+    assert!(weir.is_healthy());
+}
+
+#[test]
+fn a_side_that_cannot_show_its_own_is_refused() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = server(&authority);
+    let of = |ca, client: &Authority| asking_over_tls(server.address, ca, client.sign("weir.test"));
+    let named = |setup: Setup| setup.env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test");
+    for (setup, why) in [
+        (named(of(&authority, &authority)), "rules.xds.tls.cert"),
+        (named(with_client(of(&authority, &other))), "rules.xds.tls.cert"),
+        (named(with_client(of(&other, &authority))), "invalid peer certificate"),
+        (with_client(of(&authority, &authority)), "not valid for name"),
+    ] {
+        let mut weir = setup.start_unhealthy();
+        let said = weir.until_said("no stream from the management server: ").unwrap();
+        assert!(said.contains(why), "{why:?}: {said}");
+        assert!(!weir.is_healthy());
+    }
+    assert_eq!(server.sotw.streams(), 0);
+}
+
+#[test]
+fn a_certificate_that_is_renewed_is_shown_with_the_next_connection() {
+    let (authority, other) = (Authority::new(), Authority::new());
+    let server = server(&authority);
+    let setup = asking_over_tls(server.address, &authority, other.sign("weir.test"));
+    let mut weir =
+        with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
+    weir.until_said("no stream from the management server: ").unwrap();
+    let (cert, key) = authority.sign("weir.test");
+    std::fs::write(weir.path("cert.pem"), cert).unwrap();
+    std::fs::write(weir.path("key.pem"), key).unwrap();
+    server.sotw.next();
+}
+
+#[test]
+fn what_cannot_be_used_is_told_at_the_start() {
+    let authority = Authority::new();
+    let nowhere = "127.0.0.1:1".parse().unwrap();
+    let setup = || with_client(asking_over_tls(nowhere, &authority, authority.sign("weir.test")));
+    for (setup, said) in [
+        (setup().file("ca.pem", "nonsense"), "rules.xds.tls.ca names "),
+        (setup().file("key.pem", "nonsense"), "name a private key in PEM"),
+        (setup().env("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/none"), "/none: No such file"),
+        (setup().env("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""), "name the key too"),
+        (setup().env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "a b"), "rules.xds.tls.server_name is"),
+        (
+            setup()
+                .env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "")
+                .env("SSL_CERT_FILE", "/none")
+                .env("SSL_CERT_DIR", "/none"),
+            "the system's certificates cannot be used",
+        ),
+        (setup().env("CONFIG_GRPC_XDS_SERVER_URL", "xds"), "there is no port"),
+        (
+            setup().env("WEIR__RULES__XDS__HEADERS", "secret"),
+            "rules.xds.headers: there is no colon",
+        ),
+    ] {
+        let (status, told) = setup.run();
+        assert_eq!(status.code(), Some(64), "{told}");
+        assert!(told.contains("weir cannot start") && told.contains(said), "{said:?}: {told}");
+    }
+}
