@@ -3,6 +3,7 @@
 pub mod docs;
 pub mod example;
 mod layers;
+pub mod redis;
 pub mod reference;
 mod secret;
 pub mod table;
@@ -16,11 +17,13 @@ use std::time::Duration;
 
 use config::ValueKind;
 
+use crate::failure::OnStoreFailure;
 use crate::limiter::Behaviour;
 use crate::near::nearest;
 use crate::rules::{self, source::Selection};
 use crate::{watch, xds};
 use layers::{All, Resolved};
+use redis::Redis;
 use value::Parsed;
 
 /// Where settings may be said, apart from their defaults.
@@ -143,7 +146,16 @@ pub struct Response {
 pub struct Store {
     pub kind: &'static str,
     pub budget: Duration,
+    pub on_failure: OnStoreFailure,
+    /// How many replicas share the limits when each counts alone.
+    pub replicas: u32,
+    /// How long denials are repeated without asking; 0: never.
+    pub deny_locally_for: Duration,
     pub max_keys: usize,
+    /// Where counters live there.
+    pub redis: Option<Redis>,
+    /// Where limits of one second are counted, if apart.
+    pub per_second: Option<Redis>,
 }
 
 #[derive(Clone, Debug)]
@@ -216,6 +228,14 @@ impl Settings {
 
         let path = |name| Some(text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
 
+        // Its mistakes were told with all others.
+        let (redis, per_second) = match choice("store.kind") {
+            "redis" => {
+                let (redis, per_second) = redis::read(&all, &mut Vec::new());
+                (Some(redis), per_second)
+            }
+            _ => (None, None),
+        };
         // A file that only repeats the defaults asks for nothing.
         let runtime_asked = all.iter().any(|(name, Resolved { text, origin, .. })| {
             let default = table::find(name).map_or("", |setting| setting.default);
@@ -282,7 +302,15 @@ impl Settings {
             store: Store {
                 kind: choice("store.kind"),
                 budget: time("store.budget"),
+                on_failure: OnStoreFailure::ALL
+                    .into_iter()
+                    .find(|policy| policy.name() == choice("store.on_failure"))
+                    .unwrap_or_default(),
+                replicas: u32::try_from(int("store.replicas")).unwrap_or(u32::MAX),
+                deny_locally_for: time("store.deny_locally_for"),
                 max_keys: size("store.memory.max_keys"),
+                redis,
+                per_second,
             },
             health: Health {
                 require_rules: flag("health.require_rules")

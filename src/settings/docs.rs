@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::reference::variables::{FAMILIES, VARIABLES};
-use super::reference::{Effect, Meaning, go};
+use super::reference::{About, Effect, Meaning, go};
 use super::table::SETTINGS;
 use super::value::Kind;
 
@@ -96,7 +96,24 @@ fn effect(of: Effect) -> String {
         Effect::Ignored(reason) => format!("ignored: {reason}"),
         Effect::Later(what) => format!("checked, not effective yet: {what}"),
         Effect::Refused(help) => format!("refused: {help}"),
-        Effect::NamesRedis => "names Redis: refused".into(),
+        Effect::SetText(name) => code(name),
+        Effect::NamesRedis => "counts in Redis".into(),
+        Effect::Redis(about) => match about {
+            About::Same(name) => code(name),
+            About::Url(group) => format!(
+                "`{group}.url`; with sentinels the part before the first comma is \
+                 `{group}.sentinel.master_name`"
+            ),
+            About::Login(group) => format!(
+                "`{group}.username` before the first colon and `{group}.password` after it, or \
+                 the password alone"
+            ),
+            About::PerSecond => "whether `store.redis.per_second` is used; its variables have no \
+                                 effect without"
+                .into(),
+            About::Ignored(reason) => format!("ignored: {reason}"),
+            About::Later(what) => format!("checked, not effective yet: {what}"),
+        },
         Effect::ByValue(effects) => {
             let effects = effects.iter().map(|(value, of)| match *value {
                 "" => format!("empty: {}", effect(*of)),

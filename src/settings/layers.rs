@@ -8,7 +8,7 @@ use config::{Config, Map, Source, Value, ValueKind};
 
 use super::table::{self, SETTINGS};
 use super::value::{Parsed, text};
-use super::{Inputs, Mistake, reference, secret};
+use super::{Inputs, Mistake, redis, reference, secret};
 
 /// The prefix of weir's own variables. Two underscores, since Kubernetes puts variables with one
 /// (`WEIR_PORT`) into every container where a Service is named weir.
@@ -106,20 +106,40 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
             }),
         }
     }
-    mistakes.extend(all.get("store.kind").and_then(uncounted));
-    if mistakes.is_empty() { Ok((all, said.notes)) } else { Err(mistakes) }
+    let mut notes = said.notes;
+    name_by_url(&mut all);
+    match all.get("store.kind") {
+        Some(kind) if kind.value == Parsed::Choice("redis") => {
+            drop(redis::read(&all, &mut mistakes))
+        }
+        Some(kind) => {
+            let mut naming: Vec<_> =
+                said.naming_redis.iter().map(|name| (*name).to_owned()).collect();
+            let url = all.get("store.redis.url").filter(|url| !url.text.is_empty());
+            if let (true, Some(url)) = (naming.is_empty(), url) {
+                naming.push(format!("store.redis.url ({})", url.origin));
+            }
+            if !naming.is_empty() {
+                let (origin, naming) = (&kind.origin, naming.join(", "));
+                notes.push(format!(
+                    "counters live in this process's memory, since {origin} says so: \
+                     {naming} changes nothing"
+                ));
+            }
+        }
+        None => {}
+    }
+    if mistakes.is_empty() { Ok((all, notes)) } else { Err(mistakes) }
 }
 
-/// Says so where counters were to live elsewhere than they can. To count in memory regardless
-/// would let replicas count apart, each giving out the whole limit.
-fn uncounted(kind: &Resolved) -> Option<Mistake> {
-    (kind.value == Parsed::Choice("redis")).then(|| Mistake {
-        origin: kind.origin.clone(),
-        message: "this asks for Redis, but this version counts in memory only".to_owned(),
-        help: format!(
-            "leave it out, or set {PREFIX}STORE__KIND=memory if each process may count alone"
-        ),
-    })
+/// Makes Redis the store where its URL is set and nothing says which store. To count in memory
+/// regardless would let replicas count apart, each giving out the whole limit.
+fn name_by_url(all: &mut All) {
+    let url = all.get("store.redis.url").filter(|url| !url.text.is_empty());
+    let Some(origin) = url.map(|url| url.origin.clone()) else { return };
+    if let Some(kind) = all.get_mut("store.kind").filter(|kind| kind.origin == "default") {
+        *kind = Resolved { value: Parsed::Choice("redis"), text: "redis".to_owned(), origin };
+    }
 }
 
 fn build(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Config {

@@ -2,10 +2,12 @@
 
 pub mod go;
 mod read;
+mod redis;
 pub mod variables;
 
 use super::table::{self, Setting};
 pub use read::{Said, read};
+pub use redis::About;
 
 /// Where the reference looks for rules when nothing says otherwise.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
@@ -25,6 +27,8 @@ pub struct Variable {
 pub enum Effect {
     /// It works as in the reference.
     Set(Meaning),
+    /// It is the same as this setting, unless it is empty.
+    SetText(&'static str),
     /// It changes nothing, for this reason.
     Ignored(&'static str),
     /// It is checked, and said not to be effective yet; this is what it is for.
@@ -33,6 +37,8 @@ pub enum Effect {
     Refused(&'static str),
     /// It asks for counting in Redis.
     NamesRedis,
+    /// It asks for counting in Redis, and says how.
+    Redis(About),
     /// It depends on the value.
     ByValue(&'static [(&'static str, Effect)]),
 }

@@ -5,7 +5,14 @@ const MASK: &str = "***";
 
 /// The text of a setting or variable, as it may be shown.
 pub fn shown(name: &str, text: &str) -> String {
-    if is_secret(name) && !text.is_empty() { MASK.to_owned() } else { without_password(text) }
+    let is_url = name.to_ascii_lowercase().ends_with("url");
+    match text.rsplit_once('@') {
+        _ if text.is_empty() => String::new(),
+        _ if is_secret(name) => MASK.to_owned(),
+        // A login whose scheme was forgotten.
+        Some((_, place)) if is_url && !text.contains("://") => format!("{MASK}@{place}"),
+        _ => without_password(text),
+    }
 }
 
 /// Whether a setting or variable holds a secret, by the end of its name. A file that holds one
@@ -59,6 +66,7 @@ mod tests {
         assert_eq!(shown("url", "redis://ann:pw@host:6379/0"), "redis://ann:***@host:6379/0");
         assert_eq!(shown("url", "redis://:pw@a,redis://:p@b"), "redis://:***@a,redis://:***@b");
         assert_eq!(shown("url", "redis://ann:a,b/c@d@host"), "redis://ann:***@host");
+        assert_eq!(shown("url", "ann:pw@host:6379"), "***@host:6379");
         assert_eq!(shown("url", "redis://host:6379"), "redis://host:6379");
         assert_eq!(shown("grpc.address", "[::]:8081"), "[::]:8081");
     }

@@ -335,11 +335,41 @@ fn variables_without_effect_are_named_at_the_start() {
 }
 
 #[test]
-fn naming_redis_stops_the_start() {
+fn redis_is_printed_with_who_named_it_and_without_passwords() {
+    let (status, said) = serving(RULES)
+        .arg("--print-settings")
+        .env("REDIS_URL", "redis://ann:hunter2@redis:6379")
+        .env("REDIS_SENTINEL_AUTH", "hunter2")
+        .env("REDIS_PERSECOND", "true")
+        .run();
+    assert_eq!(status.code(), Some(0), "{said}");
+    for wanted in [
+        "store.kind = \"redis\"  # REDIS_URL, REDIS_PERSECOND, REDIS_SENTINEL_AUTH",
+        "store.redis.url = \"redis://ann:***@redis:6379\"  # REDIS_URL",
+        "store.redis.sentinel.password = \"***\"  # REDIS_SENTINEL_AUTH",
+        "store.redis.per_second.url = \"/var/run/nutcracker/ratelimitpersecond.sock\"  \
+         # REDIS_PERSECOND",
+    ] {
+        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn mistakes_about_redis_stop_the_start_together_with_all_others() {
     let (status, said) =
-        serving(RULES).env("REDIS_URL", "redis://ann:hunter2@redis:6379").env("PORT", "x").run();
+        serving(RULES).env("REDIS_URL", "http://ann:hunter2@redis").env("PORT", "x").run();
     assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("REDIS_URL: this asks for Redis"), "{said}");
+    assert!(said.contains("REDIS_URL: store.redis.url has \"http://ann:***@redis\""), "{said}");
     assert!(said.contains("PORT: it is \"x\""), "{said}");
     assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn memory_may_be_asked_for_although_redis_is_named() {
+    let weir =
+        serving(RULES).env("REDIS_URL", "redis:1").env("WEIR__STORE__KIND", "memory").start();
+    let said = weir.said();
+    let wanted = "since WEIR__STORE__KIND says so: REDIS_URL changes nothing";
+    assert!(said.contains(wanted), "{said}");
 }

@@ -14,8 +14,10 @@ pub struct Said {
     pub mistakes: Vec<Mistake>,
     /// What to tell those who start the service.
     pub notes: Vec<String>,
-    later: Vec<String>,
-    naming_redis: Vec<&'static str>,
+    /// The variables that name Redis.
+    pub naming_redis: Vec<&'static str>,
+    pub(super) later: Vec<String>,
+    pub(super) per_second: bool,
 }
 
 /// Reads the variables; `below` gives a setting's text without them.
@@ -46,10 +48,7 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Said {
         }
     }
     said.refuse_several_sinks(env);
-    if !said.naming_redis.is_empty() {
-        let origin = said.naming_redis.join(", ");
-        said.set.push(("store.kind", origin, "redis".to_owned()));
-    }
+    said.name_redis(&below);
     if !said.later.is_empty() {
         let (names, verb) =
             (said.later.join(", "), if said.later.len() == 1 { "is" } else { "are" });
@@ -77,6 +76,9 @@ impl Said {
                 so_far.insert(name, text.clone());
                 self.set.push((name, variable.name.to_owned(), text));
             }
+            Effect::SetText(name) if asks => {
+                self.set.push((name, variable.name.to_owned(), text.to_owned()));
+            }
             Effect::Later(_) if asks => self.later.push(variable.name.to_owned()),
             Effect::Refused(help) if asks => self.mistakes.push(Mistake {
                 origin: variable.name.to_owned(),
@@ -84,12 +86,18 @@ impl Said {
                 help: help.to_owned(),
             }),
             Effect::NamesRedis if !text.is_empty() => self.naming_redis.push(variable.name),
+            Effect::Redis(about) if !text.is_empty() => {
+                self.naming_redis.push(variable.name);
+                self.take_redis(variable, about, text, below);
+            }
             Effect::ByValue(effects) => {
                 if let Some(&(_, effect)) = effects.iter().find(|(value, _)| *value == text) {
                     self.take(variable, effect, text, below, so_far);
                 }
             }
-            Effect::Ignored(_) | Effect::Later(_) | Effect::Refused(_) | Effect::NamesRedis => {}
+            // Keys of the reference begin with nothing unless told; an empty text tells nothing.
+            Effect::SetText(_) | Effect::Ignored(_) | Effect::Later(_) => {}
+            Effect::Refused(_) | Effect::NamesRedis | Effect::Redis(_) => {}
         }
     }
 

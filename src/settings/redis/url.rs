@@ -1,0 +1,136 @@
+//! Where a server is, as people write it.
+
+use std::path::PathBuf;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    Tcp(String, u16),
+    Unix(PathBuf),
+}
+
+/// What one URL says.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Url {
+    pub server: Server,
+    pub username: Option<String>,
+    pub password: Option<String>,
+    pub db: Option<u32>,
+    /// Whether to encrypt, where the scheme says.
+    pub tls: Option<bool>,
+}
+
+/// What is wrong, and what to write instead.
+type Wrong = (&'static str, &'static str);
+
+const FORMS: &str = "write host:port, redis://user:password@host:port/0, rediss://… for TLS, \
+                     or the path of a Unix socket";
+
+impl Url {
+    /// Reads `host:port`, `redis://`, `rediss://`, a path, or `unix://`.
+    pub fn read(text: &str) -> Result<Url, Wrong> {
+        let bare = |server| Url { server, username: None, password: None, db: None, tls: None };
+        if text.contains('?') {
+            return Err(("it has options", "leave out what follows the ?: settings say it"));
+        }
+        let (tls, rest) = match text.split_once("://") {
+            None if text.starts_with(['/', '.']) => return Ok(bare(Server::Unix(text.into()))),
+            None if text.contains('@') => {
+                return Err(("it has a login without a scheme", "write redis:// before it"));
+            }
+            None => return Ok(bare(read_address(text, None).ok_or(("it is no address", FORMS))?)),
+            Some(("unix", path)) if !path.is_empty() => {
+                return Ok(bare(Server::Unix(path.into())));
+            }
+            Some(("redis" | "tcp", rest)) => (false, rest),
+            Some(("rediss", rest)) => (true, rest),
+            Some(_) => return Err(("it has a scheme that is not known", FORMS)),
+        };
+        // The last @ there is: a password may hold others.
+        let (login, place) = match rest.rsplit_once('@') {
+            Some((login, place)) => (Some(login), place),
+            None => (None, rest),
+        };
+        let (address, db) = place.split_once('/').unwrap_or((place, ""));
+        let db = match db {
+            "" => None,
+            db => Some(db.parse().map_err(|_| ("its database is no number", FORMS))?),
+        };
+        let server = read_address(address, Some(6379)).ok_or(("it is no address", FORMS))?;
+        let mut url = Url { db, tls: Some(tls), ..bare(server) };
+        if let Some(login) = login {
+            let (username, password) = login.split_once(':').unwrap_or((login, ""));
+            let decoded =
+                |text| decode(text).ok_or(("it has a % that escapes nothing", "write %25"));
+            url.username = Some(decoded(username)?).filter(|text| !text.is_empty());
+            url.password = Some(decoded(password)?).filter(|text| !text.is_empty());
+        }
+        Ok(url)
+    }
+
+    /// Whether it has a login or a database.
+    pub fn says_more_than_where(&self) -> bool {
+        self.username.is_some() || self.password.is_some() || self.db.is_some()
+    }
+}
+
+/// `host:port`, the host of IPv6 in brackets.
+fn read_address(text: &str, default_port: Option<u16>) -> Option<Server> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        _ => (text, default_port?),
+    };
+    let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    let is_bare = !host.contains([':', '/', '[', ']', ' ']);
+    let host = inner.or(is_bare.then_some(host)).filter(|host| !host.is_empty())?;
+    (port != 0).then(|| Server::Tcp(host.to_owned(), port))
+}
+
+/// The text with each `%40` as the byte it stands for.
+fn decode(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(2)?;
+        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(host: &str, port: u16) -> Server {
+        Server::Tcp(host.into(), port)
+    }
+
+    #[test]
+    fn all_forms_are_read() {
+        let read = |text| Url::read(text).map_err(|(what, _)| what).map(|url| url.server);
+        assert_eq!(read("redis:6379"), Ok(tcp("redis", 6379)));
+        assert_eq!(read("[::1]:6379"), Ok(tcp("::1", 6379)));
+        assert_eq!(read("redis://[::1]"), Ok(tcp("::1", 6379)));
+        assert_eq!(read("tcp://h:1"), Ok(tcp("h", 1)));
+        assert_eq!(read("/run/redis.sock"), Ok(Server::Unix("/run/redis.sock".into())));
+        assert_eq!(read("unix:///run/r"), Ok(Server::Unix("/run/r".into())));
+        for bad in ["redis", "h:", ":1", "h:99999", "h:0", "::1:6379", "", "a b:1", "http://h:1"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+        for bad in ["redis://h/x", "redis://h?db=1", "ann:pw@h:1", "redis://%zz@h", "unix://"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn logins_and_databases_are_read() {
+        let url = Url::read("rediss://ann:p%40%c3%a4@w:x@host/3").ok().unwrap();
+        assert_eq!(url.username.as_deref(), Some("ann"));
+        assert_eq!(url.password.as_deref(), Some("p@ä@w:x"));
+        assert_eq!((url.db, url.tls), (Some(3), Some(true)));
+        let url = Url::read("redis://:pw@host:1").ok().unwrap();
+        assert_eq!((url.username, url.password.as_deref()), (None, Some("pw")));
+    }
+}
