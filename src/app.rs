@@ -1,5 +1,7 @@
 //! The running service as one value, built from settings with its sockets bound.
 
+mod stores;
+
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::transport::server::TcpIncoming;
 
-use crate::clock::SystemClock;
+use crate::failure::OnStoreFailure;
 use crate::health::Health;
 use crate::http;
 use crate::limiter::Limiter;
@@ -19,10 +21,8 @@ use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
 use crate::settings::{Drain, Settings};
-use crate::store::memory::MemoryStore;
+use crate::store::configured::Configured;
 use crate::telemetry::metrics::Metrics;
-
-type Memory = MemoryStore<SystemClock>;
 
 /// The service, ready to run.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     debug: TcpListener,
-    rate_limit: RateLimit<Memory>,
+    rate_limit: RateLimit<Configured>,
     rules: Rules,
     loader: Arc<Loader>,
-    limiter: Arc<Limiter<Memory>>,
+    limiter: Arc<Limiter<Configured>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     max_message: usize,
@@ -61,13 +61,7 @@ pub enum Stop {
 impl App {
     /// Binds the sockets and puts everything together; does not serve yet.
     pub async fn build(settings: &Settings) -> anyhow::Result<App> {
-        anyhow::ensure!(
-            settings.store.kind == "memory",
-            "store.kind is {:?}, but this version counts in memory only; \
-             set WEIR__STORE__KIND=memory, or leave it out",
-            settings.store.kind,
-        );
-        let store = MemoryStore::new(SystemClock::new(), settings.store.max_keys);
+        let store = stores::make(settings);
         let limiter = Arc::new(Limiter::new(store, settings.behaviour));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
@@ -75,8 +69,11 @@ impl App {
             Arc::new(Health::new(settings.health.require_rules, settings.health.require_domain));
         let loader =
             Loader::new(rules.clone(), settings.rules.options(), health.clone(), metrics.clone());
-        // Memory answers at once.
-        health.store_answers();
+        // Where failures are answered here, nobody need wait for the store.
+        let on_failure = settings.store.on_failure;
+        if settings.store.redis.is_none() || on_failure != OnStoreFailure::Error {
+            health.store_answers();
+        }
         let response = &settings.response;
         let options = Options {
             headers: response.headers.then(|| HeaderNames {
@@ -165,7 +162,15 @@ impl App {
         let debug = http::debug(self.rules, self.loader, self.metrics);
         let debug =
             axum::serve(self.debug, debug).with_graceful_shutdown(until_closed()).into_future();
-        let sweep = sweep(self.limiter);
+        let sweep = sweep(self.limiter.clone());
+        // Connects, too, so that the first request need not wait for it.
+        let health = self.health.clone();
+        let limiter = self.limiter;
+        let connecting = async move {
+            limiter.store().answered().await;
+            health.store_answers();
+            std::future::pending::<()>().await;
+        };
 
         let serving = async {
             let (grpc, main, debug) = tokio::join!(grpc, main, debug);
@@ -191,6 +196,7 @@ impl App {
                 timeout = ?self.drain.timeout, "requests in flight did not end in time"
             ),
             () = sweep => {}
+            () = connecting => {}
         }
         tracing::info!("stopped");
         Ok(())
@@ -198,12 +204,12 @@ impl App {
 }
 
 /// Frees expired keys while nobody asks; requests free them along the way.
-async fn sweep(limiter: Arc<Limiter<Memory>>) {
+async fn sweep(limiter: Arc<Limiter<Configured>>) {
+    let Some(store) = limiter.store().memory() else { return std::future::pending().await };
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         tick.tick().await;
-        let store = limiter.store();
         // Once around in ten seconds.
         store.sweep(store.shards().div_ceil(100));
     }

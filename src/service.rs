@@ -68,10 +68,12 @@ impl<S: Store> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }
 
-    /// Answers one request by the rules in force when it came.
+    /// Answers one request by the rules in force when it came. `patience` is how long the caller
+    /// waits, where it said so.
     pub async fn answer(
         &self,
         request: &pb::RateLimitRequest,
+        patience: Option<Duration>,
     ) -> Result<pb::RateLimitResponse, Refused> {
         let entries: SmallVec<[Entry<'_>; 16]> = request
             .descriptors
@@ -95,9 +97,36 @@ impl<S: Store> RateLimit<S> {
             hits_addend: request.hits_addend,
         };
         let rules = self.rules.load_full();
-        let decision = self.limiter.decide(rules.as_deref(), &asked, self.options.budget).await?;
+        let budget = match patience {
+            Some(patience) => self.options.budget.min(patience.saturating_sub(ON_THE_WAY)),
+            None => self.options.budget,
+        };
+        let decision = self.limiter.decide(rules.as_deref(), &asked, budget).await?;
         Ok(response::encode(request, &decision, &self.options))
     }
+}
+
+/// What of a caller's patience is left for the way back, and for a busy machine.
+const ON_THE_WAY: Duration = Duration::from_millis(3);
+
+/// Reads a `grpc-timeout`: at most eight digits and a unit. None where it is no such thing.
+fn timeout(text: &[u8]) -> Option<Duration> {
+    let (unit, digits) = text.split_last()?;
+    if digits.is_empty() || digits.len() > 8 {
+        return None;
+    }
+    let number = digits.iter().try_fold(0, |number, digit| {
+        digit.is_ascii_digit().then(|| number * 10 + u64::from(digit - b'0'))
+    })?;
+    Some(match unit {
+        b'H' => Duration::from_secs(number * 3_600),
+        b'M' => Duration::from_secs(number * 60),
+        b'S' => Duration::from_secs(number),
+        b'm' => Duration::from_millis(number),
+        b'u' => Duration::from_micros(number),
+        b'n' => Duration::from_nanos(number),
+        _ => return None,
+    })
 }
 
 fn descriptor<'a>(
@@ -134,6 +163,23 @@ impl<S: Store + 'static> pb::rate_limit_service_server::RateLimitService for Rat
         &self,
         request: Request<pb::RateLimitRequest>,
     ) -> Result<Response<pb::RateLimitResponse>, Status> {
-        Ok(Response::new(self.answer(request.get_ref()).await?))
+        let patience = request.metadata().get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
+        Ok(Response::new(self.answer(request.get_ref(), patience).await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts_are_read_as_grpc_writes_them() {
+        assert_eq!(timeout(b"20m"), Some(Duration::from_millis(20)));
+        assert_eq!(timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+        assert_eq!(timeout(b"1S"), Some(Duration::from_secs(1)));
+        assert_eq!(timeout(b"250u"), Some(Duration::from_micros(250)));
+        for bad in ["", "m", "20", "20x", "999999999m", "-1m", " 1m"] {
+            assert_eq!(timeout(bad.as_bytes()), None, "{bad}");
+        }
     }
 }

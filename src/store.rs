@@ -1,5 +1,6 @@
 //! Where state lives. One trait; what is common to all stores.
 
+pub mod configured;
 #[cfg(test)]
 mod conformance;
 pub mod deny_locally;

@@ -38,7 +38,7 @@ pub(super) async fn answer<S: Store>(
             return bad_request();
         }
     };
-    match rate_limit.answer(&request).await {
+    match rate_limit.answer(&request, None).await {
         Ok(response) => write(&response),
         Err(error) => {
             tracing::debug!(%error, "no decision for a request to /json");

@@ -168,14 +168,20 @@ impl RedisStore {
 
     /// Ready when Redis has answered for the first time.
     pub async fn answered(&self) {
-        self.lanes();
+        // All lanes, so that nobody's first request has to wait.
+        for at in 0..self.lanes.len() {
+            self.lane(at);
+        }
         let mut answered = self.shared.answered.subscribe();
         // The sender is ours, so it does not go away.
         let _ = answered.wait_for(|answered| *answered).await;
     }
 
     fn lanes(&self) -> &Lanes {
-        let at = thread_number() % self.lanes.len();
+        self.lane(thread_number() % self.lanes.len())
+    }
+
+    fn lane(&self, at: usize) -> &Lanes {
         self.lanes[at].get_or_init(|| {
             let shared = self.shared.clone();
             match &shared.options.topology {

@@ -1,6 +1,8 @@
 //! One registry of metrics, scraped at `/metrics`. Nothing is counted here: counts live where
 //! they are made (rules, limiter, store), and are read when a scrape comes.
 
+mod store;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,14 +12,13 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::clock::Clock;
 use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
-use crate::store::memory::MemoryStore;
+use crate::store::configured::Configured;
 
 /// The registry, and the counts of what has no other home.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn new<C: Clock>(limiter: Arc<Limiter<MemoryStore<C>>>, rules: Rules) -> Metrics {
+    pub fn new(limiter: Arc<Limiter<Configured>>, rules: Rules) -> Metrics {
         let mut registry = Registry::with_prefix("weir");
         let (success, error) = (Counter::default(), Counter::default());
         let watch_error = Counter::default();
@@ -106,9 +107,9 @@ impl Collector for RuleCounts {
 
 /// The counts of the limiter and its store.
 #[derive(Debug)]
-struct ServiceCounts<C>(Arc<Limiter<MemoryStore<C>>>);
+struct ServiceCounts(Arc<Limiter<Configured>>);
 
-impl<C: Clock> Collector for ServiceCounts<C> {
+impl Collector for ServiceCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Counts {
             requests,
@@ -133,26 +134,6 @@ impl<C: Clock> Collector for ServiceCounts<C> {
             let count = ConstCounter::new(count.load(Ordering::Relaxed));
             count.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
-        let store = self.0.store().stats();
-        for (name, help, value) in [
-            ("store_keys", "Keys held", store.keys),
-            ("store_table_bytes", "Bytes allocated for keys", store.table_bytes),
-        ] {
-            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-            gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
-        }
-        let help = "Keys dropped to make room: expired ones, ones below their limit, ones at it";
-        let mut family =
-            encoder.encode_descriptor("store_evictions", help, None, MetricType::Counter)?;
-        let evicted = store.evicted;
-        for (kind, count) in
-            [("expired", evicted.expired), ("live", evicted.live), ("full", evicted.full)]
-        {
-            ConstCounter::new(count).encode(family.encode_family(&[("kind", kind)])?)?;
-        }
-        let help = "Expired keys removed by sweeping";
-        let family = encoder.encode_descriptor("store_swept", help, None, MetricType::Counter)?;
-        ConstCounter::new(store.swept).encode(family)?;
-        Ok(())
+        store::encode(self.0.store(), &mut encoder)
     }
 }

@@ -81,7 +81,8 @@ impl Lane {
             shared,
             gathered: Mutex::default(),
             wake: Notify::new(),
-            down: AtomicU8::new(code(Failed::Unavailable)),
+            // Who asks while it connects for the first time waits for that.
+            down: AtomicU8::new(0),
             closed: AtomicBool::new(false),
         });
         tokio::spawn(lane.clone().drive(redirects));
@@ -142,7 +143,15 @@ impl Lane {
         let mut told = None;
         let mut was_up = false;
         while !self.is_closed() {
-            match self.connect().await {
+            let mut connecting = std::pin::pin!(self.connect());
+            let connected = match timeout(self.shared.options.budget, &mut connecting).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    self.set_down(self.down().unwrap_or(Failed::TimedOut));
+                    connecting.await
+                }
+            };
+            match connected {
                 Ok((connection, endpoint)) => {
                     if was_up || told.is_some() {
                         tracing::info!(server = %endpoint, "Redis answers again");

@@ -1,0 +1,98 @@
+//! Makes the store that settings ask for.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use crate::clock::SystemClock;
+use crate::settings::redis::{self as said, Redis};
+use crate::settings::{Settings, Store};
+use crate::store::configured::{Configured, Instances};
+use crate::store::deny_locally::DenyLocally;
+use crate::store::guard::Guard;
+use crate::store::memory::MemoryStore;
+use crate::store::per_second::PerSecond;
+use crate::store::redis::{
+    Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Tls, Topology,
+};
+
+/// Denials known at once; some 100 bytes each.
+const KNOWN_DENIALS: usize = 64 * 1024;
+
+/// The store of `settings`; connects only when it is first asked.
+pub(super) fn make(settings: &Settings) -> Configured {
+    let clock = Arc::new(SystemClock::new());
+    let Store { redis, per_second, on_failure, replicas, deny_locally_for, max_keys, .. } =
+        &settings.store;
+    let Some(redis) = redis else {
+        return Configured::Memory(MemoryStore::new(clock, *max_keys));
+    };
+    let threads = match settings.threads {
+        0 => available_parallelism().map_or(1, Into::into),
+        threads => threads,
+    };
+    let store = |redis| RedisStore::new(options(redis, settings, &clock, threads));
+    let instances = match per_second {
+        None => Instances::One(store(redis)),
+        Some(second) => Instances::Two(Box::new(PerSecond::new(store(redis), store(second)))),
+    };
+    let known = if deny_locally_for.is_zero() { 0 } else { KNOWN_DENIALS };
+    let denying = DenyLocally::new(instances, clock.clone(), *deny_locally_for, known);
+    Configured::Redis(Box::new(Guard::new(denying, clock, *on_failure, *replicas, *max_keys)))
+}
+
+fn options(
+    redis: &Redis,
+    settings: &Settings,
+    clock: &Arc<SystemClock>,
+    threads: usize,
+) -> Options {
+    let endpoint = |server: &said::Server| match server {
+        said::Server::Tcp(host, port) => Endpoint::Tcp(host.clone(), *port),
+        said::Server::Unix(path) => Endpoint::Unix(path.clone()),
+    };
+    let mut endpoints = redis.servers.iter().map(endpoint);
+    let topology = match redis.topology {
+        said::Topology::Single => {
+            let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
+            Topology::Single(endpoints.next().unwrap_or_else(nowhere))
+        }
+        said::Topology::Sentinel => {
+            Topology::Sentinel { master: redis.master_name.clone(), sentinels: endpoints.collect() }
+        }
+        said::Topology::Cluster => Topology::Cluster(endpoints.collect()),
+    };
+    let tls = redis.tls.as_ref().map(|tls| Tls {
+        ca: tls.ca.clone(),
+        client_cert: tls.client.as_ref().map(|(cert, _)| cert.clone()),
+        client_key: tls.client.as_ref().map(|(_, key)| key.clone()),
+        skip_hostname_verification: tls.skip_hostname_verification,
+    });
+    let access = |login: &said::Login, db| Access {
+        login: Login {
+            username: login.username.clone(),
+            password: login.password.clone(),
+            password_file: login.password_file.clone(),
+        },
+        tls: tls.clone(),
+        db,
+        timeout: redis.connect_timeout,
+    };
+    Options {
+        topology,
+        access: access(&redis.login, redis.db.into()),
+        sentinel_access: access(&redis.sentinel_login, 0),
+        prefix: redis.key_prefix.clone(),
+        layout: match redis.layout {
+            said::Layout::Weir => Layout::Weir,
+            said::Layout::Reference => Layout::Reference,
+        },
+        clock: match redis.clock {
+            said::Clock::Server => Clock::Server,
+            said::Clock::Caller => Clock::Caller,
+        },
+        wall: clock.clone(),
+        budget: settings.store.budget,
+        probe_max: redis.probe_max,
+        lanes: threads,
+    }
+}

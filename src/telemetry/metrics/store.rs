@@ -1,0 +1,90 @@
+//! The store's counts.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use crate::clock::Clock;
+use crate::store::configured::{Configured, Guarded};
+use crate::store::guard::kind_name;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::Counts;
+use crate::store::{Failed, OnStoreFailure};
+
+pub(super) fn encode(store: &Configured, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    match store {
+        Configured::Memory(memory) => of_memory(memory, encoder),
+        Configured::Redis(guarded) => of_redis(guarded, encoder),
+    }
+}
+
+fn of_memory<C: Clock>(store: &MemoryStore<C>, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let store = store.stats();
+    for (name, help, value) in [
+        ("store_keys", "Keys held", store.keys),
+        ("store_table_bytes", "Bytes allocated for keys", store.table_bytes),
+    ] {
+        let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+        gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+    }
+    let help = "Keys dropped to make room: expired ones, ones below their limit, ones at it";
+    let mut family =
+        encoder.encode_descriptor("store_evictions", help, None, MetricType::Counter)?;
+    let evicted = store.evicted;
+    for (kind, count) in
+        [("expired", evicted.expired), ("live", evicted.live), ("full", evicted.full)]
+    {
+        ConstCounter::new(count).encode(family.encode_family(&[("kind", kind)])?)?;
+    }
+    let help = "Expired keys removed by sweeping";
+    let family = encoder.encode_descriptor("store_swept", help, None, MetricType::Counter)?;
+    ConstCounter::new(store.swept).encode(family)
+}
+
+type Pick = fn(&Counts) -> &AtomicU64;
+
+const REDIS_COUNTS: [(&str, &str, Pick); 7] = [
+    ("redis_trips", "Round trips begun", |c| &c.trips),
+    ("redis_calls", "Script calls", |c| &c.calls),
+    ("redis_charges", "Charges that travelled", |c| &c.charges),
+    ("redis_keys", "Keys charged: equal ones that travelled together count once", |c| &c.keys),
+    ("redis_overdue", "Round trips that took longer than the budget", |c| &c.overdue),
+    ("redis_down", "Connections that went down", |c| &c.down),
+    ("redis_up", "Connections that came up", |c| &c.up),
+];
+
+fn of_redis(guarded: &Guarded, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Charges the store could not answer, by what was done";
+    let mut family =
+        encoder.encode_descriptor("store_degraded", help, None, MetricType::Counter)?;
+    for policy in OnStoreFailure::ALL {
+        let count = ConstCounter::new(guarded.counts().degraded(policy));
+        count.encode(family.encode_family(&[("policy", policy.name())])?)?;
+    }
+    let help = "Charges the store could not answer, by the reason";
+    let mut family = encoder.encode_descriptor("store_failed", help, None, MetricType::Counter)?;
+    for kind in Failed::ALL {
+        let count = ConstCounter::new(guarded.counts().failed(kind));
+        count.encode(family.encode_family(&[("reason", kind_name(kind))])?)?;
+    }
+    let instances = guarded.inner().inner().each();
+    for (name, help, pick) in REDIS_COUNTS {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (instance, redis) in &instances {
+            let count = ConstCounter::new(pick(redis.counts()).load(Ordering::Relaxed));
+            count.encode(family.encode_family(&[("instance", *instance)])?)?;
+        }
+    }
+    let help = "Connections that are down now";
+    let mut family =
+        encoder.encode_descriptor("redis_connections_down", help, None, MetricType::Gauge)?;
+    for (instance, redis) in &instances {
+        let down = i64::try_from(redis.lanes_down().1).unwrap_or(i64::MAX);
+        ConstGauge::new(down).encode(family.encode_family(&[("instance", *instance)])?)?;
+    }
+    Ok(())
+}
