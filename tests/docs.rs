@@ -34,7 +34,8 @@ fn compile(text: &str) -> (RuleSet, String) {
 
 #[test]
 fn the_rules_shown_load() {
-    for (name, at_least) in [("docs/rules.md", 10), ("docs/algorithms.md", 5)] {
+    let documents = [("docs/rules.md", 10), ("docs/algorithms.md", 5), ("docs/redis.md", 1)];
+    for (name, at_least) in documents {
         let document = document(name);
         let blocks = blocks(&document, "yaml");
         assert!(blocks.len() >= at_least);
