@@ -38,6 +38,17 @@ impl Clock for SystemClock {
     }
 }
 
+/// The system's time as it is, with all its steps: for what others tell by theirs.
+#[derive(Debug, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Micros {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        since.as_micros() as Micros
+    }
+}
+
 /// A clock that stands until it is set.
 #[derive(Debug)]
 pub struct ManualClock(AtomicU64);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-use crate::clock::SystemClock;
+use crate::clock::{SystemClock, WallClock};
 use crate::settings::redis::{self as said, Redis};
 use crate::settings::{Settings, Store};
 use crate::store::configured::{Configured, Instances};
@@ -30,7 +30,7 @@ pub(super) fn make(settings: &Settings) -> Configured {
         0 => available_parallelism().map_or(1, Into::into),
         threads => threads,
     };
-    let store = |redis| RedisStore::new(options(redis, settings, &clock, threads));
+    let store = |redis| RedisStore::new(options(redis, settings, threads));
     let instances = match per_second {
         None => Instances::One(store(redis)),
         Some(second) => Instances::Two(Box::new(PerSecond::new(store(redis), store(second)))),
@@ -40,12 +40,7 @@ pub(super) fn make(settings: &Settings) -> Configured {
     Configured::Redis(Box::new(Guard::new(denying, clock, *on_failure, *replicas, *max_keys)))
 }
 
-fn options(
-    redis: &Redis,
-    settings: &Settings,
-    clock: &Arc<SystemClock>,
-    threads: usize,
-) -> Options {
+fn options(redis: &Redis, settings: &Settings, threads: usize) -> Options {
     let endpoint = |server: &said::Server| match server {
         said::Server::Tcp(host, port) => Endpoint::Tcp(host.clone(), *port),
         said::Server::Unix(path) => Endpoint::Unix(path.clone()),
@@ -90,7 +85,7 @@ fn options(
             said::Clock::Server => Clock::Server,
             said::Clock::Caller => Clock::Caller,
         },
-        wall: clock.clone(),
+        wall: Arc::new(WallClock),
         budget: settings.store.budget,
         probe_max: redis.probe_max,
         lanes: threads,

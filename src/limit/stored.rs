@@ -87,6 +87,39 @@ impl Plan {
         }
     }
 
+    /// Whether the plan is one gcra.
+    pub(crate) fn is_lone_gcra(&self) -> bool {
+        matches!(&*self.limits, [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
+    }
+
+    /// Whether all limits are fixed windows aligned to the epoch.
+    pub(crate) fn is_windows(&self) -> bool {
+        let epoch = |window: &FixedWindow| window.calendar.is_none();
+        self.limits.iter().all(
+            |limit| matches!(&limit.algorithm, Algorithm::FixedWindow(window) if epoch(window)),
+        )
+    }
+
+    /// Adds what the scripts of only gcra, or only fixed windows, are told of the rule.
+    pub(crate) fn write_numbers(&self, out: &mut Vec<u8>) {
+        if self.is_windows() {
+            out.push(self.limits.len() as u8);
+        }
+        for limit in &self.limits {
+            match &limit.algorithm {
+                Algorithm::Gcra(gcra) => {
+                    gcra.numbers().iter().for_each(|&number| put(out, number));
+                }
+                Algorithm::FixedWindow(window) => {
+                    put(out, window.n.into());
+                    put(out, window.period);
+                }
+                _ => {}
+            }
+            out.push(flags(limit));
+        }
+    }
+
     /// Whether the same hits of one key may be charged as one, and told apart afterwards: not where
     /// each names a hold, and not where the reply is about certain hits.
     pub(crate) fn merges(&self) -> bool {
@@ -103,15 +136,8 @@ impl Plan {
         out.push(self.limits.len() as u8);
         let lone = self.counter().is_some();
         for limit in &self.limits {
-            let strict =
-                matches!(&limit.algorithm, Algorithm::TokenBucket(bucket) if bucket.strict);
             out.push(if lone { LONE_WINDOW } else { kind(&limit.algorithm) });
-            out.push(
-                u8::from(limit.charge_denied)
-                    | u8::from(limit.shadow_mode) << 1
-                    | u8::from(strict) << 2
-                    | u8::from(limit.requests_per_unit == 0) << 3,
-            );
+            out.push(flags(limit));
             let mut all = |numbers: &[u64]| numbers.iter().for_each(|&number| put(out, number));
             match &limit.algorithm {
                 Algorithm::FixedWindow(window) => {
@@ -270,6 +296,14 @@ impl Plan {
         }
         text.0.is_empty().then(|| State { parts: parts.into(), log })
     }
+}
+
+fn flags(limit: &Limit) -> u8 {
+    let strict = matches!(&limit.algorithm, Algorithm::TokenBucket(bucket) if bucket.strict);
+    u8::from(limit.charge_denied)
+        | u8::from(limit.shadow_mode) << 1
+        | u8::from(strict) << 2
+        | u8::from(limit.requests_per_unit == 0) << 3
 }
 
 fn read_holds(holds: &[u8]) -> Option<Part> {

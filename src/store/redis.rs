@@ -18,8 +18,9 @@ use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
 
@@ -111,6 +112,7 @@ struct Shared {
     counts: Counts,
     answered: watch::Sender<bool>,
     policy_told: AtomicUsize,
+    error_told: Mutex<Option<Instant>>,
 }
 
 /// Keeps states in Redis.
@@ -144,6 +146,7 @@ impl RedisStore {
             counts: Counts::default(),
             answered: watch::Sender::new(false),
             policy_told: AtomicUsize::new(0),
+            error_told: Mutex::new(None),
         };
         RedisStore { shared: Arc::new(shared), lanes, groups: AtomicU32::new(1) }
     }
@@ -220,6 +223,7 @@ impl RedisStore {
             role: charge.role,
             together: None,
             in_key,
+            at: wall,
             hops: 0,
             asking: false,
             alone: false,
@@ -351,6 +355,15 @@ impl Shared {
         self.counts.charges.fetch_add(charges as u64, Ordering::Relaxed);
         self.counts.keys.fetch_add(keys as u64, Ordering::Relaxed);
         calls
+    }
+
+    /// Logs an error of a server; at most one a second.
+    fn tell_error(&self, error: &str) {
+        let mut told = self.error_told.lock();
+        if told.is_none_or(|told| told.elapsed() > Duration::from_secs(1)) {
+            *told = Some(Instant::now());
+            tracing::warn!("Redis does not do what it is asked: {error}");
+        }
     }
 
     fn count(&self, failed: Failed) {

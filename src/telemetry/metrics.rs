@@ -81,11 +81,16 @@ struct RuleCounts(Rules);
 
 type Pick = fn(&Stats) -> &AtomicU64;
 
-const RULE_COUNTS: [(&str, &str, Pick); 5] = [
+const RULE_COUNTS: [(&str, &str, Pick); 6] = [
     ("rule_hits", "Hits asked for", |s| &s.total_hits),
     ("rule_over_limit", "Hits over the limit", |s| &s.over_limit),
     ("rule_near_limit", "Hits near the limit", |s| &s.near_limit),
     ("rule_within_limit", "Hits within the limit", |s| &s.within_limit),
+    (
+        "rule_over_limit_with_local_cache",
+        "Hits over the limit that were refused without asking the store",
+        |s| &s.over_limit_with_local_cache,
+    ),
     ("rule_shadow_mode", "Hits over the limit that shadow mode let pass", |s| &s.shadow_mode),
 ];
 

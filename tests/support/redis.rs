@@ -190,6 +190,10 @@ impl Server {
         std::fs::read_to_string(self.log_path()).unwrap_or_default()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.as_ref().expect("a running server").id()
+    }
+
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -239,7 +243,7 @@ impl Server {
     }
 
     fn signal(&self, signal: &str) {
-        let pid = self.child.as_ref().expect("a running server").id().to_string();
+        let pid = self.pid().to_string();
         let done = Command::new("kill").args(["-s", signal, &pid]).status().unwrap();
         assert!(done.success());
     }

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::reply::Reply;
 use super::script::Kind;
 use crate::limit::stored::{Reader, put};
-use crate::limit::{Micros, Op, Plan, State};
+use crate::limit::{Limit, Micros, Op, Plan, State};
 use crate::store::{Answer, Failed, Role};
 
 /// Entries of one call: beyond it a call is hardly cheaper an entry, and others wait for it.
@@ -35,6 +35,8 @@ pub(super) struct Item {
     pub together: Option<Together>,
     /// The window is part of the key.
     pub in_key: bool,
+    /// When it was asked, where the window is part of the key: it is judged as of then.
+    pub at: Micros,
     /// Sent to another node so often.
     pub hops: u8,
     /// The node is to answer although the slot is on its way to it.
@@ -73,6 +75,8 @@ pub(super) struct Call {
     /// The rules told of, and where in the arguments their number is.
     rules: Vec<Arc<Plan>>,
     body: Vec<u8>,
+    /// Where the number of entries is that are alike and come last, and what they are.
+    alike: Option<(usize, (u64, u8))>,
     together: Option<Together>,
 }
 
@@ -82,7 +86,7 @@ struct Entry {
     items: SmallVec<[Item; 1]>,
     /// Where its runs, or its numbers, are in the arguments.
     last: Range<usize>,
-    /// Where the number of its runs is.
+    /// Where the number of its runs, or its own numbers, begin.
     runs: usize,
 }
 
@@ -112,8 +116,11 @@ struct Trip {
 
 impl Trip {
     fn add(&mut self, item: Item) {
-        let kind = match (item.plan.counter(), item.together) {
-            (Some(_), None) => Kind::Counter,
+        let takes = matches!(item.op, Ask::Op(Op::Take(1..)));
+        let kind = match item.together {
+            None if item.plan.counter().is_some() => Kind::Counter,
+            None if takes && item.plan.is_lone_gcra() => Kind::Gcra,
+            None if takes && item.plan.is_windows() => Kind::Windows,
             _ => Kind::Charge(item.plan.algorithms()),
         };
         if item.together.is_none()
@@ -138,8 +145,13 @@ impl Trip {
             Some(_) => (Kind::Counter, 0, item.asking, item.together),
             None => (kind, item.slot, item.asking, None),
         };
-        let open = self.open.get(&like).copied().filter(|&call| {
-            let call = &self.calls[call];
+        // Not one before that of the key's last charge: they are made in order.
+        let after = self.last.get(&item.key).map_or(0, |&(call, _)| call);
+        let open = self.open.get(&like).copied().filter(|&at| {
+            let call = &self.calls[at];
+            if at < after {
+                return false;
+            }
             call.together.is_some()
                 || !item.alone && call.entries.len() < MAX_ENTRIES && call.rules.len() < 255
         });
@@ -172,6 +184,7 @@ impl Call {
             entries: Vec::new(),
             rules: Vec::new(),
             body: Vec::new(),
+            alike: None,
             together,
         }
     }
@@ -181,16 +194,38 @@ impl Call {
         let from = self.body.len();
         let mut runs = 0;
         match self.kind {
-            Kind::Counter => write_counter(&item, &mut self.body),
+            Kind::Counter => {
+                if let Some((limit, window)) = item.plan.counter() {
+                    let op = counter_op(&item.op, limit);
+                    let period = if item.in_key { 0 } else { window.period };
+                    // Periods may differ where the window is in the key.
+                    let alike = (if item.in_key { window.period + 1 } else { period }, op);
+                    if self.begin(alike) {
+                        put(&mut self.body, period);
+                        self.body.extend_from_slice(&[op, 1]);
+                        self.alike = Some((self.body.len() - 1, alike));
+                        if item.in_key {
+                            put(&mut self.body, window.period / 1_000);
+                        }
+                    }
+                    runs = self.body.len();
+                    write_counter(&item, op, window.n, &mut self.body);
+                }
+            }
+            Kind::Gcra | Kind::Windows => {
+                let rule = self.rule(&item.plan);
+                let alike = (rule as u64, 0);
+                if self.begin(alike) {
+                    self.body.extend_from_slice(&[rule as u8, 1]);
+                    self.alike = Some((self.body.len() - 1, alike));
+                }
+                write_times(&item, &mut self.body);
+            }
             Kind::Charge(_) => {
                 if item.plan.hold_id().is_some() {
                     self.keys.push([&item.key[..], b":holds"].concat().into());
                 }
-                let same = |rule: &Arc<Plan>| Arc::ptr_eq(rule, &item.plan);
-                let rule = self.rules.iter().position(same).unwrap_or_else(|| {
-                    self.rules.push(item.plan.clone());
-                    self.rules.len() - 1
-                });
+                let rule = self.rule(&item.plan);
                 let role = match item.role {
                     Role::Binds => 0,
                     Role::Quota => 1,
@@ -208,6 +243,26 @@ impl Call {
         self.entries.push(Entry { items, last, runs });
     }
 
+    /// The number of a rule in this call.
+    fn rule(&mut self, plan: &Arc<Plan>) -> usize {
+        let same = |rule: &Arc<Plan>| Arc::ptr_eq(rule, plan);
+        self.rules.iter().position(same).unwrap_or_else(|| {
+            self.rules.push(plan.clone());
+            self.rules.len() - 1
+        })
+    }
+
+    /// Whether an entry begins a row of such that are alike; else it is counted to the last row.
+    fn begin(&mut self, alike: (u64, u8)) -> bool {
+        match self.alike {
+            Some((at, last)) if last == alike && self.body[at] < u8::MAX => {
+                self.body[at] += 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
     /// Charges `item` with the last entry of its key, where that comes to the same.
     fn merge(&mut self, entry: usize, item: Item) -> Result<(), Item> {
         let is_last = entry + 1 == self.entries.len();
@@ -215,17 +270,21 @@ impl Call {
         let Some(before) = entry.items.last() else { return Err(item) };
         let merged = match self.kind {
             Kind::Counter => {
-                merge_counters(&entry.items, &item, &mut self.body[entry.last.clone()])
+                merge_counters(&entry.items, &item, &mut self.body[entry.runs..entry.last.end])
+            }
+            Kind::Gcra | Kind::Windows => {
+                let same = before.op == item.op && Arc::ptr_eq(&before.plan, &item.plan);
+                if same {
+                    add_one(&mut self.body[entry.last.end - 4..entry.last.end]);
+                }
+                same
             }
             Kind::Charge(_) => {
                 let runs = self.body[entry.runs];
                 if !item.plan.merges() || !Arc::ptr_eq(&before.plan, &item.plan) {
                     false
                 } else if before.op == item.op && matches!(item.op, Ask::Op(_)) {
-                    let times = entry.last.end - 4..entry.last.end;
-                    let bytes = &mut self.body[times];
-                    let more = u32::from_le_bytes(bytes.try_into().unwrap_or_default()) + 1;
-                    bytes.copy_from_slice(&more.to_le_bytes());
+                    add_one(&mut self.body[entry.last.end - 4..entry.last.end]);
                     true
                 } else if is_last && runs < 255 {
                     self.body[entry.runs] = runs + 1;
@@ -250,6 +309,10 @@ impl Call {
         let in_key = self.entries.iter().flat_map(|entry| &entry.items).any(|item| item.in_key);
         put(&mut self.args, if in_key { wall } else { now });
         self.args.extend_from_slice(&slack.to_le_bytes());
+        if let Kind::Gcra | Kind::Windows = self.kind {
+            self.args.push(self.rules.len() as u8);
+            self.rules.iter().for_each(|rule| rule.write_numbers(&mut self.args));
+        }
         if let Kind::Charge(_) = self.kind {
             self.args.push(self.rules.len() as u8);
             for rule in &self.rules {
@@ -288,6 +351,7 @@ impl Call {
         let now = reader.wide();
         let mut failures = SmallVec::new();
         for entry in self.entries {
+            let now = now.map(|now| if entry.items[0].in_key { entry.items[0].at } else { now });
             let state = match now {
                 Some(now) => read(self.kind, &entry.items[0], &mut reader, now),
                 None => Err(Failed::Corrupt),
@@ -336,7 +400,7 @@ fn read(kind: Kind, item: &Item, reader: &mut Reader<'_>, now: Micros) -> Result
             }
             item.plan.read_counter(number, now, item.in_key)
         }
-        Kind::Charge(_) => {
+        Kind::Gcra | Kind::Windows | Kind::Charge(_) => {
             let len = reader.short().ok_or(Failed::Corrupt)?;
             if len >= u32::MAX - 15 {
                 return Err(failed((len - (u32::MAX - 15)).into()));
@@ -347,74 +411,90 @@ fn read(kind: Kind, item: &Item, reader: &mut Reader<'_>, now: Micros) -> Result
     state.ok_or(Failed::Corrupt)
 }
 
-/// An entry of the script of counters.
-fn write_counter(item: &Item, out: &mut Vec<u8>) {
-    let Some((limit, window)) = item.plan.counter() else { return };
-    put(out, if item.in_key { 0 } else { window.period });
-    let (op, hits) = match item.op {
-        Ask::Op(Op::Take(0)) => (0, 0),
-        Ask::Op(Op::Take(hits)) => (if limit.charge_denied { 1 } else { 2 }, hits),
-        Ask::Op(Op::GiveBack(hits)) => (3, hits),
-        Ask::Undo(hits, _) => (4, hits.into()),
+/// What the script of counters is to do.
+fn counter_op(op: &Ask, limit: &Limit) -> u8 {
+    match op {
+        Ask::Op(Op::Take(0)) => 0,
+        Ask::Op(Op::Take(_)) if limit.charge_denied => 1,
+        Ask::Op(Op::Take(_)) => 2,
+        Ask::Op(Op::GiveBack(_)) => 3,
+        Ask::Undo(..) => 4,
+    }
+}
+
+fn hits(op: &Ask) -> u32 {
+    let hits = match *op {
+        Ask::Op(Op::Take(hits) | Op::GiveBack(hits)) => hits,
+        Ask::Undo(hits, _) => hits.into(),
     };
-    out.push(op);
-    if item.in_key {
-        put(out, window.period / 1_000);
-    }
+    u32::try_from(hits).unwrap_or(u32::MAX)
+}
+
+/// The numbers of an entry of the script of counters.
+fn write_counter(item: &Item, op: u8, n: u32, out: &mut Vec<u8>) {
     if op > 0 {
-        put(out, hits.min(u32::MAX.into()));
+        out.extend_from_slice(&hits(&item.op).to_le_bytes());
     }
-    match item.op {
-        Ask::Undo(_, taken) => put(out, taken),
-        _ if op == 2 => {
-            out.extend_from_slice(&1_u32.to_le_bytes());
-            out.extend_from_slice(&window.n.to_le_bytes());
-        }
-        _ => {}
+    if op == 2 {
+        out.extend_from_slice(&1_u32.to_le_bytes());
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    if let Ask::Undo(_, taken) = item.op {
+        put(out, taken);
     }
 }
 
 /// Adds a charge to an entry of counters, whose numbers are `body`.
 fn merge_counters(items: &[Item], item: &Item, body: &mut [u8]) -> bool {
     let Some((limit, window)) = item.plan.counter() else { return false };
-    let Some(Ask::Op(last)) = items.last().map(|item| item.op) else { return false };
-    let at = if item.in_key { 15 } else { 8 };
-    match (body[7], item.op) {
-        // A look beside hits that are all counted.
-        (1, Ask::Op(Op::Take(0))) | (0, Ask::Op(Op::Take(0))) => true,
-        (1, Ask::Op(Op::Take(hits))) if limit.charge_denied => {
-            let mut sum = [0; 8];
-            sum[..7].copy_from_slice(&body[at..at + 7]);
-            let sum = u64::from_le_bytes(sum) + hits.min(u32::MAX.into());
-            // The count saturates there.
-            let sum = if item.in_key { sum.min(1 << 51) } else { sum.min(u32::MAX.into()) };
-            body[at..at + 7].copy_from_slice(&sum.to_le_bytes()[..7]);
+    let (Some(first), Some(last)) = (items.first(), items.last()) else { return false };
+    let alike = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
+    if !first.plan.counter().is_some_and(alike) {
+        return false;
+    }
+    match (counter_op(&first.op, limit), item.op) {
+        // A look beside hits that are all counted, or beside another.
+        (0 | 1, Ask::Op(Op::Take(0))) => true,
+        (1, Ask::Op(Op::Take(_))) => {
+            // The count saturates there; with the window in the key it would not.
+            let sum = u64::from(short(body)) + u64::from(hits(&item.op));
+            let Ok(sum) = u32::try_from(if item.in_key { sum } else { sum.min(u32::MAX.into()) })
+            else {
+                return false;
+            };
+            body[..4].copy_from_slice(&sum.to_le_bytes());
             true
         }
-        (2, op) if op == Ask::Op(last) && !limit.charge_denied => {
-            let n = &body[at + 11..at + 15];
-            if n != window.n.to_le_bytes() {
-                return false;
-            }
-            let times = &mut body[at + 7..at + 11];
-            let more = u32::from_le_bytes((&*times).try_into().unwrap_or_default()) + 1;
-            times.copy_from_slice(&more.to_le_bytes());
+        (2, op) if op == last.op && short(&body[8..]) == window.n => {
+            add_one(&mut body[4..8]);
             true
         }
         _ => false,
     }
 }
 
+fn short(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+fn add_one(bytes: &mut [u8]) {
+    let more = short(bytes) + 1;
+    bytes.copy_from_slice(&more.to_le_bytes());
+}
+
+fn write_times(item: &Item, out: &mut Vec<u8>) {
+    out.extend_from_slice(&hits(&item.op).to_le_bytes());
+    out.extend_from_slice(&1_u32.to_le_bytes());
+}
+
 /// A run of the other script.
 fn write_run(item: &Item, out: &mut Vec<u8>) {
-    let (op, hits) = match item.op {
-        Ask::Op(Op::Take(hits)) => (0, hits),
-        Ask::Op(Op::GiveBack(hits)) => (1, hits),
-        Ask::Undo(hits, _) => (2, hits.into()),
-    };
-    out.push(op);
-    out.extend_from_slice(&u32::try_from(hits).unwrap_or(u32::MAX).to_le_bytes());
-    out.extend_from_slice(&1_u32.to_le_bytes());
+    out.push(match item.op {
+        Ask::Op(Op::Take(_)) => 0,
+        Ask::Op(Op::GiveBack(_)) => 1,
+        Ask::Undo(..) => 2,
+    });
+    write_times(item, out);
     if item.plan.hold_id().is_some() {
         out.extend_from_slice(&item.hold.to_le_bytes());
     }

@@ -21,7 +21,7 @@ use super::lane::{Goal, Lane};
 use crate::store::Failed;
 
 /// How often the slots are asked for, when nothing told of a change.
-const REFRESH: Duration = Duration::from_secs(5);
+const REFRESH: Duration = Duration::from_secs(30);
 
 /// How often at most.
 const CALM: Duration = Duration::from_millis(50);

@@ -20,7 +20,7 @@ use super::calls::{Call, Item, calls};
 use super::cluster::Redirects;
 use super::connect::{ConnectError, Endpoint, ask_sentinels, examine, time};
 use super::script::Scripts;
-use super::{Clock, Shared};
+use super::{Clock, Layout, Shared};
 use crate::store::Failed;
 
 /// How often an idle connection is tried.
@@ -205,7 +205,7 @@ impl Lane {
         let examined = async {
             let mut connection = options.access.connect(&endpoint).await?;
             let about = examine(&mut connection, may_be_replica).await?;
-            if options.clock == Clock::Caller {
+            if options.clock == Clock::Caller || options.layout == Layout::Reference {
                 let theirs = time(&mut connection).await?;
                 let ours = options.wall.now();
                 self.shared.tell_skew(&endpoint, theirs, ours);
@@ -269,6 +269,7 @@ impl Lane {
                 return lost;
             }
             if let Some(why) = outcome.refused {
+                self.shared.tell_error(&why);
                 self.set_down(self.down().unwrap_or(Failed::Unavailable));
                 if let Err(lost) = self.probe(&mut connection, &why).await {
                     return lost;
@@ -333,8 +334,8 @@ async fn run(
     while !calls.is_empty() {
         let mut pipeline = redis::Pipeline::with_capacity(calls.len());
         for call in &calls {
-            let script = scripts.get(call.kind);
-            let (name, script) = match first {
+            let (script, told) = scripts.get(call.kind);
+            let (name, script) = match first && told {
                 true => ("EVALSHA", &*script.hash),
                 // Runs the script, and the server knows it from then on.
                 false => ("EVAL", &*script.text),
@@ -391,10 +392,16 @@ async fn run(
                             _ if error.code() == "OOM" => Failed::OutOfMemory,
                             _ => Failed::Unavailable,
                         };
+                        // What is about the server, and not about this call.
+                        let all = matches!(
+                            error.code(),
+                            "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH"
+                        );
                         match failed {
                             Failed::ReadOnly => trip.failed = Some(Lost::ReadOnly),
                             Failed::OutOfMemory => {}
-                            _ => trip.refused = Some(text),
+                            _ if all => trip.refused = Some(text),
+                            _ => shared.tell_error(&text),
                         }
                         shared.count(failed);
                         refuse(call, failed);

@@ -4,6 +4,9 @@ use std::collections::HashMap;
 
 /// The script of lone fixed windows.
 const COUNTER: &str = include_str!("lua/counter.lua");
+/// That of lone gcra limits, and that of several fixed windows, where hits are taken.
+const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");
+const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 
@@ -25,6 +28,8 @@ const ALGORITHMS: [&str; 10] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Counter,
+    Gcra,
+    Windows,
     /// Of the algorithms whose bits are set. Only those that are needed: a script defines its
     /// functions anew each time it runs.
     Charge(u16),
@@ -34,6 +39,8 @@ pub(super) enum Kind {
 fn script(kind: Kind) -> Script {
     match kind {
         Kind::Counter => Script::new(COUNTER.to_owned()),
+        Kind::Gcra => Script::new(LONE_GCRA.to_owned()),
+        Kind::Windows => Script::new(WINDOWS.to_owned()),
         Kind::Charge(bits) => {
             let mut text = PRELUDE.to_owned();
             for (number, algorithm) in (1..).zip(ALGORITHMS) {
@@ -52,11 +59,14 @@ fn script(kind: Kind) -> Script {
 
 /// The scripts a lane has used so far.
 #[derive(Debug, Default)]
-pub(super) struct Scripts(HashMap<Kind, Script>);
+pub(super) struct Scripts(HashMap<Kind, (Script, bool)>);
 
 impl Scripts {
-    pub fn get(&mut self, kind: Kind) -> &Script {
-        self.0.entry(kind).or_insert_with(|| script(kind))
+    /// The script, and whether the server has been told it on this connection. If not, it is told
+    /// with the first call: were that refused, others of the same trip would be made before it.
+    pub fn get(&mut self, kind: Kind) -> (&Script, bool) {
+        let (script, told) = self.0.entry(kind).or_insert_with(|| (script(kind), false));
+        (script, std::mem::replace(told, true))
     }
 }
 

@@ -236,9 +236,11 @@ end
 -- What to write where a batch is denied as a whole, newest last.
 local undo = {}
 local function remember(key)
-  if together and key then
-    undo[#undo + 1] = { key, call('GET', key), call('PTTL', key) }
-  end
+  if not key then return end
+  local text, ttl = try('GET', key), try('PTTL', key)
+  if type(text) == 'table' then return failed(text) end
+  if type(ttl) == 'table' then return failed(ttl) end
+  undo[#undo + 1] = { key, text, ttl }
 end
 
 -- Does what one entry asks for; with `again` only what it gives back, and says nothing.
@@ -253,10 +255,7 @@ local function entry(again)
     holds_key = KEYS[key_at]
   end
   local err, state, v = open(rule, key, holds_key)
-  if together and not err and not again then
-    remember(key)
-    remember(holds_key)
-  end
+  if together and not err and not again then err = remember(key) or remember(holds_key) end
   local held = holds and not err and holds.was
   local admitted, changed, grows = true, false, false
   for _ = 1, runs do
@@ -312,11 +311,11 @@ if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_
   for i = #undo, 1, -1 do
     local key, text, ttl = unpack(undo[i])
     if not text then
-      call('DEL', key)
+      try('DEL', key)
     elseif ttl > 0 then
-      call('SET', key, text, 'PX', ttl)
+      try('SET', key, text, 'PX', ttl)
     else
-      call('SET', key, text)
+      try('SET', key, text)
     end
   end
   at, key_at = first, 0

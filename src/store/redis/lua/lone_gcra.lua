@@ -1,0 +1,84 @@
+-- Takes hits of keys whose rule is one gcra: what charge.lua does with them, and to the same states,
+-- for the ask that is most common, in less time. limit/gcra.rs says what it is.
+--
+-- KEYS    one for each entry, in order; on a cluster all of one slot
+-- ARGV    1, packed, little-endian:
+--           I7 now, in microseconds since the epoch; 0 for the server's clock
+--           I4 milliseconds to keep states for longer than they need
+--           B the number of rules; for each the five numbers of gcra.lua, I7 each, and B flags as in
+--             charge.lua
+--           for entries that follow each other and are of one rule: B that, from 0, B how many they
+--             are, and for each I4 hits, I4 how often
+-- Reply, state, expiry as in charge.lua
+-- Cost    two commands a key, one where nothing is charged
+local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
+local t, slack, count, at = read('<I7I4B', args)
+if t == 0 then
+  local now = try('TIME')
+  t = now[1] * 1000000 + now[2]
+end
+
+local rules = {}
+for i = 1, count do
+  local rule = { read('<I7I7I7I7I7B', args, at) }
+  rules[i], at = rule, rule[7]
+end
+
+local function failed(reply)
+  local text = reply.err
+  local code = text:find('WRONGTYPE', 1, true) and 1 or text:find('OOM', 1, true) and 3 or text:find('READONLY', 1, true) and 4 or 5
+  return pack('<I4', 4294967280 + code)
+end
+
+local out, i, last = { pack('<I7', t) }, 0, #args
+while at <= last do
+  local rule, entries
+  rule, entries, at = read('BB', args, at)
+  rule = rules[rule + 1]
+  local burst, n, p, tick, most, flags = rule[1], rule[2], rule[3], rule[4], rule[5], rule[6]
+  local now = (t - t % tick) / tick
+  local room, top = burst * p, most * p
+  for _ = 1, entries do
+    i = i + 1
+    local key, hits, times, said = KEYS[i], nil, nil, nil
+    hits, times, at = read('<I4I4', args, at)
+    local state, level = try('GET', key), 0
+    if not state then
+      state = ''
+    elseif type(state) == 'table' then
+      said = failed(state)
+    elseif #state ~= 12 or state:byte() ~= 1 then
+      said = pack('<I4', 4294967282)
+    else
+      local tat, rem = read('<I7I4', state, 2)
+      if tat > now then
+        level = (tat - now) * n - rem
+        if level < 0 then level = 0 elseif level > top then level = top end
+      end
+    end
+    if not said then
+      local fit = 0
+      if hits <= burst and level <= room and flags < 8 then fit = floor((room - level) / (p * hits)) end
+      if fit > times then fit = times end
+      -- What is admitted fits; what is denied and charged all the same may fill it to the top.
+      local raised = level + fit * hits * p
+      if flags % 2 > 0 and flags < 8 and fit < times then
+        local more = (times - fit) * hits
+        raised = raised + (more < most and more or most) * p
+        local limit = top > level and top or level
+        if raised > limit then raised = limit end
+      end
+      if raised > level then
+        local ahead = -floor(-raised / n)
+        local ends = ((now + ahead + 1) * tick - t) / 1000
+        local text = pack('<BI7I4', 1, now + ahead, ahead * n - raised)
+        local set = try('SET', key, text, 'PX', ends - ends % 1 + 1 + slack)
+        if set.err then said = failed(set) end
+      end
+      said = said or pack('<I4c0', #state, state)
+    end
+    out[i + 1] = said
+  end
+end
+
+return table.concat(out)
