@@ -145,7 +145,9 @@ impl Group<'_> {
             match Url::read(part) {
                 Ok(url) => urls.push(url),
                 Err((what, help)) => {
-                    let shown = secret::shown("url", part);
+                    // A comma may be part of a password, so its beginning may be all of this part.
+                    let whole = if text.contains('@') { text } else { part };
+                    let shown = secret::shown("url", whole);
                     mistakes.push(self.mistake("url", &format!("has {shown:?}: {what}"), help));
                 }
             }
@@ -225,10 +227,7 @@ impl Group<'_> {
             let help = "write redis:// in the URL, or leave tls.enabled out";
             mistakes.push(self.mistake("tls.enabled", "is false, but the URL is rediss://", help));
         }
-        if enabled && urls.iter().any(|url| url.tls == Some(false)) {
-            let help = "write rediss:// in the URL, or leave tls.enabled out";
-            mistakes.push(self.mistake("tls.enabled", "is true, but the URL is redis://", help));
-        }
+        // A URL of redis:// may stand beside it: so people write it for the reference, which encrypts.
         if enabled && urls.iter().any(|url| matches!(url.server, Server::Unix(_))) {
             let help = "leave it out: a Unix socket does not leave the machine";
             mistakes.push(self.mistake("tls.enabled", "is true on a Unix socket", help));

@@ -152,7 +152,6 @@ fn what_contradicts_itself_is_told() {
         (&[("URL", "redis://:x@h"), ("PASSWORD", "y")], "has a login, and there is another"),
         (&[("URL", "h:1"), ("KEY_PREFIX", "{a}")], "key_prefix is \"{a}\", and has braces"),
         (&[("URL", "rediss://h"), ("TLS__ENABLED", "false")], "is false, but the URL is rediss://"),
-        (&[("URL", "redis://h"), ("TLS__ENABLED", "true")], "is true, but the URL is redis://"),
         (&[("URL", "/s"), ("TLS__ENABLED", "true")], "is true on a Unix socket"),
         (&[("URL", "rediss://h,i:1"), ("TOPOLOGY", "cluster")], "asks for TLS to some servers"),
         (&[("URL", "h:1"), ("TLS__CERT", "/c")], "tls.cert is set without its other half"),
@@ -182,4 +181,28 @@ fn passwords_are_never_shown() {
     let shown: Vec<_> = settings.list().map(|(_, shown, _)| shown).collect();
     assert!(!shown.iter().any(|shown| shown.contains("hunter2")), "{shown:#?}");
     assert!(!format!("{:?}", settings.store).contains("hunter2"));
+}
+
+#[test]
+fn a_url_of_redis_is_encrypted_where_the_variable_says_so() {
+    let redis = store(&[("REDIS_URL", "redis://h:1"), ("REDIS_TLS", "true")]).redis.unwrap();
+    assert!(redis.tls.is_some());
+}
+
+#[test]
+fn no_time_is_no_end_of_it_however_it_is_written() {
+    for zero in ["0", "0s", "0ms"] {
+        let redis = store(&[("REDIS_URL", "h:1"), ("REDIS_TIMEOUT", zero)]).redis.unwrap();
+        assert_eq!(redis.connect_timeout, Duration::from_secs(1), "{zero}");
+    }
+}
+
+#[test]
+fn passwords_with_commas_are_not_shown_by_mistakes() {
+    let told = told(&[("REDIS_URL", "redis://ann:hunter,2secret@h:1")]);
+    assert!(!told.is_empty());
+    assert!(
+        !told.iter().any(|told| told.contains("hunter") || told.contains("secret")),
+        "{told:?}"
+    );
 }

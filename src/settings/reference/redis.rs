@@ -2,6 +2,7 @@
 
 use super::read::Said;
 use super::{Variable, go};
+use crate::duration::read_duration;
 use crate::settings::Mistake;
 
 /// Where the reference looks for Redis when nothing says otherwise.
@@ -43,7 +44,9 @@ impl Said {
             |name: &'static str, text: &str| self.set.push((name, origin(), text.to_owned()));
         match about {
             // No time at all means no end of it there.
-            About::Same(_) if variable.kind == go::Kind::Duration && text == "0" => {}
+            About::Same(_)
+                if variable.kind == go::Kind::Duration
+                    && read_duration(text).is_some_and(|time| time.is_zero()) => {}
             About::Same(name) => set(name, text),
             About::Login(group) => {
                 let [username, password] = match group {

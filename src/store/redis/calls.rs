@@ -6,6 +6,7 @@
 //! again from there, by the same arithmetic.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,7 +70,6 @@ pub(super) struct Together {
 pub(super) struct Call {
     pub kind: Kind,
     pub asking: bool,
-    keys: Vec<Box<[u8]>>,
     args: Vec<u8>,
     entries: Vec<Entry>,
     /// The rules told of, and where in the arguments their number is.
@@ -90,6 +90,13 @@ struct Entry {
     runs: usize,
 }
 
+impl Entry {
+    /// Whether it has a second key.
+    fn goes_by_holds(&self) -> bool {
+        self.items[0].plan.hold_id().is_some()
+    }
+}
+
 /// Makes calls of `items`, in their order; `now` is the caller's clock, 0 where the server's is to
 /// be used, and `wall` what the time is at the caller in either case.
 pub(super) fn calls(items: Vec<Item>, now: Micros, wall: Micros, slack: u32) -> Vec<Call> {
@@ -108,10 +115,11 @@ pub(super) fn calls(items: Vec<Item>, now: Micros, wall: Micros, slack: u32) -> 
 #[derive(Debug, Default)]
 struct Trip {
     calls: Vec<Call>,
+    hasher: RandomState,
     /// The call that others like it are added to.
     open: HashMap<(Kind, u16, bool, Option<Together>), usize>,
-    /// The last entry of a key, in which call.
-    last: HashMap<Box<[u8]>, (usize, usize)>,
+    /// The last entry of a key, in which call; by the key's hash.
+    last: HashMap<u64, (usize, usize)>,
 }
 
 impl Trip {
@@ -123,30 +131,35 @@ impl Trip {
             None if takes && item.plan.is_windows() => Kind::Windows,
             _ => Kind::Charge(item.plan.algorithms()),
         };
+        let hash = self.hasher.hash_one(&item.key);
+        let last = self
+            .last
+            .get(&hash)
+            .copied()
+            .filter(|&(call, entry)| self.calls[call].entries[entry].items[0].key == item.key);
         if item.together.is_none()
             && !item.alone
-            && let Some(&(call, entry)) = self.last.get(&item.key)
+            && let Some((call, entry)) = last
             && self.calls[call].asking == item.asking
             && self.calls[call].kind == kind
         {
             match self.calls[call].merge(entry, item) {
                 Ok(()) => return,
                 // In the same call or a later one: its key's charges stay in order.
-                Err(item) => self.push(kind, item),
+                Err(item) => self.push(kind, item, hash, call),
             }
         } else {
-            self.push(kind, item);
+            self.push(kind, item, hash, last.map_or(0, |(call, _)| call));
         }
     }
 
-    fn push(&mut self, kind: Kind, item: Item) {
+    /// Adds an entry to a call, not to one before call `after`: a key's charges are made in order.
+    fn push(&mut self, kind: Kind, item: Item, hash: u64, after: usize) {
         // What is charged together needs one call, whatever its algorithms.
         let like = match item.together {
             Some(_) => (Kind::Counter, 0, item.asking, item.together),
             None => (kind, item.slot, item.asking, None),
         };
-        // Not one before that of the key's last charge: they are made in order.
-        let after = self.last.get(&item.key).map_or(0, |&(call, _)| call);
         let open = self.open.get(&like).copied().filter(|&at| {
             let call = &self.calls[at];
             if at < after {
@@ -168,7 +181,7 @@ impl Trip {
             *bits |= more;
         }
         if item.together.is_none() && !item.alone {
-            self.last.insert(item.key.clone(), (at, call.entries.len()));
+            self.last.insert(hash, (at, call.entries.len()));
         }
         call.push(item);
     }
@@ -179,7 +192,6 @@ impl Call {
         Call {
             kind,
             asking,
-            keys: Vec::new(),
             args: Vec::new(),
             entries: Vec::new(),
             rules: Vec::new(),
@@ -190,7 +202,6 @@ impl Call {
     }
 
     fn push(&mut self, item: Item) {
-        self.keys.push(item.key.clone());
         let from = self.body.len();
         let mut runs = 0;
         match self.kind {
@@ -222,9 +233,6 @@ impl Call {
                 write_times(&item, &mut self.body);
             }
             Kind::Charge(_) => {
-                if item.plan.hold_id().is_some() {
-                    self.keys.push([&item.key[..], b":holds"].concat().into());
-                }
                 let rule = self.rule(&item.plan);
                 let role = match item.role {
                     Role::Binds => 0,
@@ -326,10 +334,18 @@ impl Call {
 
     /// The command that makes it.
     pub fn command(&self, name: &str, script: &str) -> redis::Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(self.keys.len());
-        for key in &self.keys {
+        let mut command = redis::Cmd::with_capacity(
+            self.entries.len() + 4,
+            self.args.len() + self.entries.len() * 64,
+        );
+        let holds = self.entries.iter().filter(|entry| entry.goes_by_holds()).count();
+        command.arg(name).arg(script).arg(self.entries.len() + holds);
+        for entry in &self.entries {
+            let key = &entry.items[0].key;
             command.arg(&**key);
+            if entry.goes_by_holds() {
+                command.arg([&key[..], b":holds"].concat());
+            }
         }
         command.arg(&self.args[..]);
         command

@@ -239,6 +239,8 @@ impl Lane {
             if self.is_closed() {
                 return Lost::Closed;
             }
+            // Whoever is ready to ask now shall travel, too.
+            tokio::task::yield_now().await;
             let items = std::mem::take(&mut *self.gathered.lock());
             let calls = self.shared.calls(items, calls);
             if calls.is_empty() {
