@@ -370,7 +370,7 @@ enum Binding {
 #[cfg(test)]
 impl State {
     pub(super) fn log_len(&self) -> usize {
-        self.log.len()
+        self.log.stamps()
     }
 }
 

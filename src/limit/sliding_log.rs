@@ -132,7 +132,7 @@ impl Log {
     }
 
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub fn stamps(&self) -> usize {
         match self {
             Log::Whole(stamps) => stamps.len(),
             Log::Glimpsed(_) => 0,

@@ -144,7 +144,7 @@ impl Trip {
             && self.calls[call].kind == kind
         {
             match self.calls[call].merge(entry, item) {
-                Ok(()) => return,
+                Ok(()) => {}
                 // In the same call or a later one: its key's charges stay in order.
                 Err(item) => self.push(kind, item, hash, call),
             }

@@ -28,7 +28,11 @@ pub(super) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
     }
     if text.len() - begins > MAX_NAME {
         let hash = blake3::hash(&text.as_bytes()[begins..]).to_hex();
-        text.truncate(text.floor_char_boundary(begins + MAX_NAME - HASH_HEX));
+        let mut end = begins + MAX_NAME - HASH_HEX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
         text.push('#');
         text.push_str(&hash[..HASH_HEX]);
     }
