@@ -49,7 +49,12 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// One `redis-server`.
+/// What is started: redis-server, or what WEIR_REDIS_SERVER names, as valkey-server.
+fn program() -> String {
+    std::env::var("WEIR_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
+}
+
+/// One server.
 #[derive(Debug)]
 pub struct Server {
     child: Option<Child>,
@@ -143,7 +148,7 @@ impl Server {
 
     fn launch(&mut self) {
         let log = || File::options().create(true).append(true).open(self.log_path()).unwrap();
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(program());
         command.arg(&self.config).stdin(Stdio::null()).stdout(log()).stderr(log());
         if self.sentinel {
             command.arg("--sentinel");

@@ -1,7 +1,9 @@
 //! A store that is nothing but a map and a plan's own arithmetic, to compare stores with.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
 
 use proptest::prelude::*;
 
@@ -151,6 +153,70 @@ fn hold(asked: &Asked, plan: &Plan) -> Option<&'static str> {
     plan.hold_id().map(|_| HOLDS[asked.hold])
 }
 
+/// What a store answers to one step.
+async fn of_step(
+    store: &impl Store,
+    domain: &str,
+    plans: &[Arc<Plan>; PLANS],
+    step: &Step,
+) -> Vec<Judged> {
+    let entries = KEYS.map(|value| [("key", value)]);
+    let charges: Vec<Charge<'_>> = step
+        .charges
+        .iter()
+        .map(|asked| Charge {
+            key: Key { domain, entries: &entries[asked.key] },
+            plan: &plans[asked.plan],
+            op: asked.op,
+            hold: hold(asked, &plans[asked.plan]),
+            role: asked.role,
+        })
+        .collect();
+    charge(store, &charges, step.together).await
+}
+
+/// Batches that are asked for at once get the answers they would have had one by one.
+pub(crate) async fn agrees_at_once(
+    store: &impl Store,
+    clock: &ManualClock,
+    domain: &str,
+    steps: &[Step],
+) {
+    let plans = plans();
+    let mut model = Model::default();
+    for steps in steps.chunks(16) {
+        clock.advance(steps[0].pass);
+        let now = clock.now();
+        let expected: Vec<Vec<Judged>> = steps
+            .iter()
+            .map(|step| {
+                let asked = step.charges.iter();
+                asked.map(|asked| model.charge(asked, &plans[asked.plan], now)).collect()
+            })
+            .collect();
+        // Polled for the first time in this order, and so on their way in this order.
+        let mut asking: Vec<_> = steps
+            .iter()
+            .map(|step| (Box::pin(of_step(store, domain, &plans, step)), None))
+            .collect();
+        std::future::poll_fn(|context| {
+            for (future, told) in asking.iter_mut().filter(|(_, told)| told.is_none()) {
+                if let Poll::Ready(judged) = future.as_mut().poll(context) {
+                    *told = Some(judged);
+                }
+            }
+            match asking.iter().all(|(_, told)| told.is_some()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        for ((_, told), (step, expected)) in asking.into_iter().zip(steps.iter().zip(expected)) {
+            assert_eq!(told, Some(expected), "{step:?}");
+        }
+    }
+}
+
 /// A store answers a schedule as the model does, whatever it tidies up `between` the steps.
 pub(crate) async fn agrees(
     store: &impl Store,
@@ -177,19 +243,8 @@ pub(crate) async fn agrees(
             }
         }
 
-        let entries = KEYS.map(|value| [("key", value)]);
-        let charges: Vec<Charge<'_>> = step
-            .charges
-            .iter()
-            .map(|asked| Charge {
-                key: Key { domain, entries: &entries[asked.key] },
-                plan: &plans[asked.plan],
-                op: asked.op,
-                hold: hold(asked, &plans[asked.plan]),
-                role: asked.role,
-            })
-            .collect();
-        assert_eq!(charge(store, &charges, step.together).await, expected, "{step:?}");
+        let told = of_step(store, domain, &plans, step).await;
+        assert_eq!(told, expected, "{step:?}");
     }
 }
 

@@ -35,12 +35,22 @@ fn agrees(topology: Topology, cases: u32, together: bool) {
         total > 0 && down == 0
     }));
     let domains = std::cell::Cell::new(0);
+    let schedules = || conformance::model::schedules(together);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
-    let run = runner.run(&conformance::model::schedules(together), |steps| {
+    let fresh = |name| {
         domains.set(domains.get() + 1);
-        let domain = format!("random-{}", domains.get());
+        format!("{name}-{}", domains.get())
+    };
+    let run = runner.run(&schedules(), |steps| {
+        let domain = fresh("random");
         runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
+        Ok(())
+    });
+    run.unwrap();
+    let run = runner.run(&conformance::model::schedules(false), |steps| {
+        let domain = fresh("at-once");
+        runtime.block_on(conformance::model::agrees_at_once(&store, &clock, &domain, &steps));
         Ok(())
     });
     run.unwrap();

@@ -268,3 +268,54 @@ fn databases_are_apart() {
         assert!(!try_take(&second, "a", &plan).await.unwrap().allowed);
     });
 }
+
+#[test]
+fn limits_of_a_second_may_have_a_server_of_their_own() {
+    let (main, other) = (Server::start(), Server::start());
+    runtime().block_on(async {
+        let store = |server| RedisStore::new(options(single(server)));
+        let store = crate::store::per_second::PerSecond::new(store(&main), store(&other));
+        tokio::join!(store.main().answered(), store.per_second().answered());
+        let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
+        let entries = [("key", "a")];
+        let key = Key { domain: "test", entries: &entries };
+        let of = |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
+        let judged = charge(&store, &[of(&second), of(&minute)], false).await;
+        assert!(judged.iter().all(|judged| judged.allowed));
+        let count = |server: &Server, key| server.command(&["EXISTS", key]).int();
+        assert_eq!(count(&main, "weir:{test|key=a}f60"), 1);
+        assert_eq!(count(&main, "weir:{test|key=a}f1"), 0);
+        assert_eq!(count(&other, "weir:{test|key=a}f60"), 0);
+    });
+}
+
+/// One that says it is too old, and nothing else.
+#[test]
+fn a_server_that_is_too_old_is_refused() {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        while let Some(line) = lines.next() {
+            // A command's words, each after its length.
+            let words = line.trim_start_matches('*').parse().unwrap_or(0);
+            let words: Vec<String> = (0..words).filter_map(|_| lines.by_ref().nth(1)).collect();
+            let answer = match words.first().map(String::as_str) {
+                Some("INFO") => "$22\r\nredis_version:5.0.14\r\n\r\n".to_owned(),
+                _ => "+OK\r\n".to_owned(),
+            };
+            if (&stream).write_all(answer.as_bytes()).is_err() {
+                break;
+            }
+        }
+    });
+    runtime().block_on(async {
+        let options = options(Topology::Single(Endpoint::Tcp("127.0.0.1".into(), port)));
+        let Topology::Single(endpoint) = &options.topology else { unreachable!() };
+        let mut connection = options.access.connect(endpoint).await.unwrap();
+        let refused = connect::examine(&mut connection, false).await.unwrap_err().to_string();
+        assert_eq!(refused, "it is version 5.0.14, and at least 6.0 is needed");
+    });
+}
