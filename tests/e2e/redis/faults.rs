@@ -63,14 +63,25 @@ fn percentiles(mut took: Vec<Duration>) -> [Duration; 3] {
     [0.5, 0.99, 0.999].map(|part| took[((took.len() - 1) as f64 * part).round() as usize])
 }
 
+/// What each request took, less the longest that one which never comes near Redis took while it
+/// was on its way: what no pause of the machine explains.
+fn unexplained(asked: &[&Sample], controls: &[&Sample]) -> Vec<Duration> {
+    let end = |sample: &Sample| sample.sent + sample.took;
+    let explained = |of: &Sample| {
+        let together = controls.iter().filter(|c| c.sent <= end(of) && end(c) >= of.sent);
+        of.took.saturating_sub(together.map(|control| control.took).max().unwrap_or_default())
+    };
+    asked.iter().map(|of| explained(of)).collect()
+}
+
 /// Every request is answered in time, whatever Redis does, and soon by Redis again.
 ///
 /// Beside each request goes one that matches no rule, at the same moment on the same connection:
 /// it never comes near Redis. What that takes is what this machine takes, busy with a debug build
-/// and other tests, and what a request that does ask Redis may take beyond its budget and grace.
-/// Where nothing disturbs that is a millisecond or two, so that waiting for Redis would show. Of
-/// most requests no pause is an excuse, lest weir's own excuse it: if it stood still because of
-/// Redis, both would wait.
+/// and other tests. A pause of some milliseconds meets several of those, so it is known how much
+/// of what a request took was one, and the rest must keep within the budget and the grace. Of most
+/// requests no pause is an excuse, lest weir's own excuse it: if all of it stood still because of
+/// Redis, the others would wait, too.
 #[test]
 fn every_request_is_answered_in_time_whatever_redis_does() {
     let mut redis = Server::start();
@@ -87,11 +98,12 @@ fn every_request_is_answered_in_time_whatever_redis_does() {
         std::thread::sleep(lasts);
         (fault.end)(&mut redis, &proxy);
         let ended = Instant::now();
-        wait_for(&format!("good answers after {:?}", fault.name), || {
-            // What comes later is no recovery of this fault any more.
-            (ended.elapsed() >= after && recovery(&asked(&load.samples()), ended).is_some())
-                .then_some(())
-        });
+        std::thread::sleep(after);
+        let give_up = ended + PATIENCE;
+        while recovery(&asked(&load.since(ended)), ended).is_none() {
+            assert!(Instant::now() < give_up, "no good answers after {:?}", fault.name);
+            std::thread::sleep(after / 10);
+        }
         phases.push(Phase { name: fault.name, began, ended, over: Instant::now() });
     }
     let samples = load.stop();
@@ -102,23 +114,26 @@ fn every_request_is_answered_in_time_whatever_redis_does() {
     }
     for phase in &phases {
         let during = |sample: &&Sample| sample.sent >= phase.began && sample.sent < phase.over;
-        let took = |which: usize| {
-            let of = samples.iter().filter(during).filter(|sample| sample.which == which);
-            percentiles(of.map(|sample| sample.took).collect())
+        let of = |which: usize| -> Vec<&Sample> {
+            samples.iter().filter(during).filter(|sample| sample.which == which).collect()
         };
-        let (took, control) = (took(0), took(1));
+        let (of_redis, controls) = (of(0), of(1));
+        let took = |of: &[&Sample]| percentiles(of.iter().map(|sample| sample.took).collect());
+        let (took, control) = (took(&of_redis), took(&controls));
+        let unexplained = percentiles(unexplained(&of_redis, &controls));
         let faulty = asked.iter().filter(|s| s.sent >= phase.began && s.sent < phase.ended);
         let (by_policy, count) = faulty.fold((0, 0), |(by_policy, count), sample| {
             (by_policy + usize::from(sample.got == Got::OverLimit), count + 1)
         });
         let recovered = recovery(&asked, phase.ended).expect("it was there before");
         println!(
-            "{:10} p50/99/99.9 {took:.1?}, control {control:.1?}, {by_policy} of {count} by policy, \
+            "{:10} p50/99/99.9 {took:.1?}, control {control:.1?}, unexplained {unexplained:.1?}, {by_policy} of {count} by policy, \
              good after {recovered:?}",
             phase.name
         );
-        assert!(took[0].max(control[0]) <= BUDGET + GRACE, "{}: {took:?}, {control:?}", phase.name);
-        assert!(took[2] <= BUDGET + GRACE + control[2], "{}: {took:?}, {control:?}", phase.name);
+        let most = BUDGET + GRACE;
+        assert!(took[0].max(control[0]) <= most, "{}: {took:?}, {control:?}", phase.name);
+        assert!(unexplained[2] <= most, "{}: {unexplained:?} of {took:?}", phase.name);
         assert!(recovered <= SOON, "{}: good after {recovered:?}", phase.name);
     }
 }

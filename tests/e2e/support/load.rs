@@ -61,9 +61,12 @@ impl Load {
         Load { stopped, thread, samples }
     }
 
-    /// What came so far, in no order.
-    pub fn samples(&self) -> Vec<Sample> {
-        self.samples.lock().unwrap().clone()
+    /// What was sent from then on and is answered.
+    pub fn since(&self, from: Instant) -> Vec<Sample> {
+        let samples = self.samples.lock().unwrap();
+        // Whoever was answered so long before was sent before; the rest need not be looked at.
+        let recent = samples.iter().rev().take_while(|sample| sample.sent + HANGS >= from);
+        recent.filter(|sample| sample.sent >= from).cloned().collect()
     }
 
     /// Waits for what is still on its way; all that came.

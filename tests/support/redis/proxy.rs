@@ -114,8 +114,7 @@ fn reset(stream: &TcpStream) {
 
 fn pass(mut from: TcpStream, mut to: TcpStream, is_answer: bool, state: &State) {
     let mut buffer = [0; 64 * 1024];
-    loop {
-        let Ok(len @ 1..) = from.read(&mut buffer) else { break };
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
         let delay = Duration::from_micros(state.delay_micros.load(Ordering::Relaxed));
         if is_answer && !delay.is_zero() {
             thread::sleep(delay);
