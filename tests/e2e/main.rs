@@ -7,6 +7,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod holds;
+mod redis;
 mod reload;
 mod service;
 mod settings;

@@ -4,8 +4,11 @@ pub mod api;
 pub mod backend;
 pub mod envoy;
 pub mod http;
+pub mod load;
 pub mod management;
 pub mod program;
+#[path = "../support/redis.rs"]
+pub mod redis;
 pub mod weir;
 
 use std::time::{Duration, Instant};

@@ -18,14 +18,27 @@ pub struct Envoy {
     /// Where it takes requests.
     pub address: SocketAddr,
     pub backend: Backend,
+    admin: SocketAddr,
     _program: Program,
     _dir: TempDir,
 }
 
 /// Starts Envoy before `weir`. `filter` is added to the rate-limit filter's settings.
 pub fn before(weir: &Weir, filter: &str) -> Envoy {
+    with(include_str!("envoy.yaml"), weir, filter)
+}
+
+/// Starts an Envoy that waits for `weir` as long as it does where nothing is said: 20 ms.
+pub fn hasty(weir: &Weir) -> Envoy {
+    let patient = "timeout: 10s\n";
+    let config = include_str!("envoy.yaml");
+    assert!(config.contains(patient), "it said how long to wait");
+    with(&config.replace(patient, "\n"), weir, "")
+}
+
+fn with(config: &str, weir: &Weir, filter: &str) -> Envoy {
     let backend = Backend::start();
-    let config = include_str!("envoy.yaml")
+    let config = config
         .replace("{filter}", filter)
         .replace("{weir}", &weir.grpc.port().to_string())
         .replace("{backend}", &backend.address.port().to_string());
@@ -75,10 +88,17 @@ fn start(config: &str, backend: Backend) -> Envoy {
         (ready.status == 200).then_some(())
     });
     let address = wait_for("envoy listens", || listener(admin));
-    Envoy { address, backend, _program: program, _dir: dir }
+    Envoy { address, backend, admin, _program: program, _dir: dir }
 }
 
 impl Envoy {
+    /// One of its counters; 0 where it has counted nothing yet.
+    pub fn stat(&self, name: &str) -> u64 {
+        let stats = http::get(self.admin, "/stats").body;
+        let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
+        lines.find(|(n, _)| *n == name).map_or(0, |(_, value)| value.parse().expect("a number"))
+    }
+
     /// The statuses of so many requests in a row.
     pub fn statuses(&self, count: usize, path: &str, headers: &[(&str, &str)]) -> Vec<u16> {
         (0..count).map(|_| http::get_with(self.address, path, headers).status).collect()

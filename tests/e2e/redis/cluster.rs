@@ -1,0 +1,96 @@
+//! A cluster of which one node is gone.
+
+use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+
+use super::*;
+use crate::support::api::{ask, descriptor};
+use crate::support::redis::cluster::Cluster;
+
+const POLICIES: [&str; 3] = ["error", "allow", "deny"];
+
+/// A user of a domain whose key is kept by that master.
+fn user(cluster: &Cluster, domain: &str, master: usize) -> String {
+    let slot = |user: &str| {
+        let name = format!("{{{domain}|user={user}}}");
+        let slot = cluster.masters[1].command(&["CLUSTER", "KEYSLOT", &name]).int();
+        u16::try_from(slot).expect("a slot")
+    };
+    let mut users = (0..).map(|i| format!("u{i}"));
+    users.find(|user| cluster.master_of(slot(user)) == master).expect("somebody")
+}
+
+/// The answers to each descriptor: whether it passes, and what remains of four.
+fn told(answer: &RateLimitResponse) -> Vec<(bool, u32)> {
+    let passes = |code: Code| code == Code::Ok;
+    answer.statuses.iter().map(|s| (passes(s.code()), s.limit_remaining)).collect()
+}
+
+#[tokio::test]
+async fn a_node_that_is_gone_fails_its_own_keys_only() {
+    let mut cluster = Cluster::start(3, 0);
+    let mut setup = Setup::new();
+    for name in POLICIES {
+        let rules = format!(
+            "domain: {name}\non_store_failure: {name}\ndescriptors:\n  - key: user\n    \
+             rate_limit: {{ unit: year, requests_per_unit: 4 }}\n"
+        );
+        setup = setup.file(&format!("rules/{name}.yaml"), &rules);
+    }
+    let rules = setup.path("rules");
+    let weir = setup
+        .arg("serve")
+        .arg("--rules")
+        .arg(rules.to_str().expect("text"))
+        .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
+        .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","))
+        .env("WEIR__STORE__BUDGET", "1s")
+        .start();
+    let users = POLICIES.map(|name| [0, 1, 2].map(|master| user(&cluster, name, master)));
+
+    // One of four is used while all is well, once every thread that serves knows all nodes.
+    for (name, users) in POLICIES.iter().zip(&users) {
+        for user in users {
+            counted(&weir, &request(name, &[("user", user)])).await;
+        }
+    }
+    cluster.masters[0].kill();
+    let weir = &weir;
+    for (name, users) in POLICIES.iter().zip(&users) {
+        let mut all = request(name, &[]);
+        all.descriptors = users.iter().map(|user| descriptor(&[("user", user)])).collect();
+        let mut alive = all.clone();
+        alive.descriptors.remove(0);
+        for left in [2, 1] {
+            let answer = ask(weir.grpc, if *name == "error" { alive.clone() } else { all.clone() });
+            let mut told = told(&answer.await.unwrap());
+            if *name != "error" {
+                let by_policy = if *name == "allow" { (true, 4) } else { (false, 0) };
+                assert_eq!(told.remove(0), by_policy, "{name}");
+            }
+            assert_eq!(told, [(true, left), (true, left)], "{name}");
+        }
+        if *name == "error" {
+            let refused = ask(weir.grpc, all).await.unwrap_err();
+            assert_eq!(refused.code(), tonic::Code::Unknown, "{refused}");
+        }
+    }
+}
+
+/// Asks until it is counted: when weir has just started it may not know the nodes yet.
+async fn counted(weir: &Weir, asked: &RateLimitRequest) {
+    let give_up = Instant::now() + PATIENCE;
+    let failed = || {
+        let count =
+            |policy| weir.metric(&format!(r#"weir_store_degraded_total{{policy="{policy}"}}"#));
+        POLICIES.map(count)
+    };
+    loop {
+        let before = failed();
+        let answer = ask(weir.grpc, asked.clone()).await;
+        if failed() == before {
+            assert_eq!(told(&answer.unwrap()), [(true, 3)]);
+            return;
+        }
+        assert!(Instant::now() < give_up, "not counted within {PATIENCE:?}");
+    }
+}
