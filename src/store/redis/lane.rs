@@ -168,9 +168,11 @@ impl Lane {
                     };
                     self.set_down(failed);
                     tracing::warn!(server = %endpoint, "lost Redis: {why}; connecting anew");
-                    // One that is lost again and again at once is not asked in a circle.
                     if since.elapsed() > STALLED {
+                        // At once; but one that is lost again and again is not asked in a circle.
                         wait = FIRST_WAIT;
+                        refresh(&redirects);
+                        continue;
                     }
                 }
                 Err(error) => {
@@ -183,9 +185,7 @@ impl Lane {
                     }
                 }
             }
-            if let Some(redirects) = &redirects {
-                redirects.refresh();
-            }
+            refresh(&redirects);
             sleep(wait).await;
             wait = (wait * 2).min(self.shared.options.probe_max);
         }
@@ -307,6 +307,13 @@ impl Lane {
         }
         self.set_up();
         Ok(())
+    }
+}
+
+/// The slots of a cluster may be somebody else's now.
+fn refresh(redirects: &Option<Redirects>) {
+    if let Some(redirects) = redirects {
+        redirects.refresh();
     }
 }
 
