@@ -67,7 +67,16 @@ impl Log {
     /// shortest period, all stamps move so that the newest is now. A glimpse is of now already.
     pub fn settle(&mut self, shared: &Shared, now: Micros) {
         let t = self.latest(now);
-        let Log::Whole(stamps) = self else { return };
+        let stamps = match self {
+            Log::Whole(stamps) => stamps,
+            Log::Glimpsed(glimpse) => {
+                // All else that was told is as of now.
+                if glimpse.newest > now.saturating_add(shared.shortest) {
+                    glimpse.newest = now;
+                }
+                return;
+            }
+        };
         let newest = stamps.back().copied().unwrap_or(0);
         let mut t = t;
         if newest > now.saturating_add(shared.shortest) {

@@ -217,6 +217,36 @@ pub(crate) async fn agrees_at_once(
     }
 }
 
+/// A clock that steps back by far blocks nobody for longer than a period: as the plans' own
+/// arithmetic has it, also where the first to ask afterwards is denied.
+pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
+    let plans = plans();
+    for (plan, of) in plans.iter().enumerate() {
+        let mut model = Model::default();
+        let domain = format!("back-{plan}");
+        let ask = |hits| Asked { key: 0, plan, op: Op::Take(hits), hold: 0, role: Role::Binds };
+        let start = clock.now();
+        for (at, hits) in [
+            (0, 2),
+            (0, 1),
+            (0, 90),
+            (-40 * 86_400, 90),
+            (-40 * 86_400, 1),
+            (-40 * 86_400 + 30, 1),
+            (-40 * 86_400 + 61, 1),
+            (-40 * 86_400 + 3_700, 1),
+            (-38 * 86_400, 1),
+        ] {
+            clock.set(start.saturating_add_signed(at * SECOND as i64));
+            let expected = model.charge(&ask(hits), of, clock.now());
+            let step = Step { pass: 0, together: false, charges: vec![ask(hits)] };
+            let told = of_step(store, &domain, &plans, &step).await;
+            assert_eq!(told, [expected], "plan {plan}: {hits} at {at}");
+        }
+        clock.set(start);
+    }
+}
+
 /// A store answers a schedule as the model does, whatever it tidies up `between` the steps.
 pub(crate) async fn agrees(
     store: &impl Store,

@@ -23,7 +23,7 @@ algorithms[5] = {
       -- The ring is turned so that each slot keeps its age.
       local turn = (index - newest) % slots * 4
       ring = ring:sub(turn + 1) .. ring:sub(1, turn)
-      index = newest
+      index, moved = newest, true
     end
     local passed = newest - index
     if passed >= slots then

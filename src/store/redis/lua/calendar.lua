@@ -20,7 +20,7 @@ algorithms[2] = {
       if limit[b] <= t and t < limit[b + 1] then
         limit.ending = limit[b + 1]
         if limit[b] ~= window then
-          if window <= t then v[a + 1] = 0 end
+          if window <= t then v[a + 1] = 0 else moved = true end
           v[a] = limit[b]
         end
         return

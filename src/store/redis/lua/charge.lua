@@ -254,10 +254,11 @@ local function entry(again)
     key_at = key_at + 1
     holds_key = KEYS[key_at]
   end
+  moved = false
   local err, state, v = open(rule, key, holds_key)
   if together and not err and not again then err = remember(key) or remember(holds_key) end
   local held = holds and not err and holds.was
-  local admitted, changed, grows = true, false, false
+  local admitted, changed, grows = true, moved and not again, moved
   for _ = 1, runs do
     local op, hits, times, id, taken
     op, hits, times, at = read('<BI4I4', args, at)

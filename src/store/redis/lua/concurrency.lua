@@ -11,7 +11,7 @@ algorithms[8] = {
   alone = true,
   settle = function(limit, v, t)
     local a, timeout = limit.at, limit[2]
-    if v[a + 1] > t + timeout then v[a + 1] = t end
+    if v[a + 1] > t + timeout then v[a + 1], moved = t, true end
     if v[a + 1] + timeout <= t then v[a] = 0 end
   end,
   room = function(limit, v) return limit[1] - v[limit.at] end,

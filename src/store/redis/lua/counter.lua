@@ -26,6 +26,19 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
+-- Hits of one key, in a window that has begun: the rest is not made ready.
+local begun
+if #args == 24 then
+  local p, op, _, hits = read('<I7BBI4', args, at)
+  if op == 1 and p > 0 then
+    local new, low = try('INCRBY', KEYS[1], hits == 1 and '1' or hits), (t - t % p) / p % 1048576 * COUNTS
+    if type(new) == 'number' and new - hits > low and new < low + COUNTS then
+      return struct.pack('<I7I7', t, new - hits)
+    end
+    begun = new
+  end
+end
+
 -- What happens rarely: a window begins, a clock stepped back, a count is full, something failed; and
 -- all that is not a take.
 local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
@@ -58,13 +71,13 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
   -- The window that the number is of. A clock that stepped back stays in the newest one, unless
   -- that is further ahead: then its count goes into the window of now.
   local was = p > 0 and floor(old / COUNTS) or 0
-  local count, keep = old - was * COUNTS, old > 0
+  local count, keep, moved = old - was * COUNTS, old > 0, false
   local ahead = (was - window) % WINDOWS
   if ahead == 1 and keep then
     window = was
   elseif ahead > 0 then
     keep = false
-    if ahead >= WINDOWS / 2 then count = 0 end
+    if ahead >= WINDOWS / 2 then count = 0 else moved = old > 0 end
   end
 
   local sum
@@ -88,7 +101,7 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     elseif sum ~= new then
       set = try('SET', key, sum, 'KEEPTTL')
     end
-  elseif sum ~= window * COUNTS + count then
+  elseif moved or sum ~= window * COUNTS + count then
     set = keep and try('SET', key, sum, 'KEEPTTL') or try('SET', key, sum, 'PX', ttl)
   end
   if set and set.err then return failed(set) end
@@ -115,7 +128,7 @@ while at <= last do
       i = i + 1
       local key, hits = KEYS[i], nil
       hits, at = read('<I4', args, at)
-      local new = try('INCRBY', key, hits == 1 and '1' or hits)
+      local new = begun or try('INCRBY', key, hits == 1 and '1' or hits)
       if type(new) == 'number' and new - hits > low and new < high then
         out[i + 1] = new - hits
       else

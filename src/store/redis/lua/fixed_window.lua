@@ -14,7 +14,7 @@ algorithms[1] = {
     if window > t and window <= t + p then from = window end
     local start = from - from % p
     if start ~= window then
-      if window <= t + p then v[a + 1] = 0 end
+      if window <= t + p then v[a + 1] = 0 else moved = true end
       v[a] = start
     end
   end,

@@ -25,7 +25,14 @@ algorithms[7] = {
   numbers = 'I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
-  settle = function() end,
+  settle = function(limit, v, t)
+    local now = floor(t / limit[4])
+    local top = limit[5] * limit[3]
+    if v[limit.at] > now and (v[limit.at] - now) * limit[2] - v[limit.at + 1] > top then
+      set(limit, v, now, top)
+      moved = true
+    end
+  end,
   room = function(limit, v, t)
     local p = limit[3]
     return floor((limit[1] * p - level(limit, v, t)) / p)

@@ -17,7 +17,7 @@ algorithms[9] = {
   open = function(limit, key)
     local holds = try('GET', key)
     if type(holds) == 'table' then return failed(holds) end
-    limit.key, limit.was, limit.last, limit.holds = key, holds or '', 0, ''
+    limit.key, limit.was, limit.last, limit.holds, limit.changed = key, holds or '', 0, '', false
     if holds then
       if #holds < HEAD or (#holds - HEAD) % HOLD > 0 or holds:byte() ~= LAYOUT then return ERROR + 2 end
       limit.last, limit.holds = read('<I7', holds, 2), holds:sub(HEAD + 1)
@@ -27,12 +27,12 @@ algorithms[9] = {
     local holds, timeout, back, sum, from = limit.holds, limit[2], 0, 0, 1
     if limit.last > t + timeout then
       back = limit.last - t
-      local moved = {}
+      local all = {}
       for at = 1, #holds, HOLD do
         local id, start, hits = read('<c8I7I4', holds, at)
-        moved[#moved + 1] = pack('<c8I7I4', id, start > back and start - back or 0, hits)
+        all[#all + 1] = pack('<c8I7I4', id, start > back and start - back or 0, hits)
       end
-      limit.last, holds = t, table.concat(moved)
+      limit.last, limit.changed, holds = t, true, table.concat(all)
     end
     local now = t > limit.last and t or limit.last
     while from <= #holds and read('<I7', holds, from + 8) + timeout <= now do from = from + HOLD end

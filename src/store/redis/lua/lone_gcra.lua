@@ -42,7 +42,7 @@ while at <= last do
     i = i + 1
     local key, hits, times, said = KEYS[i], nil, nil, nil
     hits, times, at = read('<I4I4', args, at)
-    local state, level = try('GET', key), 0
+    local state, level, moved = try('GET', key), 0, false
     if not state then
       state = ''
     elseif type(state) == 'table' then
@@ -53,7 +53,12 @@ while at <= last do
       local tat, rem = read('<I7I4', state, 2)
       if tat > now then
         level = (tat - now) * n - rem
-        if level < 0 then level = 0 elseif level > top then level = top end
+        if level < 0 then
+          level = 0
+        elseif level > top then
+          -- One that a clock left far ahead is moved, and kept so.
+          level, moved = top, true
+        end
       end
     end
     if not said then
@@ -68,7 +73,7 @@ while at <= last do
         local limit = top > level and top or level
         if raised > limit then raised = limit end
       end
-      if raised > level then
+      if raised > level or moved then
         local ahead = -floor(-raised / n)
         local ends = ((now + ahead + 1) * tick - t) / 1000
         local text = pack('<BI7I4', 1, now + ahead, ahead * n - raised)

@@ -13,3 +13,6 @@ local function failed(reply)
 end
 
 local algorithms, sliding_log = {}, nil
+-- Whether a state was moved because the clock stepped back by more than a period: it is written even
+-- where nothing is charged, or it would block until the clock is there again.
+local moved

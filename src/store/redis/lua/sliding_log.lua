@@ -38,7 +38,7 @@ sliding_log = {
     local newest = v[a + 3] - v[a + 4]
     if newest > t + log.shortest then
       v[a + 4] = v[a + 4] + newest - t
-      newest = t
+      newest, moved = t, true
     end
     if newest > t then log.now = newest end
   end,

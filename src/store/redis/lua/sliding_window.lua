@@ -10,7 +10,7 @@ algorithms[3] = {
   width = 3,
   settle = function(limit, v, t)
     local a, p = limit.at, limit[2]
-    if v[a] * p > t + p then v[a] = ceil(t / p) end
+    if v[a] * p > t + p then v[a], moved = ceil(t / p), true end
     local index = floor(t / p)
     if index == v[a] + 1 then
       v[a], v[a + 1], v[a + 2] = index, v[a + 2], 0

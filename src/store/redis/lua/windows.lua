@@ -67,7 +67,8 @@ while at <= last do
           local p = rule[j + 1]
           if window <= t or window > t + p then
             v[a] = start
-            if window <= t then v[a + 1] = 0 end
+            -- One that a clock left far ahead is moved, and kept so.
+            if window <= t then v[a + 1] = 0 else changed, keeps = true, false end
           elseif window % p > 0 then
             v[a], v[a + 1] = window - window % p, 0
           end

@@ -21,6 +21,7 @@ fn conforms(topology: Topology) {
         conformance::counts_each_key_apart(&store).await;
         conformance::peeks_and_gives_back(&store).await;
         conformance::charges_all_or_none(&store).await;
+        conformance::model::steps_back(&store, &clock).await;
     });
 }
 
@@ -63,7 +64,7 @@ fn a_single_server_conforms() {
 
 #[test]
 fn a_single_server_agrees_with_the_model() {
-    agrees(single(&Server::start()), 150, true);
+    agrees(single(&Server::start()), 200, true);
 }
 
 #[test]
