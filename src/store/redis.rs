@@ -241,20 +241,21 @@ impl RedisStore {
     /// Charges that were made, although others of their batch were denied elsewhere, are taken back.
     fn undo(&self, lanes: &Lanes, batch: &Batch<'_>, made: Vec<(Item, Micros)>) {
         let reply = Reply::new(made.len());
-        for (i, (mut item, taken)) in made.into_iter().enumerate() {
-            let Op::Take(hits) = batch.charges[item.index].op else { continue };
+        lanes.push(made.into_iter().enumerate().filter_map(|(i, (mut item, taken))| {
+            let Op::Take(hits) = batch.charges[item.index].op else { return None };
             item.op = Ask::Undo(u32::try_from(hits).unwrap_or(u32::MAX), taken);
             (item.together, item.reply, item.index) = (None, reply.clone(), i);
-            lanes.push(item);
-        }
+            Some(item)
+        }));
     }
 }
 
 impl Lanes {
-    fn push(&self, item: Item) {
+    /// Sends charges on their way, those of a node with the same trip.
+    fn push(&self, items: impl IntoIterator<Item = Item>) {
         match self {
-            Lanes::One(lane) => lane.push(item),
-            Lanes::Cluster(cluster) => cluster.push(item),
+            Lanes::One(lane) => lane.push(items),
+            Lanes::Cluster(cluster) => cluster.push(items),
         }
     }
 }
@@ -287,13 +288,15 @@ impl Store for RedisStore {
                     item.together = item.together.map(|it| Together { quota_passes: true, ..it });
                 }
             }
-            sent.iter().cloned().for_each(|item| lanes.push(item));
+            lanes.push(sent.iter().cloned());
             if groups.len() < 2 {
                 sent.clear();
             }
         } else {
-            items.for_each(|item| lanes.push(item));
+            lanes.push(items);
         }
+        // Also where the caller goes away while it waits.
+        let _abandon = reply.abandon_on_drop();
         let _ = tokio::time::timeout(batch.budget, All(&reply)).await;
         let told = reply.take();
         let first = answers.len();
@@ -319,8 +322,9 @@ fn made(batch: &Batch<'_>, told: &[(Answer, Micros)], sent: Vec<Item>) -> Vec<(I
     sent.into_iter()
         .filter(|item| {
             let charge = &batch.charges[item.index];
+            // Where only some limits counted a denial nothing is given back: it would go to all.
             let counted =
-                allowed(item.index) || charge.plan.limits().iter().any(|limit| limit.charge_denied);
+                allowed(item.index) || charge.plan.limits().iter().all(|limit| limit.charge_denied);
             !refused.contains(&item.together)
                 && counted
                 && matches!(charge.op, Op::Take(hits) if hits > 0)

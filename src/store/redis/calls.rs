@@ -162,7 +162,7 @@ impl Trip {
         };
         let open = self.open.get(&like).copied().filter(|&at| {
             let call = &self.calls[at];
-            if at < after {
+            if at < after && call.together.is_none() {
                 return false;
             }
             call.together.is_some()
@@ -239,7 +239,8 @@ impl Call {
                     Role::Quota => 1,
                     Role::Shadow => 2,
                 };
-                self.body.extend_from_slice(&[rule as u8, role]);
+                self.body.extend_from_slice(&(rule as u32).to_le_bytes());
+                self.body.push(role);
                 runs = self.body.len();
                 self.body.push(1);
                 write_run(&item, &mut self.body);
@@ -322,7 +323,7 @@ impl Call {
             self.rules.iter().for_each(|rule| rule.write_numbers(&mut self.args));
         }
         if let Kind::Charge(_) = self.kind {
-            self.args.push(self.rules.len() as u8);
+            self.args.extend_from_slice(&(self.rules.len() as u32).to_le_bytes());
             for rule in &self.rules {
                 rule.write_rule(wall, in_key, &mut self.args);
             }

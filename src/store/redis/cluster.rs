@@ -4,12 +4,14 @@
 //! its own keys only.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use redis::ServerErrorKind;
+use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -37,6 +39,7 @@ pub(super) struct Cluster {
     lanes: Mutex<HashMap<Endpoint, Arc<Lane>>>,
     slots: ArcSwap<Vec<Option<Arc<Lane>>>>,
     stale: Notify,
+    closed: AtomicBool,
 }
 
 /// Where a lane sends what belongs elsewhere.
@@ -51,17 +54,28 @@ impl Cluster {
             lanes: Mutex::default(),
             slots: ArcSwap::from_pointee(vec![None; SLOTS.into()]),
             stale: Notify::new(),
+            closed: AtomicBool::new(false),
         });
         tokio::spawn(refresh(Arc::downgrade(&cluster)));
         cluster
     }
 
-    /// Sends a charge to the node that its slot belongs to.
-    pub fn push(&self, item: Item) {
+    /// Sends charges to the nodes that their slots belong to, those of a node with the same trip.
+    pub fn push(&self, items: impl IntoIterator<Item = Item>) {
         let slots = self.slots.load();
-        match slots.get(usize::from(item.slot)) {
-            Some(Some(lane)) => lane.push(item),
-            _ => item.reply.set(item.index, Err(Failed::Unavailable), 0),
+        let mut of_lanes: SmallVec<[(&Arc<Lane>, SmallVec<[Item; 1]>); 4]> = SmallVec::new();
+        for item in items {
+            let Some(Some(lane)) = slots.get(usize::from(item.slot)) else {
+                item.reply.set(item.index, Err(Failed::Unavailable), 0);
+                continue;
+            };
+            match of_lanes.iter_mut().find(|(other, _)| Arc::ptr_eq(other, lane)) {
+                Some((_, items)) => items.push(item),
+                None => of_lanes.push((lane, smallvec![item])),
+            }
+        }
+        for (lane, items) in of_lanes {
+            lane.push(items);
         }
     }
 
@@ -120,6 +134,7 @@ impl Cluster {
     }
 
     pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
         self.lanes.lock().drain().for_each(|(_, lane)| lane.close());
         self.stale.notify_one();
     }
@@ -131,6 +146,7 @@ async fn refresh(cluster: Weak<Cluster>) {
     loop {
         let Some(strong) = cluster.upgrade() else { return };
         match strong.ask().await {
+            Ok(_) if strong.closed.load(Ordering::Relaxed) => return,
             Ok(slots) => {
                 strong.adopt(&slots);
                 told = false;
@@ -167,20 +183,24 @@ impl Redirects {
         if kind == ServerErrorKind::Moved {
             self.refresh();
         }
-        for mut item in call.into_items() {
+        let mut items: Vec<Item> = call.into_items().collect();
+        for item in &mut items {
             item.hops += 1;
-            let Some(cluster) = cluster.as_ref().filter(|_| item.hops <= MAX_HOPS) else {
-                item.reply.set(item.index, Err(Failed::Unavailable), 0);
-                continue;
-            };
+            // Where half has moved, the other half is asked for in the same place again.
             item.asking = kind == ServerErrorKind::Ask;
             // Of several keys some may have moved already; those charged together must wait.
             item.alone = kind != ServerErrorKind::Moved && item.together.is_none();
-            match &to {
-                Some(endpoint) if kind != ServerErrorKind::TryAgain => {
-                    cluster.lane(endpoint).push(item);
+        }
+        let tired = items.iter().any(|item| item.hops > MAX_HOPS);
+        match (cluster.filter(|_| !tired), to) {
+            (Some(cluster), Some(endpoint)) if kind != ServerErrorKind::TryAgain => {
+                cluster.lane(&endpoint).push(items);
+            }
+            (Some(cluster), _) => cluster.push(items),
+            (None, _) => {
+                for item in items {
+                    item.reply.set(item.index, Err(Failed::Unavailable), 0);
                 }
-                _ => cluster.push(item),
             }
         }
     }

@@ -108,14 +108,16 @@ impl Lane {
         }
     }
 
-    /// Sends `item` with the next trip; or answers at once where the lane is down.
-    pub fn push(&self, item: Item) {
+    /// Sends `items` with the next trip, all with the same; or answers at once where the lane is
+    /// down.
+    pub fn push(&self, items: impl IntoIterator<Item = Item>) {
         if let Some(failed) = self.down() {
-            return item.reply.set(item.index, Err(failed), 0);
+            let refuse = |item: Item| item.reply.set(item.index, Err(failed), 0);
+            return items.into_iter().for_each(refuse);
         }
         let mut gathered = self.gathered.lock();
         let first = gathered.is_empty();
-        gathered.push(item);
+        gathered.extend(items);
         drop(gathered);
         if first {
             self.wake.notify_one();
@@ -229,12 +231,29 @@ impl Lane {
         let budget = self.shared.options.budget;
         loop {
             if timeout(IDLE, self.wake.notified()).await.is_err() {
-                match timeout(STALLED, ping(&mut connection)).await {
-                    Ok(Ok(())) => continue,
-                    Ok(Err(error)) if error.is_unrecoverable_error() => return Lost::Error(error),
-                    Ok(Err(_)) => {}
-                    Err(_) => return Lost::Stalled,
+                let mut late = connection.clone();
+                let mut pinged = std::pin::pin!(ping(&mut late));
+                let answer = match timeout(budget, &mut pinged).await {
+                    Ok(answer) => answer,
+                    Err(_) => {
+                        self.set_down(Failed::TimedOut);
+                        match timeout(STALLED, pinged).await {
+                            Ok(answer) => answer,
+                            Err(_) => return Lost::Stalled,
+                        }
+                    }
+                };
+                if let Err(error) = answer
+                    && error.is_unrecoverable_error()
+                {
+                    return Lost::Error(error);
                 }
+                if self.down().is_some()
+                    && let Err(lost) = self.probe(&mut connection, "it is slow").await
+                {
+                    return lost;
+                }
+                continue;
             }
             if self.is_closed() {
                 return Lost::Closed;

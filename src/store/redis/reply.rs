@@ -51,6 +51,11 @@ impl Reply {
         }
     }
 
+    /// Gives up waiting when the value goes.
+    pub fn abandon_on_drop(&self) -> Abandon<'_> {
+        Abandon(self)
+    }
+
     pub fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::Relaxed)
     }
@@ -59,6 +64,16 @@ impl Reply {
     pub fn take(&self) -> SmallVec<[(Answer, Micros); 4]> {
         self.abandoned.store(true, Ordering::Relaxed);
         std::mem::take(&mut self.inner.lock().answers)
+    }
+}
+
+/// See [`Reply::abandon_on_drop`].
+#[derive(Debug)]
+pub(super) struct Abandon<'r>(&'r Reply);
+
+impl Drop for Abandon<'_> {
+    fn drop(&mut self) {
+        self.0.abandoned.store(true, Ordering::Relaxed);
     }
 }
 

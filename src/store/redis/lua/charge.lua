@@ -5,14 +5,14 @@
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
---           B the number of rules; for each B the number of its limits; for each of these
+--           I4 the number of rules; for each B the number of its limits; for each of these
 --             B its algorithm (fixed_window 1, by the calendar 2, sliding_window 3, sliding_log 4,
 --             bucketed_window 5, token_bucket 6, gcra 7, concurrency 8, with hold ids 9, a lone
 --             fixed_window 10)
 --             B flags: 1 denied hits are charged, 2 shadow mode, 4 strict, 8 denies every hit
 --             the numbers that its file says
 --           B 1 where all entries are charged together, plus 2 where a quota beside them passes
---           for each entry B its rule, from 0; B its role (0 binds, 1 quota, 2 shadow); B the number
+--           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow); B the number
 --             of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
 --             how often, the 8 bytes of a hold id where the rule goes by them, and for an undo I7
 --             when they were taken: void in another window
@@ -25,7 +25,7 @@
 -- Cost    two commands a key, one where nothing is charged; see the algorithms
 -- Expiry  when the state says no more than its absence would, rounded up
 local args = ARGV[1]
-local t, slack, count, at = read('<I7I4B', args)
+local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then
   local now = call('TIME')
   t = now[1] * 1000000 + now[2]
@@ -191,6 +191,7 @@ local function give_back(rule, v, hits, taken, id)
   local log = rule.log
   if log and not rule.alone then
     local newest = sliding_log.give_back(log, v, hits)
+    if log.broken then return false, false, ERROR + 2 end
     for i = 1, #rule do
       if rule[i].log then rule[i].blocked = newest end
     end
@@ -247,7 +248,7 @@ end
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
   local rule, role, runs, holds_key
-  rule, role, runs, at = read('BBB', args, at)
+  rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
   local key, holds = KEYS[key_at], rule.holds
   if holds then
@@ -272,7 +273,8 @@ local function entry(again)
       end
     elseif not err and op > 0 then
       -- Where nothing is kept, nothing is given back.
-      local changes, grow = give_back(rule, v, hits * times, taken, id)
+      local changes, grow
+      changes, grow, err = give_back(rule, v, hits * times, taken, id)
       if state ~= '' then changed, grows = changed or changes, grows or grow end
     end
   end

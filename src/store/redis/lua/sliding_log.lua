@@ -50,10 +50,12 @@ sliding_log = {
     if cap < most then
       -- The first of this key, or n was raised: the ring begins anew, the oldest stamp first.
       if len > 0 then
-        local ring = call('GETRANGE', log.key, log.base, -1)
+        local ring = try('GETRANGE', log.key, log.base, -1)
+        if type(ring) == 'table' then return failed(ring) end
         ring = ring .. string.rep('\0', cap * WIDE - #ring)
         ring = ring:sub(head * WIDE + 1) .. ring:sub(1, head * WIDE)
-        call('SETRANGE', log.key, log.base, ring)
+        local set = try('SETRANGE', log.key, log.base, ring)
+        if type(set) == 'table' then return failed(set) end
       end
       head, cap = 0, most
     end
@@ -61,7 +63,7 @@ sliding_log = {
     local first = hits < cap - at and hits or cap - at
     local set = try('SETRANGE', log.key, log.base + at * WIDE, text:rep(first))
     if type(set) == 'table' then return failed(set) end
-    if first < hits then call('SETRANGE', log.key, log.base, text:rep(hits - first)) end
+    if first < hits then try('SETRANGE', log.key, log.base, text:rep(hits - first)) end
     local kept = len + hits < most and len + hits or most
     v[a], v[a + 1], v[a + 2] = (head + len + hits - kept) % cap, kept, cap
     v[a + 3] = log.now + v[a + 4]

@@ -91,3 +91,76 @@ fn racing_replicas_admit_exactly_n() {
         store
     });
 }
+
+/// What is charged together is one call, whoever takes what was gathered, and when.
+#[test]
+fn a_batch_is_never_split_between_trips() {
+    let server = Server::start();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Arc::new(RedisStore::new(options(single(&server))));
+        store.answered().await;
+        let (wide, narrow) = (plan(1_000_000, Unit::Day), plan(50, Unit::Day));
+        let mut asking = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let (store, wide, narrow) = (store.clone(), wide.clone(), narrow.clone());
+            asking.spawn(async move {
+                let (a, b) = ([("key", "a")], [("key", "b")]);
+                let of = |entries, plan| Charge {
+                    key: Key { domain: "test", entries },
+                    plan,
+                    op: Op::Take(1),
+                    hold: None,
+                    role: Role::Binds,
+                };
+                for _ in 0..250 {
+                    charge(&*store, &[of(&a, &wide), of(&b, &narrow)], true).await;
+                }
+            });
+        }
+        asking.join_all().await;
+        for value in ["a", "b"] {
+            assert_eq!(take(&*store, "test", value, &wide, 0).await.used_before, 50, "{value}");
+        }
+    });
+}
+
+/// A batch may have more rules than a byte counts.
+#[test]
+fn batches_may_be_large() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let store = RedisStore::new(options(single(&server)));
+        store.answered().await;
+        let values: Vec<String> = (0..600).map(|i| i.to_string()).collect();
+        let entries: Vec<_> = values.iter().map(|value| [("key", value.as_str())]).collect();
+        let plans: Vec<_> = (0..600).map(|n| plan(n + 1, Unit::Day)).collect();
+        let two = |n| {
+            let limit = |unit| Limit::fixed_window(n, unit, 1).unwrap();
+            Arc::new(Plan::new(vec![limit(Unit::Hour), limit(Unit::Day)]))
+        };
+        let several: Vec<_> = (0..600).map(|n| two(n + 1)).collect();
+        for plans in [plans, several] {
+            for together in [true, false] {
+                let charges: Vec<_> = entries
+                    .iter()
+                    .zip(&plans)
+                    .map(|(entries, plan)| Charge {
+                        key: Key { domain: "test", entries },
+                        plan,
+                        op: Op::Take(1),
+                        hold: None,
+                        role: Role::Shadow,
+                    })
+                    .collect();
+                let judged = charge(&store, &charges, together).await;
+                for (n, judged) in (1..).zip(judged) {
+                    let used = u64::from(!together);
+                    assert_eq!(judged.used_before, used, "{n}");
+                    assert_eq!(judged.remaining, u64::saturating_sub(n, used + 1));
+                }
+            }
+        }
+    });
+}
