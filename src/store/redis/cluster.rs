@@ -42,6 +42,9 @@ pub(super) struct Cluster {
     closed: AtomicBool,
 }
 
+/// What goes to one node.
+type OfLane<'l> = (&'l Arc<Lane>, SmallVec<[Item; 1]>);
+
 /// Where a lane sends what belongs elsewhere.
 #[derive(Clone, Debug)]
 pub(super) struct Redirects(Weak<Cluster>);
@@ -63,7 +66,7 @@ impl Cluster {
     /// Sends charges to the nodes that their slots belong to, those of a node with the same trip.
     pub fn push(&self, items: impl IntoIterator<Item = Item>) {
         let slots = self.slots.load();
-        let mut of_lanes: SmallVec<[(&Arc<Lane>, SmallVec<[Item; 1]>); 4]> = SmallVec::new();
+        let mut of_lanes: SmallVec<[OfLane<'_>; 4]> = SmallVec::new();
         for item in items {
             let Some(Some(lane)) = slots.get(usize::from(item.slot)) else {
                 item.reply.set(item.index, Err(Failed::Unavailable), 0);
