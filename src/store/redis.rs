@@ -338,17 +338,13 @@ fn made(batch: &Batch<'_>, told: &[(Answer, Micros)], sent: Vec<Item>) -> Vec<(I
 
 impl Shared {
     /// Makes calls of what was gathered.
-    fn calls(
-        &self,
-        items: Vec<Item>,
-        make: fn(Vec<Item>, Micros, Micros, u32) -> Vec<Call>,
-    ) -> Vec<Call> {
+    fn calls(&self, items: Vec<Item>) -> Vec<Call> {
         let wall = self.options.wall.now();
         let (now, slack) = match self.options.clock {
             Clock::Server => (0, 0),
             Clock::Caller => (wall, CALLERS_SLACK),
         };
-        let calls = make(items, now, wall, slack);
+        let calls = calls::calls(items, now, wall, slack);
         let (mut charges, mut keys) = (0, 0);
         for call in &calls {
             let (more_charges, more_keys) = call.len();

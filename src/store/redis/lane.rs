@@ -16,7 +16,7 @@ use redis::{ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::calls::{Call, Item, calls};
+use super::calls::{Call, Item};
 use super::cluster::Redirects;
 use super::connect::{ConnectError, Endpoint, ask_sentinels, examine, time};
 use super::script::Scripts;
@@ -261,7 +261,7 @@ impl Lane {
             // Whoever is ready to ask now shall travel, too.
             tokio::task::yield_now().await;
             let items = std::mem::take(&mut *self.gathered.lock());
-            let calls = self.shared.calls(items, calls);
+            let calls = self.shared.calls(items);
             if calls.is_empty() {
                 continue;
             }

@@ -44,8 +44,9 @@ fn script(kind: Kind) -> Script {
         Kind::Charge(bits) => {
             let mut text = PRELUDE.to_owned();
             for (number, algorithm) in (1..).zip(ALGORITHMS) {
-                // The lone window is the fixed one, kept in another form.
-                if bits & 1 << number != 0 || number == 1 && bits & 1 << 10 != 0 {
+                // That by the calendar and the lone window are made of the fixed one.
+                let needed = if number == 1 { 1 << 1 | 1 << 2 | 1 << 10 } else { 1 << number };
+                if bits & needed != 0 {
                     text.push_str("do\n");
                     text.push_str(algorithm);
                     text.push_str("end\n");

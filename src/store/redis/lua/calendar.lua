@@ -28,18 +28,9 @@ algorithms[2] = {
     end
     return ERROR + 6
   end,
-  room = function(limit, v) return limit[1] - v[limit.at + 1] end,
-  take = function(limit, v, _, hits)
-    local c = limit.at + 1
-    local count = v[c]
-    local sum = count + hits
-    v[c] = sum < MOST and sum or MOST
-    return count == 0
-  end,
-  give_back = function(limit, v, _, hits, taken)
-    local c = limit.at + 1
-    if taken and v[c - 1] > taken then return end
-    v[c] = v[c] > hits and v[c] - hits or 0
-  end,
+  -- Only where windows begin and end is another matter than in fixed_window.lua.
+  room = algorithms[1].room,
+  take = algorithms[1].take,
+  give_back = algorithms[1].give_back,
   ends = function(limit, v) return v[limit.at + 1] > 0 and limit.ending or 0 end,
 }
