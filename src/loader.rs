@@ -2,14 +2,14 @@
 //! said about it, until a good one comes.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::health::Health;
 use crate::rules::source::RuleFile;
-use crate::rules::{Loaded, Options, Problem};
+use crate::rules::{Loaded, Options, Problem, RuleSet};
 use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 
@@ -42,6 +42,20 @@ pub struct Summary {
     pub files: usize,
     pub domains: usize,
     pub rules: usize,
+}
+
+/// Frees a set here, once no request uses it any more: many rules take milliseconds to free, which
+/// a thread that serves must not lose.
+fn free_unused(set: Option<Arc<RuleSet>>) {
+    let Some(mut set) = set else { return };
+    // A request takes milliseconds at most. One that takes longer frees the set itself.
+    for _ in 0..100 {
+        match Arc::try_unwrap(set) {
+            Ok(set) => return drop(set),
+            Err(used) => set = used,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl Loader {
@@ -102,12 +116,14 @@ impl Loader {
             domains: loaded.rules.domains(),
             rules: loaded.rules.rules().count(),
         };
-        self.rules.store(Some(Arc::new(loaded.rules)));
+        drop(previous);
+        let before = self.rules.swap(Some(Arc::new(loaded.rules)));
         *self.status.lock() = Status { loaded: Some((now, summary)), refused: None };
         self.metrics.config_load_success.inc();
         self.health.rules_loaded(summary.domains);
         let Summary { files, domains, rules } = summary;
         tracing::info!(files, domains, rules, "rules are loaded");
+        free_unused(before);
         Ok(summary)
     }
 

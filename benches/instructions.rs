@@ -1,0 +1,262 @@
+//! Counts the instructions of a request's way through the process, so that a change that makes it
+//! longer is seen, on however busy a machine.
+//!
+//! `cargo bench --bench instructions` runs each case under valgrind and compares it with
+//! `benches/instructions.txt`; `-- update` writes that file anew. One instruction more is no cause
+//! for concern, 5 % are: a case that takes more ends the run with a failure, and one that takes so
+//! many fewer asks for the file to be written anew.
+
+use std::future::Future;
+use std::pin::pin;
+use std::process::{Command, ExitCode};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use prost::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::service::Routes;
+use weir::clock::SystemClock;
+use weir::grpc::{Grpc, Limits};
+use weir::limiter::{Behaviour, Limiter};
+use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir::rules::source::RuleFile;
+use weir::rules::{self, RuleSet};
+use weir::service::{Options, RateLimit, Sent};
+use weir::store::memory::MemoryStore;
+
+const RULES: &str = "domain: bench
+descriptors:
+  - key: one
+    rate_limit: { unit: year, requests_per_unit: 4000000000 }
+  - key: none
+    rate_limit: { unit: year, requests_per_unit: 0 }
+  - key: four
+    rate_limits:
+      - { unit: day, requests_per_unit: 4000000000 }
+      - { unit: week, requests_per_unit: 4000000000 }
+      - { unit: month, requests_per_unit: 4000000000 }
+      - { unit: year, requests_per_unit: 4000000000 }
+";
+
+/// Beyond what chance and the system's libraries make of one and the same program.
+const TOLERANCE: f64 = 0.05;
+
+const KEYS: usize = 100;
+const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+
+/// The name of each case, and the descriptors of its requests.
+const CASES: [(&str, &[&str]); 5] = [
+    ("decide: one limit", &["one"]),
+    ("decide: one limit, over", &["none"]),
+    ("decide: three descriptors of four limits", &["four", "four", "four"]),
+    ("serve: one at a time", &["one"]),
+    ("serve: sixteen at a time", &["one"]),
+];
+
+type Service = RateLimit<MemoryStore<SystemClock>>;
+
+fn service() -> Service {
+    let file = RuleFile { name: "bench.yaml".into(), text: RULES.into() };
+    let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
+    assert!(problems.is_empty(), "{problems:?}");
+    let store = MemoryStore::new(SystemClock::new(), 1_000_000);
+    let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
+    let rules = Arc::new(ArcSwapOption::from_pointee(rules));
+    RateLimit::new(limiter, rules, Options { budget: Duration::from_secs(1), ..Options::default() })
+}
+
+fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
+    let message = |number: usize| {
+        let descriptors = descriptors.iter().enumerate().map(|(i, key)| RateLimitDescriptor {
+            entries: vec![Entry { key: (*key).into(), value: format!("value {i} {number:03}") }],
+            ..Default::default()
+        });
+        let domain = "bench".into();
+        let request =
+            RateLimitRequest { domain, descriptors: descriptors.collect(), hits_addend: 0 };
+        request.encode_to_vec()
+    };
+    (0..KEYS).map(message).collect()
+}
+
+/// Bytes in, bytes out.
+fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
+    for message in messages.iter().cycle().take(requests) {
+        let Ok(sent) = Sent::read(message) else { panic!("a good request") };
+        let answer = pin!(service.answer_framed(&sent, None));
+        let answer = answer.poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(_)) = std::hint::black_box(answer) else { panic!("an answer") };
+    }
+}
+
+/// A connection and all, but for the system's part of it.
+fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usize) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let limits = Limits {
+            max_message: 1 << 20,
+            max_headers: 16 << 10,
+            max_streams: 1024,
+            keepalive: Duration::from_secs(60),
+            timeout: Duration::from_secs(10),
+        };
+        let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        let (close, closed) = tokio::sync::watch::channel(false);
+        tokio::spawn(async move { grpc.serve(server, closed).await });
+        let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+        frame(4, 0, 0, &[], &mut out);
+        // Room for all answers.
+        frame(8, 0, 0, &((1_u32 << 31) - (1 << 20)).to_be_bytes(), &mut out);
+        let mut messages = messages.iter().cycle();
+        let (mut stream, mut answered) = (1, 0);
+        let mut answers = Answers::default();
+        while answered < requests {
+            for _ in 0..in_flight {
+                let Some(message) = messages.next() else { return };
+                frame(1, 4, stream, HEADERS, &mut out);
+                let length = (message.len() as u32).to_be_bytes();
+                frame(0, 1, stream, &[&[0], &length[..], message].concat(), &mut out);
+                stream += 2;
+            }
+            client.write_all(&out).await.expect("it reads");
+            out.clear();
+            answered += in_flight;
+            while answers.ended < answered {
+                let read = client.read_buf(&mut answers.bytes).await.expect("it answers");
+                assert!(read > 0, "it goes on");
+                answers.count();
+            }
+        }
+        drop(close);
+    });
+}
+
+/// POST, http, the path, the authority, application/grpc and te: trailers; all but the first two
+/// as literals, so that no table is needed.
+const HEADERS: &[u8] =
+    b"\x83\x86\x04\x3c/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit\
+    \x01\x05bench\x0f\x10\x10application/grpc\x00\x02te\x08trailers";
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+/// What came back: frames, of which those that end a stream count.
+#[derive(Default)]
+struct Answers {
+    bytes: Vec<u8>,
+    ended: usize,
+}
+
+impl Answers {
+    fn count(&mut self) {
+        let mut at = 0;
+        while let Some([a, b, c, kind, flags]) = self.bytes.get(at..at + 5) {
+            let length = u32::from_be_bytes([0, *a, *b, *c]) as usize;
+            if self.bytes.len() < at + 9 + length {
+                break;
+            }
+            assert!(*kind != 3 && *kind != 7, "no stream and no connection fails");
+            self.ended += usize::from(*kind == 1 && flags & 1 > 0);
+            at += 9 + length;
+        }
+        self.bytes.drain(..at);
+    }
+}
+
+fn run(case: usize, requests: usize) {
+    let messages = messages(CASES[case].1);
+    match case {
+        3 => serve(service(), &messages, requests, 1),
+        4 => serve(service(), &messages, requests, 16),
+        _ => decide(&service(), &messages, requests),
+    }
+}
+
+/// Instructions of the whole process.
+fn count(case: usize, requests: usize) -> Result<u64, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let ran = Command::new("valgrind")
+        .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
+        .arg(own)
+        .args(["run", &case.to_string(), &requests.to_string()])
+        .output()
+        .map_err(|error| format!("valgrind does not start ({error}): install it"))?;
+    let told = String::from_utf8_lossy(&ran.stderr);
+    let refs =
+        told.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
+    refs.filter(|_| ran.status.success())
+        .and_then(|(_, number)| number.trim().replace(',', "").parse().ok())
+        .ok_or_else(|| format!("valgrind failed:\n{told}"))
+}
+
+/// Instructions of one request, once everything is warm.
+fn measure(case: usize) -> Result<u64, String> {
+    let (few, many) = (1_600, 9_600);
+    Ok((count(case, many)? - count(case, few)?) / (many - few) as u64)
+}
+
+fn compare(update: bool) -> Result<bool, String> {
+    let baseline = std::fs::read_to_string(BASELINE).unwrap_or_default();
+    let before = |name| {
+        let line = baseline.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        line.and_then(|number| number.parse::<u64>().ok())
+    };
+    let mut written = String::new();
+    let mut good = true;
+    for (case, (name, _)) in CASES.iter().enumerate() {
+        let now = measure(case)?;
+        written += &format!("{name}: {now}\n");
+        let Some(before) = before(name) else {
+            println!("{name}: {now} instructions, not known before");
+            good &= update;
+            continue;
+        };
+        let change = now as f64 / before as f64 - 1.0;
+        println!("{name}: {now} instructions, before {before} ({:+.1} %)", change * 100.0);
+        if change > TOLERANCE {
+            println!("  that is too many: shorten it, or say why not and run with `-- update`");
+            good &= update;
+        } else if change < -TOLERANCE {
+            println!("  well done: run with `-- update`, so that it stays so");
+        }
+    }
+    if update {
+        std::fs::write(BASELINE, written).map_err(|error| format!("{BASELINE}: {error}"))?;
+    }
+    Ok(good)
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).filter(|arg| arg != "--bench").collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args[..] {
+        ["run", case, requests] => match (case.parse(), requests.parse()) {
+            (Ok(case @ 0..5), Ok(requests)) => {
+                run(case, requests);
+                ExitCode::SUCCESS
+            }
+            _ => ExitCode::from(64),
+        },
+        [] | ["update"] => match compare(!args.is_empty()) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::FAILURE,
+            Err(error) => {
+                eprintln!("{error}");
+                ExitCode::FAILURE
+            }
+        },
+        _ => {
+            eprintln!("usage: cargo bench --bench instructions [-- update]");
+            ExitCode::from(64)
+        }
+    }
+}
