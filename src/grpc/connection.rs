@@ -23,6 +23,9 @@ const WINDOW: u32 = 1 << 20;
 /// Bytes it may send on one stream; larger requests wait for more.
 const STREAM_WINDOW: u32 = 64 << 10;
 
+/// Requests answered in one turn; then other connections have theirs.
+const TURN: usize = 128;
+
 /// Bytes of answers on one stream that its client has not taken yet.
 const SEND_BUFFER: usize = 64 << 10;
 
@@ -61,7 +64,12 @@ pub(super) async fn serve<S: Store + 'static>(
         let event = poll_fn(|cx| {
             loop {
                 match connection.poll_accept(cx) {
-                    Poll::Ready(Some(Ok(request))) => requests.push(request),
+                    Poll::Ready(Some(Ok(request))) => {
+                        requests.push(request);
+                        if requests.len() == TURN {
+                            break;
+                        }
+                    }
                     Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Ended),
                     Poll::Pending => break,
                 }
@@ -78,8 +86,12 @@ pub(super) async fn serve<S: Store + 'static>(
         match event {
             // All that came together are answered before the connection writes again.
             Event::Requests => {
+                let turn_is_over = requests.len() == TURN;
                 for (request, respond) in requests.drain(..) {
                     grpc.begin(request, respond);
+                }
+                if turn_is_over {
+                    tokio::task::yield_now().await;
                 }
             }
             Event::Close => {
