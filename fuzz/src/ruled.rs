@@ -41,9 +41,11 @@ pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
 }
 
 /// A problem's place is in its file: on one of its lines, or right after its end.
-fn stands_in(problem: &Problem, text: &str) {
+pub fn stands_in(problem: &Problem, text: &str) {
     assert!(!problem.message.is_empty() && !problem.help.is_empty(), "{problem:?}");
     let place = problem.place.unwrap_or_else(|| panic!("{problem} has no place"));
+    // As YAML has it, a carriage return alone ends a line too.
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<&str> = text.split('\n').collect();
     let line = lines.get((place.line as usize).wrapping_sub(1));
     let line = line.unwrap_or_else(|| panic!("{problem} is in no line"));

@@ -37,9 +37,6 @@ fn no_text(bytes: &[u8]) {
     let loaded = Loaded::read(&selection, &Options::default(), None);
     let _ = std::fs::remove_file(&*FILE);
     let [problem] = &loaded.problems[..] else { panic!("one problem: {:?}", loaded.problems) };
-    let place = problem.place.expect("a place");
-    let lines: Vec<&[u8]> = bytes.split(|&b| b == b'\n').collect();
-    let line = lines[place.line as usize - 1];
-    assert!((1..=line.len()).contains(&(place.column as usize)), "{problem} is in no column");
+    ruled::stands_in(problem, &String::from_utf8_lossy(bytes));
     assert!(loaded.render_errors().contains("UTF-8"));
 }
