@@ -10,19 +10,20 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tonic::transport::server::TcpIncoming;
+use tonic::service::Routes;
 
 use crate::failure::OnStoreFailure;
+use crate::grpc::{self, Grpc};
 use crate::health::Health;
 use crate::http;
 use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::proto::DESCRIPTORS;
-use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_server::RateLimitServiceServer;
 use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
 use crate::settings::{Drain, Settings};
 use crate::store::configured::Configured;
 use crate::telemetry::metrics::Metrics;
+use crate::workers::Workers;
 
 /// The service, ready to run.
 #[derive(Debug)]
@@ -36,8 +37,10 @@ pub struct App {
     limiter: Arc<Limiter<Configured>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
-    max_message: usize,
-    max_streams: u32,
+    limits: grpc::Limits,
+    max_connections: usize,
+    http_limits: http::Limits,
+    threads: usize,
     drain: Drain,
 }
 
@@ -96,8 +99,10 @@ impl App {
             limiter,
             health,
             metrics,
-            max_message: settings.grpc.max_message,
-            max_streams: settings.grpc.max_streams,
+            limits: settings.grpc.limits,
+            max_connections: settings.grpc.max_connections,
+            http_limits: settings.http_limits,
+            threads: settings.threads(),
             drain: settings.drain.clone(),
         })
     }
@@ -128,42 +133,41 @@ impl App {
     /// listeners close, and requests in flight may end until the time-out.
     pub async fn run(self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
-        let until_closed = move || {
-            let mut closed = closed.clone();
-            async move { drop(closed.wait_for(|closed| *closed).await) }
+        let grpc = Grpc::new(self.rate_limit.clone(), self.others()?, self.limits);
+        let grpc = Arc::new(grpc);
+        let limiter = self.limiter.clone();
+        // Connects, so that the first request need not wait for it.
+        let begin = move || {
+            let limiter = limiter.clone();
+            async move { limiter.store().answered().await }
         };
-
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        let open = closed.clone();
+        let serve = move |socket| {
+            let (grpc, open) = (grpc.clone(), open.clone());
+            async move { grpc.serve(socket, open).await }
         };
-        let api = RateLimitServiceServer::new(self.rate_limit.clone())
-            .max_decoding_message_size(self.max_message);
-        let health = HealthService::new(self.health.clone());
-        let grpc = tonic::transport::Server::builder()
-            .max_concurrent_streams(self.max_streams)
-            .add_service(api)
-            .add_service(tonic_health::pb::health_server::HealthServer::new(health))
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?)
-            .serve_with_incoming_shutdown(
-                TcpIncoming::from(self.grpc).with_nodelay(Some(true)),
-                until_closed(),
-            );
+        let workers = Workers::start(
+            self.threads,
+            self.max_connections,
+            self.metrics.connections(),
+            begin,
+            serve,
+        )?;
+        let mut until = closed.clone();
+        let grpc = workers.accept(self.grpc, async move {
+            let _ = until.wait_for(|closed| *closed).await;
+        });
         let main = http::main(
             self.rate_limit,
             self.health.clone(),
             self.metrics.clone(),
-            self.max_message,
+            self.limits.max_message,
+            self.http_limits.timeout,
         );
-        let main =
-            axum::serve(self.http, main).with_graceful_shutdown(until_closed()).into_future();
+        let main = http::serve(self.http, main, self.http_limits, closed.clone());
         let debug = http::debug(self.rules, self.loader, self.metrics);
-        let debug =
-            axum::serve(self.debug, debug).with_graceful_shutdown(until_closed()).into_future();
+        let debug = http::serve(self.debug, debug, self.http_limits, closed);
         let sweep = sweep(self.limiter.clone());
-        // Connects, too, so that the first request need not wait for it.
         let health = self.health.clone();
         let limiter = self.limiter;
         let connecting = async move {
@@ -172,12 +176,7 @@ impl App {
             std::future::pending::<()>().await;
         };
 
-        let serving = async {
-            let (grpc, main, debug) = tokio::join!(grpc, main, debug);
-            grpc.context("serving gRPC")?;
-            main.context("serving HTTP")?;
-            debug.context("serving debug HTTP")
-        };
+        let serving = async { tokio::join!(grpc, main, debug) };
         let draining = async {
             let stop = stop.await;
             self.health.drain();
@@ -191,7 +190,7 @@ impl App {
             tokio::time::sleep(self.drain.timeout).await;
         };
         tokio::select! {
-            served = serving => served?,
+            _ = serving => {}
             () = draining => tracing::warn!(
                 timeout = ?self.drain.timeout, "requests in flight did not end in time"
             ),
@@ -200,6 +199,26 @@ impl App {
         }
         tracing::info!("stopped");
         Ok(())
+    }
+}
+
+impl App {
+    /// What is served over gRPC beside the API itself.
+    fn others(&self) -> anyhow::Result<Routes> {
+        let reflection = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIPTORS)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let health = HealthService::new(self.health.clone());
+        let health = tonic_health::pb::health_server::HealthServer::new(health)
+            .max_decoding_message_size(self.limits.max_message);
+        let mut routes = Routes::builder();
+        routes
+            .add_service(health)
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?);
+        Ok(routes.routes())
     }
 }
 

@@ -1,11 +1,15 @@
 //! HTTP: the API as JSON, health, metrics, and what is loaded.
 
 mod json;
+mod serve;
+
+pub use serve::{Limits, serve};
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
@@ -16,16 +20,18 @@ use crate::service::{RateLimit, Rules};
 use crate::store::Store;
 use crate::telemetry::metrics::Metrics;
 
-/// `/json`, `/healthcheck` and `/metrics`. A body over `max_body` bytes is refused.
+/// `/json`, `/healthcheck` and `/metrics`. A body over `max_body` bytes is refused, and one that
+/// takes longer than `timeout` to arrive.
 pub fn main<S: Store + 'static>(
     rate_limit: RateLimit<S>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     max_body: usize,
+    timeout: Duration,
 ) -> Router {
+    let json = json::Json { rate_limit, max_body, timeout };
     Router::new()
-        .route("/json", any(json::answer::<S>).with_state(rate_limit))
-        .layer(DefaultBodyLimit::max(max_body))
+        .route("/json", any(json::answer::<S>).with_state(Arc::new(json)))
         .route("/healthcheck", any(healthcheck).with_state(health))
         .route("/metrics", get(scrape).with_state(metrics))
 }

@@ -3,7 +3,7 @@
 //! One request goes one way, and there is no way back:
 //!
 //! ```text
-//! Envoy ──gRPC──▶ service ──▶ limiter ──▶ rules      which rule matches each descriptor?
+//! Envoy ──grpc──▶ service ──▶ limiter ──▶ rules      which rule matches each descriptor?
 //!                                │
 //!                                ├──────▶ store      charge the keys, all of a request in one call
 //!                                │          └─▶ limit   the arithmetic: state + now + hits → verdict
@@ -11,10 +11,11 @@
 //!                             response               statuses, overall code, headers, metadata
 //! ```
 //!
-//! [`service`] and [`http`] know [`limiter`]; [`limiter`] knows [`rules`] and [`store`]; these two
-//! know [`limit`], which knows nobody. Beside that way, [`watch`] reads rule files when they change,
-//! or [`xds`] takes rules from a management server, and [`loader`] puts them into force. [`settings`] are known only to [`cli`] and [`app`], which
-//! wire things together. Nothing below [`service`] knows Protobuf or HTTP.
+//! [`grpc`] and [`http`] know [`service`], which knows [`limiter`]; [`limiter`] knows [`rules`] and
+//! [`store`]; these two know [`limit`], which knows nobody. Beside that way, [`watch`] reads rule
+//! files when they change, or [`xds`] takes rules from a management server, and [`loader`] puts them
+//! into force. [`workers`] are the threads that serve. [`settings`] are known only to [`cli`] and
+//! [`app`], which wire things together. Nothing below [`service`] knows Protobuf or HTTP.
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +25,7 @@ pub mod clock;
 mod duration;
 pub mod entry;
 pub mod failure;
+pub mod grpc;
 pub mod health;
 pub mod http;
 pub mod limit;
@@ -37,4 +39,5 @@ pub mod settings;
 pub mod store;
 pub mod telemetry;
 pub mod watch;
+pub mod workers;
 pub mod xds;

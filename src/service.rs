@@ -1,23 +1,24 @@
-//! gRPC: Envoy's RateLimitService, health and reflection.
+//! Answers Envoy's RateLimitService, however a request came; and gRPC's health service.
 
+mod decode;
+mod encode;
 mod health;
 mod metadata;
 mod response;
 
+pub use decode::{Malformed, Sent};
 pub use health::HealthService;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use smallvec::SmallVec;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Status};
 
-use crate::limiter::{self, Limiter, Refused};
-use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use crate::limiter::{self, Decision, Limiter, Refused};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use crate::rules::RuleSet;
-use crate::store::{Entry, Store};
+use crate::store::Store;
 
 /// The rules in force; none until the first are loaded. Swapped whole.
 pub type Rules = Arc<ArcSwapOption<RuleSet>>;
@@ -35,6 +36,13 @@ pub struct Options {
     pub dynamic_metadata: bool,
     /// How long the store may take for one request.
     pub budget: Duration,
+}
+
+impl Options {
+    /// Whether answers carry anything beside statuses.
+    fn has_more(&self) -> bool {
+        self.headers.is_some() || self.retry_after || self.ratelimit_fields || self.dynamic_metadata
+    }
 }
 
 /// The names of the rate-limit headers.
@@ -68,41 +76,45 @@ impl<S: Store> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }
 
+    /// Whether answers are ready at the first poll.
+    pub fn answers_at_once(&self) -> bool {
+        self.limiter.store().at_once()
+    }
+
     /// Answers one request by the rules in force when it came. `patience` is how long the caller
     /// waits, where it said so.
     pub async fn answer(
         &self,
-        request: &pb::RateLimitRequest,
+        sent: &Sent<'_>,
         patience: Option<Duration>,
     ) -> Result<pb::RateLimitResponse, Refused> {
-        let entries: SmallVec<[Entry<'_>; 16]> = request
-            .descriptors
-            .iter()
-            .flat_map(|sent| &sent.entries)
-            .map(|entry| (entry.key.as_str(), entry.value.as_str()))
-            .collect();
-        let mut rest = entries.as_slice();
-        let descriptors: SmallVec<[limiter::Descriptor<'_>; 4]> = request
-            .descriptors
-            .iter()
-            .map(|sent| {
-                let (entries, others) = rest.split_at(sent.entries.len());
-                rest = others;
-                descriptor(sent, entries)
-            })
-            .collect();
-        let asked = limiter::Request {
-            domain: &request.domain,
-            descriptors: &descriptors,
-            hits_addend: request.hits_addend,
-        };
-        let rules = self.rules.load_full();
+        self.decide(sent, patience, response::encode).await
+    }
+
+    /// The same, as gRPC sends it: with a message's prefix.
+    pub async fn answer_framed(
+        &self,
+        sent: &Sent<'_>,
+        patience: Option<Duration>,
+    ) -> Result<Vec<u8>, Refused> {
+        self.decide(sent, patience, encode::encode).await
+    }
+
+    async fn decide<T>(
+        &self,
+        sent: &Sent<'_>,
+        patience: Option<Duration>,
+        encode: impl FnOnce(&limiter::Request<'_>, &Decision<'_>, &Options) -> T,
+    ) -> Result<T, Refused> {
+        let descriptors = sent.descriptors();
+        let request = sent.request(&descriptors);
+        let rules = self.rules.load();
         let budget = match patience {
             Some(patience) => self.options.budget.min(patience.saturating_sub(ON_THE_WAY)),
             None => self.options.budget,
         };
-        let decision = self.limiter.decide(rules.as_deref(), &asked, budget).await?;
-        Ok(response::encode(request, &decision, &self.options))
+        let decision = self.limiter.decide(rules.as_deref(), &request, budget).await?;
+        Ok(encode(&request, &decision, &self.options))
     }
 }
 
@@ -110,7 +122,7 @@ impl<S: Store> RateLimit<S> {
 const ON_THE_WAY: Duration = Duration::from_millis(3);
 
 /// Reads a `grpc-timeout`: at most eight digits and a unit. None where it is no such thing.
-fn timeout(text: &[u8]) -> Option<Duration> {
+pub fn timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
         return None;
@@ -129,22 +141,6 @@ fn timeout(text: &[u8]) -> Option<Duration> {
     })
 }
 
-fn descriptor<'a>(
-    sent: &common::RateLimitDescriptor,
-    entries: &'a [Entry<'a>],
-) -> limiter::Descriptor<'a> {
-    limiter::Descriptor {
-        entries,
-        limit: sent.limit.as_ref().map(|limit| limiter::Override {
-            requests_per_unit: limit.requests_per_unit,
-            unit: limit.unit,
-            unit_multiplier: limit.unit_multiplier,
-        }),
-        hits_addend: sent.hits_addend,
-        is_negative_hits: sent.is_negative_hits,
-    }
-}
-
 /// What a refused request is told. The reference answers its own errors as UNKNOWN, and Envoy's
 /// failure_mode_deny goes by that; what the reference never refuses says what is wrong with it.
 impl From<Refused> for Status {
@@ -154,17 +150,6 @@ impl From<Refused> for Status {
             _ => Code::Unknown,
         };
         Status::new(code, refused.to_string())
-    }
-}
-
-#[tonic::async_trait]
-impl<S: Store + 'static> pb::rate_limit_service_server::RateLimitService for RateLimit<S> {
-    async fn should_rate_limit(
-        &self,
-        request: Request<pb::RateLimitRequest>,
-    ) -> Result<Response<pb::RateLimitResponse>, Status> {
-        let patience = request.metadata().get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
-        Ok(Response::new(self.answer(request.get_ref(), patience).await?))
     }
 }
 

@@ -13,6 +13,7 @@ pub mod value;
 
 use std::fmt;
 use std::path::PathBuf;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use config::ValueKind;
@@ -21,7 +22,7 @@ use crate::failure::OnStoreFailure;
 use crate::limiter::Behaviour;
 use crate::near::nearest;
 use crate::rules::{self, source::Selection};
-use crate::{watch, xds};
+use crate::{grpc, http, watch, xds};
 use layers::{All, Resolved};
 use redis::Redis;
 use value::Parsed;
@@ -74,6 +75,8 @@ pub struct Settings {
     pub grpc: Grpc,
     pub http: Http,
     pub debug: Http,
+    /// Of either HTTP listener.
+    pub http_limits: http::Limits,
     pub response: Response,
     pub store: Store,
     pub health: Health,
@@ -119,9 +122,8 @@ pub struct Runtime {
 #[derive(Clone, Debug)]
 pub struct Grpc {
     pub address: String,
-    /// In bytes.
-    pub max_message: usize,
-    pub max_streams: u32,
+    pub limits: grpc::Limits,
+    pub max_connections: usize,
 }
 
 /// One HTTP listener.
@@ -221,6 +223,11 @@ impl Settings {
             |name| if let Parsed::Text(text) = get(name) { text.clone() } else { String::new() };
         let time =
             |name| if let Parsed::Duration(time) = get(name) { *time } else { Duration::ZERO };
+        // For those where 0 is to mean for ever.
+        let patience = |name| match time(name) {
+            Duration::ZERO => Duration::MAX,
+            time => time,
+        };
         let choice = |name| if let Parsed::Choice(word) = get(name) { *word } else { "" };
         let ratio = |name| if let Parsed::Ratio(ratio) = get(name) { *ratio } else { 0.0 };
         let list =
@@ -285,11 +292,21 @@ impl Settings {
             },
             grpc: Grpc {
                 address: text("grpc.address"),
-                max_message: size("grpc.max_message"),
-                max_streams: u32::try_from(int("grpc.max_streams")).unwrap_or(u32::MAX),
+                limits: grpc::Limits {
+                    max_message: size("grpc.max_message"),
+                    max_headers: u32::try_from(int("grpc.max_headers")).unwrap_or(u32::MAX),
+                    max_streams: u32::try_from(int("grpc.max_streams")).unwrap_or(u32::MAX),
+                    keepalive: time("grpc.keepalive"),
+                    timeout: patience("grpc.timeout"),
+                },
+                max_connections: size("grpc.max_connections"),
             },
             http: Http { address: text("http.address") },
             debug: Http { address: text("debug.address") },
+            http_limits: http::Limits {
+                max_connections: size("http.max_connections"),
+                timeout: patience("http.timeout"),
+            },
             response: Response {
                 headers: flag("response.headers"),
                 limit_header: text("response.limit_header"),
@@ -332,6 +349,14 @@ impl Settings {
             notes,
             all,
         })
+    }
+
+    /// How many threads serve.
+    pub fn threads(&self) -> usize {
+        match self.threads {
+            0 => available_parallelism().map_or(1, Into::into),
+            threads => threads,
+        }
     }
 
     /// Each setting with its value and where that came from, in the table's order.

@@ -114,9 +114,18 @@ pub trait Store: Send + Sync {
     /// A store that answers at once is ready at the first poll. One that may take longer ends
     /// within the batch's budget.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
+
+    /// Whether it answers at once.
+    fn at_once(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store> Store for Arc<S> {
+    fn at_once(&self) -> bool {
+        (**self).at_once()
+    }
+
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
         (**self).charge(batch, answers)
     }

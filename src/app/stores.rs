@@ -1,7 +1,6 @@
 //! Makes the store that settings ask for.
 
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use crate::clock::{SystemClock, WallClock};
 use crate::settings::redis::{self as said, Redis};
@@ -26,10 +25,8 @@ pub(super) fn make(settings: &Settings) -> Configured {
     let Some(redis) = redis else {
         return Configured::Memory(MemoryStore::new(clock, *max_keys));
     };
-    let threads = match settings.threads {
-        0 => available_parallelism().map_or(1, Into::into),
-        threads => threads,
-    };
+    // One for each thread that serves, and one for the API over HTTP.
+    let threads = settings.threads() + 1;
     let store = |redis| RedisStore::new(options(redis, settings, threads));
     let instances = match per_second {
         None => Instances::One(store(redis)),

@@ -151,11 +151,12 @@ impl<'a> Source<'a> {
 }
 
 fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if settings.threads > 0 {
-        runtime.worker_threads(settings.threads);
+    // A connection is a file descriptor, and many systems allow few until they are asked for more.
+    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+        tracing::warn!("cannot ask for more file descriptors: {error}");
     }
-    let runtime = runtime.enable_all().build()?;
+    // For all but requests over gRPC, which have threads of their own.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         // Before anything says that the service listens: from then on a signal is to drain it.
         let stop = stop_signal()?;

@@ -1,16 +1,19 @@
 //! `/json`: the API's messages in Protobuf's JSON form.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use prost::Message;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 
 use crate::proto::DESCRIPTORS;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use crate::service::RateLimit;
+use crate::service::{RateLimit, Sent};
 use crate::store::Store;
 
 /// The shapes of the two messages, by which they are read and written.
@@ -25,20 +28,38 @@ static SHAPES: LazyLock<Option<Shapes>> = LazyLock::new(|| {
     Some(Shapes { request: message("RateLimitRequest")?, response: message("RateLimitResponse")? })
 });
 
+/// What `/json` answers by.
+pub(super) struct Json<S> {
+    pub rate_limit: RateLimit<S>,
+    /// In bytes.
+    pub max_body: usize,
+    /// How long a body may take to arrive.
+    pub timeout: Duration,
+}
+
 /// 200 where the request is within its limits, 429 where it is over, 400 for any error, as the
 /// reference answers.
-pub(super) async fn answer<S: Store>(
-    State(rate_limit): State<RateLimit<S>>,
-    body: axum::body::Bytes,
-) -> Response {
-    let request = match read(&body) {
-        Ok(request) => request,
-        Err(error) => {
-            tracing::debug!(%error, "bad request to /json");
-            return bad_request();
-        }
+pub(super) async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, body: Body) -> Response {
+    let arrives = tokio::time::timeout(json.timeout, to_bytes(body, json.max_body));
+    let body = match arrives.await {
+        Ok(Ok(body)) => body,
+        // The reference knows no limit here, so there is no answer of its to match.
+        Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
     };
-    match rate_limit.answer(&request, None).await {
+    let bad = |error: &dyn std::fmt::Display| {
+        tracing::debug!(%error, "bad request to /json");
+        bad_request()
+    };
+    let message = match read(&body) {
+        Ok(message) => message,
+        Err(error) => return bad(&error),
+    };
+    let sent = match Sent::read(&message) {
+        Ok(sent) => sent,
+        Err(error) => return bad(&error),
+    };
+    match json.rate_limit.answer(&sent, None).await {
         Ok(response) => write(&response),
         Err(error) => {
             tracing::debug!(%error, "no decision for a request to /json");
@@ -57,14 +78,15 @@ fn internal_error() -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, kind, "Internal Server Error\n").into_response()
 }
 
-/// Reads a request. Field names may be in either case; unknown ones are errors.
-fn read(body: &[u8]) -> Result<RateLimitRequest, String> {
+/// Reads a request, as the bytes gRPC would send. Field names may be in either case; unknown ones
+/// are errors.
+fn read(body: &[u8]) -> Result<Vec<u8>, String> {
     let shapes = SHAPES.as_ref().ok_or("the messages' shapes are missing")?;
     let mut json = serde_json::Deserializer::from_slice(body);
     let message = DynamicMessage::deserialize(shapes.request.clone(), &mut json)
         .map_err(|error| error.to_string())?;
     json.end().map_err(|error| error.to_string())?;
-    message.transcode_to().map_err(|error| error.to_string())
+    Ok(message.encode_to_vec())
 }
 
 fn write(response: &RateLimitResponse) -> Response {
@@ -91,6 +113,11 @@ fn write(response: &RateLimitResponse) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+    fn read(body: &[u8]) -> Result<RateLimitRequest, String> {
+        Ok(RateLimitRequest::decode(super::read(body)?.as_slice()).unwrap())
+    }
 
     #[test]
     fn both_cases_of_field_names_are_read() {

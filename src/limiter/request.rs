@@ -22,7 +22,7 @@ pub struct Descriptor<'a> {
 }
 
 /// A limit sent along with a descriptor, as it was sent.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Override {
     pub requests_per_unit: u32,
     /// The number of `envoy.type.v3.RateLimitUnit`.

@@ -2,15 +2,13 @@
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 
-use crate::limiter::Decision;
-use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use crate::limiter::{Decision, Descriptor, Request};
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::rules::Metadata;
 
 /// `domain`, `descriptors`, `hitsAddend` where it is not 0, and `metadata`: that of the rules
 /// whose descriptors passed, merged, the earlier descriptor winning where two differ.
-pub(super) fn encode(request: &RateLimitRequest, decision: &Decision<'_>) -> Struct {
+pub(super) fn encode(request: &Request<'_>, decision: &Decision<'_>) -> Struct {
     let mut metadata = Metadata::new();
     for status in decision.statuses.iter().filter(|status| !status.over_limit) {
         if let Some(more) = status.metadata {
@@ -19,7 +17,7 @@ pub(super) fn encode(request: &RateLimitRequest, decision: &Decision<'_>) -> Str
     }
     let mut out = Struct::default();
     let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
-    set("domain", text(&request.domain));
+    set("domain", text(request.domain));
     set("descriptors", list(request.descriptors.iter().map(descriptor)));
     if request.hits_addend != 0 {
         set("hitsAddend", number(f64::from(request.hits_addend)));
@@ -30,10 +28,10 @@ pub(super) fn encode(request: &RateLimitRequest, decision: &Decision<'_>) -> Str
     out
 }
 
-fn descriptor(sent: &RateLimitDescriptor) -> Value {
+fn descriptor(sent: &Descriptor<'_>) -> Value {
     let mut out = Struct::default();
     let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
-    let entries = sent.entries.iter().map(|entry| text(&format!("{}={}", entry.key, entry.value)));
+    let entries = sent.entries.iter().map(|(key, value)| text(&format!("{key}={value}")));
     set("entries", list(entries));
     if let Some(limit) = &sent.limit {
         let mut parts = Vec::new();

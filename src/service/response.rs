@@ -2,27 +2,38 @@
 
 use super::{HeaderNames, Options, metadata};
 use crate::limit::Unit;
-use crate::limiter::{Decision, ShownLimit, Status};
+use crate::limiter::{Decision, Request, ShownLimit, Status};
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 
 /// The response to `request`.
 pub(super) fn encode(
-    request: &pb::RateLimitRequest,
+    request: &Request<'_>,
     decision: &Decision<'_>,
     options: &Options,
 ) -> pb::RateLimitResponse {
     pb::RateLimitResponse {
         overall_code: code(decision.over_limit),
         statuses: decision.statuses.iter().map(status).collect(),
+        ..more(request, decision, options)
+    }
+}
+
+/// What a response carries beside its codes and statuses.
+pub(super) fn more(
+    request: &Request<'_>,
+    decision: &Decision<'_>,
+    options: &Options,
+) -> pb::RateLimitResponse {
+    pb::RateLimitResponse {
         response_headers_to_add: headers(options, decision),
         dynamic_metadata: options.dynamic_metadata.then(|| metadata::encode(request, decision)),
         ..Default::default()
     }
 }
 
-fn code(over_limit: bool) -> i32 {
+pub(super) fn code(over_limit: bool) -> i32 {
     if over_limit { Code::OverLimit.into() } else { Code::Ok.into() }
 }
 
@@ -38,7 +49,8 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
     }
 }
 
-fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
+/// The number of a limit's unit.
+pub(super) fn unit(limit: &ShownLimit<'_>) -> i32 {
     use rate_limit::Unit as Sent;
     let unit = match limit.unit {
         None => Sent::Unknown,
@@ -50,10 +62,14 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
         Some(Unit::Month) => Sent::Month,
         Some(Unit::Year) => Sent::Year,
     };
+    unit.into()
+}
+
+fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
     RateLimit {
         name: limit.name.to_owned(),
         requests_per_unit: limit.requests_per_unit,
-        unit: unit.into(),
+        unit: unit(limit),
         // One is what an absent multiplier means, and what the reference leaves absent.
         unit_multiplier: (limit.unit_multiplier != 1).then_some(limit.unit_multiplier),
     }

@@ -62,12 +62,19 @@ pub const SETTINGS: &[Setting] = &[
     // A request of Envoy's is some 100 bytes; this leaves room for long values and many
     // descriptors, and bounds what a request can make the process hold.
     setting("grpc.max_message", Kind::Bytes, "1MiB", "A larger request is refused."),
-    // As many as hyper allows by default; Envoy opens one stream for each request in flight.
+    // Envoy sends some 500 bytes.
+    setting("grpc.max_headers", Kind::Bytes, "16KiB", "A request whose headers are larger in all is refused."),
+    // Envoy opens one stream for each request in flight.
     setting("grpc.max_streams", Kind::Int(1, u32::MAX as u64), "1024", "Requests in flight on one connection."),
+    setting("grpc.max_connections", Kind::Int(1, 10_000_000), "16_384", "More connections are closed at once."),
+    setting("grpc.keepalive", Kind::Duration, "60s", "How often a client is pinged, to end connections nobody reads from; 0: never."),
+    setting("grpc.timeout", Kind::Duration, "10s", "How long a client may take to begin a connection, to send a request whole, and to answer a ping; 0: as long as it likes."),
     setting("grpc.max_descriptors", Kind::Int(1, 100_000), "256", "A request with more descriptors is refused."),
     setting("grpc.allow_overrides", Kind::Bool, "true", "Whether a client may send limits along."),
     setting("grpc.allow_negative_hits", Kind::Bool, "true", "Whether a client may give hits back."),
     setting("http.address", Kind::Address, "0.0.0.0:8080", "Where /json, /healthcheck and /metrics are served."),
+    setting("http.max_connections", Kind::Int(1, 10_000_000), "1_024", "HTTP connections at a time, on either address; more wait."),
+    setting("http.timeout", Kind::Duration, "10s", "How long a client may take to send a request's head, and then its body; 0: as long as it likes."),
     setting("debug.address", Kind::Address, "0.0.0.0:6070", "Where /rlconfig and /metrics are served."),
     setting("response.headers", Kind::Bool, "false", "Whether responses carry the three rate-limit headers."),
     setting("response.limit_header", Kind::Text, "RateLimit-Limit", "The header with the limit."),

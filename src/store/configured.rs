@@ -83,4 +83,8 @@ impl Store for Configured {
             Configured::Redis(redis) => redis.charge(batch, answers).await,
         }
     }
+
+    fn at_once(&self) -> bool {
+        self.memory().is_some()
+    }
 }

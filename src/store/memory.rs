@@ -193,6 +193,10 @@ impl<C: Clock> Store for MemoryStore<C> {
         self.charge_now(batch, answers);
         ready(())
     }
+
+    fn at_once(&self) -> bool {
+        true
+    }
 }
 
 impl<C> fmt::Debug for MemoryStore<C> {

@@ -169,12 +169,10 @@ impl RedisStore {
         (lanes.len(), lanes.iter().filter(|lane| lane.down().is_some()).count())
     }
 
-    /// Ready when Redis has answered for the first time.
+    /// Ready when Redis has answered for the first time. Connects the thread that asks, so that its
+    /// first request need not wait for that.
     pub async fn answered(&self) {
-        // All lanes, so that nobody's first request has to wait.
-        for at in 0..self.lanes.len() {
-            self.lane(at);
-        }
+        self.lanes();
         let mut answered = self.shared.answered.subscribe();
         // The sender is ours, so it does not go away.
         let _ = answered.wait_for(|answered| *answered).await;

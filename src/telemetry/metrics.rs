@@ -19,6 +19,7 @@ use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
 use crate::store::configured::Configured;
+use crate::workers;
 
 /// The registry, and the counts of what has no other home.
 #[derive(Debug)]
@@ -57,6 +58,16 @@ impl Metrics {
         let help = "Streams from the management server that failed or ended";
         registry.register("xds_stream_failures", help, xds.stream_failures.clone());
         xds
+    }
+
+    /// Adds the metrics of connections over gRPC. To be called once.
+    pub fn connections(&self) -> workers::Counts {
+        let counts = workers::Counts::default();
+        let mut registry = self.registry.lock();
+        registry.register("grpc_connections", "Connections over gRPC", counts.open.clone());
+        let help = "Connections over gRPC closed at once, as there were too many";
+        registry.register("grpc_connections_refused", help, counts.refused.clone());
+        counts
     }
 
     /// All metrics, as OpenMetrics text.

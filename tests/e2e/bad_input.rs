@@ -106,7 +106,7 @@ async fn messages_are_taken_up_to_the_limit() {
     assert_eq!(code(weir.grpc, long((1 << 20) - 100)).await, Code::Ok);
     for bytes in [1 << 20, 8 << 20] {
         let (code, text) = refused(&weir, long(bytes)).await;
-        assert_eq!(code, Status::OutOfRange, "{text}");
+        assert_eq!(code, Status::ResourceExhausted, "{text}");
         assert!(text.contains("1048576"), "says the limit: {text}");
     }
     let body = format!(r#"{{"domain":"{}"}}"#, "x".repeat(1 << 20));

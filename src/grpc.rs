@@ -1,0 +1,75 @@
+//! Serves gRPC over the h2 crate, a task for each connection.
+//!
+//! `ShouldRateLimit` is told by its path before anything else, read and written without generated
+//! code, and answered on the connection's own task where the store answers at once. So the
+//! answers to all requests that came with one read leave with one write. Every other method goes
+//! to tonic's services.
+
+mod call;
+mod connection;
+mod route;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tonic::service::Routes;
+
+use crate::service::RateLimit;
+use crate::store::Store;
+
+/// What a client may take of the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The largest request, in bytes.
+    pub max_message: usize,
+    /// The largest header list of a request, in bytes.
+    pub max_headers: u32,
+    /// Requests in flight on one connection.
+    pub max_streams: u32,
+    /// How often a connection is pinged; zero: never.
+    pub keepalive: Duration,
+    /// How long the answer to a ping may take; also the time for a connection to begin, and for
+    /// a request to arrive whole.
+    pub timeout: Duration,
+}
+
+/// What is served, and how.
+#[derive(Debug)]
+pub struct Grpc<S> {
+    rate_limit: RateLimit<S>,
+    /// Everything but `ShouldRateLimit`.
+    others: Routes,
+    limits: Limits,
+}
+
+/// The path of `ShouldRateLimit`.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+impl<S: Store + 'static> Grpc<S> {
+    pub fn new(rate_limit: RateLimit<S>, others: Routes, limits: Limits) -> Grpc<S> {
+        Grpc { rate_limit, others: others.prepare(), limits }
+    }
+
+    /// Serves one connection to its end. When `closed` turns true the client is told to go away;
+    /// what it has asked by then is answered.
+    pub async fn serve(
+        self: &Arc<Self>,
+        io: impl AsyncRead + AsyncWrite + Unpin,
+        closed: watch::Receiver<bool>,
+    ) {
+        connection::serve(self, io, closed).await;
+    }
+
+    fn begin(self: &Arc<Self>, request: Request<h2::RecvStream>, respond: SendResponse<Bytes>) {
+        if request.uri().path() == SHOULD_RATE_LIMIT {
+            call::begin(self, request, respond);
+        } else {
+            tokio::spawn(route::forward(self.others.clone(), request, respond));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! One call of `ShouldRateLimit`.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use tonic::Status;
+
+use super::Grpc;
+use crate::service::{Sent, timeout};
+use crate::store::Store;
+
+/// Before the message: whether it is compressed, and its length.
+const PREFIX: usize = 5;
+
+const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// Answers a call: at once, where its message is here and the store answers at once, else on a task
+/// of its own.
+pub(super) fn begin<S: Store + 'static>(
+    grpc: &Arc<Grpc<S>>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
+    let (head, mut body) = request.into_parts();
+    let kind = head.headers.get(CONTENT_TYPE);
+    if head.method != Method::POST
+        || !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+    {
+        let mut refused = Response::new(());
+        *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        let _ = respond.send_response(refused, true);
+        return;
+    }
+    let patience = head.headers.get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
+    // Who waits for more of the body polls again.
+    let first = match body.poll_data(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(Some(Ok(first))) => first,
+        Poll::Ready(Some(Err(_))) => return,
+        Poll::Ready(None) | Poll::Pending => Bytes::new(),
+    };
+    if body.is_end_stream() && grpc.rate_limit.answers_at_once() {
+        let answer = pin!(answer(grpc, first, patience));
+        if let Poll::Ready(answer) = answer.poll(&mut Context::from_waker(Waker::noop())) {
+            send(respond, answer);
+        }
+        return;
+    }
+    let grpc = grpc.clone();
+    tokio::spawn(async move {
+        let message = read(&grpc, first, &mut body);
+        let answer = match tokio::time::timeout(grpc.limits.timeout, message).await {
+            Ok(Some(Ok(message))) => answer(&grpc, message, patience).await,
+            Ok(Some(Err(status))) => Err(status),
+            // Its client went away.
+            Ok(None) => return,
+            Err(_) => Err(Status::deadline_exceeded("the request did not arrive in time")),
+        };
+        send(respond, answer);
+    });
+}
+
+/// Reads what is left of a body. None where it breaks off.
+async fn read<S>(
+    grpc: &Grpc<S>,
+    first: Bytes,
+    body: &mut RecvStream,
+) -> Option<Result<Bytes, Status>> {
+    if body.is_end_stream() {
+        return Some(Ok(first));
+    }
+    let mut whole = BytesMut::from(first);
+    let mut taken = whole.len();
+    loop {
+        if whole.len() > grpc.limits.max_message + PREFIX {
+            return Some(Err(too_large(whole.len(), grpc.limits.max_message)));
+        }
+        if let Some(length) = announced(&whole)
+            && length > grpc.limits.max_message
+        {
+            return Some(Err(too_large(length, grpc.limits.max_message)));
+        }
+        // Makes room for more.
+        let _ = body.flow_control().release_capacity(std::mem::take(&mut taken));
+        match poll_fn(|cx| body.poll_data(cx)).await {
+            Some(Ok(more)) => {
+                taken = more.len();
+                whole.extend_from_slice(&more);
+            }
+            Some(Err(_)) => return None,
+            None => return Some(Ok(whole.freeze())),
+        }
+    }
+}
+
+fn announced(bytes: &[u8]) -> Option<usize> {
+    let (_, length) = bytes.first_chunk::<PREFIX>()?.split_first()?;
+    Some(u32::from_be_bytes(length.try_into().ok()?) as usize)
+}
+
+fn too_large(length: usize, most: usize) -> Status {
+    let told =
+        format!("a request of {length} bytes, {most} are allowed (setting grpc.max_message)");
+    Status::resource_exhausted(told)
+}
+
+/// The answer to a message with its prefix, with a prefix of its own.
+async fn answer<S: Store>(
+    grpc: &Grpc<S>,
+    mut framed: Bytes,
+    patience: Option<Duration>,
+) -> Result<Bytes, Status> {
+    let length = announced(&framed).ok_or_else(|| Status::internal("the request is missing"))?;
+    if length > grpc.limits.max_message {
+        return Err(too_large(length, grpc.limits.max_message));
+    }
+    if framed[0] != 0 {
+        return Err(Status::unimplemented("the request is compressed: send it as it is"));
+    }
+    framed.advance(PREFIX);
+    let message = framed.get(..length).filter(|message| message.len() == framed.len());
+    let message =
+        message.ok_or_else(|| Status::internal("one message is sent, of the length it says"))?;
+    let sent = Sent::read(message).map_err(|error| Status::internal(error.to_string()))?;
+    Ok(grpc.rate_limit.answer_framed(&sent, patience).await?.into())
+}
+
+fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) {
+    // Errors of sending say that the client is gone.
+    match answer {
+        Ok(message) => {
+            let mut response = Response::new(());
+            response.headers_mut().reserve(1);
+            response.headers_mut().insert(CONTENT_TYPE, GRPC);
+            let Ok(mut stream) = respond.send_response(response, false) else { return };
+            let mut trailers = HeaderMap::with_capacity(1);
+            trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+            if stream.send_data(message, false).is_ok() {
+                let _ = stream.send_trailers(trailers);
+            }
+        }
+        Err(status) => {
+            let mut response = status.into_http::<()>();
+            if response.headers().is_empty() {
+                response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
+            }
+            let _ = respond.send_response(response, true);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! One connection: takes requests off it, and ends it in good order.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Ping, PingPong, RecvStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::{Grpc, Limits};
+use crate::store::Store;
+
+/// Bytes a client may send on a connection before they are taken off it.
+const WINDOW: u32 = 1 << 20;
+
+/// Bytes it may send on one stream; larger requests wait for more.
+const STREAM_WINDOW: u32 = 64 << 10;
+
+/// Bytes of answers on one stream that its client has not taken yet.
+const SEND_BUFFER: usize = 64 << 10;
+
+type Incoming = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// What may happen to a connection.
+enum Event {
+    /// Requests came.
+    Requests,
+    /// Its client is to go away.
+    Close,
+    /// It is over, in whatever way.
+    Ended,
+}
+
+pub(super) async fn serve<S: Store + 'static>(
+    grpc: &Arc<Grpc<S>>,
+    io: impl AsyncRead + AsyncWrite + Unpin,
+    mut closed: watch::Receiver<bool>,
+) {
+    let Limits { keepalive, timeout: patience, max_headers, max_streams, .. } = grpc.limits;
+    let handshake = Builder::new()
+        .initial_connection_window_size(WINDOW)
+        .initial_window_size(STREAM_WINDOW)
+        .max_send_buffer_size(SEND_BUFFER)
+        .max_header_list_size(max_headers)
+        .max_concurrent_streams(max_streams)
+        .handshake::<_, Bytes>(io);
+    // Whoever only connects is not kept.
+    let Ok(Ok(mut connection)) = timeout(patience, handshake).await else { return };
+    let mut life = pin!(Life::new(&mut connection, keepalive, patience).watch());
+    let mut closing = pin!(async move { drop(closed.wait_for(|closed| *closed).await) });
+    let mut closes = false;
+    let mut requests: Vec<Incoming> = Vec::new();
+    loop {
+        let event = poll_fn(|cx| {
+            loop {
+                match connection.poll_accept(cx) {
+                    Poll::Ready(Some(Ok(request))) => requests.push(request),
+                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Ended),
+                    Poll::Pending => break,
+                }
+            }
+            if !requests.is_empty() {
+                return Poll::Ready(Event::Requests);
+            }
+            if !closes && closing.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Event::Close);
+            }
+            life.as_mut().poll(cx).map(|()| Event::Ended)
+        })
+        .await;
+        match event {
+            // All that came together are answered before the connection writes again.
+            Event::Requests => {
+                for (request, respond) in requests.drain(..) {
+                    grpc.begin(request, respond);
+                }
+            }
+            Event::Close => {
+                closes = true;
+                connection.graceful_shutdown();
+            }
+            Event::Ended => return,
+        }
+    }
+}
+
+/// Asks the client from time to time whether it is still there.
+struct Life {
+    pings: Option<PingPong>,
+    every: Duration,
+    patience: Duration,
+}
+
+impl Life {
+    fn new<T: AsyncRead + AsyncWrite + Unpin>(
+        connection: &mut Connection<T, Bytes>,
+        every: Duration,
+        patience: Duration,
+    ) -> Life {
+        let pings = if every.is_zero() { None } else { connection.ping_pong() };
+        Life { pings, every, patience }
+    }
+
+    /// Ends when the client does not answer, or does not read.
+    async fn watch(self) {
+        let Some(mut pings) = self.pings else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(self.every).await;
+            if !matches!(timeout(self.patience, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
+                return;
+            }
+        }
+    }
+}

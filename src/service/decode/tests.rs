@@ -1,0 +1,163 @@
+//! The reader against prost.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+/// What was read, as prost's message.
+fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, Malformed> {
+    let sent = Sent::read(bytes)?;
+    let descriptors = sent.descriptors();
+    let request = sent.request(&descriptors);
+    let entry = |(key, value): &Entry<'_>| common::rate_limit_descriptor::Entry {
+        key: (*key).to_owned(),
+        value: (*value).to_owned(),
+    };
+    let descriptor = |descriptor: &Descriptor<'_>| common::RateLimitDescriptor {
+        entries: descriptor.entries.iter().map(entry).collect(),
+        limit: descriptor.limit.map(|limit| common::rate_limit_descriptor::RateLimitOverride {
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit,
+            unit_multiplier: limit.unit_multiplier,
+        }),
+        hits_addend: descriptor.hits_addend,
+        is_negative_hits: descriptor.is_negative_hits,
+    };
+    Ok(RateLimitRequest {
+        domain: request.domain.to_owned(),
+        descriptors: request.descriptors.iter().map(descriptor).collect(),
+        hits_addend: request.hits_addend,
+    })
+}
+
+fn agrees(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let (ours, theirs) = (as_message(bytes), RateLimitRequest::decode(bytes));
+    match (&ours, &theirs) {
+        (Ok(ours), Ok(theirs)) => prop_assert_eq!(ours, theirs),
+        (Err(_), Err(_)) => {}
+        _ => prop_assert!(false, "{:?} but {:?}", ours, theirs),
+    }
+    Ok(())
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), "[a-z]{1,9}", "\\PC{0,200}"]
+}
+
+fn request() -> impl Strategy<Value = RateLimitRequest> {
+    let entry = (text(), text())
+        .prop_map(|(key, value)| common::rate_limit_descriptor::Entry { key, value });
+    let limit = (any::<u32>(), any::<i32>(), any::<Option<u32>>()).prop_map(
+        |(requests_per_unit, unit, unit_multiplier)| {
+            common::rate_limit_descriptor::RateLimitOverride {
+                requests_per_unit,
+                unit,
+                unit_multiplier,
+            }
+        },
+    );
+    let descriptor =
+        (vec(entry, 0..4), proptest::option::of(limit), any::<Option<u64>>(), any::<bool>());
+    let descriptor = descriptor.prop_map(|(entries, limit, hits_addend, is_negative_hits)| {
+        common::RateLimitDescriptor { entries, limit, hits_addend, is_negative_hits }
+    });
+    (text(), vec(descriptor, 0..6), any::<u32>()).prop_map(|(domain, descriptors, hits_addend)| {
+        RateLimitRequest { domain, descriptors, hits_addend }
+    })
+}
+
+/// Fields of any number and type, with lengths that fit and such that do not.
+fn fields() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = vec(any::<u8>(), 0..12);
+    leaf.prop_recursive(4, 64, 6, |inner| {
+        vec((1_u32..7, 0_u8..6, inner, any::<u64>(), 0_u8..9), 0..6).prop_map(|fields| {
+            let mut out = Vec::new();
+            for (number, wire, inner, varint, off) in fields {
+                prost::encoding::encode_varint(u64::from(number << 3 | u32::from(wire)), &mut out);
+                match wire {
+                    0 => prost::encoding::encode_varint(varint, &mut out),
+                    1 => out.extend(varint.to_le_bytes()),
+                    2 => {
+                        // Off by a little, now and then.
+                        let length = inner.len() as u64 + u64::from(off == 8);
+                        prost::encoding::encode_varint(length, &mut out);
+                        out.extend(inner);
+                    }
+                    3 => {
+                        out.extend(inner);
+                        let end = if off == 8 { number + 1 } else { number };
+                        prost::encoding::encode_varint(u64::from(end << 3 | 4), &mut out);
+                    }
+                    5 => out.extend((varint as u32).to_le_bytes()),
+                    _ => {}
+                }
+            }
+            out
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn requests_are_read_as_they_were_written(request in request()) {
+        prop_assert_eq!(as_message(&request.encode_to_vec()), Ok(request));
+    }
+
+    #[test]
+    fn a_damaged_request_is_refused_as_by_prost(
+        request in request(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
+    ) {
+        let mut bytes = request.encode_to_vec();
+        if !bytes.is_empty() {
+            let at = at.index(bytes.len());
+            if cut { bytes.truncate(at) } else { bytes[at] = byte }
+        }
+        agrees(&bytes)?;
+    }
+
+    #[test]
+    fn a_request_in_two_parts_is_merged_as_by_prost(a in request(), b in request()) {
+        agrees(&[a.encode_to_vec(), b.encode_to_vec()].concat())?;
+    }
+
+    #[test]
+    fn any_fields_are_taken_or_refused_as_by_prost(bytes in fields()) {
+        agrees(&bytes)?;
+    }
+}
+
+#[test]
+fn what_is_merged_is_merged_as_by_prost() {
+    for bytes in [
+        // A descriptor whose limit comes twice, in parts; its hits, too.
+        &[0x12, 15, 0x12, 2, 8, 5, 0x12, 2, 16, 3, 0x12, 4, 0x1a, 2, 8, 9, 8][..],
+        &[0x12, 10, 0x1a, 2, 8, 7, 0x1a, 0, 0x12, 2, 0x1a, 0],
+        &[0x12, 12, 0x12, 4, 0x1a, 2, 8, 9, 0x12, 4, 0x1a, 2, 16, 1],
+        // A multiplier, and a number of hits, past 32 bits.
+        &[0x12, 10, 0x12, 8, 0x1a, 6, 8, 0xff, 0xff, 0xff, 0xff, 0x7f],
+        &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+        &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+        &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x80, 0],
+        &[0x18, 0xff],
+    ] {
+        agrees(bytes).unwrap();
+    }
+    // Groups, as deep as may be and one deeper, at every level.
+    for depth in 95..105 {
+        let groups = [vec![0x2b; depth], vec![0x2c; depth]].concat();
+        agrees(&groups).unwrap();
+        let in_message = |number: u8, inner: Vec<u8>| {
+            let mut out = vec![number << 3 | 2];
+            prost::encoding::encode_varint(inner.len() as u64, &mut out);
+            [out, inner].concat()
+        };
+        let in_descriptor = in_message(2, groups.clone());
+        agrees(&in_descriptor).unwrap();
+        agrees(&in_message(2, in_message(1, groups.clone()))).unwrap();
+        agrees(&in_message(2, in_message(2, in_message(3, groups)))).unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! Writes a `RateLimitResponse` straight from a decision.
+
+use prost::Message;
+
+use super::{Options, response};
+use crate::limiter::{Decision, Request, ShownLimit, Status};
+
+/// Before each message on a stream: not compressed, and its length.
+const PREFIX: usize = 5;
+
+/// The response to `request` as gRPC sends it, with its prefix.
+pub(super) fn encode(request: &Request<'_>, decision: &Decision<'_>, options: &Options) -> Vec<u8> {
+    let statuses: usize = decision.statuses.iter().map(|it| in_message(status_len(it))).sum();
+    // What is seldom wanted is written by prost: messages written one after the other are one.
+    let more = options.has_more().then(|| response::more(request, decision, options));
+    let length = number(1, code(decision.over_limit))
+        + statuses
+        + more.as_ref().map_or(0, Message::encoded_len);
+    let mut out = Vec::with_capacity(PREFIX + length);
+    out.push(0);
+    out.extend((length as u32).to_be_bytes());
+    put_number(1, code(decision.over_limit), &mut out);
+    for status in &decision.statuses {
+        put_message(2, status_len(status), &mut out);
+        put_status(status, &mut out);
+    }
+    if let Some(more) = more {
+        more.encode_raw(&mut out);
+    }
+    out
+}
+
+fn code(over_limit: bool) -> u64 {
+    response::code(over_limit) as u64
+}
+
+fn status_len(status: &Status<'_>) -> usize {
+    let limit = status.limit.as_ref();
+    number(1, code(status.over_limit))
+        + limit.map_or(0, |limit| in_message(limit_len(limit)))
+        + number(3, status.remaining.into())
+        + limit.map_or(0, |_| in_message(number(1, status.reset_seconds)))
+}
+
+fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
+    put_number(1, code(status.over_limit), out);
+    if let Some(limit) = &status.limit {
+        put_message(2, limit_len(limit), out);
+        put_limit(limit, out);
+    }
+    put_number(3, status.remaining.into(), out);
+    if status.limit.is_some() {
+        put_message(4, number(1, status.reset_seconds), out);
+        put_number(1, status.reset_seconds, out);
+    }
+}
+
+/// One is what an absent multiplier means.
+fn multiplier(limit: &ShownLimit<'_>) -> Option<u64> {
+    (limit.unit_multiplier != 1).then_some(limit.unit_multiplier.into())
+}
+
+fn limit_len(limit: &ShownLimit<'_>) -> usize {
+    let name = if limit.name.is_empty() { 0 } else { in_message(limit.name.len()) };
+    number(1, limit.requests_per_unit.into())
+        + number(2, response::unit(limit) as u64)
+        + name
+        + multiplier(limit).map_or(0, |it| in_message(number(1, it)))
+}
+
+fn put_limit(limit: &ShownLimit<'_>, out: &mut Vec<u8>) {
+    put_number(1, limit.requests_per_unit.into(), out);
+    put_number(2, response::unit(limit) as u64, out);
+    if !limit.name.is_empty() {
+        put_message(3, limit.name.len(), out);
+        out.extend_from_slice(limit.name.as_bytes());
+    }
+    if let Some(multiplier) = multiplier(limit) {
+        put_message(4, number(1, multiplier), out);
+        put_number(1, multiplier, out);
+    }
+}
+
+/// Bytes of a number's field; a 0 is left out.
+fn number(_field: u8, value: u64) -> usize {
+    if value == 0 { 0 } else { 1 + prost::encoding::encoded_len_varint(value) }
+}
+
+/// Bytes of a field that is a message, or a text, of that length.
+fn in_message(length: usize) -> usize {
+    1 + prost::encoding::encoded_len_varint(length as u64) + length
+}
+
+fn put_number(field: u8, value: u64, out: &mut Vec<u8>) {
+    if value != 0 {
+        out.push(field << 3);
+        put_varint(value, out);
+    }
+}
+
+fn put_message(field: u8, length: usize, out: &mut Vec<u8>) {
+    out.push(field << 3 | 2);
+    put_varint(length as u64, out);
+}
+
+#[inline]
+fn put_varint(value: u64, out: &mut Vec<u8>) {
+    if value < 0x80 {
+        out.push(value as u8);
+    } else {
+        prost::encoding::encode_varint(value, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::Unit;
+    use crate::limiter::Descriptor;
+    use crate::service::HeaderNames;
+
+    const UNITS: [Option<Unit>; 8] = [
+        None,
+        Some(Unit::Second),
+        Some(Unit::Minute),
+        Some(Unit::Hour),
+        Some(Unit::Day),
+        Some(Unit::Week),
+        Some(Unit::Month),
+        Some(Unit::Year),
+    ];
+
+    fn number() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(0), Just(1), 2_u32..300, any::<u32>()]
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof![Just(String::new()), "[a-z]{1,9}", "\\PC{0,200}"]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_what_prost_writes(
+            over_limit in any::<bool>(),
+            told in vec((any::<bool>(), any::<bool>(), number(), number(), number(), 0_usize..8, name(), any::<u64>()), 0..5),
+            more in any::<bool>(),
+        ) {
+            let statuses = told.iter().map(|(over, bare, n, multiplier, remaining, unit, name, reset)| Status {
+                over_limit: *over,
+                limit: (!bare).then_some(ShownLimit {
+                    name,
+                    requests_per_unit: *n,
+                    unit: UNITS[*unit],
+                    unit_multiplier: *multiplier,
+                }),
+                remaining: *remaining,
+                reset_seconds: *reset >> 1,
+                ..Status::default()
+            });
+            let decision = Decision { over_limit, statuses: statuses.collect() };
+            let headers = HeaderNames { limit: "a".into(), remaining: "b".into(), reset: "c".into() };
+            let options = Options {
+                headers: more.then_some(headers),
+                dynamic_metadata: more,
+                ..Options::default()
+            };
+            let descriptors = [Descriptor { entries: &[("k", "v")], ..Default::default() }];
+            let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 3 };
+            let written = encode(&request, &decision, &options);
+            let message = response::encode(&request, &decision, &options);
+            prop_assert_eq!(written[0], 0);
+            prop_assert_eq!(&written[1..PREFIX], &(message.encoded_len() as u32).to_be_bytes());
+            let read = crate::proto::envoy::service::ratelimit::v3::RateLimitResponse::decode(&written[PREFIX..]);
+            prop_assert_eq!(read, Ok(message));
+            prop_assert_eq!(written.capacity(), written.len());
+        }
+    }
+}

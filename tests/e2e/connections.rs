@@ -1,0 +1,266 @@
+//! What a client may do with a connection, frame by frame.
+
+use std::future::Future;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, StatusCode};
+use prost::Message;
+use tokio::net::TcpStream as Socket;
+use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use crate::support::PATIENCE;
+use crate::support::api::{code, request};
+use crate::support::weir::{Setup, Weir, serving};
+
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+fn setup() -> Setup {
+    serving(
+        "domain: shop\ndescriptors:\n  - key: user\n    \
+         rate_limit: { unit: year, requests_per_unit: 2 }\n",
+    )
+}
+
+/// A connection without gRPC's own client, which would never do what is tested here.
+async fn connect(weir: &Weir) -> SendRequest<Bytes> {
+    let socket = Socket::connect(weir.grpc).await.unwrap();
+    let (client, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap()
+}
+
+fn head() -> http::request::Builder {
+    let uri = format!("http://weir{PATH}");
+    Request::post(uri).header("content-type", "application/grpc").header("te", "trailers")
+}
+
+/// A message with its prefix.
+fn framed(message: &[u8]) -> Bytes {
+    let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+    [&[0], &length[..], message].concat().into()
+}
+
+fn asked(user: &str) -> Bytes {
+    framed(&request("shop", &[("user", user)]).encode_to_vec())
+}
+
+/// What came back: the HTTP status, the body, and gRPC's status and message.
+struct Answer {
+    http: StatusCode,
+    body: Vec<u8>,
+    status: Option<String>,
+    message: String,
+}
+
+/// Sends a request whose body is these parts, and takes the answer.
+async fn send(
+    client: &mut SendRequest<Bytes>,
+    head: http::request::Builder,
+    parts: &[Bytes],
+) -> Result<Answer, h2::Error> {
+    let head = head.body(()).unwrap();
+    let (response, mut stream) = client.send_request(head, parts.is_empty())?;
+    for (i, part) in parts.iter().enumerate() {
+        stream.send_data(part.clone(), i + 1 == parts.len())?;
+    }
+    let (head, mut body) = response.await?.into_parts();
+    let mut whole = Vec::new();
+    while let Some(data) = body.data().await {
+        whole.extend_from_slice(&data?);
+    }
+    let trailers = body.trailers().await?;
+    let told = |headers: &HeaderMap, name| {
+        headers.get(name).map(|value| value.to_str().unwrap().to_owned())
+    };
+    let told = |name| told(&head.headers, name).or_else(|| told(trailers.as_ref()?, name));
+    Ok(Answer {
+        http: head.status,
+        body: whole,
+        status: told("grpc-status"),
+        message: told("grpc-message").unwrap_or_default(),
+    })
+}
+
+#[tokio::test]
+async fn a_request_may_come_in_any_number_of_pieces() {
+    let weir = setup().start();
+    let mut client = connect(&weir).await;
+    let whole = asked("ann");
+    let bytes: Vec<Bytes> = whole.chunks(1).map(Bytes::copy_from_slice).collect();
+    let halves = [whole.slice(..7), whole.slice(7..)];
+    let empty = [whole.clone(), Bytes::new()];
+    for (parts, expected) in
+        [(&halves[..], Code::Ok), (&bytes, Code::Ok), (&empty, Code::OverLimit)]
+    {
+        let answer = send(&mut client, head(), parts).await.unwrap();
+        assert_eq!((answer.http, answer.status.as_deref()), (StatusCode::OK, Some("0")));
+        let message = RateLimitResponse::decode(&answer.body[5..]).unwrap();
+        assert_eq!(message.overall_code(), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_call_is_refused_and_told_why() {
+    let weir = setup().start();
+    let mut client = connect(&weir).await;
+    let whole = asked("ann");
+    let compressed = [&[1], &whole[1..]].concat().into();
+    let twice = [whole.clone(), whole.clone()].concat().into();
+    for (body, status, told) in [
+        (framed(b"\x0a"), "13", "ends%20within%20a%20field"),
+        (Bytes::new(), "13", "missing"),
+        (whole.slice(..4), "13", "missing"),
+        (whole.slice(..9), "13", "one%20message"),
+        (twice, "13", "one%20message"),
+        (compressed, "12", "compressed"),
+        (framed(&[]), "2", "domain%20must%20not%20be%20empty"),
+    ] {
+        let answer = send(&mut client, head(), &[body]).await.unwrap();
+        assert_eq!(answer.http, StatusCode::OK);
+        assert_eq!(answer.status.as_deref(), Some(status), "{}", answer.message);
+        assert!(answer.message.contains(told), "{told}: {}", answer.message);
+    }
+    let answer = send(&mut client, head(), &[]).await.unwrap();
+    assert_eq!(answer.status.as_deref(), Some("13"));
+    let page = Request::post(format!("http://weir{PATH}")).header("content-type", "text/html");
+    let answer = send(&mut client, page, &[asked("ann")]).await.unwrap();
+    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let get = Request::get(format!("http://weir{PATH}")).header("content-type", "application/grpc");
+    let answer = send(&mut client, get, &[]).await.unwrap();
+    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    // What is not there is told so by gRPC's own code.
+    let other =
+        Request::post("http://weir/shop.Shop/Buy").header("content-type", "application/grpc");
+    let answer = send(&mut client, other, &[asked("ann")]).await.unwrap();
+    assert_eq!(answer.status.as_deref(), Some("12"));
+}
+
+#[tokio::test]
+async fn headers_are_taken_up_to_the_limit() {
+    let weir = setup().start();
+    let mut client = connect(&weir).await;
+    let long = |bytes: usize| head().header("x-long", "x".repeat(bytes));
+    let answer = send(&mut client, long(15 << 10), &[asked("ann")]).await.unwrap();
+    assert_eq!(answer.status.as_deref(), Some("0"));
+    let answer = send(&mut client, long(17 << 10), &[asked("ann")]).await;
+    assert!(answer.is_err() || answer.is_ok_and(|answer| answer.http.as_u16() == 431));
+    // Nor may they grow without end in frames that go on and on; others do not notice.
+    assert_eq!(code(weir.grpc, request("shop", &[("user", "bob")])).await, Code::Ok);
+}
+
+#[test]
+fn who_only_connects_is_not_kept() {
+    let weir =
+        setup().env("WEIR__GRPC__TIMEOUT", "100ms").env("WEIR__HTTP__TIMEOUT", "100ms").start();
+    for port in [weir.grpc, weir.http, weir.debug] {
+        let mut idle = TcpStream::connect(port).unwrap();
+        idle.set_read_timeout(Some(PATIENCE)).unwrap();
+        // Settings of HTTP/2, perhaps, and the end.
+        idle.read_to_end(&mut Vec::new()).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_end_is_not_waited_for() {
+    let weir = setup().env("WEIR__GRPC__TIMEOUT", "100ms").start();
+    let mut client = connect(&weir).await;
+    let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+    stream.send_data(asked("ann").slice(..7), false).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.headers()["grpc-status"], "4");
+}
+
+#[tokio::test]
+async fn who_does_not_read_is_let_go() {
+    let weir =
+        setup().env("WEIR__GRPC__TIMEOUT", "100ms").env("WEIR__GRPC__KEEPALIVE", "100ms").start();
+    // Answers pings for as long as its connection is driven.
+    let mut good = connect(&weir).await;
+    let socket = Socket::connect(weir.grpc).await.unwrap();
+    let (client, mut connection) = h2::client::handshake::<_>(socket).await.unwrap();
+    let mut client = client.ready().await.unwrap();
+    let _open = client.send_request(head().body(()).unwrap(), false).unwrap();
+    // Sends what there is to send, and then does nothing.
+    let flush = std::future::poll_fn(|cx| {
+        let _ = std::pin::Pin::new(&mut connection).poll(cx);
+        std::task::Poll::Ready(())
+    });
+    flush.await;
+    let give_up = Instant::now() + PATIENCE;
+    while weir.metric("weir_grpc_connections") > 1 {
+        assert!(Instant::now() < give_up);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let answer = send(&mut good, head(), &[asked("ann")]).await.unwrap();
+    assert_eq!(answer.status.as_deref(), Some("0"));
+    drop(connection);
+}
+
+#[tokio::test]
+async fn more_connections_than_allowed_are_closed_at_once() {
+    let weir = setup().env("WEIR__GRPC__MAX_CONNECTIONS", "2").start();
+    let mut kept = [connect(&weir).await, connect(&weir).await];
+    let mut third = TcpStream::connect(weir.grpc).unwrap();
+    third.set_read_timeout(Some(PATIENCE)).unwrap();
+    assert_eq!(third.read(&mut [0]).unwrap_or(0), 0);
+    assert_eq!(weir.metric("weir_grpc_connections_refused_total"), 1);
+    for client in &mut kept {
+        let answer = send(client, head(), &[asked("ann")]).await.unwrap();
+        assert_eq!(answer.status.as_deref(), Some("0"));
+    }
+    drop(kept);
+    // Room again, once the others have gone.
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let socket = Socket::connect(weir.grpc).await.unwrap();
+        if let Ok((client, connection)) = h2::client::handshake::<_>(socket).await {
+            let driven = tokio::spawn(connection);
+            if let Ok(mut client) = client.ready().await
+                && let Ok(answer) = send(&mut client, head(), &[asked("bob")]).await
+            {
+                assert_eq!(answer.status.as_deref(), Some("0"));
+                break;
+            }
+            driven.abort();
+        }
+        assert!(Instant::now() < give_up);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn streams_reset_at_speed_end_their_connection_alone() {
+    let weir = setup().start();
+    // POST, http, the path and the authority as literals, and application/grpc.
+    let mut block = vec![0x83, 0x86, 0x04, u8::try_from(PATH.len()).unwrap()];
+    block.extend_from_slice(PATH.as_bytes());
+    block.extend_from_slice(b"\x01\x04weir\x0f\x10\x10application/grpc");
+    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+    };
+    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    sent.extend(frame(4, 0, 0, &[]));
+    for stream in (1..2_000).step_by(2) {
+        sent.extend(frame(1, 4, stream, &block));
+        sent.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
+    }
+    let told = tokio::task::spawn_blocking(move || {
+        let mut socket = TcpStream::connect(weir.grpc).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.write_all(&sent).unwrap();
+        let mut told = Vec::new();
+        // The end may be a reset, as not all was read that was sent.
+        let _ = socket.read_to_end(&mut told);
+        (told, weir)
+    });
+    let (told, weir) = told.await.unwrap();
+    let last = told.windows(9).any(|head| head[3] == 7 && head[5..] == [0; 4]);
+    assert!(last, "it is told to go away");
+    assert_eq!(code(weir.grpc, request("shop", &[("user", "bob")])).await, Code::Ok);
+}
