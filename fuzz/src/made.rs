@@ -97,8 +97,16 @@ fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDesc
 
 fn policy(u: &mut Unstructured<'_>) -> Result<config::RateLimitPolicy> {
     let algorithms = [
-        "", "", "fixed_window", "sliding_window", "sliding_log", "bucketed_window",
-        "token_bucket", "gcra", "leaky_bucket", "concurrency",
+        "",
+        "",
+        "fixed_window",
+        "sliding_window",
+        "sliding_log",
+        "bucketed_window",
+        "token_bucket",
+        "gcra",
+        "leaky_bucket",
+        "concurrency",
     ];
     Ok(config::RateLimitPolicy {
         unit: u.int_in_range(-1..=8)?,

@@ -83,9 +83,8 @@ fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
 }
 
 fn inputs(text: &str) -> Inputs {
-    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
-        std::env::temp_dir().join(format!("weir-fuzz-{}", std::process::id()))
-    });
+    static FILE: LazyLock<PathBuf> =
+        LazyLock::new(|| std::env::temp_dir().join(format!("weir-fuzz-{}", std::process::id())));
     let mut inputs = Inputs::default();
     let mut rest = text;
     while let Some((line, after)) = rest.split_once('\n') {
