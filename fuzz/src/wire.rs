@@ -79,7 +79,11 @@ fn any(u: &mut Unstructured<'_>, levels: usize) -> Result<Vec<u8>> {
                 out.extend(content);
             }
             3 if levels > 0 => {
+                // A hundred levels are too many for those who read.
+                let more = if u.ratio(1, 8)? { u.int_in_range(94..=102)? } else { 0 };
+                (0..more).for_each(|_| encode_varint(number << 3 | 3, &mut out));
                 out.extend(any(u, levels - 1)?);
+                (0..more).for_each(|_| encode_varint(number << 3 | 4, &mut out));
                 if u.ratio(7, 8)? {
                     varint(u, number << 3 | 4, &mut out)?;
                 }
