@@ -133,7 +133,7 @@ impl Loaded {
         for problem in problems {
             let lines = lines.entry(&problem.file).or_insert_with(|| {
                 let file = self.files.iter().find(|file| file.name == problem.file);
-                file.map(|file| file.text.lines().collect()).unwrap_or_default()
+                file.map(|file| problem::lines(&file.text).collect()).unwrap_or_default()
             });
             let line =
                 problem.place.and_then(|place| lines.get(place.line.saturating_sub(1) as usize));

@@ -32,6 +32,18 @@ pub struct Problem {
 /// take longer for each problem than reading the file did.
 const LONGEST_LINE: usize = 20_000;
 
+/// The lines of a text as YAML counts them: a carriage return alone ends one too.
+pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let Some(end) = text.find(['\n', '\r']) else { return rest.take() };
+        let after = &text[end..];
+        rest = after.strip_prefix("\r\n").or_else(|| after.get(1..));
+        Some(&text[..end])
+    })
+}
+
 impl Problem {
     /// A problem of a whole file.
     pub fn of_file(file: &str, message: impl Into<String>, help: impl Into<String>) -> Problem {

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::Problem;
+use super::problem::{Problem, lines};
 
 /// A rule file, read.
 #[derive(Clone, Debug)]
@@ -147,18 +147,17 @@ impl Selection {
             Ok(text) => Ok(RuleFile { name, text }),
             Err(error) => {
                 let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-                let line = 1 + valid.iter().filter(|&&b| b == b'\n').count() as u32;
-                let column = 1 + String::from_utf8_lossy(valid)
-                    .chars()
-                    .rev()
-                    .take_while(|&c| c != '\n')
-                    .count();
+                let valid = String::from_utf8_lossy(valid);
+                let (mut line, mut column) = (0, 0);
+                for text in lines(&valid) {
+                    (line, column) = (line + 1, text.chars().count() as u32 + 1);
+                }
                 let mut problem = Problem::of_file(
                     &name,
                     format!("error loading config file: yaml: line {line}: the text is not UTF-8"),
                     "save the file as UTF-8",
                 );
-                problem.place = Some(super::Place { line, column: column as u32 });
+                problem.place = Some(super::Place { line, column });
                 Err(problem)
             }
         }

@@ -1,6 +1,6 @@
 //! What to do about text that is no YAML.
 
-use super::problem::{Problem, Severity};
+use super::problem::{Problem, Severity, lines};
 use super::yaml::{Broken, Place};
 
 /// The problem that stopped the parser. What comes after it was not looked at.
@@ -49,8 +49,8 @@ pub(super) fn problem(file: &str, text: &str, broken: Broken) -> Problem {
 /// The first tab that indents a line, from the place's line on.
 fn indenting_tab(text: &str, place: Place) -> Option<Place> {
     let from = place.line.saturating_sub(1) as usize;
-    text.lines().enumerate().skip(from).take(3).find_map(|(i, line)| {
-        let blank = &line[..line.len() - line.trim_start().len()];
+    lines(text).enumerate().skip(from).take(3).find_map(|(i, line)| {
+        let blank = &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
         let column = blank.find('\t')? as u32 + 1;
         Some(Place { line: i as u32 + 1, column })
     })
@@ -58,14 +58,14 @@ fn indenting_tab(text: &str, place: Place) -> Option<Place> {
 
 /// Whether the place is in the first `key:` of its line, so that the line's indentation is wrong.
 fn is_indented_otherwise(text: &str, place: Place) -> bool {
-    let line = text.lines().nth(place.line.saturating_sub(1) as usize).unwrap_or("");
+    let line = lines(text).nth(place.line.saturating_sub(1) as usize).unwrap_or("");
     let before: String = line.chars().take(place.column.saturating_sub(1) as usize).collect();
     !before.contains(": ")
 }
 
 /// The word that stands at a place.
 fn word_at(text: &str, Place { line, column }: Place) -> String {
-    let line = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or("");
+    let line = lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("");
     let from = line.chars().skip(column.saturating_sub(1) as usize);
     from.take_while(|c| !c.is_whitespace()).take(80).collect()
 }

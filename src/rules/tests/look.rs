@@ -51,6 +51,18 @@ rules.yaml:11:10: error: duplicate descriptor composite key 'shop.path'
 }
 
 #[test]
+fn a_carriage_return_ends_a_line() {
+    let wanted = "\
+rules.yaml:3:3: error: config error, unknown key 'kye'
+ 3 | - kye: k
+   |   ^^^
+  help: did you mean `key`?
+";
+    let text = "domain: d\rdescriptors:\r\n- kye: k\r  key: k\r";
+    assert_eq!(rendered(text), wanted);
+}
+
+#[test]
 fn long_lines_are_cut_around_the_problem() {
     let many: String = (0..50).map(|i| format!("{{ key: k{i} }}, ")).collect();
     for line in rendered(&format!("domain: d\ndescriptors: [{many} {{ kye: k }}]\n")).lines() {

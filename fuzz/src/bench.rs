@@ -1,0 +1,63 @@
+//! A service that counts in memory, by a clock that stands until it is moved.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use weir::clock::ManualClock;
+use weir::limit::SECOND;
+use weir::limiter::{Behaviour, Limiter, Refused};
+use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use weir::rules::RuleSet;
+use weir::service::{HeaderNames, Options, RateLimit, Rules, Sent};
+use weir::store::memory::MemoryStore;
+
+/// Some time in 2023, within a second, a minute, an hour and a day.
+const NOW: u64 = 1_700_006_420 * SECOND + 345_678;
+
+/// The service, and its clock.
+pub struct Bench {
+    pub clock: Arc<ManualClock>,
+    service: RateLimit<MemoryStore<Arc<ManualClock>>>,
+}
+
+impl Bench {
+    /// With `more`, every answer has every part there is; else it has statuses alone.
+    pub fn new(rules: Arc<RuleSet>, more: bool) -> Bench {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let store = MemoryStore::new(clock.clone(), 1_000);
+        let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
+        let headers = || HeaderNames {
+            limit: "RateLimit-Limit".into(),
+            remaining: "RateLimit-Remaining".into(),
+            reset: "RateLimit-Reset".into(),
+        };
+        let options = Options {
+            headers: more.then(headers),
+            retry_after: more,
+            ratelimit_fields: more,
+            dynamic_metadata: more,
+            budget: Duration::from_millis(8),
+        };
+        let in_force = Rules::default();
+        in_force.store(Some(rules));
+        Bench { clock, service: RateLimit::new(limiter, in_force, options) }
+    }
+
+    pub fn answer(&self, sent: &Sent<'_>) -> Result<RateLimitResponse, Refused> {
+        at_once(self.service.answer(sent, None))
+    }
+
+    /// As gRPC sends it.
+    pub fn answer_framed(&self, sent: &Sent<'_>) -> Result<Vec<u8>, Refused> {
+        at_once(self.service.answer_framed(sent, None))
+    }
+}
+
+fn at_once<T>(answer: impl Future<Output = T>) -> T {
+    match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(answer) => answer,
+        Poll::Pending => panic!("memory answers at once"),
+    }
+}

@@ -1,0 +1,164 @@
+//! Messages made of chance, in the words of the rules mostly.
+
+use arbitrary::{Result, Unstructured};
+use prost_types::value::Kind;
+use prost_types::{Duration, ListValue, Struct, Value};
+use weir::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor,
+    rate_limit_descriptor::{Entry, RateLimitOverride},
+};
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir::proto::ratelimit::config::ratelimit::v3 as config;
+
+use crate::wire::number_at_an_edge;
+
+/// One of some texts, or any.
+fn text(u: &mut Unstructured<'_>, some: &[&str]) -> Result<String> {
+    match u.ratio(7, 8)? {
+        true => Ok((*u.choose(some)?).to_owned()),
+        false => u.arbitrary(),
+    }
+}
+
+fn several<T>(
+    u: &mut Unstructured<'_>,
+    most: usize,
+    one: impl Fn(&mut Unstructured<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let count = u.int_in_range(0..=most)?;
+    (0..count).map(|_| one(u)).collect()
+}
+
+fn perhaps<T>(
+    u: &mut Unstructured<'_>,
+    one: impl FnOnce(&mut Unstructured<'_>) -> Result<T>,
+) -> Result<Option<T>> {
+    if u.ratio(1, 3)? { one(u).map(Some) } else { Ok(None) }
+}
+
+fn small(u: &mut Unstructured<'_>) -> Result<u32> {
+    Ok(number_at_an_edge(u)? as u32)
+}
+
+/// What is asked of a service whose rules have keys `a` to `n`.
+pub fn request(u: &mut Unstructured<'_>) -> Result<RateLimitRequest> {
+    Ok(RateLimitRequest {
+        domain: text(u, &["each", "together", "none", ""])?,
+        hits_addend: small(u)?,
+        descriptors: several(u, 6, descriptor)?,
+    })
+}
+
+fn descriptor(u: &mut Unstructured<'_>) -> Result<RateLimitDescriptor> {
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n"];
+    Ok(RateLimitDescriptor {
+        entries: several(u, 3, |u| {
+            let value = text(u, &["", "1", "2", "x", "x1z", "held"])?;
+            Ok(Entry { key: text(u, &keys)?, value })
+        })?,
+        limit: perhaps(u, |u| {
+            Ok(RateLimitOverride {
+                requests_per_unit: small(u)?,
+                unit: u.int_in_range(-1..=9)?,
+                unit_multiplier: perhaps(u, small)?,
+            })
+        })?,
+        hits_addend: perhaps(u, number_at_an_edge)?,
+        is_negative_hits: u.ratio(1, 8)?,
+    })
+}
+
+/// A rule file as a management server sends it.
+pub fn config(u: &mut Unstructured<'_>) -> Result<config::RateLimitConfig> {
+    Ok(config::RateLimitConfig {
+        name: text(u, &["", "a"])?,
+        domain: text(u, &["d", ""])?,
+        charge: text(u, &["", "each", "together"])?,
+        on_store_failure: text(u, &["", "error", "allow", "deny", "local"])?,
+        descriptors: several(u, 4, |u| rule(u, 3))?,
+    })
+}
+
+fn rule(u: &mut Unstructured<'_>, levels: usize) -> Result<config::RateLimitDescriptor> {
+    Ok(config::RateLimitDescriptor {
+        key: text(u, &["a", "b", "a_b", "c*"])?,
+        value: text(u, &["", "", "1", "2", "x*", "*", "\u{85}\u{feff}", "\"\\\n: #"])?,
+        rate_limit: perhaps(u, policy)?,
+        descriptors: if levels > 0 { several(u, 2, |u| rule(u, levels - 1))? } else { vec![] },
+        shadow_mode: u.ratio(1, 8)?,
+        detailed_metric: u.ratio(1, 8)?,
+        quota_mode: u.ratio(1, 8)?,
+        metadata: perhaps(u, |u| fields(u, 3))?,
+        rate_limits: if u.ratio(1, 4)? { several(u, 3, policy)? } else { vec![] },
+        value_to_metric: u.ratio(1, 8)?,
+        share_threshold: u.ratio(1, 8)?,
+    })
+}
+
+fn policy(u: &mut Unstructured<'_>) -> Result<config::RateLimitPolicy> {
+    let algorithms = [
+        "",
+        "",
+        "fixed_window",
+        "sliding_window",
+        "sliding_log",
+        "bucketed_window",
+        "token_bucket",
+        "gcra",
+        "leaky_bucket",
+        "concurrency",
+    ];
+    Ok(config::RateLimitPolicy {
+        unit: u.int_in_range(-1..=8)?,
+        requests_per_unit: small(u)?,
+        unlimited: u.ratio(1, 8)?,
+        name: text(u, &["", "one", "two"])?,
+        replaces: several(u, 1, |u| {
+            Ok(config::RateLimitReplace { name: text(u, &["one", "two"])? })
+        })?,
+        algorithm: text(u, &algorithms)?,
+        unit_multiplier: perhaps(u, small)?,
+        period: perhaps(u, duration)?,
+        burst: perhaps(u, small)?,
+        refill_amount: perhaps(u, small)?,
+        refill_interval: perhaps(u, duration)?,
+        strict: u.ratio(1, 8)?,
+        buckets: perhaps(u, small)?,
+        charge_denied: perhaps(u, |u| u.arbitrary())?,
+        hold_timeout: perhaps(u, duration)?,
+        align: text(u, &["", "", "calendar"])?,
+        time_zone: text(u, &["", "", "UTC", "Europe/Berlin"])?,
+        max_debt: perhaps(u, small)?,
+        hold_id: text(u, &["", "", "a", "b"])?,
+        shadow_mode: u.ratio(1, 8)?,
+    })
+}
+
+fn duration(u: &mut Unstructured<'_>) -> Result<Duration> {
+    let edges = [0, 1, 60, 86_400, 3_153_600_000, 3_153_600_001, i64::MAX, -1, i64::MIN];
+    let nanos = [0, 0, 999, 1_000, 999_999_999, 1_000_000_000, i32::MAX, -1, i32::MIN];
+    Ok(Duration { seconds: *u.choose(&edges)?, nanos: *u.choose(&nanos)? })
+}
+
+fn fields(u: &mut Unstructured<'_>, levels: usize) -> Result<Struct> {
+    let fields = several(u, 3, |u| {
+        Ok((text(u, &["a", "b", "yes", "", "\u{85}: "])?, value(u, levels - 1)?))
+    })?;
+    Ok(Struct { fields: fields.into_iter().collect() })
+}
+
+fn value(u: &mut Unstructured<'_>, levels: usize) -> Result<Value> {
+    let kind = match u.int_in_range(0..=if levels > 0 { 6 } else { 4 })? {
+        0 => return Ok(Value { kind: None }),
+        1 => Kind::NullValue(u.int_in_range(-1..=1)?),
+        2 => Kind::BoolValue(u.arbitrary()?),
+        3 => Kind::NumberValue(match u.ratio(1, 2)? {
+            true => *u.choose(&[0.0, -0.0, 1.5, 1e15, 1e300, f64::NAN, f64::INFINITY])?,
+            false => u.arbitrary()?,
+        }),
+        4 => Kind::StringValue(text(u, &["", "yes", "1", "\u{feff}\n"])?),
+        5 => Kind::ListValue(ListValue { values: several(u, 3, |u| value(u, levels - 1))? }),
+        _ => Kind::StructValue(fields(u, levels)?),
+    };
+    Ok(Value { kind: Some(kind) })
+}

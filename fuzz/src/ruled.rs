@@ -1,0 +1,115 @@
+//! What holds of rule files, good or bad.
+
+use std::sync::Arc;
+
+use prost::Message;
+use weir::limit::SECOND;
+use weir::proto::envoy::extensions::common::ratelimit::v3::{
+    RateLimitDescriptor, rate_limit_descriptor::Entry,
+};
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir::rules::source::RuleFile;
+use weir::rules::{Loaded, Options, Problem, Rule, RuleSet};
+use weir::service::Sent;
+
+use crate::bench::Bench;
+
+/// How many rules of a set are asked for.
+const ASKED: usize = 16;
+
+/// Compiles files and sees to what came of them. Gives the problems for more.
+pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
+    let options = Options { merge_domains, max_log_bytes: 1 << 20 };
+    let loaded = Loaded::compile(files, Vec::new(), &options, None);
+    for problem in &loaded.problems {
+        let file = loaded.files.iter().find(|file| file.name == problem.file);
+        stands_in(problem, &file.expect("a problem names its file").text);
+    }
+    let told = loaded.render(loaded.problems.iter());
+    assert_eq!(told.is_empty(), loaded.problems.is_empty());
+    if !loaded.is_good() {
+        return loaded.problems;
+    }
+    let rules = Arc::new(loaded.rules);
+    let (again, _) = RuleSet::compile(&loaded.files, &options, Some(&rules));
+    assert_eq!(rules.dump(), again.dump(), "the same files make the same rules");
+    let bench = Bench::new(rules.clone(), true);
+    let is_plain = rules.wildcards(1).is_empty();
+    for rule in rules.rules().take(ASKED) {
+        finds(&rules, rule, is_plain);
+        asks(&bench, rule);
+    }
+    loaded.problems
+}
+
+/// A problem's place is in its file: on one of its lines, or right after its end.
+pub fn stands_in(problem: &Problem, text: &str) {
+    assert!(!problem.message.is_empty() && !problem.help.is_empty(), "{problem:?}");
+    let place = problem.place.unwrap_or_else(|| panic!("{problem} has no place"));
+    // As YAML has it, a carriage return alone ends a line too.
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    let lines: Vec<&str> = text.split('\n').collect();
+    let line = lines.get((place.line as usize).wrapping_sub(1));
+    let line = line.unwrap_or_else(|| panic!("{problem} is in no line"));
+    let columns = 1..=line.chars().count() + 1;
+    assert!(columns.contains(&(place.column as usize)), "{problem} is in no column of {line:?}");
+}
+
+/// A rule is found by its own entries.
+fn finds(rules: &RuleSet, rule: &Rule, is_plain: bool) {
+    let domain = rules.domain(rule.domain()).expect("a rule's domain");
+    // A rule without a value is named by its key alone, and `a_b` is key `a` with value `b`.
+    let named = |(key, value): (&'_ str, &'_ str)| match value.is_empty() {
+        false => Some((key.to_owned(), value.to_owned())),
+        true => key.split_once('_').map(|(key, value)| (key.to_owned(), value.to_owned())),
+    };
+    let mut is_sure = true;
+    let entries: Vec<(String, String)> = rule
+        .entries()
+        .map(|entry| {
+            named(entry).unwrap_or_else(|| {
+                // Any value does, unless a wildcard or another rule has it.
+                is_sure &= is_plain;
+                (entry.0.to_owned(), "\u{1}no rule has this\u{2}".to_owned())
+            })
+        })
+        .collect();
+    let entries: Vec<(&str, &str)> = entries.iter().map(|(k, v)| (&**k, &**v)).collect();
+    let found = domain.find(&entries);
+    if is_sure {
+        let found = found.unwrap_or_else(|| panic!("{} is not found by {entries:?}", rule.name));
+        assert!(std::ptr::eq(found.rule, rule), "{} is found for {}", found.rule.name, rule.name);
+    }
+    assert_eq!(domain.shared_entries(&entries).len(), entries.len());
+}
+
+/// Asks for a rule in all ways, at several times.
+fn asks(bench: &Bench, rule: &Rule) {
+    let entries = rule.entries().map(|(key, value)| Entry { key: key.into(), value: value.into() });
+    let descriptor = RateLimitDescriptor { entries: entries.collect(), ..Default::default() };
+    let with = |hits: Option<u64>, is_negative_hits| RateLimitDescriptor {
+        hits_addend: hits,
+        is_negative_hits,
+        ..descriptor.clone()
+    };
+    let ask = |descriptor: RateLimitDescriptor| {
+        let request = RateLimitRequest {
+            domain: rule.domain().to_owned(),
+            descriptors: vec![descriptor],
+            hits_addend: 0,
+        };
+        let bytes = request.encode_to_vec();
+        let sent = Sent::read(&bytes).expect("a request");
+        let response = bench.answer(&sent).expect("an answer");
+        assert_eq!(response.statuses.len(), 1);
+    };
+    for ahead in [0, SECOND, 86_400 * SECOND, 200 * 365 * 86_400 * SECOND] {
+        bench.clock.advance(ahead);
+        for (hits, negative) in [(None, false), (Some(0), false), (Some(3), true)] {
+            ask(with(hits, negative));
+        }
+        ask(with(Some(u64::MAX), false));
+        ask(with(Some(u64::MAX), true));
+        ask(with(Some(1), false));
+    }
+}

@@ -1,0 +1,42 @@
+//! The text of rule files: never a panic, and every problem has its place.
+//!
+//! A line `# next file` begins another file; where the text begins with `# merge`, files may add
+//! to one domain.
+
+#![no_main]
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use weir::rules::source::{RuleFile, Selection};
+use weir::rules::{Loaded, Options};
+use weir_fuzz::ruled;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return no_text(bytes) };
+    let files = text.split("# next file\n").enumerate();
+    let files =
+        files.map(|(i, text)| RuleFile { name: format!("{i}.yaml"), text: text.to_owned() });
+    ruled::check(files.collect(), text.starts_with("# merge"));
+});
+
+/// What is no text is told where it stops being one.
+fn no_text(bytes: &[u8]) {
+    static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
+        std::env::temp_dir().join(format!("weir-fuzz-{}.yaml", std::process::id()))
+    });
+    std::fs::write(&*FILE, bytes).expect("a file");
+    let selection = Selection {
+        roots: vec![FILE.clone()],
+        prefix: None,
+        yaml_only: true,
+        ignore_dot_files: true,
+        max_file: 1 << 20,
+    };
+    let loaded = Loaded::read(&selection, &Options::default(), None);
+    let _ = std::fs::remove_file(&*FILE);
+    let [problem] = &loaded.problems[..] else { panic!("one problem: {:?}", loaded.problems) };
+    ruled::stands_in(problem, &String::from_utf8_lossy(bytes));
+    assert!(loaded.render_errors().contains("UTF-8"));
+}
