@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::write::{add_one, counter_op, merge_counters, write_counter, write_run, write_times};
+use self::write::{
+    add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
+};
 use super::reply::Reply;
 use super::script::Kind;
 use crate::limit::stored::{Reader, put};
@@ -35,6 +37,8 @@ pub(super) struct Item {
     /// Stands for the hold's id.
     pub hold: u64,
     pub role: Role,
+    /// As whose denial it counts where it fails.
+    pub denial_where_failed: Option<Role>,
     /// Charges with the same number are charged together.
     pub together: Option<Together>,
     /// The window is part of the key.
@@ -237,13 +241,8 @@ impl Call {
             }
             Kind::Charge(_) => {
                 let rule = self.rule(&item.plan);
-                let role = match item.role {
-                    Role::Binds => 0,
-                    Role::Quota => 1,
-                    Role::Shadow => 2,
-                };
                 self.body.extend_from_slice(&(rule as u32).to_le_bytes());
-                self.body.push(role);
+                self.body.push(role(&item));
                 runs = self.body.len();
                 self.body.push(1);
                 write_run(&item, &mut self.body);

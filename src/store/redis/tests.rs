@@ -5,6 +5,7 @@ mod keys;
 mod migration;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
+mod together;
 mod topologies;
 
 use std::sync::Arc;

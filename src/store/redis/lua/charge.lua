@@ -12,8 +12,8 @@
 --             B flags: 1 denied hits are charged, 2 shadow mode, 4 strict, 8 denies every hit
 --             the numbers that its file says
 --           B 1 where all entries are charged together, plus 2 where a quota beside them passes
---           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow); B the number
---             of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
+--           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow), plus 4 where
+--             failing is a denial in that role, or 8 where it binds; B the number of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
 --             how often, the 8 bytes of a hold id where the rule goes by them, and for an undo I7
 --             when they were taken: void in another window
 -- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
@@ -30,6 +30,8 @@ if t == 0 then
   local now = call('TIME')
   t = now[1] * 1000000 + now[2]
 end
+
+local here = t
 
 local rules = {}
 for i = 1, count do
@@ -250,6 +252,10 @@ local function entry(again)
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
+  -- A window that is in its key is the caller's, whatever clock counts for the others.
+  t = rule.t or here
+  local where_failed = floor(role / 4)
+  role = role % 4
   local key, holds = KEYS[key_at], rule.holds
   if holds then
     key_at = key_at + 1
@@ -287,17 +293,18 @@ local function entry(again)
 
   if err then
     out[#out + 1] = pack('<I4', err)
-    return
-  end
-  out[#out + 1] = pack('<I4', #state)
-  out[#out + 1] = state
-  if holds then
-    out[#out + 1] = pack('<I4', #held)
-    out[#out + 1] = held
-  end
-  for i = 1, #rule do
-    local limit = rule[i]
-    if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
+    admitted, denied = where_failed == 0, denied or where_failed == 2
+  else
+    out[#out + 1] = pack('<I4', #state)
+    out[#out + 1] = state
+    if holds then
+      out[#out + 1] = pack('<I4', #held)
+      out[#out + 1] = held
+    end
+    for i = 1, #rule do
+      local limit = rule[i]
+      if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
+    end
   end
   if role == 0 then
     denied = denied or not admitted

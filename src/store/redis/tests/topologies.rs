@@ -61,7 +61,7 @@ fn a_master_that_became_a_replica_is_left() {
 }
 
 /// The values of keys whose slots the masters of a cluster serve, one of each.
-fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
+pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
     let mut values: Vec<Option<(String, u16)>> = vec![None; cluster.masters.len()];
     for i in 0.. {
         let value = format!("v{i}");
