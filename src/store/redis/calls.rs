@@ -316,9 +316,10 @@ impl Call {
 
     /// Puts the arguments together.
     fn finish(&mut self, now: Micros, wall: Micros, slack: u32) {
-        // Where the window is in the key, so is the caller's time.
-        let in_key = self.entries.iter().flat_map(|entry| &entry.items).any(|item| item.in_key);
-        put(&mut self.args, if in_key { wall } else { now });
+        // Where the window is in the key, so is the caller's time: nobody else's is asked for.
+        let in_key = self.entries.iter().any(|entry| entry.items[0].in_key);
+        let all_in_key = self.entries.iter().all(|entry| entry.items[0].in_key);
+        put(&mut self.args, if all_in_key { wall } else { now });
         self.args.extend_from_slice(&slack.to_le_bytes());
         if let Kind::Gcra | Kind::Windows = self.kind {
             self.args.push(self.rules.len() as u8);

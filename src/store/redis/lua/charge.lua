@@ -62,6 +62,7 @@ for i = 1, count do
       rule.holds = limit
     elseif kind == 10 then
       rule.lone = limit
+      if limit[3] > 0 then rule.t = limit[3] end
     end
   end
   if rule.log then

@@ -144,3 +144,36 @@ fn so_it_does_across_instances_and_an_undo_stays_in_its_window() {
         }
     });
 }
+
+/// With the window in the key the caller's clock counts for that key, and for no other.
+#[test]
+fn each_key_of_a_batch_has_its_own_clock() {
+    let server = Server::start();
+    // Far behind the server's.
+    let clock = Arc::new(ManualClock::new(DAWN));
+    runtime().block_on(async {
+        let (layout, wall) = (Layout::Reference, clock.clone());
+        let store = RedisStore::new(Options { layout, wall, ..options(single(&server)) });
+        store.answered().await;
+        let window = plan(50, Unit::Minute);
+        let slow = Algorithm::Gcra(Gcra::new(1, 3_600 * SECOND, 1, 0).unwrap());
+        let limit = Limit::fixed_window(1, Unit::Hour, 1).unwrap();
+        let gcra =
+            Arc::new(Plan::new(vec![Limit { algorithm: slow, charge_denied: false, ..limit }]));
+        let (a, b) = ([("key", "a")], [("key", "b")]);
+        let judged = charge(&store, &[of(&a, &window), of(&b, &gcra)], true).await;
+        assert!(judged.iter().all(|judged| judged.allowed));
+        // The server's clock, here and there.
+        let judged = charge(&store, &[of(&b, &gcra)], false).await;
+        assert!(!judged[0].allowed, "{judged:?}");
+        let left = |key: &str| server.command(&["PTTL", key]).int();
+        let start = (DAWN - DAWN % (60 * SECOND)) / SECOND;
+        let key = format!("weir:test_key_a_{start}");
+        assert!((1..=60_001).contains(&left(&key)), "{key} for {} ms", left(&key));
+        let left = left("weir:{test|key=b}g3600/1");
+        assert!((3_590_000..=3_600_001).contains(&left), "{left}");
+        // A batch whose keys all have their window in the key.
+        let judged = charge(&store, &[of(&a, &window), of(&b, &window)], true).await;
+        assert_eq!((judged[0].used_before, judged[1].used_before), (1, 0));
+    });
+}
