@@ -15,6 +15,7 @@ mod script;
 mod tests;
 
 use std::cell::Cell;
+use std::fmt;
 use std::iter::zip;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +31,7 @@ use self::{
     calls::{Ask, Call, Item, Together},
     cluster::Cluster,
     connect::About,
-    key::{slot, write, write_reference},
+    key::{Shown, slot, write, write_reference},
     lane::{Goal, Lane},
     reply::{All, Reply},
 };
@@ -362,11 +363,29 @@ impl Shared {
     }
 
     /// Logs an error of a server; at most one a second.
-    fn tell_error(&self, error: &str) {
+    fn tell_error(&self, error: impl fmt::Display) {
         let mut told = self.error_told.lock();
         if told.is_none_or(|told| told.elapsed() > Duration::from_secs(1)) {
             *told = Some(Instant::now());
             tracing::warn!("Redis does not do what it is asked: {error}");
+        }
+    }
+
+    /// Logs that a key fails by itself, and why.
+    fn tell_key(&self, failed: Failed, key: &[u8], reason: &[u8]) {
+        let key = Shown(key);
+        match failed {
+            Failed::WrongType | Failed::Corrupt => {
+                self.tell_error(format_args!("the key {key}: {failed}"));
+            }
+            Failed::Unavailable if reason.is_empty() => self.tell_error(format_args!(
+                "the key {key}: a command of the script was refused, and `ACL LOG` may say why"
+            )),
+            Failed::Unavailable => {
+                self.tell_error(format_args!("the key {key}: {}", Shown(reason)));
+            }
+            // Of the server, and not of one key.
+            Failed::OutOfMemory | Failed::ReadOnly | Failed::TimedOut => {}
         }
     }
 

@@ -365,8 +365,9 @@ impl Call {
         self.entries.into_iter().flat_map(|entry| entry.items)
     }
 
-    /// Answers every charge from what the script replied. The failures that were told of whole keys.
-    pub fn answer(self, reply: &[u8]) -> SmallVec<[Failed; 1]> {
+    /// Answers every charge from what the script replied. The failures that were told of whole keys,
+    /// and what Redis says of the first that it has no kind for.
+    pub fn answer(self, reply: &[u8]) -> (SmallVec<[(Failed, Box<[u8]>); 1]>, &[u8]) {
         let mut reader = Reader(reply);
         let now = reader.wide();
         let mut failures = SmallVec::new();
@@ -384,14 +385,14 @@ impl Call {
                 }
                 (state, _) => {
                     let failed = state.err().unwrap_or(Failed::Corrupt);
-                    failures.push(failed);
+                    failures.push((failed, entry.items[0].key.clone()));
                     for item in entry.items {
                         item.reply.set(item.index, Err(failed), 0);
                     }
                 }
             }
         }
-        failures
+        (failures, reader.0)
     }
 }
 

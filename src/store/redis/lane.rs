@@ -395,8 +395,10 @@ async fn run(
             }
             match replies.next().unwrap_or(Value::Nil) {
                 Value::BulkString(reply) => {
-                    for failed in call.answer(&reply) {
+                    let (failures, reason) = call.answer(&reply);
+                    for (failed, key) in failures {
                         shared.count(failed);
+                        shared.tell_key(failed, &key, reason);
                         if failed == Failed::ReadOnly {
                             trip.failed = Some(Lost::ReadOnly);
                         }

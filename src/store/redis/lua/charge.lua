@@ -19,7 +19,8 @@
 -- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
 --         the same of its holds; and of its log what sliding_log.lua says. From 2^32 - 16 on the first
 --         length is an error and nothing follows it: plus 1 of a wrong type, 2 not a state, 3 no memory,
---         4 read-only, 5 other, 6 the caller's clock is too far off
+--         4 read-only, 5 other, 6 the caller's clock is too far off. After all entries, where there is
+--         one of 5 or 6, what Redis says of the first
 -- State   a byte of layout, the numbers of all limits in order, what bucketed_window.lua and
 --         sliding_log.lua put after them
 -- Cost    two commands a key, one where nothing is charged; see the algorithms
@@ -321,16 +322,19 @@ while at <= #args do entry(false) end
 if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_passes) then
   for i = #undo, 1, -1 do
     local key, text, ttl = unpack(undo[i])
+    local done
     if not text then
-      try('DEL', key)
+      done = try('DEL', key)
     elseif ttl > 0 then
-      try('SET', key, text, 'PX', ttl)
+      done = try('SET', key, text, 'PX', ttl)
     else
-      try('SET', key, text)
+      done = try('SET', key, text)
     end
+    if type(done) == 'table' and done.err then failed(done) end
   end
   at, key_at = first, 0
   while at <= #args do entry(true) end
 end
 
+out[#out + 1] = reason
 return table.concat(out)
