@@ -113,7 +113,8 @@ pub struct Counts {
 struct Shared {
     options: Options,
     counts: Counts,
-    answered: watch::Sender<bool>,
+    /// Told when a lane has answered for the first time, and when nodes are others.
+    changed: watch::Sender<()>,
     policy_told: AtomicUsize,
     error_told: Mutex<Option<Instant>>,
 }
@@ -147,7 +148,7 @@ impl RedisStore {
         let shared = Shared {
             options,
             counts: Counts::default(),
-            answered: watch::Sender::new(false),
+            changed: watch::Sender::new(()),
             policy_told: AtomicUsize::new(0),
             error_told: Mutex::new(None),
         };
@@ -172,15 +173,15 @@ impl RedisStore {
         (lanes.len(), lanes.iter().filter(|lane| lane.down().is_some()).count())
     }
 
-    /// Ready when Redis has answered for the first time.
+    /// Ready when Redis has answered for the first time: each node of a cluster that serves slots,
+    /// and on each lane.
     pub async fn answered(&self) {
+        let mut changed = self.shared.changed.subscribe();
         // All lanes, so that nobody's first request has to wait.
-        for at in 0..self.lanes.len() {
-            self.lane(at);
-        }
-        let mut answered = self.shared.answered.subscribe();
+        let all = || (0..self.lanes.len()).map(|at| self.lane(at));
+        all().for_each(|_| {});
         // The sender is ours, so it does not go away.
-        let _ = answered.wait_for(|answered| *answered).await;
+        let _ = changed.wait_for(|()| all().all(Lanes::has_answered)).await;
     }
 
     fn lanes(&self) -> &Lanes {
@@ -244,6 +245,13 @@ impl RedisStore {
 }
 
 impl Lanes {
+    fn has_answered(&self) -> bool {
+        match self {
+            Lanes::One(lane) => lane.has_answered(),
+            Lanes::Cluster(cluster) => cluster.has_answered(),
+        }
+    }
+
     /// Sends charges on their way, those of a node with the same trip.
     fn push(&self, items: impl IntoIterator<Item = Item>) {
         match self {

@@ -108,6 +108,14 @@ impl Cluster {
             }
             kept
         });
+        self.shared.changed.send_replace(());
+    }
+
+    /// Whether each node that serves slots has answered once.
+    pub fn has_answered(&self) -> bool {
+        let slots = self.slots.load();
+        let mut serve = slots.iter().flatten().peekable();
+        serve.peek().is_some() && serve.all(|lane| lane.has_answered())
     }
 
     async fn ask(&self) -> Result<Slots, ConnectError> {

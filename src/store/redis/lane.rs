@@ -55,6 +55,7 @@ pub(super) struct Lane {
     /// 0: up; else why not.
     down: AtomicU8,
     closed: AtomicBool,
+    answered: AtomicBool,
 }
 
 /// Why a connection is given up.
@@ -84,6 +85,7 @@ impl Lane {
             // Who asks while it connects for the first time waits for that.
             down: AtomicU8::new(0),
             closed: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
         });
         tokio::spawn(lane.clone().drive(redirects));
         lane
@@ -96,6 +98,11 @@ impl Lane {
 
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server has answered once.
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Why the lane is down; none where it is up.
@@ -137,7 +144,9 @@ impl Lane {
         if self.down.swap(0, Ordering::Relaxed) != 0 {
             self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
         }
-        self.shared.answered.send_replace(true);
+        if !self.answered.swap(true, Ordering::Relaxed) {
+            self.shared.changed.send_replace(());
+        }
     }
 
     async fn drive(self: Arc<Lane>, redirects: Option<Redirects>) {
