@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::calls::{Call, Item};
 use super::cluster::Redirects;
-use super::connect::{ConnectError, Endpoint, ask_sentinels, examine, time};
+use super::connect::{ConnectError, Endpoint, ask_sentinel, examine, time};
 use super::script::Scripts;
 use super::{Clock, Layout, Shared};
 use crate::store::Failed;
@@ -204,14 +204,37 @@ impl Lane {
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
-        let options = &self.shared.options;
-        let (endpoint, may_be_replica) = match &self.goal {
-            Goal::Server(endpoint) => (endpoint.clone(), false),
-            Goal::Node(endpoint) => (endpoint.clone(), true),
-            Goal::Master { name, sentinels } => {
-                (ask_sentinels(&options.sentinel_access, sentinels, name).await?, false)
-            }
+        let (name, sentinels) = match &self.goal {
+            Goal::Server(endpoint) => return self.connect_to(endpoint.clone(), false).await,
+            Goal::Node(endpoint) => return self.connect_to(endpoint.clone(), true).await,
+            Goal::Master { name, sentinels } => (name, sentinels),
         };
+        let access = &self.shared.options.sentinel_access;
+        let mut last = ConnectError::NoMaster(name.clone());
+        let mut tried = Vec::new();
+        for sentinel in sentinels {
+            match ask_sentinel(access, sentinel, name).await {
+                // One whose news is old may name a replica, or a server that is gone.
+                Ok(Some(endpoint)) if !tried.contains(&endpoint) => {
+                    tried.push(endpoint.clone());
+                    match self.connect_to(endpoint, false).await {
+                        Err(error) => last = error,
+                        connected => return connected,
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(
+        &self,
+        endpoint: Endpoint,
+        may_be_replica: bool,
+    ) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
+        let options = &self.shared.options;
         let patience = options.access.timeout;
         let examined = async {
             let mut connection = options.access.connect(&endpoint).await?;
