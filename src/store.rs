@@ -59,28 +59,56 @@ pub struct Batch<'a> {
     pub quota_passes: bool,
     /// How long the answer may take.
     pub budget: Duration,
-    /// What to answer where the store cannot; none: as the settings say.
+    /// What to answer where the store cannot; none: as the settings say, and to a store that is not
+    /// guarded, the error.
     pub on_failure: Option<OnStoreFailure>,
+}
+
+impl Charge<'_> {
+    /// As whose denial it counts, for a batch charged together, that the store fails this charge;
+    /// none where the request may pass all the same.
+    pub fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
+        let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
+        match on_failure.unwrap_or(OnStoreFailure::Error) {
+            // It refuses the whole request.
+            OnStoreFailure::Error => Some(Role::Binds),
+            OnStoreFailure::Deny if matches!(self.op, Op::Take(_)) && enforced() => Some(self.role),
+            OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
+        }
+    }
+
+    /// Whether hits were taken, going by the answer, that can be given back. Where only some limits
+    /// counted a denial they cannot: it would go to all.
+    pub fn took(&self, answer: &Answer) -> bool {
+        let all_count = || self.plan.limits().iter().all(|limit| limit.charge_denied);
+        matches!(self.op, Op::Take(1..)) && answer.is_ok_and(|it| it.allowed || all_count())
+    }
 }
 
 impl Batch<'_> {
     /// Whether `answers`, one for each charge in order, deny the batch as a whole: a charge that
     /// binds is denied, or there are charges under a quota and all of them are. A charge that
-    /// failed is neither.
+    /// failed without being made counts as its policy answers it, any other failure as neither.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
-        let denied = |answer: &Answer| answer.is_ok_and(|judged| !judged.allowed);
         let (mut quotas, mut quotas_denied) = (0, 0);
         for (charge, answer) in self.charges.iter().zip(answers) {
-            match charge.role {
-                Role::Binds if denied(answer) => return true,
-                Role::Binds | Role::Shadow => {}
-                Role::Quota => {
-                    quotas += 1;
-                    quotas_denied += usize::from(denied(answer));
-                }
+            quotas += usize::from(charge.role == Role::Quota);
+            match self.denial(charge, answer) {
+                Some(Role::Binds) => return true,
+                Some(Role::Quota) => quotas_denied += 1,
+                Some(Role::Shadow) | None => {}
             }
         }
         quotas > 0 && quotas_denied == quotas && !self.quota_passes
+    }
+
+    /// As whose denial an answer to one of the charges counts, where it is one.
+    pub fn denial(&self, charge: &Charge<'_>, answer: &Answer) -> Option<Role> {
+        match answer {
+            Ok(judged) => (!judged.allowed).then_some(charge.role),
+            Err(failed) if failed.is_refusal() => charge.denial_where_failed(self.on_failure),
+            Err(_) => None,
+        }
     }
 }
 
@@ -105,6 +133,13 @@ pub enum Failed {
     WrongType,
     #[error("the key's state cannot be read")]
     Corrupt,
+}
+
+impl Failed {
+    /// Whether it is known that nothing was charged.
+    pub fn is_refusal(self) -> bool {
+        !matches!(self, Failed::Unavailable | Failed::TimedOut)
+    }
 }
 
 /// Keeps the state of keys and charges it.

@@ -131,7 +131,7 @@ impl Plan {
     }
 
     /// Adds what a script is told of the rule; `now` is the caller's. `in_key`: the windows of lone
-    /// ones are part of their keys.
+    /// ones are part of their keys, and then that clock counts for them.
     pub(crate) fn write_rule(&self, now: Micros, in_key: bool, out: &mut Vec<u8>) {
         out.push(self.limits.len() as u8);
         let lone = self.counter().is_some();
@@ -143,7 +143,7 @@ impl Plan {
                 Algorithm::FixedWindow(window) => {
                     all(&[window.n.into(), window.period]);
                     if lone {
-                        all(&[in_key.into()]);
+                        all(&[if in_key { now } else { 0 }]);
                     }
                     if let Some(calendar) = &window.calendar {
                         all(&boundaries(calendar, now));

@@ -161,6 +161,8 @@ impl<S: Store, C: Clock + Clone> Guard<S, C> {
 impl<S: Store, C: Clock + Clone> Store for Guard<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let first = answers.len();
+        let policy = batch.on_failure.unwrap_or(self.on_failure);
+        let batch = Batch { on_failure: Some(policy), ..batch };
         self.inner.charge(batch, answers).await;
         let answers = &mut answers[first..];
         if answers.iter().any(Result::is_err) {

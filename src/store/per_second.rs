@@ -3,20 +3,38 @@
 #[cfg(test)]
 mod tests;
 
+use std::future::Future;
 use std::iter::zip;
-use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::{Answers, Batch, Charge, Failed, Op, Role, Store};
+use super::{Answer, Answers, Batch, Charge, Failed, Role, Store};
+use crate::limit::Micros;
+
+/// When charges were made, by the clock of the store that made them.
+pub type Times = SmallVec<[Micros; 4]>;
+
+/// A store that can take back what it charged.
+pub trait Undo: Store {
+    /// Charges a batch, and adds to `times` when, for each charge in order.
+    fn charge_timed(
+        &self,
+        batch: Batch<'_>,
+        answers: &mut Answers,
+        times: &mut Times,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// Takes back what was taken at those times, where that still counts. Nobody waits for it: where
+    /// it fails, the hits stay charged until their window ends.
+    fn undo(&self, taken: &[(Charge<'_>, Micros)]);
+}
 
 /// Two stores: charges whose plan is [per second](crate::limit::Plan::per_second) go to one, all
 /// others to the other, both at once.
 ///
 /// **Charged together.** A batch that needs both is first charged in each, and where that comes to
 /// a denial what one of them charged is given back. Meanwhile others see it as charged, so they
-/// may be denied what they would otherwise get, for about one round trip; nobody is allowed more
-/// but where a window turns in between, as then it is the new window's hits that are given back.
+/// may be denied what they would otherwise get, for about one round trip; nobody is allowed more.
 /// A plan's other limits beside one of concurrency get nothing back. Where a store failed it may
 /// or may not have charged: nothing is given back to it.
 #[derive(Debug)]
@@ -29,38 +47,35 @@ pub struct PerSecond<S> {
 struct Part<'a> {
     charges: SmallVec<[Charge<'a>; 4]>,
     answers: Answers,
+    times: Times,
 }
 
 impl<'a> Part<'a> {
     fn of(batch: &Batch<'a>, per_second: bool) -> Part<'a> {
         let here = |charge: &&Charge<'_>| charge.plan.per_second() == per_second;
         let charges = batch.charges.iter().filter(here).copied().collect();
-        Part { charges, answers: Answers::new() }
+        Part { charges, answers: Answers::new(), times: Times::new() }
     }
 
     fn has_quota(&self) -> bool {
         self.charges.iter().any(|charge| charge.role == Role::Quota)
     }
 
-    /// What was charged of a batch that was denied in the end, to be given back.
-    fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[Charge<'a>; 4]> {
+    /// What was charged of a batch that was denied in the end, and when.
+    fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[(Charge<'a>, Micros); 4]> {
+        let unknown = |answer: &Answer| answer.err().is_some_and(|failed| !failed.is_refusal());
         let complete = self.answers.len() == self.charges.len();
-        if !complete || self.answers.iter().any(Result::is_err) || batch.is_denied(&self.answers) {
+        if !complete || self.answers.iter().any(unknown) || batch.is_denied(&self.answers) {
             return SmallVec::new();
         }
-        zip(&self.charges, &self.answers)
-            .filter_map(|(charge, answer)| {
-                let (Op::Take(hits @ 1..), Ok(judged)) = (charge.op, answer) else { return None };
-                // What was denied without denying the part may have been charged all the same.
-                let all = || charge.plan.limits().iter().all(|limit| limit.charge_denied);
-                let undo = Charge { op: Op::GiveBack(hits), ..*charge };
-                (judged.allowed || all()).then_some(undo)
-            })
+        zip(zip(&self.charges, &self.answers), &self.times)
+            .filter(|((charge, answer), _)| charge.took(answer))
+            .map(|((charge, _), taken)| (*charge, *taken))
             .collect()
     }
 }
 
-impl<S: Store> PerSecond<S> {
+impl<S: Undo> PerSecond<S> {
     /// Limits of one second are kept in `per_second`, all others in `main`.
     pub fn new(main: S, per_second: S) -> PerSecond<S> {
         PerSecond { main, per_second }
@@ -75,7 +90,6 @@ impl<S: Store> PerSecond<S> {
     }
 
     async fn charge_both(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let began = Instant::now();
         let (mut main, mut second) = (Part::of(&batch, false), Part::of(&batch, true));
         let (main_quota, second_quota) = (main.has_quota(), second.has_quota());
         // Quotas deny only all together: what passes in one store is not known in the other.
@@ -90,8 +104,8 @@ impl<S: Store> PerSecond<S> {
             ..batch
         };
         tokio::join!(
-            self.main.charge(main_batch, &mut main.answers),
-            self.per_second.charge(second_batch, &mut second.answers),
+            self.main.charge_timed(main_batch, &mut main.answers, &mut main.times),
+            self.per_second.charge_timed(second_batch, &mut second.answers, &mut second.times),
         );
 
         let first = answers.len();
@@ -108,16 +122,13 @@ impl<S: Store> PerSecond<S> {
             (&self.per_second, second.to_undo(&second_batch)),
         ] {
             if !undo.is_empty() {
-                let budget = batch.budget.saturating_sub(began.elapsed());
-                let back = Batch { charges: &undo, budget, together: false, ..batch };
-                // Where it fails, the hits stay charged until their window ends.
-                store.charge(back, &mut Answers::new()).await;
+                store.undo(&undo);
             }
         }
     }
 }
 
-impl<S: Store> Store for PerSecond<S> {
+impl<S: Undo> Store for PerSecond<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
         if per_second == 0 {

@@ -15,6 +15,8 @@ mod script;
 mod tests;
 
 use std::cell::Cell;
+use std::fmt;
+use std::iter::zip;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -29,10 +31,11 @@ use self::{
     calls::{Ask, Call, Item, Together},
     cluster::Cluster,
     connect::About,
-    key::{slot, write, write_reference},
+    key::{Shown, slot, write, write_reference},
     lane::{Goal, Lane},
     reply::{All, Reply},
 };
+use super::per_second::{Times, Undo};
 use super::{Answer, Answers, Batch, Charge, Failed, Role, Store};
 use crate::clock;
 use crate::limit::{Micros, Op, concurrency};
@@ -110,7 +113,8 @@ pub struct Counts {
 struct Shared {
     options: Options,
     counts: Counts,
-    answered: watch::Sender<bool>,
+    /// Told when a lane has answered for the first time, and when nodes are others.
+    changed: watch::Sender<()>,
     policy_told: AtomicUsize,
     error_told: Mutex<Option<Instant>>,
 }
@@ -144,7 +148,7 @@ impl RedisStore {
         let shared = Shared {
             options,
             counts: Counts::default(),
-            answered: watch::Sender::new(false),
+            changed: watch::Sender::new(()),
             policy_told: AtomicUsize::new(0),
             error_told: Mutex::new(None),
         };
@@ -169,13 +173,15 @@ impl RedisStore {
         (lanes.len(), lanes.iter().filter(|lane| lane.down().is_some()).count())
     }
 
-    /// Ready when Redis has answered for the first time. Connects the thread that asks, so that its
+    /// Ready when Redis has answered for the first time: each node of a cluster that serves slots,
+    /// and on the lanes of all threads that have asked. Connects the thread that asks, so that its
     /// first request need not wait for that.
     pub async fn answered(&self) {
+        let mut changed = self.shared.changed.subscribe();
         self.lanes();
-        let mut answered = self.shared.answered.subscribe();
+        let all = || self.lanes.iter().filter_map(OnceLock::get);
         // The sender is ours, so it does not go away.
-        let _ = answered.wait_for(|answered| *answered).await;
+        let _ = changed.wait_for(|()| all().all(Lanes::has_answered)).await;
     }
 
     fn lanes(&self) -> &Lanes {
@@ -219,6 +225,7 @@ impl RedisStore {
             op: Ask::Op(charge.op),
             hold: charge.hold.map_or(0, concurrency::hash),
             role: charge.role,
+            denial_where_failed: None,
             together: None,
             in_key,
             at: wall,
@@ -235,20 +242,16 @@ impl RedisStore {
         let number = number.unwrap_or(NonZeroU32::MIN);
         Some(Together { number, quota_passes })
     }
-
-    /// Charges that were made, although others of their batch were denied elsewhere, are taken back.
-    fn undo(&self, lanes: &Lanes, batch: &Batch<'_>, made: Vec<(Item, Micros)>) {
-        let reply = Reply::new(made.len());
-        lanes.push(made.into_iter().enumerate().filter_map(|(i, (mut item, taken))| {
-            let Op::Take(hits) = batch.charges[item.index].op else { return None };
-            item.op = Ask::Undo(u32::try_from(hits).unwrap_or(u32::MAX), taken);
-            (item.together, item.reply, item.index) = (None, reply.clone(), i);
-            Some(item)
-        }));
-    }
 }
 
 impl Lanes {
+    fn has_answered(&self) -> bool {
+        match self {
+            Lanes::One(lane) => lane.has_answered(),
+            Lanes::Cluster(cluster) => cluster.has_answered(),
+        }
+    }
+
     /// Sends charges on their way, those of a node with the same trip.
     fn push(&self, items: impl IntoIterator<Item = Item>) {
         match self {
@@ -260,6 +263,12 @@ impl Lanes {
 
 impl Store for RedisStore {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.charge_timed(batch, answers, &mut Times::new()).await;
+    }
+}
+
+impl Undo for RedisStore {
+    async fn charge_timed(&self, batch: Batch<'_>, answers: &mut Answers, times: &mut Times) {
         let lanes = self.lanes();
         let reply = Reply::new(batch.charges.len());
         let wall = match self.shared.options.layout {
@@ -268,11 +277,13 @@ impl Store for RedisStore {
         };
         let items = batch.charges.iter().enumerate();
         let items = items.map(|(index, charge)| self.item(charge, &reply, index, wall));
-        let mut sent: Vec<Item> = Vec::new();
+        // Of each charge, where they are of several.
+        let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
         if batch.together {
-            sent = items.collect();
+            let mut items: Vec<Item> = items.collect();
             let mut groups: SmallVec<[(u16, Option<Together>); 4]> = SmallVec::new();
-            for item in &mut sent {
+            for (item, charge) in items.iter_mut().zip(batch.charges) {
+                item.denial_where_failed = charge.denial_where_failed(batch.on_failure);
                 let group = groups.iter().find(|(slot, _)| *slot == item.slot).map(|it| it.1);
                 item.together = group.unwrap_or_else(|| {
                     let group = self.group(batch.quota_passes);
@@ -282,14 +293,12 @@ impl Store for RedisStore {
             }
             if groups.len() > 1 {
                 // Whether all quotas deny is known only when all nodes have answered.
-                for item in &mut sent {
+                for item in &mut items {
                     item.together = item.together.map(|it| Together { quota_passes: true, ..it });
+                    slots.push(item.slot);
                 }
             }
-            lanes.push(sent.iter().cloned());
-            if groups.len() < 2 {
-                sent.clear();
-            }
+            lanes.push(items);
         } else {
             lanes.push(items);
         }
@@ -299,38 +308,44 @@ impl Store for RedisStore {
         let told = reply.take();
         let first = answers.len();
         answers.extend(told.iter().map(|(answer, _)| *answer));
+        times.extend(told.iter().map(|(_, time)| *time));
 
         // What was reserved on several nodes; where an outcome is not known, nothing is given back.
-        let known = told.iter().all(|(answer, _)| answer.is_ok());
-        if !sent.is_empty() && known && batch.is_denied(&answers[first..]) {
-            let made = made(&batch, &told, sent);
-            self.undo(lanes, &batch, made);
+        let known = |answer: &Answer| answer.err().is_none_or(Failed::is_refusal);
+        let answers = &answers[first..];
+        if !slots.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
+            self.undo(&made(&batch, &told, &slots));
         }
+    }
+
+    fn undo(&self, made: &[(Charge<'_>, Micros)]) {
+        let reply = Reply::new(made.len());
+        let items = made.iter().enumerate().filter_map(|(index, (charge, taken))| {
+            let Op::Take(hits) = charge.op else { return None };
+            // Where the window is part of the key, it is the one that hits were taken in.
+            let mut item = self.item(charge, &reply, index, *taken);
+            item.op = Ask::Undo(u32::try_from(hits).unwrap_or(u32::MAX), *taken);
+            Some(item)
+        });
+        self.lanes().push(items);
     }
 }
 
 /// Of charges on several nodes those that were made, and when.
-fn made(batch: &Batch<'_>, told: &[(Answer, Micros)], sent: Vec<Item>) -> Vec<(Item, Micros)> {
-    let allowed = |i: usize| told[i].0.is_ok_and(|judged| judged.allowed);
-    let refused: Vec<Option<Together>> = sent
-        .iter()
-        .filter(|item| item.role == Role::Binds && !allowed(item.index))
-        .map(|item| item.together)
+fn made<'a>(
+    batch: &Batch<'a>,
+    told: &[(Answer, Micros)],
+    slots: &[u16],
+) -> Vec<(Charge<'a>, Micros)> {
+    let all = || zip(zip(batch.charges, told), slots);
+    // There nothing is charged at all.
+    let refused: Vec<u16> = all()
+        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Binds))
+        .map(|(_, slot)| *slot)
         .collect();
-    sent.into_iter()
-        .filter(|item| {
-            let charge = &batch.charges[item.index];
-            // Where only some limits counted a denial nothing is given back: it would go to all.
-            let counted =
-                allowed(item.index) || charge.plan.limits().iter().all(|limit| limit.charge_denied);
-            !refused.contains(&item.together)
-                && counted
-                && matches!(charge.op, Op::Take(hits) if hits > 0)
-        })
-        .map(|item| {
-            let taken = told[item.index].1;
-            (item, taken)
-        })
+    all()
+        .filter(|((charge, (answer, _)), slot)| charge.took(answer) && !refused.contains(slot))
+        .map(|((charge, (_, taken)), _)| (*charge, *taken))
         .collect()
 }
 
@@ -356,11 +371,29 @@ impl Shared {
     }
 
     /// Logs an error of a server; at most one a second.
-    fn tell_error(&self, error: &str) {
+    fn tell_error(&self, error: impl fmt::Display) {
         let mut told = self.error_told.lock();
         if told.is_none_or(|told| told.elapsed() > Duration::from_secs(1)) {
             *told = Some(Instant::now());
             tracing::warn!("Redis does not do what it is asked: {error}");
+        }
+    }
+
+    /// Logs that a key fails by itself, and why.
+    fn tell_key(&self, failed: Failed, key: &[u8], reason: &[u8]) {
+        let key = Shown(key);
+        match failed {
+            Failed::WrongType | Failed::Corrupt => {
+                self.tell_error(format_args!("the key {key}: {failed}"));
+            }
+            Failed::Unavailable if reason.is_empty() => self.tell_error(format_args!(
+                "the key {key}: a command of the script was refused, and `ACL LOG` may say why"
+            )),
+            Failed::Unavailable => {
+                self.tell_error(format_args!("the key {key}: {}", Shown(reason)));
+            }
+            // Of the server, and not of one key.
+            Failed::OutOfMemory | Failed::ReadOnly | Failed::TimedOut => {}
         }
     }
 

@@ -6,6 +6,7 @@ mod cluster;
 mod counts;
 mod deadlines;
 mod faults;
+mod log;
 mod policies;
 mod restarts;
 mod start;

@@ -191,7 +191,11 @@ impl Group<'_> {
         let (password, file) = (some("password"), some("password_file"));
         if password.is_some() && file.is_some() {
             let help = "keep one of the two";
-            mistakes.push(self.mistake("password_file", "is set, and so is the password", help));
+            mistakes.push(self.mistake(
+                &format!("{of}password_file"),
+                "is set, and so is the password",
+                help,
+            ));
         }
         Login { username: some("username"), password, password_file: file.map(PathBuf::from) }
     }

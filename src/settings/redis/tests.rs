@@ -175,6 +175,20 @@ fn what_contradicts_itself_is_told() {
 }
 
 #[test]
+fn the_sentinels_password_may_be_in_a_file() {
+    let file = "WEIR__STORE__REDIS__SENTINEL__PASSWORD_FILE";
+    let sentinel = [("REDIS_TYPE", "sentinel"), ("REDIS_URL", "m,h:1")];
+    let redis = store(&[sentinel[0], sentinel[1], (file, "/f")]).redis.unwrap();
+    assert_eq!(redis.sentinel_login.password_file, Some("/f".into()));
+    assert_eq!(redis.login.password_file, None);
+    let both = [sentinel[0], sentinel[1], (file, "/f"), ("REDIS_SENTINEL_AUTH", "p")];
+    let told = told(&both);
+    let wanted = "store.redis.sentinel.password_file is set, and so is the password";
+    assert!(told.len() == 1 && told[0].contains(wanted), "{told:#?}");
+    assert!(told[0].starts_with(file), "{told:#?}");
+}
+
+#[test]
 fn passwords_are_never_shown() {
     let env = [("REDIS_URL", "redis://ann:hunter2@h:1"), ("REDIS_SENTINEL_AUTH", "hunter2")];
     let settings = Settings::load(&inputs(&env)).unwrap();

@@ -1,15 +1,39 @@
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::limit::{Limit, Plan, Unit};
+use crate::limit::{Limit, Op, Plan, Unit};
 use crate::store::conformance::fakes::Fake;
 use crate::store::conformance::{self, DAWN, charge, plan, take};
 use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Entry, Key};
 
 type Inner = Arc<Fake<MemoryStore<Arc<ManualClock>>>>;
+
+impl Undo for Inner {
+    async fn charge_timed(&self, batch: Batch<'_>, answers: &mut Answers, times: &mut Times) {
+        self.charge(batch, answers).await;
+        times.resize(answers.len(), DAWN);
+    }
+
+    fn undo(&self, taken: &[(Charge<'_>, Micros)]) {
+        let charges = taken.iter().map(|(charge, _)| match charge.op {
+            Op::Take(hits) => Charge { op: Op::GiveBack(hits), ..*charge },
+            Op::GiveBack(_) => *charge,
+        });
+        let charges: Vec<Charge<'_>> = charges.collect();
+        let (budget, charges) = (Duration::from_millis(8), &charges[..]);
+        let batch =
+            Batch { charges, together: false, quota_passes: false, budget, on_failure: None };
+        let mut answers = Answers::new();
+        // Memory answers at once.
+        let made = pin!(self.charge(batch, &mut answers));
+        assert!(made.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+}
 
 fn store() -> (PerSecond<Inner>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(DAWN));
@@ -140,6 +164,13 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
     let told: Vec<_> = answers.iter().map(allowed).collect();
     assert_eq!(told, [Ok(false), Ok(true), Err(Failed::TimedOut)]);
     assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
+
+    // A key that holds something else: known not to be charged, so the rest is not to be either.
+    store.main().fail(|_| None);
+    store.per_second().fail(|_| Some(Failed::WrongType));
+    ask().await;
+    assert_eq!(used(&store, "a", &minute).await, 1, "it was given back");
+    store.per_second().fail(|_| None);
 
     // A denial in one store and none of it known in the other.
     store.main().fail(|_| Some(Failed::Unavailable));

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use self::write::{add_one, counter_op, merge_counters, write_counter, write_run, write_times};
+use self::write::{
+    add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
+};
 use super::reply::Reply;
 use super::script::Kind;
 use crate::limit::stored::{Reader, put};
@@ -35,6 +37,8 @@ pub(super) struct Item {
     /// Stands for the hold's id.
     pub hold: u64,
     pub role: Role,
+    /// As whose denial it counts where it fails.
+    pub denial_where_failed: Option<Role>,
     /// Charges with the same number are charged together.
     pub together: Option<Together>,
     /// The window is part of the key.
@@ -237,13 +241,8 @@ impl Call {
             }
             Kind::Charge(_) => {
                 let rule = self.rule(&item.plan);
-                let role = match item.role {
-                    Role::Binds => 0,
-                    Role::Quota => 1,
-                    Role::Shadow => 2,
-                };
                 self.body.extend_from_slice(&(rule as u32).to_le_bytes());
-                self.body.push(role);
+                self.body.push(role(&item));
                 runs = self.body.len();
                 self.body.push(1);
                 write_run(&item, &mut self.body);
@@ -317,9 +316,10 @@ impl Call {
 
     /// Puts the arguments together.
     fn finish(&mut self, now: Micros, wall: Micros, slack: u32) {
-        // Where the window is in the key, so is the caller's time.
-        let in_key = self.entries.iter().flat_map(|entry| &entry.items).any(|item| item.in_key);
-        put(&mut self.args, if in_key { wall } else { now });
+        // Where the window is in the key, so is the caller's time: nobody else's is asked for.
+        let in_key = self.entries.iter().any(|entry| entry.items[0].in_key);
+        let all_in_key = self.entries.iter().all(|entry| entry.items[0].in_key);
+        put(&mut self.args, if all_in_key { wall } else { now });
         self.args.extend_from_slice(&slack.to_le_bytes());
         if let Kind::Gcra | Kind::Windows = self.kind {
             self.args.push(self.rules.len() as u8);
@@ -365,8 +365,9 @@ impl Call {
         self.entries.into_iter().flat_map(|entry| entry.items)
     }
 
-    /// Answers every charge from what the script replied. The failures that were told of whole keys.
-    pub fn answer(self, reply: &[u8]) -> SmallVec<[Failed; 1]> {
+    /// Answers every charge from what the script replied. The failures that were told of whole keys,
+    /// and what Redis says of the first that it has no kind for.
+    pub fn answer(self, reply: &[u8]) -> (SmallVec<[(Failed, Box<[u8]>); 1]>, &[u8]) {
         let mut reader = Reader(reply);
         let now = reader.wide();
         let mut failures = SmallVec::new();
@@ -384,14 +385,14 @@ impl Call {
                 }
                 (state, _) => {
                     let failed = state.err().unwrap_or(Failed::Corrupt);
-                    failures.push(failed);
+                    failures.push((failed, entry.items[0].key.clone()));
                     for item in entry.items {
                         item.reply.set(item.index, Err(failed), 0);
                     }
                 }
             }
         }
-        failures
+        (failures, reader.0)
     }
 }
 

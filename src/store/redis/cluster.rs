@@ -47,7 +47,11 @@ type OfLane<'l> = (&'l Arc<Lane>, SmallVec<[Item; 1]>);
 
 /// Where a lane sends what belongs elsewhere.
 #[derive(Clone, Debug)]
-pub(super) struct Redirects(Weak<Cluster>);
+pub(super) struct Redirects {
+    cluster: Weak<Cluster>,
+    /// The lane's own node.
+    node: Endpoint,
+}
 
 impl Cluster {
     pub fn start(seeds: Vec<Endpoint>, shared: Arc<Shared>) -> Arc<Cluster> {
@@ -85,7 +89,7 @@ impl Cluster {
     fn lane(self: &Arc<Self>, endpoint: &Endpoint) -> Arc<Lane> {
         let mut lanes = self.lanes.lock();
         let start = || {
-            let redirects = Redirects(Arc::downgrade(self));
+            let redirects = Redirects { cluster: Arc::downgrade(self), node: endpoint.clone() };
             Lane::start(Goal::Node(endpoint.clone()), self.shared.clone(), Some(redirects))
         };
         lanes.entry(endpoint.clone()).or_insert_with(start).clone()
@@ -108,6 +112,14 @@ impl Cluster {
             }
             kept
         });
+        self.shared.changed.send_replace(());
+    }
+
+    /// Whether each node that serves slots has answered once.
+    pub fn has_answered(&self) -> bool {
+        let slots = self.slots.load();
+        let mut serve = slots.iter().flatten().peekable();
+        serve.peek().is_some() && serve.all(|lane| lane.has_answered())
     }
 
     async fn ask(&self) -> Result<Slots, ConnectError> {
@@ -171,34 +183,45 @@ async fn refresh(cluster: Weak<Cluster>) {
 impl Redirects {
     /// The slots may have changed.
     pub fn refresh(&self) {
-        if let Some(cluster) = self.0.upgrade() {
+        if let Some(cluster) = self.cluster.upgrade() {
             cluster.stale.notify_one();
         }
     }
 
+    /// The node that a redirection names, by `slot host:port`.
+    fn read(&self, told: &str) -> Option<Endpoint> {
+        let (host, port) = told.split(' ').nth(1)?.rsplit_once(':')?;
+        let host = match (host, &self.node) {
+            // It does not know its name, and is where the one is that was asked.
+            ("", Endpoint::Tcp(host, _)) => host,
+            _ => host,
+        };
+        Some(Endpoint::Tcp(host.to_owned(), port.parse().ok()?))
+    }
+
     /// Sends on what a node did not take: it was not counted.
     pub fn send(&self, call: Call, kind: ServerErrorKind, told: &str) {
-        let cluster = self.0.upgrade();
-        let to = told.split(' ').nth(1).and_then(|to| {
-            let (host, port) = to.rsplit_once(':')?;
-            Some(Endpoint::Tcp(host.to_owned(), port.parse().ok()?))
-        });
+        let cluster = self.cluster.upgrade();
+        let to = match kind {
+            // Where half has moved, the other half is asked for in the same place again.
+            ServerErrorKind::TryAgain => Some(self.node.clone()),
+            _ => self.read(told),
+        };
         if kind == ServerErrorKind::Moved {
             self.refresh();
         }
         let mut items: Vec<Item> = call.into_items().collect();
         for item in &mut items {
             item.hops += 1;
-            // Where half has moved, the other half is asked for in the same place again.
-            item.asking = kind == ServerErrorKind::Ask;
+            // A node that a slot is on its way to must be told each time that it is to answer.
+            item.asking =
+                kind == ServerErrorKind::Ask || kind == ServerErrorKind::TryAgain && item.asking;
             // Of several keys some may have moved already; those charged together must wait.
             item.alone = kind != ServerErrorKind::Moved && item.together.is_none();
         }
         let tired = items.iter().any(|item| item.hops > MAX_HOPS);
         match (cluster.filter(|_| !tired), to) {
-            (Some(cluster), Some(endpoint)) if kind != ServerErrorKind::TryAgain => {
-                cluster.lane(&endpoint).push(items);
-            }
+            (Some(cluster), Some(endpoint)) => cluster.lane(&endpoint).push(items),
             (Some(cluster), _) => cluster.push(items),
             (None, _) => {
                 for item in items {

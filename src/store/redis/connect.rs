@@ -207,31 +207,20 @@ pub(super) async fn time(connection: &mut MultiplexedConnection) -> redis::Redis
     Ok(seconds * crate::limit::SECOND + micros)
 }
 
-/// The address of the master that sentinels name.
-pub(super) async fn ask_sentinels(
+/// The address of the master as a sentinel names it, where it knows one.
+pub(super) async fn ask_sentinel(
     access: &Access,
-    sentinels: &[Endpoint],
+    sentinel: &Endpoint,
     master: &str,
-) -> Result<Endpoint, ConnectError> {
-    let mut last = None;
-    for sentinel in sentinels {
-        let asked = async {
-            let mut connection = access.connect(sentinel).await?;
-            let mut command = redis::cmd("SENTINEL");
-            command.arg("get-master-addr-by-name").arg(master);
-            let told = command.query_async::<Option<(String, u16)>>(&mut connection);
-            match tokio::time::timeout(access.timeout, told).await {
-                Ok(told) => Ok::<_, ConnectError>(told?),
-                Err(_) => Err(ConnectError::TimedOut(access.timeout)),
-            }
-        };
-        match asked.await {
-            Ok(Some((host, port))) => return Ok(Endpoint::Tcp(host, port)),
-            Ok(None) => {}
-            Err(error) => last = Some(error),
-        }
+) -> Result<Option<Endpoint>, ConnectError> {
+    let mut connection = access.connect(sentinel).await?;
+    let mut command = redis::cmd("SENTINEL");
+    command.arg("get-master-addr-by-name").arg(master);
+    let told = command.query_async::<Option<(String, u16)>>(&mut connection);
+    match tokio::time::timeout(access.timeout, told).await {
+        Ok(told) => Ok(told?.map(|(host, port)| Endpoint::Tcp(host, port))),
+        Err(_) => Err(ConnectError::TimedOut(access.timeout)),
     }
-    Err(last.unwrap_or_else(|| ConnectError::NoMaster(master.to_owned())))
 }
 
 /// Slots, first and last, and who serves them.

@@ -4,7 +4,7 @@
 //! braces decides a key's slot on a cluster, and no value can close them, move a key, or make two keys
 //! one: what the text itself is made of is escaped in values (`%7B`), control characters as well.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::limit::{Micros, Plan};
 use crate::store::Key;
@@ -12,6 +12,9 @@ use crate::store::Key;
 /// A longer name keeps a readable beginning and ends in a hash of the whole.
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
+
+/// So many bytes of a key are shown: all of it, but where the reference names keys, or a prefix is long.
+const MAX_SHOWN: usize = 256;
 
 /// Writes the key of `key` and `plan`.
 pub(super) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
@@ -61,6 +64,18 @@ pub(super) fn write_reference(
     text.into_bytes().into()
 }
 
+/// A key as the log shows it: cut, and nothing in it can end the line or move the cursor.
+#[derive(Debug)]
+pub(super) struct Shown<'k>(pub &'k [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(MAX_SHOWN)];
+        let more = if shown.len() < self.0.len() { "…" } else { "" };
+        write!(f, "{:?}{more}", String::from_utf8_lossy(shown))
+    }
+}
+
 /// The slot of a key on a cluster: of what is between its first braces, where there is anything.
 pub(super) fn slot(key: &[u8]) -> u16 {
     let tag = memchr::memchr(b'{', key).and_then(|open| {
@@ -106,6 +121,14 @@ mod tests {
 
     use super::*;
     use crate::limit::{Limit, Unit};
+
+    #[test]
+    fn what_is_shown_of_a_key_is_one_line_and_has_an_end() {
+        let shown = |key: &[u8]| Shown(key).to_string();
+        assert_eq!(shown("weir:{a|b=é}f60".as_bytes()), "\"weir:{a|b=é}f60\"");
+        assert_eq!(shown(b"a\n\x1b[2J\"\xff"), "\"a\\n\\u{1b}[2J\\\"\u{fffd}\"");
+        assert_eq!(shown(&[b'x'; 300]), format!("\"{}\"…", "x".repeat(256)));
+    }
 
     fn plan(unit: Unit) -> Plan {
         Plan::new(vec![Limit::fixed_window(1, unit, 1).unwrap()])

@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::calls::{Call, Item};
 use super::cluster::Redirects;
-use super::connect::{ConnectError, Endpoint, ask_sentinels, examine, time};
+use super::connect::{ConnectError, Endpoint, ask_sentinel, examine, time};
 use super::script::Scripts;
 use super::{Clock, Layout, Shared};
 use crate::store::Failed;
@@ -55,6 +55,7 @@ pub(super) struct Lane {
     /// 0: up; else why not.
     down: AtomicU8,
     closed: AtomicBool,
+    answered: AtomicBool,
 }
 
 /// Why a connection is given up.
@@ -84,6 +85,7 @@ impl Lane {
             // Who asks while it connects for the first time waits for that.
             down: AtomicU8::new(0),
             closed: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
         });
         tokio::spawn(lane.clone().drive(redirects));
         lane
@@ -96,6 +98,11 @@ impl Lane {
 
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server has answered once.
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// Why the lane is down; none where it is up.
@@ -137,7 +144,9 @@ impl Lane {
         if self.down.swap(0, Ordering::Relaxed) != 0 {
             self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
         }
-        self.shared.answered.send_replace(true);
+        if !self.answered.swap(true, Ordering::Relaxed) {
+            self.shared.changed.send_replace(());
+        }
     }
 
     async fn drive(self: Arc<Lane>, redirects: Option<Redirects>) {
@@ -195,14 +204,37 @@ impl Lane {
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
-        let options = &self.shared.options;
-        let (endpoint, may_be_replica) = match &self.goal {
-            Goal::Server(endpoint) => (endpoint.clone(), false),
-            Goal::Node(endpoint) => (endpoint.clone(), true),
-            Goal::Master { name, sentinels } => {
-                (ask_sentinels(&options.sentinel_access, sentinels, name).await?, false)
-            }
+        let (name, sentinels) = match &self.goal {
+            Goal::Server(endpoint) => return self.connect_to(endpoint.clone(), false).await,
+            Goal::Node(endpoint) => return self.connect_to(endpoint.clone(), true).await,
+            Goal::Master { name, sentinels } => (name, sentinels),
         };
+        let access = &self.shared.options.sentinel_access;
+        let mut last = ConnectError::NoMaster(name.clone());
+        let mut tried = Vec::new();
+        for sentinel in sentinels {
+            match ask_sentinel(access, sentinel, name).await {
+                // One whose news is old may name a replica, or a server that is gone.
+                Ok(Some(endpoint)) if !tried.contains(&endpoint) => {
+                    tried.push(endpoint.clone());
+                    match self.connect_to(endpoint, false).await {
+                        Err(error) => last = error,
+                        connected => return connected,
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn connect_to(
+        &self,
+        endpoint: Endpoint,
+        may_be_replica: bool,
+    ) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
+        let options = &self.shared.options;
         let patience = options.access.timeout;
         let examined = async {
             let mut connection = options.access.connect(&endpoint).await?;
@@ -395,8 +427,10 @@ async fn run(
             }
             match replies.next().unwrap_or(Value::Nil) {
                 Value::BulkString(reply) => {
-                    for failed in call.answer(&reply) {
+                    let (failures, reason) = call.answer(&reply);
+                    for (failed, key) in failures {
                         shared.count(failed);
+                        shared.tell_key(failed, &key, reason);
                         if failed == Failed::ReadOnly {
                             trip.failed = Some(Lost::ReadOnly);
                         }

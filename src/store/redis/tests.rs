@@ -3,8 +3,10 @@
 mod conformance;
 mod keys;
 mod migration;
+mod nodes;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
+mod together;
 mod topologies;
 
 use std::sync::Arc;

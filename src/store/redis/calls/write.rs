@@ -3,6 +3,7 @@
 use super::{Ask, Item};
 use crate::limit::stored::put;
 use crate::limit::{Limit, Op};
+use crate::store::Role;
 
 /// What the script of counters is to do.
 pub(super) fn counter_op(op: &Ask, limit: &Limit) -> u8 {
@@ -78,6 +79,20 @@ pub(super) fn add_one(bytes: &mut [u8]) {
 pub(super) fn write_times(item: &Item, out: &mut Vec<u8>) {
     out.extend_from_slice(&hits(&item.op).to_le_bytes());
     out.extend_from_slice(&1_u32.to_le_bytes());
+}
+
+/// The role of an entry of the other script, and what its failure comes to.
+pub(super) fn role(item: &Item) -> u8 {
+    let role = match item.role {
+        Role::Binds => 0,
+        Role::Quota => 1,
+        Role::Shadow => 2,
+    };
+    role + match item.denial_where_failed {
+        None => 0,
+        Some(Role::Quota | Role::Shadow) => 4,
+        Some(Role::Binds) => 8,
+    }
 }
 
 /// A run of the other script.

@@ -26,6 +26,7 @@ algorithms[2] = {
         return
       end
     end
+    reason = reason or "weir's clock and Redis's are too far apart for its calendar"
     return ERROR + 6
   end,
   -- Only where windows begin and end is another matter than in fixed_window.lua.

@@ -12,14 +12,15 @@
 --             B flags: 1 denied hits are charged, 2 shadow mode, 4 strict, 8 denies every hit
 --             the numbers that its file says
 --           B 1 where all entries are charged together, plus 2 where a quota beside them passes
---           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow); B the number
---             of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
+--           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow), plus 4 where
+--             failing is a denial in that role, or 8 where it binds; B the number of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
 --             how often, the 8 bytes of a hold id where the rule goes by them, and for an undo I7
 --             when they were taken: void in another window
 -- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
 --         the same of its holds; and of its log what sliding_log.lua says. From 2^32 - 16 on the first
 --         length is an error and nothing follows it: plus 1 of a wrong type, 2 not a state, 3 no memory,
---         4 read-only, 5 other, 6 the caller's clock is too far off
+--         4 read-only, 5 other, 6 the caller's clock is too far off. After all entries, where there is
+--         one of 5 or 6, what Redis says of the first
 -- State   a byte of layout, the numbers of all limits in order, what bucketed_window.lua and
 --         sliding_log.lua put after them
 -- Cost    two commands a key, one where nothing is charged; see the algorithms
@@ -30,6 +31,8 @@ if t == 0 then
   local now = call('TIME')
   t = now[1] * 1000000 + now[2]
 end
+
+local here = t
 
 local rules = {}
 for i = 1, count do
@@ -60,6 +63,7 @@ for i = 1, count do
       rule.holds = limit
     elseif kind == 10 then
       rule.lone = limit
+      if limit[3] > 0 then rule.t = limit[3] end
     end
   end
   if rule.log then
@@ -250,6 +254,10 @@ local function entry(again)
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
+  -- A window that is in its key is the caller's, whatever clock counts for the others.
+  t = rule.t or here
+  local where_failed = floor(role / 4)
+  role = role % 4
   local key, holds = KEYS[key_at], rule.holds
   if holds then
     key_at = key_at + 1
@@ -287,17 +295,18 @@ local function entry(again)
 
   if err then
     out[#out + 1] = pack('<I4', err)
-    return
-  end
-  out[#out + 1] = pack('<I4', #state)
-  out[#out + 1] = state
-  if holds then
-    out[#out + 1] = pack('<I4', #held)
-    out[#out + 1] = held
-  end
-  for i = 1, #rule do
-    local limit = rule[i]
-    if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
+    admitted, denied = where_failed == 0, denied or where_failed == 2
+  else
+    out[#out + 1] = pack('<I4', #state)
+    out[#out + 1] = state
+    if holds then
+      out[#out + 1] = pack('<I4', #held)
+      out[#out + 1] = held
+    end
+    for i = 1, #rule do
+      local limit = rule[i]
+      if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
+    end
   end
   if role == 0 then
     denied = denied or not admitted
@@ -313,16 +322,19 @@ while at <= #args do entry(false) end
 if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_passes) then
   for i = #undo, 1, -1 do
     local key, text, ttl = unpack(undo[i])
+    local done
     if not text then
-      try('DEL', key)
+      done = try('DEL', key)
     elseif ttl > 0 then
-      try('SET', key, text, 'PX', ttl)
+      done = try('SET', key, text, 'PX', ttl)
     else
-      try('SET', key, text)
+      done = try('SET', key, text)
     end
+    if type(done) == 'table' and done.err then failed(done) end
   end
   at, key_at = first, 0
   while at <= #args do entry(true) end
 end
 
+out[#out + 1] = reason
 return table.concat(out)

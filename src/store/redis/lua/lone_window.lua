@@ -1,7 +1,7 @@
 -- A lone fixed window aligned to the epoch where it is charged together with other keys: as
 -- fixed_window.lua, on the state that counter.lua keeps.
 --
--- Numbers  n, period, 1 where the window is in the key, and else 0 (I7 each)
+-- Numbers  n, period, the time where the window is in the key, and else 0 (I7 each)
 -- State    see counter.lua
 -- Cost     constant
 -- Expiry   with the window
@@ -21,14 +21,14 @@ algorithms[10] = {
     local number, p = tonumber(text), limit[2]
     if not number or number < 0 or number >= STATES or number % 1 > 0 then return end
     local near = floor(t / p)
-    if limit[3] == 1 then return { LAYOUT, near * p, number < MOST and number or MOST } end
+    if limit[3] > 0 then return { LAYOUT, near * p, number < MOST and number or MOST } end
     local tag = floor(number / COUNTS)
     local ahead = (tag - near) % WINDOWS
     if ahead >= WINDOWS / 2 then ahead = ahead - WINDOWS end
     return { LAYOUT, (near + ahead) * p, number % COUNTS }
   end,
   encode = function(limit, v)
-    if limit[3] == 1 then return v[3] end
+    if limit[3] > 0 then return v[3] end
     return v[2] / limit[2] % WINDOWS * COUNTS + v[3]
   end,
 }

@@ -4,11 +4,15 @@ local floor, ceil = math.floor, math.ceil
 -- The layout of states, the most a count can be, the first of the errors, a day.
 local LAYOUT, MOST, ERROR, DAY = 1, 2 ^ 32 - 1, 2 ^ 32 - 16, 86400000000
 
+-- Of the first error that has no number of its own, what Redis says.
+local reason
+
 local function failed(reply)
   local text = reply.err
   if text:find('WRONGTYPE', 1, true) then return ERROR + 1 end
   if text:find('OOM', 1, true) then return ERROR + 3 end
   if text:find('READONLY', 1, true) then return ERROR + 4 end
+  reason = reason or text
   return ERROR + 5
 end
 

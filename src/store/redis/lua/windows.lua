@@ -31,9 +31,11 @@ for i = 1, rules do
   rules[i] = rule
 end
 
+local reason
 local function failed(reply)
   local text = reply.err
   local code = text:find('WRONGTYPE', 1, true) and 1 or text:find('OOM', 1, true) and 3 or text:find('READONLY', 1, true) and 4 or 5
+  if code == 5 then reason = reason or text end
   return pack('<I4', 4294967280 + code)
 end
 
@@ -119,4 +121,5 @@ while at <= last do
   end
 end
 
+out[#out + 1] = reason
 return table.concat(out)

@@ -43,6 +43,40 @@ fn sentinels_say_who_the_master_is() {
     });
 }
 
+/// One whose news is old names a replica: the next is asked.
+#[test]
+fn a_sentinel_that_names_no_master_is_passed_over() {
+    let master = Server::start();
+    let replica = Server::configured(&[&format!("replicaof 127.0.0.1 {}", master.port())]);
+    let gone = servers::free_port();
+    let sentinel = |port: u16| {
+        Server::with(Config {
+            sentinel: true,
+            // Alone it changes nothing.
+            lines: vec![
+                format!("sentinel monitor {MASTER} 127.0.0.1 {port} 9"),
+                format!("sentinel down-after-milliseconds {MASTER} 600000"),
+            ],
+            ..Config::default()
+        })
+    };
+    let sentinels = [gone, replica.port(), master.port()].map(sentinel);
+    servers::wait_for("the replica to know that it is one", || {
+        let info = replica.command(&["INFO", "replication"]).text();
+        info.contains("master_link_status:up").then_some(())
+    });
+    runtime().block_on(async {
+        let addresses: Vec<String> = sentinels.iter().map(Server::addr).collect();
+        let sentinels = endpoints(&addresses);
+        let store =
+            RedisStore::new(options(Topology::Sentinel { master: MASTER.into(), sentinels }));
+        let answered = tokio::time::timeout(Duration::from_secs(5), store.answered()).await;
+        assert!(answered.is_ok(), "the last one knows the master");
+        assert!(try_take(&store, "a", &plan(100, Unit::Day)).await.is_ok());
+        assert_eq!(master.command(&["DBSIZE"]).int(), 1);
+    });
+}
+
 #[test]
 fn a_master_that_became_a_replica_is_left() {
     let server = Server::start();
@@ -61,7 +95,7 @@ fn a_master_that_became_a_replica_is_left() {
 }
 
 /// The values of keys whose slots the masters of a cluster serve, one of each.
-fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
+pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
     let mut values: Vec<Option<(String, u16)>> = vec![None; cluster.masters.len()];
     for i in 0.. {
         let value = format!("v{i}");

@@ -1,0 +1,98 @@
+//! Nodes of a cluster: that all are waited for, and how they send charges on.
+
+use super::servers::cluster::Cluster;
+use super::topologies::values;
+use super::*;
+
+#[test]
+fn a_cluster_has_answered_when_all_its_nodes_have() {
+    let cluster = Cluster::start(3, 0);
+    cluster.masters[2].stop();
+    runtime().block_on(async {
+        let topology = Topology::Cluster(endpoints(&cluster.addresses()[..1]));
+        let mut options = Options { budget: Duration::from_millis(100), ..options(topology) };
+        options.access.timeout = Duration::from_millis(500);
+        let store = RedisStore::new(options);
+        let mut answered = std::pin::pin!(store.answered());
+        until("one node to be missed", async || {
+            let soon = Duration::from_millis(1);
+            assert!(tokio::time::timeout(soon, &mut answered).await.is_err(), "one is missing");
+            store.lanes_down() == (3, 1)
+        })
+        .await;
+        let soon = Duration::from_millis(50);
+        assert!(tokio::time::timeout(soon, &mut answered).await.is_err(), "one is missing");
+        cluster.masters[2].go_on();
+        tokio::time::timeout(servers::PATIENCE, answered).await.unwrap();
+        let plan = plan(5, Unit::Day);
+        for (value, _) in values(&cluster, &plan) {
+            until("it to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        }
+    });
+}
+
+/// How often a server answered so since it was started.
+fn errors(server: &Server, of: &str) -> i64 {
+    let info = server.command(&["INFO", "errorstats"]).text();
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{of}:count=")));
+    line.map_or(0, |count| count.trim().parse().unwrap())
+}
+
+/// Of two keys of one slot that is on its way neither is there yet: neither node may make them.
+#[test]
+fn what_was_asked_of_the_new_node_is_asked_of_it_again() {
+    let cluster = Cluster::start(2, 0);
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
+        store.answered().await;
+        let (day, hour) = (plan(5, Unit::Day), plan(5, Unit::Hour));
+        let (value, slot) = values(&cluster, &day)[0].clone();
+        until("it to be up", async || try_take(&store, "up", &day).await.is_ok()).await;
+        cluster.begin_to_move(slot, 1);
+        let entries = [("key", value.as_str())];
+        let of = |plan| Charge {
+            key: Key { domain: "test", entries: &entries },
+            plan,
+            op: Op::Take(1),
+            hold: None,
+            role: Role::Binds,
+        };
+        let charges = [of(&day), of(&hour)];
+        let mut answers = Answers::new();
+        let batch = Batch {
+            charges: &charges,
+            together: true,
+            quota_passes: false,
+            budget: Duration::from_secs(10),
+            on_failure: None,
+        };
+        store.charge(batch, &mut answers).await;
+        assert_eq!(&answers[..], [Err(Failed::Unavailable); 2]);
+        let [from, to] = &cluster.masters[..] else { unreachable!() };
+        assert_eq!((errors(from, "ASK"), errors(from, "TRYAGAIN")), (1, 0));
+        assert_eq!((errors(to, "TRYAGAIN"), errors(to, "MOVED")), (5, 0));
+    });
+}
+
+#[test]
+fn nodes_that_tell_no_host_are_where_they_were_asked() {
+    let cluster = Cluster::start(2, 0);
+    for server in cluster.servers() {
+        server.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
+    }
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
+        store.answered().await;
+        let plan = plan(100, Unit::Day);
+        let (value, slot) = values(&cluster, &plan)[0].clone();
+        let used = async || try_take(&store, &value, &plan).await.unwrap().used_before;
+        until("it to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        let start = used().await;
+        cluster.begin_to_move(slot, 1);
+        cluster.move_keys(slot, 1);
+        assert_eq!(used().await, start + 1);
+        cluster.end_the_move(slot, 1);
+        assert_eq!(used().await, start + 2);
+        assert!(errors(&cluster.masters[0], "MOVED") + errors(&cluster.masters[0], "ASK") > 0);
+    });
+}

@@ -1,0 +1,64 @@
+//! What the log says of keys that fail.
+
+use super::*;
+use crate::support::api::ask;
+use crate::support::redis::{Config, Server};
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: window
+    rate_limit: { unit: hour, requests_per_unit: 5 }
+  - key: windows
+    rate_limits:
+      - { unit: minute, requests_per_unit: 5 }
+      - { unit: hour, requests_per_unit: 50 }
+  - key: bucket
+    rate_limit: { unit: minute, requests_per_unit: 5, algorithm: token_bucket }
+";
+
+#[tokio::test]
+async fn a_key_that_fails_is_named() {
+    let redis = Server::start();
+    for (entry, key, reason) in [
+        ("window", "weir:{shop|window=ann}f3600", "state cannot be read"),
+        ("windows", "weir:{shop|windows=ann}f60+f3600", "state cannot be read"),
+        ("bucket", "weir:{shop|bucket=ann}t12000000us", "is not weir's"),
+    ] {
+        let mut weir = on(redis.port(), RULES).env("WEIR__STORE__BUDGET", AMPLE).start();
+        match entry {
+            "bucket" => redis.command(&["RPUSH", key, "x"]),
+            _ => redis.command(&["SET", key, "no number"]),
+        };
+        assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
+        let rest = weir.until_said(&format!("the key \"{key}\": ")).unwrap();
+        assert!(rest.contains(reason), "{rest}");
+    }
+}
+
+/// That a user lacks a command is known inside the script only.
+#[tokio::test]
+async fn a_command_that_a_user_may_not_run_is_told() {
+    for (without, entry) in [("get", "windows"), ("set", "bucket"), ("incrby", "window")] {
+        let redis = Server::with(Config {
+            lines: vec![
+                "user default on >root ~* &* +@all".into(),
+                format!("user weir on >pw ~* +@all -{without}"),
+            ],
+            password: Some("root".into()),
+            ..Config::default()
+        });
+        let mut weir = serving(RULES)
+            .env("REDIS_URL", format!("redis://weir:pw@127.0.0.1:{}", redis.port()))
+            .env("WEIR__STORE__BUDGET", AMPLE)
+            .start();
+        assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
+        let rest = weir.until_said("Redis does not do what it is asked: ").unwrap();
+        assert!(rest.contains(&format!("{entry}=ann")), "{rest}");
+        match entry {
+            "window" => assert!(rest.contains("ACL LOG"), "{rest}"),
+            // Some versions name the command besides.
+            _ => assert!(rest.contains(" run "), "{rest}"),
+        }
+    }
+}
