@@ -23,7 +23,7 @@ async fn a_key_that_fails_is_named() {
     for (entry, key, reason) in [
         ("window", "weir:{shop|window=ann}f3600", "state cannot be read"),
         ("windows", "weir:{shop|windows=ann}f60+f3600", "state cannot be read"),
-        ("bucket", "weir:{shop|bucket=ann}t12000000us", "is not weir's"),
+        ("bucket", "weir:{shop|bucket=ann}t60000000us", "is not weir's"),
     ] {
         let mut weir = on(redis.port(), RULES).env("WEIR__STORE__BUDGET", AMPLE).start();
         match entry {
