@@ -1,21 +1,23 @@
-//! What decisions ask for, made into as few script calls as may be; and what the scripts reply, made
-//! into answers.
+//! What decisions ask for, made into as few commands as may be; and what is replied, made into
+//! answers.
 //!
 //! Charges of one key that wait for the same trip become one entry of a call, and get the answers
 //! they would have had one by one: the script tells the state as it was, and each charge is judged
 //! again from there, by the same arithmetic.
 
+mod plain;
 mod write;
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub(super) use self::plain::Plain;
 use self::write::{add_one, counter_op, merge_counters, write_counter, write_run, write_times};
+use super::known::Known;
 use super::reply::Reply;
 use super::script::Kind;
 use crate::limit::stored::{Reader, put};
@@ -58,6 +60,8 @@ pub(super) enum Ask {
     Op(Op),
     /// Gives back what was taken then, where that still counts.
     Undo(u32, Micros),
+    /// Puts right what plain hits met; so many are to be taken off what is no state.
+    Settle(u32),
 }
 
 /// Charged together with all that have the same number.
@@ -73,6 +77,8 @@ pub(super) struct Together {
 pub(super) struct Call {
     pub kind: Kind,
     pub asking: bool,
+    /// The server said that it does not know the script.
+    pub unknown: bool,
     args: Vec<u8>,
     entries: Vec<Entry>,
     /// The rules told of, and where in the arguments their number is.
@@ -91,6 +97,8 @@ struct Entry {
     last: Range<usize>,
     /// Where the number of its runs, or its own numbers, begin.
     runs: usize,
+    /// The key's hash.
+    hash: u64,
 }
 
 impl Entry {
@@ -100,33 +108,107 @@ impl Entry {
     }
 }
 
-/// Makes calls of `items`, in their order; `now` is the caller's clock, 0 where the server's is to
-/// be used, and `wall` what the time is at the caller in either case.
-pub(super) fn calls(items: Vec<Item>, now: Micros, wall: Micros, slack: u32) -> Vec<Call> {
-    let mut trip = Trip::default();
+/// What the time is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// By the clock that counts, where that is the caller's; else 0.
+    pub now: Micros,
+    /// At the caller.
+    pub wall: Micros,
+    /// Milliseconds to keep states for longer than they need.
+    pub slack: u32,
+}
+
+/// What travels in one trip: calls, and after them what needs none.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub calls: Vec<Call>,
+    pub plain: Vec<Plain>,
+    pub times: Times,
+}
+
+/// Makes a load of `items`, in their order. `about`: what the time is about, where keys whose
+/// windows are known may do without a script.
+pub(super) fn load(items: Vec<Item>, times: Times, known: &Known, about: Option<Micros>) -> Load {
+    let (calls, plain, open, last) = Default::default();
+    let mut trip = Trip { calls, plain, known, about, open, last };
     for item in items {
         if !item.reply.is_abandoned() {
             trip.add(item);
         }
     }
     for call in &mut trip.calls {
-        call.finish(now, wall, slack);
+        call.finish(times);
     }
-    trip.calls
+    trip.plain.retain(|plain| plain.len() > 0);
+    Load { calls: trip.calls, plain: trip.plain, times }
 }
 
-#[derive(Debug, Default)]
-struct Trip {
+impl Load {
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.plain.is_empty()
+    }
+
+    /// How many charges it makes, under how many keys, and how many of these without a script.
+    pub fn len(&self) -> (usize, usize, usize) {
+        let plain = (self.plain.iter().map(Plain::len).sum(), self.plain.len());
+        let calls = self.calls.iter().map(Call::len);
+        let (charges, keys) = calls.fold(plain, |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        (charges, keys, self.plain.len())
+    }
+}
+
+#[derive(Debug)]
+struct Trip<'k> {
     calls: Vec<Call>,
-    hasher: RandomState,
+    plain: Vec<Plain>,
+    known: &'k Known,
+    about: Option<Micros>,
     /// The call that others like it are added to.
     open: HashMap<(Kind, u16, bool, Option<Together>), usize>,
-    /// The last entry of a key, in which call; by the key's hash.
-    last: HashMap<u64, (usize, usize)>,
+    /// Where a key was charged last; by the key's hash.
+    last: HashMap<u64, Place>,
 }
 
-impl Trip {
+/// Where a charge is in a trip.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Which call, and which of its entries.
+    Call(usize, usize),
+    Plain(usize),
+}
+
+impl Trip<'_> {
     fn add(&mut self, item: Item) {
+        let hash = self.known.hash(&item.key);
+        let mut item = item;
+        match self.last.get(&hash) {
+            Some(&Place::Plain(at)) if self.plain[at].key() == &*item.key => {
+                item = match self.plain[at].merge(item) {
+                    Ok(()) => return,
+                    Err(item) => item,
+                };
+                // All by the script, so that the key's charges stay in order.
+                self.last.remove(&hash);
+                for item in self.plain[at].take_items() {
+                    self.add_to_calls(item, hash);
+                }
+            }
+            None if self.about.is_some_and(|now| self.known.is_open(hash, now)) => {
+                item = match Plain::new(item, hash) {
+                    Ok(plain) => {
+                        self.last.insert(hash, Place::Plain(self.plain.len()));
+                        return self.plain.push(plain);
+                    }
+                    Err(item) => item,
+                };
+            }
+            _ => {}
+        }
+        self.add_to_calls(item, hash);
+    }
+
+    fn add_to_calls(&mut self, item: Item, hash: u64) {
         let takes = matches!(item.op, Ask::Op(Op::Take(1..)));
         let kind = match item.together {
             None if item.plan.counter().is_some() => Kind::Counter,
@@ -134,12 +216,14 @@ impl Trip {
             None if takes && item.plan.is_windows() => Kind::Windows,
             _ => Kind::Charge(item.plan.algorithms()),
         };
-        let hash = self.hasher.hash_one(&item.key);
-        let last = self
-            .last
-            .get(&hash)
-            .copied()
-            .filter(|&(call, entry)| self.calls[call].entries[entry].items[0].key == item.key);
+        let last = match self.last.get(&hash) {
+            Some(&Place::Call(call, entry))
+                if self.calls[call].entries[entry].items[0].key == item.key =>
+            {
+                Some((call, entry))
+            }
+            _ => None,
+        };
         if item.together.is_none()
             && !item.alone
             && let Some((call, entry)) = last
@@ -184,9 +268,9 @@ impl Trip {
             *bits |= more;
         }
         if item.together.is_none() && !item.alone {
-            self.last.insert(hash, (at, call.entries.len()));
+            self.last.insert(hash, Place::Call(at, call.entries.len()));
         }
-        call.push(item);
+        call.push(item, hash);
     }
 }
 
@@ -195,6 +279,7 @@ impl Call {
         Call {
             kind,
             asking,
+            unknown: false,
             args: Vec::new(),
             entries: Vec::new(),
             rules: Vec::new(),
@@ -204,7 +289,7 @@ impl Call {
         }
     }
 
-    fn push(&mut self, item: Item) {
+    fn push(&mut self, item: Item, hash: u64) {
         let from = self.body.len();
         let mut runs = 0;
         match self.kind {
@@ -252,7 +337,7 @@ impl Call {
         let last = from..self.body.len();
         let mut items = SmallVec::new();
         items.push(item);
-        self.entries.push(Entry { items, last, runs });
+        self.entries.push(Entry { items, last, runs, hash });
     }
 
     /// The number of a rule in this call.
@@ -316,7 +401,7 @@ impl Call {
     }
 
     /// Puts the arguments together.
-    fn finish(&mut self, now: Micros, wall: Micros, slack: u32) {
+    fn finish(&mut self, Times { now, wall, slack }: Times) {
         // Where the window is in the key, so is the caller's time.
         let in_key = self.entries.iter().flat_map(|entry| &entry.items).any(|item| item.in_key);
         put(&mut self.args, if in_key { wall } else { now });
@@ -366,9 +451,12 @@ impl Call {
     }
 
     /// Answers every charge from what the script replied. The failures that were told of whole keys.
-    pub fn answer(self, reply: &[u8]) -> SmallVec<[Failed; 1]> {
+    pub fn answer(self, reply: &[u8], known: &mut Known) -> SmallVec<[Failed; 1]> {
         let mut reader = Reader(reply);
         let now = reader.wide();
+        if let Some(now) = now {
+            known.heard(now);
+        }
         let mut failures = SmallVec::new();
         for entry in self.entries {
             let now = now.map(|now| if entry.items[0].in_key { entry.items[0].at } else { now });
@@ -378,6 +466,13 @@ impl Call {
             };
             match (state, now) {
                 (Ok(mut state), Some(now)) => {
+                    if let (Kind::Counter, Some((limit, window))) =
+                        (self.kind, entry.items[0].plan.counter())
+                        && limit.charge_denied
+                        && entry.items.iter().any(|item| matches!(item.op, Ask::Op(Op::Take(1..))))
+                    {
+                        known.saw(entry.hash, now - now % window.period + window.period);
+                    }
                     for item in entry.items {
                         item.reply.set(item.index, judge(&item, &mut state, now), now);
                     }
@@ -400,6 +495,7 @@ fn judge(item: &Item, state: &mut State, now: Micros) -> Answer {
     let op = match item.op {
         Ask::Op(op) => op,
         Ask::Undo(hits, _) => Op::GiveBack(hits.into()),
+        Ask::Settle(_) => Op::Take(0),
     };
     Ok(item.plan.charge_hashed(state, now, op, item.hold).judged)
 }
