@@ -3,6 +3,7 @@
 mod conformance;
 mod keys;
 mod migration;
+mod plain;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
 mod topologies;

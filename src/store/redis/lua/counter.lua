@@ -68,9 +68,10 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     local value = try('GET', key)
     if type(value) == 'table' then return failed(value) end
     old = tonumber(value or 0)
-    if not old or old < 0 or old >= STATES or old % 1 > 0 then
+    local before = op == 5 and old and old - hits or old
+    if not before or before < 0 or before >= STATES or before % 1 > 0 then
       if op < 5 then return ERROR + 8 end
-      if old and hits > 0 then try('DECRBY', key, hits) end
+      if before then try('DECRBY', key, hits) end
       return 0
     end
     if op == 0 then return old end
