@@ -120,7 +120,7 @@ impl Plain {
 }
 
 /// The hits of a charge that INCRBY can make, 0 of a look.
-fn hits(item: &Item) -> Option<u32> {
+pub(super) fn hits(item: &Item) -> Option<u32> {
     let Ask::Op(Op::Take(hits)) = item.op else { return None };
     let plain = item.together.is_none() && !item.alone && !item.asking && !item.in_key;
     let counts_all = item.plan.counter().is_some_and(|(limit, _)| limit.charge_denied);
