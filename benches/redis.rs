@@ -1,5 +1,6 @@
 //! What a decision costs Redis, and this process, beside the plain pipeline of INCRBY and EXPIRE
-//! that the reference sends. `cargo bench --bench redis`; with `-- quick` shorter.
+//! that the reference sends. `cargo bench --bench redis`; with `-- quick` shorter, with `-- only gcra`
+//! only for rules so called.
 //!
 //! Both processes are best pinned to one processor: `taskset -c 1 cargo bench --bench redis`. Every
 //! figure is the median of five runs, taken in turns with the pipeline's.
@@ -10,6 +11,7 @@ mod servers;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use servers::Server;
@@ -166,8 +168,23 @@ async fn decide(
     tasks.join_all().await.iter().sum()
 }
 
+/// How many charges shared a trip so far, as a pair to be subtracted.
+fn travelled(store: &RedisStore) -> (f64, f64) {
+    let of = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+    (of(&store.counts().charges), of(&store.counts().trips))
+}
+
+fn share(store: &RedisStore, before: (f64, f64)) -> f64 {
+    let after = travelled(store);
+    (after.0 - before.0) / (after.1 - before.1)
+}
+
 fn main() {
-    let quick = std::env::args().any(|word| word == "quick");
+    let words: Vec<String> = std::env::args().collect();
+    let quick = words.iter().any(|word| word == "quick");
+    let only = words.iter().position(|word| word == "only").and_then(|at| words.get(at + 1));
+    let mut plans = plans();
+    plans.retain(|(name, _)| only.is_none_or(|only| only == name));
     let (rounds, time) = if quick { (3, 200) } else { (5, 1_000) };
     let time = Duration::from_millis(time);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -182,25 +199,29 @@ fn main() {
     };
     let single = store_of(Topology::Single(endpoint));
     println!("µs on a processor per decision: Redis, and this process\n");
-    println!("| rule | keys | in flight | Redis | plain pipeline | ratio | own | pipeline's own |");
-    println!("| --- | --- | --- | --- | --- | --- | --- | --- |");
-    for (name, plan) in plans() {
+    println!(
+        "| rule | keys | in flight | share a trip | Redis | plain pipeline | ratio | own | \
+         pipeline's own |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    );
+    for (name, plan) in &plans {
         for (keys, depth) in
             [(1_000, 1), (1_000, 16), (1_000, 64), (1, 64), (1_000_000, 16), (1_000_000, 64)]
         {
-            if name == "sliding_log of 100" && keys > 1_000 {
+            if *name == "sliding_log of 100" && keys > 1_000 {
                 continue;
             }
             let (mut ours, mut plain) = (Vec::new(), Vec::new());
+            let before = travelled(&single);
             for _ in 0..rounds {
                 plain.push(measure(&pids, || pipeline(server.port(), keys, depth, time)));
                 ours.push(measure(&pids, || {
-                    runtime.block_on(decide(&single, &plan, keys, depth, time))
+                    runtime.block_on(decide(&single, plan, keys, depth, time))
                 }));
             }
             let (ours, plain) = (median(ours), median(plain));
             println!(
-                "| {name} | {keys} | {depth} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                "| {name} | {keys} | {depth} | {:.1} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                share(&single, before),
                 ours.redis,
                 plain.redis,
                 ours.redis / plain.redis,
@@ -216,16 +237,32 @@ fn main() {
     let nodes = cluster.masters.iter().map(|it| Endpoint::Tcp("127.0.0.1".into(), it.port()));
     let store = store_of(Topology::Cluster(nodes.collect()));
     println!("\nOn a cluster of 3, all nodes together:\n");
-    println!("| rule | keys | in flight | Redis | own |\n| --- | --- | --- | --- | --- |");
-    for (name, plan) in plans() {
+    println!(
+        "| rule | keys | in flight | share a trip | Redis | plain pipeline of 64, one server | ratio | \
+         own |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+    );
+    for (name, plan) in &plans {
         for depth in [16, 64] {
             // Until every node is known and up.
             runtime.block_on(async { tokio::time::sleep(Duration::from_millis(200)).await });
-            let ours = (0..rounds).map(|_| {
-                measure(&pids, || runtime.block_on(decide(&store, &plan, 1_000, depth, time)))
-            });
-            let ours = median(ours.collect());
-            println!("| {name} | 1000 | {depth} | {:.2} | {:.2} |", ours.redis, ours.own);
+            let (mut ours, mut plain) = (Vec::new(), Vec::new());
+            let before = travelled(&store);
+            for _ in 0..rounds {
+                let one = [server.pid()];
+                plain.push(measure(&one, || pipeline(server.port(), 1_000, 64, time)));
+                ours.push(measure(&pids, || {
+                    runtime.block_on(decide(&store, plan, 1_000, depth, time))
+                }));
+            }
+            let (ours, plain) = (median(ours), median(plain));
+            println!(
+                "| {name} | 1000 | {depth} | {:.1} | {:.2} | {:.2} | {:.2} | {:.2} |",
+                share(&store, before),
+                ours.redis,
+                plain.redis,
+                ours.redis / plain.redis,
+                ours.own
+            );
         }
     }
 }

@@ -15,8 +15,15 @@ use super::{
 /// The layout of states that is written and read.
 const LAYOUT: u8 = 1;
 
-/// States are kept by the number of the window in so few bits.
-const WINDOWS: u64 = 1 << 20;
+/// Counters tell so many windows apart.
+const WINDOWS: u64 = (1 << 20) - 2;
+
+/// Where a counter's window is in its number. There is one bit more than a count needs: a count that
+/// is full may stand above that until it is seen, and does not reach the next window.
+const COUNT_BITS: u32 = 33;
+
+/// Numbers from here on are no counter's.
+const COUNTERS: u64 = 1 << 53;
 
 /// An algorithm as the scripts number it.
 fn kind(algorithm: &Algorithm) -> u8 {
@@ -39,6 +46,25 @@ const LONE_WINDOW: u8 = 10;
 /// Adds a number as the scripts read it: 7 bytes, below 2^52.
 pub(crate) fn put(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.min(1 << 52).to_le_bytes()[..7]);
+}
+
+/// How far ahead of the window of `now` that is which a counter's number is of. None where it is of
+/// no window.
+pub(crate) fn windows_ahead(number: u64, period: Micros, now: Micros) -> Option<i64> {
+    let window = (number >> COUNT_BITS).checked_sub(1)?;
+    let ahead = (window + WINDOWS - now / period % WINDOWS) % WINDOWS;
+    let ahead = ahead.cast_signed();
+    Some(if ahead < WINDOWS.cast_signed() / 2 { ahead } else { ahead - WINDOWS.cast_signed() })
+}
+
+/// Whether a counter's count is beyond what is counted.
+pub(crate) fn is_overfull(number: u64) -> bool {
+    number % (1 << COUNT_BITS) > u32::MAX.into()
+}
+
+/// A counter's number, where it may be one.
+pub(crate) fn counter_number(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|&number| number < COUNTERS)
 }
 
 /// Reads on in a reply.
@@ -181,15 +207,15 @@ impl Plan {
                 window: now - now % window.period,
                 count: u32::try_from(number).unwrap_or(u32::MAX),
             },
-            _ => {
-                let near = now / window.period;
-                let ahead = (number >> 32).wrapping_sub(near) % WINDOWS;
-                let index = match ahead {
-                    0.. if ahead < WINDOWS / 2 => near + ahead,
-                    _ => (near + ahead).checked_sub(WINDOWS)?,
-                };
-                fixed_window::State { window: index * window.period, count: number as u32 }
-            }
+            _ => match windows_ahead(number, window.period, now) {
+                None => fixed_window::State::default(),
+                Some(ahead) => {
+                    let index = (now / window.period).checked_add_signed(ahead)?;
+                    let count = number % (1 << COUNT_BITS);
+                    let count = u32::try_from(count).unwrap_or(u32::MAX);
+                    fixed_window::State { window: index * window.period, count }
+                }
+            },
         };
         Some(State { parts: Box::new([Part::Fixed(state)]), log: Log::default() })
     }

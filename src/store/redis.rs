@@ -2,17 +2,20 @@
 //!
 //! Every key is charged by a script, atomically; the scripts are in `lua/`, and each says at its top
 //! what it takes and gives. A script tells the state as it was and the time; what that means is
-//! computed by [`limit`](crate::limit), as for every store.
+//! computed by [`limit`](crate::limit), as for every store. Where a script would do no more than
+//! `INCRBY`, that is sent instead; `known.rs` says when.
 
 mod calls;
 mod cluster;
 mod connect;
 mod key;
+mod known;
 mod lane;
 mod reply;
 mod script;
 #[cfg(test)]
 mod tests;
+mod trip;
 
 use std::cell::Cell;
 use std::fmt;
@@ -28,14 +31,15 @@ use tokio::sync::watch;
 
 pub use self::connect::{Access, Endpoint, Login, Tls};
 use self::{
-    calls::{Ask, Call, Item, Together},
+    calls::{Ask, Item, Load, Times, Together},
     cluster::Cluster,
     connect::About,
     key::{Shown, slot, write, write_reference},
+    known::Known,
     lane::{Goal, Lane},
     reply::{All, Reply},
 };
-use super::per_second::{Times, Undo};
+use super::per_second::{self, Undo};
 use super::{Answer, Answers, Batch, Charge, Failed, Role, Store};
 use crate::clock;
 use crate::limit::{Micros, Op, concurrency};
@@ -99,6 +103,8 @@ pub struct Counts {
     pub charges: AtomicU64,
     /// Keys charged: fewer than charges where several of one key travelled together.
     pub keys: AtomicU64,
+    /// Of these, how many without a script.
+    pub plain: AtomicU64,
     /// Trips that took longer than the budget.
     pub overdue: AtomicU64,
     /// Lanes that went down, and came up.
@@ -263,12 +269,17 @@ impl Lanes {
 
 impl Store for RedisStore {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        self.charge_timed(batch, answers, &mut Times::new()).await;
+        self.charge_timed(batch, answers, &mut per_second::Times::new()).await;
     }
 }
 
 impl Undo for RedisStore {
-    async fn charge_timed(&self, batch: Batch<'_>, answers: &mut Answers, times: &mut Times) {
+    async fn charge_timed(
+        &self,
+        batch: Batch<'_>,
+        answers: &mut Answers,
+        times: &mut per_second::Times,
+    ) {
         let lanes = self.lanes();
         let reply = Reply::new(batch.charges.len());
         let wall = match self.shared.options.layout {
@@ -350,24 +361,21 @@ fn made<'a>(
 }
 
 impl Shared {
-    /// Makes calls of what was gathered.
-    fn calls(&self, items: Vec<Item>) -> Vec<Call> {
+    /// Makes commands of what was gathered.
+    fn load(&self, items: Vec<Item>, known: &Known) -> Load {
         let wall = self.options.wall.now();
-        let (now, slack) = match self.options.clock {
-            Clock::Server => (0, 0),
-            Clock::Caller => (wall, CALLERS_SLACK),
+        let (now, slack, about) = match self.options.clock {
+            Clock::Server => (0, 0, known.now()),
+            Clock::Caller => (wall, CALLERS_SLACK, Some(wall)),
         };
-        let calls = calls::calls(items, now, wall, slack);
-        let (mut charges, mut keys) = (0, 0);
-        for call in &calls {
-            let (more_charges, more_keys) = call.len();
-            charges += more_charges;
-            keys += more_keys;
-        }
-        self.counts.calls.fetch_add(calls.len() as u64, Ordering::Relaxed);
-        self.counts.charges.fetch_add(charges as u64, Ordering::Relaxed);
-        self.counts.keys.fetch_add(keys as u64, Ordering::Relaxed);
-        calls
+        let load = calls::load(items, Times { now, wall, slack }, known, about);
+        let (charges, keys, plain) = load.len();
+        let add = |to: &AtomicU64, more: usize| to.fetch_add(more as u64, Ordering::Relaxed);
+        add(&self.counts.calls, load.calls.len());
+        add(&self.counts.charges, charges);
+        add(&self.counts.keys, keys);
+        add(&self.counts.plain, plain);
+        load
     }
 
     /// Logs an error of a server; at most one a second.

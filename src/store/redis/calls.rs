@@ -1,31 +1,31 @@
-//! What decisions ask for, made into as few script calls as may be; and what the scripts reply, made
-//! into answers.
+//! What decisions ask for, made into as few commands as may be; and what is replied, made into
+//! answers.
 //!
 //! Charges of one key that wait for the same trip become one entry of a call, and get the answers
 //! they would have had one by one: the script tells the state as it was, and each charge is judged
 //! again from there, by the same arithmetic.
 
+mod load;
+mod plain;
 mod write;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+pub(super) use self::load::{Load, Times, load};
+pub(super) use self::plain::Plain;
 use self::write::{
     add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
 };
+use super::known::Known;
 use super::reply::Reply;
 use super::script::Kind;
 use crate::limit::stored::{Reader, put};
 use crate::limit::{Micros, Op, Plan, State};
 use crate::store::{Answer, Failed, Role};
-
-/// Entries of one call: beyond it a call is hardly cheaper an entry, and others wait for it.
-const MAX_ENTRIES: usize = 64;
 
 /// One charge on its way.
 #[derive(Clone, Debug)]
@@ -62,6 +62,8 @@ pub(super) enum Ask {
     Op(Op),
     /// Gives back what was taken then, where that still counts.
     Undo(u32, Micros),
+    /// Puts right what plain hits met; so many are to be taken off what is no state.
+    Settle(u32),
 }
 
 /// Charged together with all that have the same number.
@@ -77,6 +79,8 @@ pub(super) struct Together {
 pub(super) struct Call {
     pub kind: Kind,
     pub asking: bool,
+    /// The server said that it does not know the script.
+    pub unknown: bool,
     args: Vec<u8>,
     entries: Vec<Entry>,
     /// The rules told of, and where in the arguments their number is.
@@ -95,6 +99,8 @@ struct Entry {
     last: Range<usize>,
     /// Where the number of its runs, or its own numbers, begin.
     runs: usize,
+    /// The key's hash.
+    hash: u64,
 }
 
 impl Entry {
@@ -102,95 +108,12 @@ impl Entry {
     fn goes_by_holds(&self) -> bool {
         self.items[0].plan.hold_id().is_some()
     }
-}
 
-/// Makes calls of `items`, in their order; `now` is the caller's clock, 0 where the server's is to
-/// be used, and `wall` what the time is at the caller in either case.
-pub(super) fn calls(items: Vec<Item>, now: Micros, wall: Micros, slack: u32) -> Vec<Call> {
-    let mut trip = Trip::default();
-    for item in items {
-        if !item.reply.is_abandoned() {
-            trip.add(item);
-        }
-    }
-    for call in &mut trip.calls {
-        call.finish(now, wall, slack);
-    }
-    trip.calls
-}
-
-#[derive(Debug, Default)]
-struct Trip {
-    calls: Vec<Call>,
-    hasher: RandomState,
-    /// The call that others like it are added to.
-    open: HashMap<(Kind, u16, bool, Option<Together>), usize>,
-    /// The last entry of a key, in which call; by the key's hash.
-    last: HashMap<u64, (usize, usize)>,
-}
-
-impl Trip {
-    fn add(&mut self, item: Item) {
-        let takes = matches!(item.op, Ask::Op(Op::Take(1..)));
-        let kind = match item.together {
-            None if item.plan.counter().is_some() => Kind::Counter,
-            None if takes && item.plan.is_lone_gcra() => Kind::Gcra,
-            None if takes && item.plan.is_windows() => Kind::Windows,
-            _ => Kind::Charge(item.plan.algorithms()),
-        };
-        let hash = self.hasher.hash_one(&item.key);
-        let last = self
-            .last
-            .get(&hash)
-            .copied()
-            .filter(|&(call, entry)| self.calls[call].entries[entry].items[0].key == item.key);
-        if item.together.is_none()
-            && !item.alone
-            && let Some((call, entry)) = last
-            && self.calls[call].asking == item.asking
-            && self.calls[call].kind == kind
-        {
-            match self.calls[call].merge(entry, item) {
-                Ok(()) => {}
-                // In the same call or a later one: its key's charges stay in order.
-                Err(item) => self.push(kind, item, hash, call),
-            }
-        } else {
-            self.push(kind, item, hash, last.map_or(0, |(call, _)| call));
-        }
-    }
-
-    /// Adds an entry to a call, not to one before call `after`: a key's charges are made in order.
-    fn push(&mut self, kind: Kind, item: Item, hash: u64, after: usize) {
-        // What is charged together needs one call, whatever its algorithms.
-        let like = match item.together {
-            Some(_) => (Kind::Counter, 0, item.asking, item.together),
-            None => (kind, item.slot, item.asking, None),
-        };
-        let open = self.open.get(&like).copied().filter(|&at| {
-            let call = &self.calls[at];
-            if at < after && call.together.is_none() {
-                return false;
-            }
-            call.together.is_some()
-                || !item.alone && call.entries.len() < MAX_ENTRIES && call.rules.len() < 255
-        });
-        let at = open.unwrap_or_else(|| {
-            self.calls.push(Call::new(kind, item.asking, item.together));
-            let at = self.calls.len() - 1;
-            if !item.alone {
-                self.open.insert(like, at);
-            }
-            at
-        });
-        let call = &mut self.calls[at];
-        if let (Kind::Charge(bits), Kind::Charge(more)) = (&mut call.kind, kind) {
-            *bits |= more;
-        }
-        if item.together.is_none() && !item.alone {
-            self.last.insert(hash, (at, call.entries.len()));
-        }
-        call.push(item);
+    /// When the window ends that hits were charged in which may do without a script.
+    fn window_ends(&self, now: Micros) -> Option<Micros> {
+        let (_, window) = self.items[0].plan.counter()?;
+        let takes = self.items.iter().any(|item| plain::hits(item).is_some_and(|hits| hits > 0));
+        takes.then(|| now - now % window.period + window.period)
     }
 }
 
@@ -199,6 +122,7 @@ impl Call {
         Call {
             kind,
             asking,
+            unknown: false,
             args: Vec::new(),
             entries: Vec::new(),
             rules: Vec::new(),
@@ -208,7 +132,7 @@ impl Call {
         }
     }
 
-    fn push(&mut self, item: Item) {
+    fn push(&mut self, item: Item, hash: u64) {
         let from = self.body.len();
         let mut runs = 0;
         match self.kind {
@@ -251,7 +175,7 @@ impl Call {
         let last = from..self.body.len();
         let mut items = SmallVec::new();
         items.push(item);
-        self.entries.push(Entry { items, last, runs });
+        self.entries.push(Entry { items, last, runs, hash });
     }
 
     /// The number of a rule in this call.
@@ -315,7 +239,7 @@ impl Call {
     }
 
     /// Puts the arguments together.
-    fn finish(&mut self, now: Micros, wall: Micros, slack: u32) {
+    fn finish(&mut self, Times { now, wall, slack }: Times) {
         // Where the window is in the key, so is the caller's time: nobody else's is asked for.
         let in_key = self.entries.iter().any(|entry| entry.items[0].in_key);
         let all_in_key = self.entries.iter().all(|entry| entry.items[0].in_key);
@@ -367,9 +291,16 @@ impl Call {
 
     /// Answers every charge from what the script replied. The failures that were told of whole keys,
     /// and what Redis says of the first that it has no kind for.
-    pub fn answer(self, reply: &[u8]) -> (SmallVec<[(Failed, Box<[u8]>); 1]>, &[u8]) {
+    pub fn answer<'r>(
+        self,
+        reply: &'r [u8],
+        known: &mut Known,
+    ) -> (SmallVec<[(Failed, Box<[u8]>); 1]>, &'r [u8]) {
         let mut reader = Reader(reply);
         let now = reader.wide();
+        if let Some(now) = now {
+            known.heard(now);
+        }
         let mut failures = SmallVec::new();
         for entry in self.entries {
             let now = now.map(|now| if entry.items[0].in_key { entry.items[0].at } else { now });
@@ -379,6 +310,9 @@ impl Call {
             };
             match (state, now) {
                 (Ok(mut state), Some(now)) => {
+                    if let Some(ends) = entry.window_ends(now) {
+                        known.saw(entry.hash, ends);
+                    }
                     for item in entry.items {
                         item.reply.set(item.index, judge(&item, &mut state, now), now);
                     }
@@ -401,6 +335,7 @@ fn judge(item: &Item, state: &mut State, now: Micros) -> Answer {
     let op = match item.op {
         Ask::Op(op) => op,
         Ask::Undo(hits, _) => Op::GiveBack(hits.into()),
+        Ask::Settle(_) => Op::Take(0),
     };
     Ok(item.plan.charge_hashed(state, now, op, item.hold).judged)
 }

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::Shared;
-use super::calls::{Call, Item};
+use super::calls::Item;
 use super::connect::{ConnectError, Endpoint, Slots, ask_slots};
 use super::key::SLOTS;
 use super::lane::{Goal, Lane};
@@ -200,7 +200,7 @@ impl Redirects {
     }
 
     /// Sends on what a node did not take: it was not counted.
-    pub fn send(&self, call: Call, kind: ServerErrorKind, told: &str) {
+    pub fn send(&self, items: impl IntoIterator<Item = Item>, kind: ServerErrorKind, told: &str) {
         let cluster = self.cluster.upgrade();
         let to = match kind {
             // Where half has moved, the other half is asked for in the same place again.
@@ -210,7 +210,7 @@ impl Redirects {
         if kind == ServerErrorKind::Moved {
             self.refresh();
         }
-        let mut items: Vec<Item> = call.into_items().collect();
+        let mut items: Vec<Item> = items.into_iter().collect();
         for item in &mut items {
             item.hops += 1;
             // A node that a slot is on its way to must be told each time that it is to answer.

@@ -207,6 +207,12 @@ pub(super) async fn time(connection: &mut MultiplexedConnection) -> redis::Redis
     Ok(seconds * crate::limit::SECOND + micros)
 }
 
+/// The same, as TIME replied it.
+pub(super) fn time_of(reply: &redis::Value) -> Option<u64> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
+    Some(seconds * crate::limit::SECOND + micros)
+}
+
 /// The address of the master as a sentinel names it, where it knows one.
 pub(super) async fn ask_sentinel(
     access: &Access,

@@ -3,8 +3,8 @@
 //! One trip at a time: what is asked for while it is on its way travels together in the next. So
 //! the cost of a decision falls as load rises, and no queue grows towards a server that does not
 //! answer: a trip that takes longer than the budget marks the lane as down, and until the server has
-//! shown that it answers in time, whoever asks is told so at once. Nothing is sent twice that may have
-//! been counted.
+//! shown that it answers in time, whoever asks is told so at once. Nothing is sent twice that may still
+//! count.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -12,14 +12,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::calls::{Call, Item};
+use super::calls::{Item, Load, Plain};
 use super::cluster::Redirects;
 use super::connect::{ConnectError, Endpoint, ask_sentinel, examine, time};
-use super::script::Scripts;
+use super::trip::{self, Met, Trip};
 use super::{Clock, Layout, Shared};
 use crate::store::Failed;
 
@@ -59,19 +58,11 @@ pub(super) struct Lane {
 }
 
 /// Why a connection is given up.
-enum Lost {
+pub(super) enum Lost {
     Closed,
     Stalled,
     ReadOnly,
     Error(redis::RedisError),
-}
-
-/// How a trip went.
-#[derive(Default)]
-struct Trip {
-    failed: Option<Lost>,
-    /// The server answers, but not to this.
-    refused: Option<String>,
 }
 
 impl Lane {
@@ -153,6 +144,8 @@ impl Lane {
         let mut wait = FIRST_WAIT;
         let mut told = None;
         let mut was_up = false;
+        // What puts keys right whose fate was not told.
+        let mut unsure = Vec::new();
         while !self.is_closed() {
             let mut connecting = std::pin::pin!(self.connect());
             let connected = match timeout(self.shared.options.budget, &mut connecting).await {
@@ -170,7 +163,7 @@ impl Lane {
                     (told, was_up) = (None, true);
                     let since = Instant::now();
                     self.set_up();
-                    let lost = self.serve(connection, redirects.as_ref()).await;
+                    let lost = self.serve(connection, redirects.as_ref(), &mut unsure).await;
                     let (failed, why) = match lost {
                         Lost::Closed => break,
                         Lost::Stalled => (Failed::TimedOut, format!("no answer for {STALLED:?}")),
@@ -258,8 +251,10 @@ impl Lane {
         &self,
         mut connection: MultiplexedConnection,
         redirects: Option<&Redirects>,
+        unsure: &mut Vec<Item>,
     ) -> Lost {
-        let mut scripts = Scripts::default();
+        let mut met = Met::default();
+        self.push(unsure.drain(..));
         let budget = self.shared.options.budget;
         loop {
             if timeout(IDLE, self.wake.notified()).await.is_err() {
@@ -293,31 +288,12 @@ impl Lane {
             // Whoever is ready to ask now shall travel, too.
             tokio::task::yield_now().await;
             let items = std::mem::take(&mut *self.gathered.lock());
-            let calls = self.shared.calls(items);
-            if calls.is_empty() {
+            let mut load = self.shared.load(items, &met.known);
+            if load.is_empty() {
                 continue;
             }
-            let mut trip = std::pin::pin!(run(
-                &self.shared,
-                &mut scripts,
-                connection.clone(),
-                calls,
-                redirects
-            ));
-            let outcome = match timeout(budget, &mut trip).await {
-                Ok(outcome) => outcome,
-                Err(_) => {
-                    self.shared.counts.overdue.fetch_add(1, Ordering::Relaxed);
-                    self.set_down(Failed::TimedOut);
-                    match timeout(STALLED, trip).await {
-                        Ok(Trip { failed: None, refused }) => {
-                            Trip { failed: None, refused: refused.or(Some("it is slow".into())) }
-                        }
-                        Ok(outcome) => outcome,
-                        Err(_) => return Lost::Stalled,
-                    }
-                }
-            };
+            let outcome = self.travel(&connection, &mut met, &mut load, redirects).await;
+            unsure.extend(load.plain.drain(..).filter_map(Plain::unsure));
             if let Some(lost) = outcome.failed {
                 return lost;
             }
@@ -328,6 +304,30 @@ impl Lane {
                     return lost;
                 }
             }
+        }
+    }
+
+    /// Makes one trip. What is still in `load` afterwards got no reply.
+    async fn travel(
+        &self,
+        connection: &MultiplexedConnection,
+        met: &mut Met,
+        load: &mut Load,
+        redirects: Option<&Redirects>,
+    ) -> Trip {
+        let trip = trip::run(&self.shared, met, connection.clone(), load, redirects);
+        let mut trip = std::pin::pin!(trip);
+        if let Ok(outcome) = timeout(self.shared.options.budget, &mut trip).await {
+            return outcome;
+        }
+        self.shared.counts.overdue.fetch_add(1, Ordering::Relaxed);
+        self.set_down(Failed::TimedOut);
+        match timeout(STALLED, trip).await {
+            Ok(Trip { failed: None, refused }) => {
+                Trip { failed: None, refused: refused.or(Some("it is slow".into())) }
+            }
+            Ok(outcome) => outcome,
+            Err(_) => Trip { failed: Some(Lost::Stalled), refused: None },
         }
     }
 
@@ -378,114 +378,6 @@ fn code(failed: Failed) -> u8 {
 
 async fn ping(connection: &mut MultiplexedConnection) -> redis::RedisResult<()> {
     redis::cmd("PING").query_async(connection).await
-}
-
-/// Makes one trip: all calls at once, and those again whose script the server does not know.
-async fn run(
-    shared: &Shared,
-    scripts: &mut Scripts,
-    mut connection: MultiplexedConnection,
-    calls: Vec<Call>,
-    redirects: Option<&Redirects>,
-) -> Trip {
-    let mut trip = Trip::default();
-    let mut first = true;
-    let mut calls = calls;
-    while !calls.is_empty() {
-        let mut pipeline = redis::Pipeline::with_capacity(calls.len());
-        for call in &calls {
-            let (script, told) = scripts.get(call.kind);
-            let (name, script) = match first && told {
-                true => ("EVALSHA", &*script.hash),
-                // Runs the script, and the server knows it from then on.
-                false => ("EVAL", &*script.text),
-            };
-            if call.asking {
-                pipeline.cmd("ASKING");
-            }
-            pipeline.add_command(call.command(name, script));
-        }
-        let count = pipeline.len();
-        shared.counts.trips.fetch_add(1, Ordering::Relaxed);
-        let replies = match connection.send_packed_commands(&pipeline, 0, count).await {
-            Ok(replies) => replies,
-            Err(error) => {
-                calls.into_iter().for_each(|call| refuse(call, Failed::Unavailable));
-                if error.is_unrecoverable_error() {
-                    trip.failed = Some(Lost::Error(error));
-                } else {
-                    trip.refused = Some(error.to_string());
-                }
-                return trip;
-            }
-        };
-        let mut replies = replies.into_iter();
-        let mut again = Vec::new();
-        for call in calls {
-            if call.asking {
-                replies.next();
-            }
-            match replies.next().unwrap_or(Value::Nil) {
-                Value::BulkString(reply) => {
-                    let (failures, reason) = call.answer(&reply);
-                    for (failed, key) in failures {
-                        shared.count(failed);
-                        shared.tell_key(failed, &key, reason);
-                        if failed == Failed::ReadOnly {
-                            trip.failed = Some(Lost::ReadOnly);
-                        }
-                    }
-                }
-                Value::ServerError(error) => match error.kind() {
-                    Some(ServerErrorKind::NoScript) if first => again.push(call),
-                    Some(
-                        kind @ (ServerErrorKind::Moved
-                        | ServerErrorKind::Ask
-                        | ServerErrorKind::TryAgain),
-                    ) if redirects.is_some() => {
-                        if let Some(redirects) = redirects {
-                            redirects.send(call, kind, error.details().unwrap_or(""));
-                        }
-                    }
-                    kind => {
-                        let text = error.to_string();
-                        let failed = match kind {
-                            Some(ServerErrorKind::ReadOnly) => Failed::ReadOnly,
-                            _ if error.code() == "OOM" => Failed::OutOfMemory,
-                            _ => Failed::Unavailable,
-                        };
-                        // What is about the server, and not about this call.
-                        let all = matches!(
-                            error.code(),
-                            "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH"
-                        );
-                        match failed {
-                            Failed::ReadOnly => trip.failed = Some(Lost::ReadOnly),
-                            Failed::OutOfMemory => {}
-                            _ if all => trip.refused = Some(text),
-                            _ => shared.tell_error(&text),
-                        }
-                        shared.count(failed);
-                        refuse(call, failed);
-                    }
-                },
-                other => {
-                    trip.refused = Some(format!("a script replied {other:?}"));
-                    shared.count(Failed::Corrupt);
-                    refuse(call, Failed::Corrupt);
-                }
-            }
-        }
-        calls = again;
-        first = false;
-    }
-    trip
-}
-
-fn refuse(call: Call, failed: Failed) {
-    for item in call.into_items() {
-        item.reply.set(item.index, Err(failed), 0);
-    }
 }
 
 impl std::fmt::Display for Goal {

@@ -4,6 +4,7 @@ mod conformance;
 mod keys;
 mod migration;
 mod nodes;
+mod plain;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
 mod together;

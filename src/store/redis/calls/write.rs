@@ -13,13 +13,14 @@ pub(super) fn counter_op(op: &Ask, limit: &Limit) -> u8 {
         Ask::Op(Op::Take(_)) => 2,
         Ask::Op(Op::GiveBack(_)) => 3,
         Ask::Undo(..) => 4,
+        Ask::Settle(_) => 5,
     }
 }
 
 fn hits(op: &Ask) -> u32 {
     let hits = match *op {
         Ask::Op(Op::Take(hits) | Op::GiveBack(hits)) => hits,
-        Ask::Undo(hits, _) => hits.into(),
+        Ask::Undo(hits, _) | Ask::Settle(hits) => hits.into(),
     };
     u32::try_from(hits).unwrap_or(u32::MAX)
 }
@@ -99,7 +100,8 @@ pub(super) fn role(item: &Item) -> u8 {
 pub(super) fn write_run(item: &Item, out: &mut Vec<u8>) {
     out.push(match item.op {
         Ask::Op(Op::Take(_)) => 0,
-        Ask::Op(Op::GiveBack(_)) => 1,
+        // Settled are counters alone, by their own script.
+        Ask::Op(Op::GiveBack(_)) | Ask::Settle(_) => 1,
         Ask::Undo(..) => 2,
     });
     write_times(item, out);

@@ -98,14 +98,17 @@ local function open(rule, key, holds_key)
     state = try('GET', key) or ''
   end
   if type(state) == 'table' then return failed(state) end
+  if rule.lone and state ~= '' then
+    v = rule.lone.algorithm.decode(rule.lone, state, t)
+    if not v then return ERROR + 2 end
+    -- As if there were none: it has no expiry to keep.
+    if v == 0 then state = '' end
+  end
   if state == '' then
     v = { LAYOUT }
     for i = 2, rule.width do v[i] = 0 end
     for _, limit in ipairs(rule.rings) do limit.ring = string.rep('\0', limit[3] * 4) end
-  elseif rule.lone then
-    v = rule.lone.algorithm.decode(rule.lone, state, t)
-    if not v then return ERROR + 2 end
-  else
+  elseif not rule.lone then
     if #state < rule.size or not log and #state > rule.size or state:byte() ~= LAYOUT then return ERROR + 2 end
     v = { read(rule.format, state) }
     for _, limit in ipairs(rule.rings) do
@@ -325,8 +328,8 @@ if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_
     local done
     if not text then
       done = try('DEL', key)
-    elseif ttl > 0 then
-      done = try('SET', key, text, 'PX', ttl)
+    elseif ttl >= 0 then
+      done = try('SET', key, text, 'PX', ttl > 0 and ttl or 1)
     else
       done = try('SET', key, text)
     end

@@ -11,15 +11,19 @@
 --             2 admit      I4 hits, I4 times, I4 n: counted as often as they are within n
 --             3 give back  I4 hits
 --             4 undo       I4 hits, I7 when they were taken: void in another window
+--             5 settle     I4 hits: puts right what a plain INCRBY of them met, without charging
+--                          more; see known.rs. They are taken off what is no state
 --           A period of 0: the window is part of the key; then comes I7, the milliseconds to
 --           keep it, after how many they are.
 -- Reply   packed: I7 now, and for each entry I7, the number as it was (0 for none). From 2^54 on
 --         it is an error: plus 4 of a wrong type, 8 not a state, 12 no memory, 16 read-only, 20 other
--- State   the window mod 2^20, times 2^32, plus the count. With the window in the key: the count.
+-- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window,
+--         and counts nothing: a plain INCRBY found no key. A count beyond 2^32 - 1 is one of that; more
+--         plain hits than fit above it are never under way. With the window in the key: the count.
 -- Cost    one command a key; a second one where a window begins
 -- Expiry  with the window, rounded up; set when the window begins
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type
-local COUNTS = 4294967296
+local WINDOWS, COUNTS, MOST = 1048574, 8589934592, 4294967295
 local t, slack, at = read('<I7I4', args)
 if t == 0 then
   local now = try('TIME')
@@ -31,8 +35,8 @@ local begun
 if #args == 24 then
   local p, op, _, hits = read('<I7BBI4', args, at)
   if op == 1 and p > 0 then
-    local new, low = try('INCRBY', KEYS[1], hits == 1 and '1' or hits), (t - t % p) / p % 1048576 * COUNTS
-    if type(new) == 'number' and new - hits > low and new < low + COUNTS then
+    local new, low = try('INCRBY', KEYS[1], hits == 1 and '1' or hits), ((t - t % p) / p % WINDOWS + 1) * COUNTS
+    if type(new) == 'number' and new - hits > low and new <= low + MOST then
       return struct.pack('<I7I7', t, new - hits)
     end
     begun = new
@@ -42,7 +46,7 @@ end
 -- What happens rarely: a window begins, a clock stepped back, a count is full, something failed; and
 -- all that is not a take.
 local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
-  local WINDOWS, STATES, ERROR, floor = 1048576, 2 ^ 52, 2 ^ 54, math.floor
+  local STATES, ERROR, floor = 2 ^ 53, 2 ^ 54, math.floor
   local function failed(reply)
     local text = reply.err
     if text:find('WRONGTYPE', 1, true) then return ERROR + 4 end
@@ -51,7 +55,7 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     if text:find('READONLY', 1, true) then return ERROR + 16 end
     return ERROR + 20
   end
-  local most = p > 0 and COUNTS - 1 or STATES - 1
+  local most = p > 0 and MOST or STATES - 1
   local old
   if op == 1 then
     if type(new) == 'table' then return failed(new) end
@@ -64,8 +68,18 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     local value = try('GET', key)
     if type(value) == 'table' then return failed(value) end
     old = tonumber(value or 0)
-    if not old or old < 0 or old >= STATES or old % 1 > 0 then return ERROR + 8 end
+    local before = op == 5 and old and old - hits or old
+    if not before or before < 0 or before >= STATES or before % 1 > 0 then
+      if op < 5 then return ERROR + 8 end
+      if before then try('DECRBY', key, hits) end
+      return 0
+    end
     if op == 0 then return old end
+    if op == 5 and old < COUNTS then
+      -- It goes, or it would stay for ever: INCRBY sets no expiry.
+      if value then try('SET', key, 0, 'PX', 1) end
+      return 0
+    end
   end
 
   -- The window that the number is of. A clock that stepped back stays in the newest one, unless
@@ -73,11 +87,14 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
   local was = p > 0 and floor(old / COUNTS) or 0
   local count, keep, moved = old - was * COUNTS, old > 0, false
   local ahead = (was - window) % WINDOWS
-  if ahead == 1 and keep then
+  if count > most then count = most end
+  if p > 0 and was == 0 then
+    count, keep = 0, false
+  elseif ahead == 1 then
     window = was
   elseif ahead > 0 then
     keep = false
-    if ahead >= WINDOWS / 2 then count = 0 else moved = old > 0 end
+    if ahead >= WINDOWS / 2 then count = 0 else moved = true end
   end
 
   local sum
@@ -87,7 +104,7 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
   elseif op == 2 then
     local fit = n < count and 0 or floor((n - count) / hits)
     sum = count + hits * (fit < times and fit or times)
-  elseif op == 4 and p > 0 and (taken - taken % p) / p % WINDOWS ~= window then
+  elseif op == 5 or op == 4 and p > 0 and (taken - taken % p) / p % WINDOWS + 1 ~= window then
     sum = count
   else
     sum = count > hits and count - hits or 0
@@ -101,7 +118,7 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     elseif sum ~= new then
       set = try('SET', key, sum, 'KEEPTTL')
     end
-  elseif moved or sum ~= window * COUNTS + count then
+  elseif moved or sum ~= (op == 5 and keep and old or window * COUNTS + count) then
     set = keep and try('SET', key, sum, 'KEEPTTL') or try('SET', key, sum, 'PX', ttl)
   end
   if set and set.err then return failed(set) end
@@ -114,7 +131,7 @@ while at <= last do
   p, op, count, at = read('<I7BB', args, at)
   if p > 0 then
     local passed = t % p
-    window = (t - passed) / p % 1048576
+    window = (t - passed) / p % WINDOWS + 1
     ttl = (p - passed) / 1000
     ttl = ttl - ttl % 1 + 1 + slack
   else
@@ -122,14 +139,14 @@ while at <= last do
     ttl, at = read('<I7', args, at)
   end
   if op == 1 then
-    local low, high = window * COUNTS, (window + 1) * COUNTS
-    if p == 0 then low, high = 0, 2 ^ 52 end
+    local low, high = window * COUNTS, window * COUNTS + MOST
+    if p == 0 then low, high = 0, 2 ^ 53 - 1 end
     for _ = 1, count do
       i = i + 1
       local key, hits = KEYS[i], nil
       hits, at = read('<I4', args, at)
       local new = begun or try('INCRBY', key, hits == 1 and '1' or hits)
-      if type(new) == 'number' and new - hits > low and new < high then
+      if type(new) == 'number' and new - hits > low and new <= high then
         out[i + 1] = new - hits
       else
         out[i + 1] = rarely(key, op, p, window, ttl, new, hits)
@@ -141,7 +158,7 @@ while at <= last do
       local hits, times, n, taken
       if op == 2 then
         hits, times, n, at = read('<I4I4I4', args, at)
-      elseif op == 3 then
+      elseif op == 3 or op == 5 then
         hits, at = read('<I4', args, at)
       elseif op == 4 then
         hits, taken, at = read('<I4I7', args, at)

@@ -4,7 +4,7 @@
 -- Numbers  burst, n', p', tick in microseconds, burst and what may be owed (I7 each)
 -- State    I7 theoretical arrival time in ticks, I4 what it is too late by in 1/n' ticks
 -- Cost     constant
--- Expiry   when the level is 0
+-- Expiry   when the level is 0, at the next full second: states that follow each other have the same
 local function level(limit, v, t)
   local a, now = limit.at, floor(t / limit[4])
   local tat = v[a]
@@ -53,5 +53,8 @@ algorithms[7] = {
     l = l - (hits < most and hits or most) * limit[3]
     set(limit, v, now, l > 0 and l or 0)
   end,
-  ends = function(limit, v) return (v[limit.at] + 1) * limit[4] end,
+  ends = function(limit, v)
+    local ends = (v[limit.at] + 1) * limit[4]
+    return ends - ends % 1000000 + 1000000
+  end,
 }

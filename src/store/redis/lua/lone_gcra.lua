@@ -9,13 +9,65 @@
 --             charge.lua
 --           for entries that follow each other and are of one rule: B that, from 0, B how many they
 --             are, and for each I4 hits, I4 how often
--- Reply, state, expiry as in charge.lua
+-- Reply, state as in charge.lua
+-- Expiry  as in gcra.lua: so it is only set where a state ends in another second than before
 -- Cost    two commands a key, one where nothing is charged
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
-local t, slack, count, at = read('<I7I4B', args)
+-- One key of one rule: all numbers at once, and none of what several need.
+local one = #args == 58
+local t, slack, count, at, burst, n, p, tick, most, flags, hits, times
+if one then
+  t, slack, count, burst, n, p, tick, most, flags, at, at, hits, times = read('<I7I4BI7I7I7I7I7BBBI4I4', args)
+  at = 13
+else
+  t, slack, count, at = read('<I7I4B', args)
+end
 if t == 0 then
   local now = try('TIME')
   t = now[1] * 1000000 + now[2]
+end
+
+if one and flags < 8 and flags % 2 == 0 then
+  local key = KEYS[1]
+  -- When what there is ends.
+  local state, now, level, top, before = try('GET', key), (t - t % tick) / tick, 0, most * p, 0
+  if not state then
+    state = ''
+  elseif type(state) == 'string' and #state == 12 and state:byte() == 1 then
+    local tat, rem = read('<I7I4', state, 2)
+    before = (tat + 1) * tick
+    if tat > now then
+      level = (tat - now) * n - rem
+      if level < 0 then level = 0 end
+    end
+  else
+    level = top + 1
+  end
+  -- What is no state, and one that a clock left far ahead, are rare.
+  if level <= top then
+    local fit, each = burst * p - level, hits * p
+    if times > 1 then
+      if fit > times * each then fit = times * each else fit = fit - fit % each end
+    elseif fit > each then
+      fit = each
+    elseif fit < each then
+      fit = 0
+    end
+    if fit <= 0 or hits > burst then return pack('<I7I4c0', t, #state, state) end
+    level = level + fit
+    local rem = -level % n
+    local tat, set = now + (level + rem) / n, nil
+    local ends = (tat + 1) * tick
+    ends = ends - ends % 1000000
+    local text = pack('<BI7I4', 1, tat, rem)
+    if before >= ends and before < ends + 1000000 then
+      set = try('SET', key, text, 'KEEPTTL')
+    else
+      ends = (ends + 1000000 - t) / 1000
+      set = try('SET', key, text, 'PX', ends - ends % 1 + 1 + slack)
+    end
+    if not set.err then return pack('<I7I4c0', t, #state, state) end
+  end
 end
 
 local rules = {}
@@ -35,14 +87,14 @@ while at <= last do
   local rule, entries
   rule, entries, at = read('BB', args, at)
   rule = rules[rule + 1]
-  local burst, n, p, tick, most, flags = rule[1], rule[2], rule[3], rule[4], rule[5], rule[6]
+  burst, n, p, tick, most, flags = rule[1], rule[2], rule[3], rule[4], rule[5], rule[6]
   local now = (t - t % tick) / tick
   local room, top = burst * p, most * p
   for _ = 1, entries do
     i = i + 1
-    local key, hits, times, said = KEYS[i], nil, nil, nil
+    local key, said = KEYS[i], nil
     hits, times, at = read('<I4I4', args, at)
-    local state, level, moved = try('GET', key), 0, false
+    local state, level, moved, before = try('GET', key), 0, false, 0
     if not state then
       state = ''
     elseif type(state) == 'table' then
@@ -51,13 +103,14 @@ while at <= last do
       said = pack('<I4', 4294967282)
     else
       local tat, rem = read('<I7I4', state, 2)
+      before = (tat + 1) * tick
       if tat > now then
         level = (tat - now) * n - rem
         if level < 0 then
           level = 0
         elseif level > top then
           -- One that a clock left far ahead is moved, and kept so.
-          level, moved = top, true
+          level, moved, before = top, true, 0
         end
       end
     end
@@ -74,10 +127,16 @@ while at <= last do
         if raised > limit then raised = limit end
       end
       if raised > level or moved then
-        local ahead = -floor(-raised / n)
-        local ends = ((now + ahead + 1) * tick - t) / 1000
+        local ahead, set = -floor(-raised / n), nil
+        local ends = (now + ahead + 1) * tick
+        ends = ends - ends % 1000000
         local text = pack('<BI7I4', 1, now + ahead, ahead * n - raised)
-        local set = try('SET', key, text, 'PX', ends - ends % 1 + 1 + slack)
+        if before >= ends and before < ends + 1000000 then
+          set = try('SET', key, text, 'KEEPTTL')
+        else
+          ends = (ends + 1000000 - t) / 1000
+          set = try('SET', key, text, 'PX', ends - ends % 1 + 1 + slack)
+        end
         if set.err then said = failed(set) end
       end
       said = said or pack('<I4c0', #state, state)

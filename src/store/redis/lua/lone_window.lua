@@ -5,7 +5,7 @@
 -- State    see counter.lua
 -- Cost     constant
 -- Expiry   with the window
-local WINDOWS, COUNTS, STATES = 2 ^ 20, 2 ^ 32, 2 ^ 52
+local WINDOWS, COUNTS, STATES = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53
 
 algorithms[10] = {
   numbers = 'I7I7I7',
@@ -16,19 +16,19 @@ algorithms[10] = {
   take = algorithms[1].take,
   give_back = algorithms[1].give_back,
   ends = algorithms[1].ends,
-  -- The numbers of a state, from its text.
+  -- The numbers of a state, from its text; 0 where it is of no window, and so counts nothing.
   decode = function(limit, text, t)
     local number, p = tonumber(text), limit[2]
     if not number or number < 0 or number >= STATES or number % 1 > 0 then return end
     local near = floor(t / p)
     if limit[3] > 0 then return { LAYOUT, near * p, number < MOST and number or MOST } end
-    local tag = floor(number / COUNTS)
-    local ahead = (tag - near) % WINDOWS
+    if number < COUNTS then return 0 end
+    local ahead, count = (floor(number / COUNTS) - 1 - near) % WINDOWS, number % COUNTS
     if ahead >= WINDOWS / 2 then ahead = ahead - WINDOWS end
-    return { LAYOUT, (near + ahead) * p, number % COUNTS }
+    return { LAYOUT, (near + ahead) * p, count < MOST and count or MOST }
   end,
   encode = function(limit, v)
     if limit[3] > 0 then return v[3] end
-    return v[2] / limit[2] % WINDOWS * COUNTS + v[3]
+    return (v[2] / limit[2] % WINDOWS + 1) * COUNTS + v[3]
   end,
 }

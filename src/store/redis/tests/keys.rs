@@ -82,7 +82,7 @@ fn keys_expire_with_what_they_say() {
                 9_000,
                 10_001,
             ),
-            (Algorithm::Gcra(Gcra::new(10, 60 * s, 10, 0).unwrap()), "g60/1", 5_000, 6_001),
+            (Algorithm::Gcra(Gcra::new(10, 60 * s, 10, 0).unwrap()), "g60/1", 5_000, 7_001),
             (
                 Algorithm::Concurrency(Concurrency { n: 10, timeout: 30 * s, hold_id: None }),
                 "c",
