@@ -52,7 +52,8 @@ def arguments():
         if name not in SCENARIOS:
             parser.error(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     if args.list:
-        parser.exit(0, "\n".join(lines) + "\n")
+        print("\n".join(lines))
+        sys.exit()
     return args
 
 
