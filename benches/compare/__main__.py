@@ -52,7 +52,7 @@ def arguments():
         if name not in SCENARIOS:
             parser.error(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
     if args.list:
-        print("\n".join(lines))
+        print(*lines, sep="\n")
         sys.exit()
     return args
 
@@ -84,3 +84,5 @@ if __name__ == "__main__":
         main()
     except KeyboardInterrupt:
         sys.exit("interrupted")
+    except RuntimeError as error:
+        sys.exit(f"error: {error}")

@@ -91,7 +91,8 @@ class Lab:
             if process.poll() not in (None, 0):
                 raise RuntimeError(f"{name} ended with {process.returncode}")
         except Exception:
-            print(f"what {name} said last:", log.read_text()[-2000:], file=sys.stderr)
+            if said := log.read_text()[-2000:]:
+                print(f"what {name} said last:\n{said}", file=sys.stderr)
             raise
         finally:
             process.kill()
