@@ -1,0 +1,146 @@
+"""Starts servers, loads them, and stops them."""
+
+import contextlib
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from servers import Server, free_port, wait_for_port, wait_until_ready
+
+
+class Lab:
+    def __init__(self, programs, quick, processor, only):
+        self.programs = programs
+        self.quick = quick
+        self.only = only
+        self.scenario = ""
+        self.pairs = 3 if quick else 5
+        # Where there is one processor, all runs are pinned.
+        self.processor = processor if processor in os.sched_getaffinity(0) else 0
+
+    def __enter__(self):
+        self.directory = Path(tempfile.mkdtemp(prefix="compare-"))
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def say(self, text):
+        print(f"{time.strftime('%H:%M:%S')} {self.scenario}: {text}", file=sys.stderr, flush=True)
+
+    # Servers.
+
+    def rules(self, text, name="rules"):
+        """A directory with one file of rules."""
+        directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
+        (directory / "bench.yaml").write_text(text)
+        return directory
+
+    @contextlib.contextmanager
+    def weir(self, rules, pinned=True, settings=(), redis=None, ready=True):
+        """weir with the rules of a directory, or with the text of rules."""
+        if isinstance(rules, str):
+            rules = self.rules(rules)
+        grpc, http, debug = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        command = [self.programs["weir"], "serve", "--rules", rules, "--grpc-address", grpc,
+                   "--http-address", http, "--debug-address", debug, "--log-level", "error"]
+        store = ["store.kind=redis", f"store.redis.url={redis}"] if redis else ["store.kind=memory"]
+        for setting in [*store, *settings]:
+            command += ["--set", setting]
+        with self.process("weir", command, pinned) as process:
+            server = Server("weir", process, grpc, http, debug)
+            if ready:
+                wait_until_ready(server)
+            yield server
+
+    @contextlib.contextmanager
+    def noop(self, pinned=True, kind="noop"):
+        """A server that decides nothing; `noop-h2` is the other kind."""
+        address = f"127.0.0.1:{free_port()}"
+        with self.process(kind, [self.programs[kind], "--listen", address], pinned) as process:
+            wait_for_port(process, address)
+            yield Server(kind, process, address)
+
+    @contextlib.contextmanager
+    def redis(self, pinned=True):
+        port = free_port()
+        command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
+                   "--appendonly", "no", "--dir", self.directory]
+        with self.process("redis", command, pinned) as process:
+            wait_for_port(process, f"127.0.0.1:{port}")
+            yield Server("redis", process, f"127.0.0.1:{port}")
+
+    @contextlib.contextmanager
+    def process(self, name, command, pinned=False, nice=0):
+        """A process that ends with the context; its output is told where it fails."""
+        log = self.directory / f"{name}-{time.monotonic_ns()}.log"
+        # What is set for another weir, such as REDIS_URL, is not meant for this one.
+        kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+        with log.open("w") as output:
+            process = subprocess.Popen(self.prefix(pinned, nice) + [str(part) for part in command],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if
+                                       name == "hostile" else output, stderr=output, env=kept)
+        try:
+            yield process
+            if process.poll() not in (None, 0):
+                raise RuntimeError(f"{name} ended with {process.returncode}")
+        except Exception:
+            if said := log.read_text()[-2000:]:
+                print(f"what {name} said last:\n{said}", file=sys.stderr)
+            raise
+        finally:
+            process.kill()
+            process.wait()
+
+    def prefix(self, pinned, nice=0):
+        prefix = ["taskset", "-c", str(self.processor)] if pinned else []
+        return prefix + (["nice", "-n", str(nice)] if nice else [])
+
+    # Load.
+
+    def load(self, server, pinned=True, also=(), **flags):
+        """Runs the load generator against a server; what it says, as a dictionary."""
+        command = [self.programs["load"], "--addr", server.grpc, "--json"]
+        for one in (server, *also):
+            command += ["--server-pid", f"{one.name}={one.pid}"]
+        for name, value in flags.items():
+            name = "--" + name.replace("_", "-")
+            if value is True:
+                command.append(name)
+            elif value is not False:
+                for each in value if isinstance(value, (list, tuple)) else [value]:
+                    command += [name, each]
+        command = self.prefix(pinned) + [str(part) for part in command]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            said = f"{done.stdout}{done.stderr}".strip()
+            raise RuntimeError(f"the load on {server.name} failed: {said}\n{' '.join(command)}")
+        told = json.loads(done.stdout)
+        told["cpu"] = [one["cpu_us_per_call"] for one in told["servers"]]
+        return told
+
+    def rounds(self, title, runs, of, count=None):
+        """Each of `runs` (functions by name) in turn, several times over; `of` each result by name."""
+        figures = {name: [] for name in runs}
+        count = count or self.pairs
+        for i in range(count):
+            for name, run in runs.items():
+                figures[name].append(of(run()))
+            last = ", ".join(f"{name} {shown(all[-1])}" for name, all in figures.items())
+            self.say(f"{title}, {i + 1} of {count}: {last}")
+        return figures
+
+
+def shown(value):
+    return " ".join(f"{v:.2f}" for v in value) if isinstance(value, tuple) else f"{value:.2f}"
+
+
+def ratio(figures, one, other):
+    """The median of the ratios of runs made beside each other."""
+    return statistics.median(a / b for a, b in zip(figures[one], figures[other]))

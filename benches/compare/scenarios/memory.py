@@ -1,0 +1,81 @@
+"""Resident memory when idle and by key, and stalls while the table grows."""
+
+import subprocess
+import time
+from statistics import median
+
+import rules
+
+MB = 1e6
+
+
+def run(lab, results):
+    idle(lab, results)
+    for algorithm in ("fixed_window", "gcra"):
+        by_key(lab, results, algorithm)
+    growing(lab, results)
+    store_alone(lab, results)
+
+
+def idle(lab, results):
+    resident = []
+    for _ in range(3):
+        with lab.weir(rules.one(), pinned=False) as weir:
+            time.sleep(0.5)
+            resident.append(weir.resident() / MB)
+    results.add("idle", median(resident), "MB", most=15)
+
+
+def fill(lab, server, keys, **flags):
+    flags = {"concurrency": 64, "connections": 2, "seconds": 600, **flags}
+    return lab.load(server, pinned=False, keys=keys, requests=keys, sequential=True, warmup=0,
+                    **flags)
+
+
+def by_key(lab, results, algorithm):
+    keys = 10**6
+    limit = f"algorithm: {algorithm}, unit: day, requests_per_unit: 1000000"
+    with lab.weir(rules.one(limit), pinned=False) as weir:
+        time.sleep(0.5)
+        before = weir.resident()
+        fill(lab, weir, keys)
+        each = (weir.resident() - before) / keys
+    lab.say(f"{algorithm}: {each:.1f} bytes a key")
+    results.add(f"{algorithm}: a key, of a million", each, "bytes", most=64)
+
+
+def growing(lab, results):
+    """From outside: what calls wait while every one brings a key, and while none does."""
+    keys, rate = (10**6, 50_000) if lab.quick else (10**7, 80_000)
+    seconds = keys / rate
+    flags = {"rate": rate, "concurrency": 8192}
+    with lab.weir(rules.one(), pinned=False, settings=[f"store.memory.max_keys={keys}"]) as weir:
+        lab.say(f"{seconds:.0f} s of growing to {keys} keys, and as long without new ones")
+        grown = fill(lab, weir, keys, seconds=seconds, **flags)
+        again = fill(lab, weir, keys, seconds=seconds, **flags)
+        resident = weir.resident()
+    for name in ("p999", "max"):
+        results.add(f"growing to {keys:.0e} keys: {name}", grown["latency_us"][name] / 1e3, "ms",
+                    note=f"{again['latency_us'][name] / 1e3:.2f} ms without new keys")
+    results.add(f"resident with {keys:.0e} keys", resident / MB, "MB")
+
+
+def store_alone(lab, results):
+    """The store in a process of its own, which tells the machine's pauses from its own."""
+    keys = 10**6 if lab.quick else 10**7
+    command = [str(lab.programs["memory_per_key"]), str(keys)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    for line in told.splitlines():
+        lab.say(line)
+    grown = next(line for line in told.splitlines() if line.startswith(f"{keys:>9} keys"))
+    longest = grown.split("longest [")[1].split(",")[0]
+    results.add(f"store alone, to {keys:.0e} keys: longest", micros(longest) / 1e3, "ms",
+                note="since the step before; a line each is told above")
+
+
+def micros(text):
+    """Microseconds of a duration such as `1.2ms`."""
+    for unit, factor in (("ns", 1e-3), ("µs", 1), ("ms", 1e3), ("s", 1e6)):
+        if text.endswith(unit):
+            return float(text[: -len(unit)]) * factor
+    raise ValueError(text)
