@@ -51,7 +51,7 @@ impl Slow {
 }
 
 pub fn run(target: &Target, count: usize) -> Result<Value> {
-    let open = |i: usize| Slow::open(target, i % 2 == 0);
+    let open = |i: usize| Slow::open(target, i.is_multiple_of(2));
     let mut all = (0..count).map(open).collect::<Result<Vec<_>>>()?;
     let (mut calls, mut closed) = (0, 0);
     while !target.over() {
