@@ -17,7 +17,7 @@ pub use problem::{Problem, Severity};
 pub use stats::Stats;
 pub use yaml::Place;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -176,6 +176,7 @@ impl RuleSet {
             let mut reader = read::Reader {
                 file: file.name.as_str().into(),
                 problems: &mut problems,
+                told: HashSet::new(),
                 rules: &mut set.rules,
                 stats: &stats,
                 max_log_bytes: options.max_log_bytes,

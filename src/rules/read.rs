@@ -3,7 +3,7 @@
 mod limits;
 mod values;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::keys::At;
@@ -29,6 +29,8 @@ pub(super) struct Reader<'r> {
     /// The file as it is named in problems.
     pub file: Arc<str>,
     pub problems: &'r mut Vec<Problem>,
+    /// The file's problems so far: aliases may repeat what is wrong, by the hundred thousand.
+    pub told: HashSet<(Place, String)>,
     pub rules: &'r mut Vec<Arc<Rule>>,
     /// Counts by rule name, carried over from the set before.
     pub stats: &'r HashMap<&'r str, Arc<Stats>>,
@@ -216,11 +218,15 @@ impl Reader<'_> {
         text: &str,
         help: &str,
     ) {
+        let message = message.into();
+        if !self.told.insert((place, message.clone())) {
+            return;
+        }
         self.problems.push(Problem {
             severity,
             file: self.file.to_string(),
             place: Some(place),
-            message: message.into(),
+            message,
             text: text.to_owned(),
             help: help.to_owned(),
         });

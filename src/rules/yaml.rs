@@ -21,7 +21,7 @@ const MAX_ALIASED: u32 = 400_000;
 const MAX_NODES: u32 = 20_000_000;
 
 /// Where something stands: line and column, both from 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     pub line: u32,
     pub column: u32,

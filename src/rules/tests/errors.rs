@@ -243,6 +243,21 @@ fn metadata() {
 }
 
 #[test]
+fn what_aliases_repeat_is_told_once() {
+    let bad = "&bad { unit: minuet, requests_per_unit: -1 }";
+    let text = format!(
+        "domain: d\ndescriptors:\n- {{ key: a, rate_limit: {bad} }}\n- {{ key: b, rate_limit: *bad }}\n"
+    );
+    assert_eq!(
+        told(&text),
+        [
+            "3:38: error: invalid rate limit unit 'minuet' «minuet»",
+            "3:65: error: error loading config file: cannot use -1 as a number for `requests_per_unit` «-1»",
+        ]
+    );
+}
+
+#[test]
 fn keys_out_of_place_are_warned_of() {
     assert_eq!(
         of_limit("{ unit: day, shadow_mode: true, key: x, share_threshold: true }"),
