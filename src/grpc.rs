@@ -1,14 +1,15 @@
 //! Serves gRPC over the h2 crate, a task for each connection.
 //!
 //! `ShouldRateLimit` is told by its path before anything else, read and written without generated
-//! code, and answered on the connection's own task where the store answers at once. So the
-//! answers to all requests that came with one read leave with one write. Every other method goes
-//! to tonic's services.
+//! code, and answered on the connection's own task: at once where the store does so, else as its
+//! answers come. So the answers to all requests that came with one read, or that the store answered
+//! together, leave with one write. Every other method goes to tonic's services.
 
 mod call;
 mod connection;
 mod route;
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -65,11 +66,16 @@ impl<S: Store + 'static> Grpc<S> {
         connection::serve(self, io, closed).await;
     }
 
-    fn begin(self: &Arc<Self>, request: Request<h2::RecvStream>, respond: SendResponse<Bytes>) {
+    /// Answers a request, or begins to: what is left to do is for the connection.
+    fn begin(
+        self: &Arc<Self>,
+        request: Request<h2::RecvStream>,
+        respond: SendResponse<Bytes>,
+    ) -> Option<impl Future<Output = ()> + Send + use<S>> {
         if request.uri().path() == SHOULD_RATE_LIMIT {
-            call::begin(self, request, respond);
-        } else {
-            tokio::spawn(route::forward(self.others.clone(), request, respond));
+            return call::begin(self, request, respond);
         }
+        tokio::spawn(route::forward(self.others.clone(), request, respond));
+        None
     }
 }

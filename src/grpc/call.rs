@@ -23,13 +23,13 @@ const PREFIX: usize = 5;
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Answers a call: at once, where its message is here and the store answers at once, else on a task
-/// of its own.
+/// Answers a call at once, where its message is here and the store answers at once. Otherwise it is
+/// what is left to do.
 pub(super) fn begin<S: Store + 'static>(
     grpc: &Arc<Grpc<S>>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-) {
+) -> Option<impl Future<Output = ()> + Send + use<S>> {
     let (head, mut body) = request.into_parts();
     let kind = head.headers.get(CONTENT_TYPE);
     if head.method != Method::POST
@@ -38,34 +38,53 @@ pub(super) fn begin<S: Store + 'static>(
         let mut refused = Response::new(());
         *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(refused, true);
-        return;
+        return None;
     }
     let patience = head.headers.get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
     // Who waits for more of the body polls again.
     let first = match body.poll_data(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Some(Ok(first))) => first,
-        Poll::Ready(Some(Err(_))) => return,
+        Poll::Ready(Some(Err(_))) => return None,
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
-    if body.is_end_stream() && grpc.rate_limit.answers_at_once() {
+    let rest = if body.is_end_stream() { None } else { Some(body) };
+    if rest.is_none() && grpc.rate_limit.answers_at_once() {
         let answer = pin!(answer(grpc, first, patience));
         if let Poll::Ready(answer) = answer.poll(&mut Context::from_waker(Waker::noop())) {
             send(respond, answer);
         }
-        return;
+        return None;
     }
     let grpc = grpc.clone();
-    tokio::spawn(async move {
-        let message = read(&grpc, first, &mut body);
-        let answer = match tokio::time::timeout(grpc.limits.timeout, message).await {
-            Ok(Some(Ok(message))) => answer(&grpc, message, patience).await,
-            Ok(Some(Err(status))) => Err(status),
-            // Its client went away.
-            Ok(None) => return,
-            Err(_) => Err(Status::deadline_exceeded("the request did not arrive in time")),
+    Some(async move {
+        let message = match rest {
+            None => Ok(first),
+            // Seldom: it need not lie within every call.
+            Some(body) => match Box::pin(arrive(&grpc, first, body)).await {
+                Some(message) => message,
+                // Its client went away.
+                None => return,
+            },
+        };
+        let answer = match message {
+            Ok(message) => answer(&grpc, message, patience).await,
+            Err(status) => Err(status),
         };
         send(respond, answer);
-    });
+    })
+}
+
+/// Waits for the rest of a body, as long as a client may take. None where it breaks off.
+async fn arrive<S>(
+    grpc: &Grpc<S>,
+    first: Bytes,
+    mut body: RecvStream,
+) -> Option<Result<Bytes, Status>> {
+    let read = read(grpc, first, &mut body);
+    match tokio::time::timeout(grpc.limits.timeout, read).await {
+        Ok(read) => read,
+        Err(_) => Some(Err(Status::deadline_exceeded("the request did not arrive in time"))),
+    }
 }
 
 /// Reads what is left of a body. None where it breaks off.
@@ -74,9 +93,6 @@ async fn read<S>(
     first: Bytes,
     body: &mut RecvStream,
 ) -> Option<Result<Bytes, Status>> {
-    if body.is_end_stream() {
-        return Some(Ok(first));
-    }
     let mut whole = BytesMut::from(first);
     let mut taken = whole.len();
     loop {

@@ -7,6 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Ping, PingPong, RecvStream};
 use http::Request;
@@ -60,8 +62,12 @@ pub(super) async fn serve<S: Store + 'static>(
     let mut closing = pin!(async move { drop(closed.wait_for(|closed| *closed).await) });
     let mut closes = false;
     let mut requests: Vec<Incoming> = Vec::new();
+    // What waits for the store, or for the rest of its message.
+    let mut calls = FuturesUnordered::new();
     loop {
         let event = poll_fn(|cx| {
+            // Before the connection is polled, which then writes what they answer.
+            while let Poll::Ready(Some(())) = calls.poll_next_unpin(cx) {}
             loop {
                 match connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(request))) => {
@@ -87,9 +93,8 @@ pub(super) async fn serve<S: Store + 'static>(
             // All that came together are answered before the connection writes again.
             Event::Requests => {
                 let turn_is_over = requests.len() == TURN;
-                for (request, respond) in requests.drain(..) {
-                    grpc.begin(request, respond);
-                }
+                let begun = requests.drain(..);
+                calls.extend(begun.filter_map(|(request, respond)| grpc.begin(request, respond)));
                 if turn_is_over {
                     tokio::task::yield_now().await;
                 }
