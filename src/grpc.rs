@@ -7,6 +7,7 @@
 
 mod call;
 mod connection;
+mod fair;
 mod route;
 
 use std::future::Future;

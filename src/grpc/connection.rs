@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::fair::Fair;
 use super::{Grpc, Limits};
 use crate::store::Store;
 
@@ -24,9 +25,6 @@ const WINDOW: u32 = 1 << 20;
 
 /// Bytes it may send on one stream; larger requests wait for more.
 const STREAM_WINDOW: u32 = 64 << 10;
-
-/// Requests answered in one turn; then other connections have theirs.
-const TURN: usize = 128;
 
 /// Bytes of answers on one stream that its client has not taken yet.
 const SEND_BUFFER: usize = 64 << 10;
@@ -55,7 +53,7 @@ pub(super) async fn serve<S: Store + 'static>(
         .max_send_buffer_size(SEND_BUFFER)
         .max_header_list_size(max_headers)
         .max_concurrent_streams(max_streams)
-        .handshake::<_, Bytes>(io);
+        .handshake::<_, Bytes>(Fair::new(io));
     // Whoever only connects is not kept.
     let Ok(Ok(mut connection)) = timeout(patience, handshake).await else { return };
     let mut life = pin!(Life::new(&mut connection, keepalive, patience).watch());
@@ -70,12 +68,7 @@ pub(super) async fn serve<S: Store + 'static>(
             while let Poll::Ready(Some(())) = calls.poll_next_unpin(cx) {}
             loop {
                 match connection.poll_accept(cx) {
-                    Poll::Ready(Some(Ok(request))) => {
-                        requests.push(request);
-                        if requests.len() == TURN {
-                            break;
-                        }
-                    }
+                    Poll::Ready(Some(Ok(request))) => requests.push(request),
                     Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Ended),
                     Poll::Pending => break,
                 }
@@ -92,12 +85,8 @@ pub(super) async fn serve<S: Store + 'static>(
         match event {
             // All that came together are answered before the connection writes again.
             Event::Requests => {
-                let turn_is_over = requests.len() == TURN;
                 let begun = requests.drain(..);
                 calls.extend(begun.filter_map(|(request, respond)| grpc.begin(request, respond)));
-                if turn_is_over {
-                    tokio::task::yield_now().await;
-                }
             }
             Event::Close => {
                 closes = true;

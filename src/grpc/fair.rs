@@ -1,0 +1,139 @@
+//! What one connection may take of its thread's time.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Bytes taken off a connection in one turn, some hundred requests; then other connections have
+/// theirs.
+const TURN: usize = 8 << 10;
+
+/// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
+/// end and does not read is held back by TCP, and the others of its thread do not wait for it.
+#[derive(Debug)]
+pub(super) struct Fair<T> {
+    io: T,
+    /// Bytes read in this turn.
+    read: usize,
+    /// Whether the other side takes no more.
+    blocked: bool,
+    /// Whether somebody wanted to read meanwhile.
+    wanted: bool,
+}
+
+impl<T> Fair<T> {
+    pub fn new(io: T) -> Fair<T> {
+        Fair { io, read: 0, blocked: false, wanted: false }
+    }
+
+    fn wrote<R>(&mut self, cx: &Context<'_>, written: &Poll<R>) {
+        self.blocked = written.is_pending();
+        if !self.blocked && self.wanted {
+            self.wanted = false;
+            cx.waker().wake_by_ref();
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.blocked {
+            self.wanted = true;
+            return Poll::Pending;
+        }
+        if self.read >= TURN {
+            self.read = 0;
+            // Comes again after the others, and after a look at what came for them.
+            let _ = pin!(tokio::task::yield_now()).poll(cx);
+            return Poll::Pending;
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.io).poll_read(cx, buf);
+        match read {
+            Poll::Ready(_) => self.read += buf.filled().len() - before,
+            Poll::Pending => self.read = 0,
+        }
+        read
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Fair<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write(cx, bytes);
+        self.wrote(cx, &written);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
+        self.wrote(cx, &written);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
+        match pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop())) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_though_there_is_more_to_read() {
+        let (mut client, server) = duplex(4 * TURN);
+        let mut server = Fair::new(server);
+        client.write_all(&[7; 3 * TURN]).await.unwrap();
+        let mut taken = [0; TURN];
+        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
+        assert!(now_or_never(server.read(&mut taken)).is_none(), "the others' turn");
+        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
+        // Awaited, it goes on by itself.
+        assert_eq!(server.read(&mut taken).await.unwrap(), TURN);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_read_from_who_does_not_read() {
+        let (mut client, server) = duplex(64);
+        let mut server = Fair::new(server);
+        client.write_all(b"more").await.unwrap();
+        assert!(now_or_never(server.write_all(&[7; 65])).is_none());
+        let mut taken = [0; 64];
+        assert!(now_or_never(server.read(&mut taken)).is_none());
+        // Once it has read, and the rest is sent, what it said is taken.
+        client.read_exact(&mut [0; 64]).await.unwrap();
+        server.write_all(&[7]).await.unwrap();
+        assert_eq!(server.read(&mut taken).await.unwrap(), 4);
+    }
+}
