@@ -69,7 +69,11 @@ pub(super) async fn serve<S: Store + 'static>(
             loop {
                 match connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(request))) => requests.push(request),
-                    Poll::Ready(Some(Err(_)) | None) => return Poll::Ready(Event::Ended),
+                    Poll::Ready(Some(Err(error))) => {
+                        tracing::debug!(%error, "a connection over gRPC failed");
+                        return Poll::Ready(Event::Ended);
+                    }
+                    Poll::Ready(None) => return Poll::Ready(Event::Ended),
                     Poll::Pending => break,
                 }
             }

@@ -34,7 +34,8 @@ def fill(lab, server, keys, **flags):
 
 def by_key(lab, results, algorithm):
     keys = 10**6
-    limit = f"algorithm: {algorithm}, unit: day, requests_per_unit: 1000000"
+    # So few that one hit is kept for hours.
+    limit = f"algorithm: {algorithm}, unit: day, requests_per_unit: 10"
     with lab.weir(rules.one(limit), pinned=False) as weir:
         time.sleep(0.5)
         before = weir.resident()
@@ -67,10 +68,10 @@ def store_alone(lab, results):
     told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
     for line in told.splitlines():
         lab.say(line)
-    grown = next(line for line in told.splitlines() if line.startswith(f"{keys:>9} keys"))
-    longest = grown.split("longest [")[1].split(",")[0]
-    results.add(f"store alone, to {keys:.0e} keys: longest", micros(longest) / 1e3, "ms",
-                note="since the step before; a line each is told above")
+    steps = [line for line in told.splitlines() if " keys: " in line and "longest [" in line]
+    longest = max(micros(line.split("longest [")[1].split(",")[0]) for line in steps)
+    results.add(f"store alone, to {keys:.0e} keys: longest", longest / 1e3, "ms",
+                note="a line for each step is told above, and one of the machine doing nothing")
 
 
 def micros(text):
