@@ -291,11 +291,7 @@ impl Call {
 
     /// Answers every charge from what the script replied. The failures that were told of whole keys,
     /// and what Redis says of the first that it has no kind for.
-    pub fn answer<'r>(
-        self,
-        reply: &'r [u8],
-        known: &mut Known,
-    ) -> (SmallVec<[(Failed, Box<[u8]>); 1]>, &'r [u8]) {
+    pub fn answer<'r>(self, reply: &'r [u8], known: &mut Known) -> (Failures, &'r [u8]) {
         let mut reader = Reader(reply);
         let now = reader.wide();
         if let Some(now) = now {
@@ -329,6 +325,9 @@ impl Call {
         (failures, reader.0)
     }
 }
+
+/// Failures of whole keys, each with its key.
+type Failures = SmallVec<[(Failed, Box<[u8]>); 1]>;
 
 /// Judges one charge from the state before it, and charges it.
 fn judge(item: &Item, state: &mut State, now: Micros) -> Answer {

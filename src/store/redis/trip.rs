@@ -182,7 +182,7 @@ impl Trip {
         match failed {
             Failed::ReadOnly => self.failed = Some(Lost::ReadOnly),
             Failed::Unavailable if all => self.refused = Some(error.to_string()),
-            Failed::Unavailable => shared.tell_error(&error.to_string()),
+            Failed::Unavailable => shared.tell_error(error.to_string()),
             _ => items.iter().take(1).for_each(|item| shared.tell_key(failed, &item.key, &[])),
         }
         shared.count(failed);
