@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
+mod chance;
 pub mod cli;
 pub mod clock;
 mod duration;

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use super::fair::Fair;
 use super::{Grpc, Limits};
+use crate::chance::random;
 use crate::store::Store;
 
 /// Bytes a client may send on a connection before they are taken off it.
@@ -122,7 +123,8 @@ impl Life {
     async fn watch(self) {
         let Some(mut pings) = self.pings else { return std::future::pending().await };
         loop {
-            tokio::time::sleep(self.every).await;
+            // Connections that were opened together are not all asked at once.
+            tokio::time::sleep(self.every.mul_f64(0.5 + random() / 2.0)).await;
             if !matches!(timeout(self.patience, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
                 return;
             }

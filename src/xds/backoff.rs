@@ -1,7 +1,8 @@
 //! How long to wait before the next try.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
+
+use crate::chance::random;
 
 /// No wait is shorter: a server that ends every stream at once is not to be called without pause.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -39,11 +40,6 @@ impl Backoff {
     pub fn most(&self) -> Duration {
         self.most
     }
-}
-
-/// A number from 0 to 1. A hasher's keys are the randomness that the standard library has.
-fn random() -> f64 {
-    RandomState::new().hash_one(0) as f64 / u64::MAX as f64
 }
 
 #[cfg(test)]

@@ -12,6 +12,9 @@ const GRACE: Duration = Duration::from_millis(5);
 const SOON: Duration = Duration::from_secs(2);
 /// No busy machine takes so long for most requests, and no fault is over so soon.
 const STILL: Duration = Duration::from_millis(100);
+/// A machine that itself stands still for most of a phase shows nothing: the phase is repeated.
+/// A weir that stands still because of Redis does so each time.
+const TRIES: usize = 4;
 const RATE: u32 = 500;
 
 /// What is done to Redis, and how it is undone.
@@ -96,18 +99,32 @@ fn every_request_is_answered_in_time_whatever_redis_does() {
     let (lasts, after) = durations();
     let mut phases = Vec::new();
     for fault in &FAULTS {
-        let began = Instant::now();
-        (fault.begin)(&mut redis, &proxy);
-        std::thread::sleep(lasts);
-        (fault.end)(&mut redis, &proxy);
-        let ended = Instant::now();
-        std::thread::sleep(after);
-        let give_up = ended + PATIENCE;
-        while recovery(&asked(&load.since(ended)), ended).is_none() {
-            assert!(Instant::now() < give_up, "no good answers after {:?}", fault.name);
-            std::thread::sleep(after / 10);
+        let mut run = || {
+            let began = Instant::now();
+            (fault.begin)(&mut redis, &proxy);
+            std::thread::sleep(lasts);
+            (fault.end)(&mut redis, &proxy);
+            let ended = Instant::now();
+            std::thread::sleep(after);
+            let give_up = ended + PATIENCE;
+            while recovery(&asked(&load.since(ended)), ended).is_none() {
+                assert!(Instant::now() < give_up, "no good answers after {:?}", fault.name);
+                std::thread::sleep(after / 10);
+            }
+            Phase { name: fault.name, began, ended, over: Instant::now() }
+        };
+        let mut phase = run();
+        for _ in 1..TRIES {
+            let samples = load.since(phase.began);
+            let controls = samples.iter().filter(|sample| sample.which == 1);
+            let took = percentiles(controls.map(|sample| sample.took).collect());
+            if took[0] <= STILL {
+                break;
+            }
+            println!("{:10} again: the machine stood still, {took:.1?}", fault.name);
+            phase = run();
         }
-        phases.push(Phase { name: fault.name, began, ended, over: Instant::now() });
+        phases.push(phase);
     }
     let samples = load.stop();
     let asked = asked(&samples);
