@@ -6,6 +6,7 @@
 //! has fewest.
 
 use std::future::Future;
+use std::io;
 use std::net::TcpStream as Socket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +14,16 @@ use std::time::Duration;
 
 use anyhow::Context;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 /// How long to wait where the system has no room for another connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
+
+/// Bytes of answers that the system keeps of a connection for a client that does not read. It would
+/// go up to megabytes, and answer for as long.
+const ANSWERS: usize = 128 << 10;
 
 /// The threads, for as long as connections come.
 #[derive(Debug)]
@@ -137,12 +143,17 @@ impl Workers {
             let (before, after) = self.each.split_at(turn % self.each.len());
             let fewest = after.iter().chain(before).min_by_key(|worker| worker.open());
             let Some(worker) = fewest else { return };
-            let handed = socket.set_nodelay(true).and_then(|()| socket.into_std());
+            let handed = prepare(&socket).and_then(|()| socket.into_std());
             if let Ok(socket) = handed {
                 let _ = worker.sockets.send((socket, Open::new(&worker.open, &self.counts.open)));
             }
         }
     }
+}
+
+fn prepare(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    Ok(set_socket_send_buffer_size(socket, ANSWERS)?)
 }
 
 impl Worker {

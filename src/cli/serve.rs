@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use config::ValueKind;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::app::{Addresses, App, Stop};
 use crate::rules::RuleSet;
@@ -150,13 +151,24 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Lets other threads go before this one, where the system can do that for a thread.
+fn give_way() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);
+}
+
 fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
     // A connection is a file descriptor, and many systems allow few until they are asked for more.
-    if let Err(error) = rlimit::increase_nofile_limit(u64::MAX) {
+    let files = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }) {
         tracing::warn!("cannot ask for more file descriptors: {error}");
     }
-    // For all but requests over gRPC, which have threads of their own.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // For all but requests over gRPC, which have threads of their own. It begins others only for
+    // what takes long, like taking in rules: whoever serves goes first.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .on_thread_start(give_way)
+        .build()?;
     let served = runtime.block_on(async {
         // Before anything says that the service listens: from then on a signal is to drain it.
         let stop = stop_signal()?;
