@@ -202,6 +202,9 @@ impl App {
     }
 }
 
+/// Bytes of a request of health or reflection, which ask for something by its name.
+const SMALL_MESSAGE: usize = 16 << 10;
+
 impl App {
     /// What is served over gRPC beside the API itself.
     fn others(&self) -> anyhow::Result<Routes> {
@@ -212,12 +215,12 @@ impl App {
         };
         let health = HealthService::new(self.health.clone());
         let health = tonic_health::pb::health_server::HealthServer::new(health)
-            .max_decoding_message_size(self.limits.max_message);
+            .max_decoding_message_size(SMALL_MESSAGE);
         let mut routes = Routes::builder();
         routes
             .add_service(health)
-            .add_service(reflection().build_v1()?)
-            .add_service(reflection().build_v1alpha()?);
+            .add_service(reflection().build_v1()?.max_decoding_message_size(SMALL_MESSAGE))
+            .add_service(reflection().build_v1alpha()?.max_decoding_message_size(SMALL_MESSAGE));
         Ok(routes.routes())
     }
 }

@@ -5,12 +5,14 @@
 //! answers come. So the answers to all requests that came with one read, or that the store answered
 //! together, leave with one write. Every other method goes to tonic's services.
 
+mod budget;
 mod call;
 mod connection;
 mod fair;
 mod route;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
+use self::budget::Budget;
+use self::fair::{Fair, Turn};
 use crate::service::RateLimit;
 use crate::store::Store;
 
@@ -47,6 +51,7 @@ pub struct Grpc<S> {
     /// Everything but `ShouldRateLimit`.
     others: Routes,
     limits: Limits,
+    slow: Budget,
 }
 
 /// The path of `ShouldRateLimit`.
@@ -54,7 +59,7 @@ const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/Sh
 
 impl<S: Store + 'static> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, others: Routes, limits: Limits) -> Grpc<S> {
-        Grpc { rate_limit, others: others.prepare(), limits }
+        Grpc { rate_limit, others: others.prepare(), limits, slow: Budget::default() }
     }
 
     /// Serves one connection to its end. When `closed` turns true the client is told to go away;
@@ -64,19 +69,27 @@ impl<S: Store + 'static> Grpc<S> {
         io: impl AsyncRead + AsyncWrite + Unpin,
         closed: watch::Receiver<bool>,
     ) {
-        connection::serve(self, io, closed).await;
+        let turn = Turn::default();
+        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), closed));
+        poll_fn(|cx| {
+            turn.begin();
+            served.as_mut().poll(cx)
+        })
+        .await;
     }
 
-    /// Answers a request, or begins to: what is left to do is for the connection.
+    /// Answers a request, or begins to: what is left to do is for the connection, whose calls of
+    /// other methods each own a part of `others`.
     fn begin(
         self: &Arc<Self>,
         request: Request<h2::RecvStream>,
         respond: SendResponse<Bytes>,
+        others: &Arc<()>,
     ) -> Option<impl Future<Output = ()> + Send + use<S>> {
         if request.uri().path() == SHOULD_RATE_LIMIT {
             return call::begin(self, request, respond);
         }
-        tokio::spawn(route::forward(self.others.clone(), request, respond));
+        tokio::spawn(route::forward(self.others.clone(), request, respond, others.clone()));
         None
     }
 }

@@ -7,18 +7,22 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use h2::RecvStream;
 use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tonic::Status;
 
 use super::Grpc;
+use super::route::send_data;
 use crate::service::{Sent, timeout};
 use crate::store::Store;
 
 /// Before the message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
+
+/// Bytes of an answer that are sent without asking whether its client takes them.
+const SMALL: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
@@ -48,30 +52,46 @@ pub(super) fn begin<S: Store + 'static>(
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
     let rest = if body.is_end_stream() { None } else { Some(body) };
-    if rest.is_none() && grpc.rate_limit.answers_at_once() {
+    let left = if rest.is_none() && grpc.rate_limit.answers_at_once() {
         let answer = pin!(answer(grpc, first, patience));
-        if let Poll::Ready(answer) = answer.poll(&mut Context::from_waker(Waker::noop())) {
-            send(respond, answer);
+        match answer.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => Left::Deliver(send(respond, answer)?),
+            Poll::Pending => return None,
         }
-        return None;
-    }
+    } else {
+        Left::Answer { first, rest, respond }
+    };
     let grpc = grpc.clone();
     Some(async move {
-        let message = match rest {
-            None => Ok(first),
-            // Seldom: it need not lie within every call.
-            Some(body) => match Box::pin(arrive(&grpc, first, body)).await {
-                Some(message) => message,
-                // Its client went away.
-                None => return,
-            },
+        let unsent = match left {
+            Left::Deliver(unsent) => Some(unsent),
+            Left::Answer { first, rest, respond } => {
+                let message = match rest {
+                    None => Ok(first),
+                    // Seldom: it need not lie within every call.
+                    Some(body) => match Box::pin(arrive(&grpc, first, body)).await {
+                        Some(message) => message,
+                        // Its client went away.
+                        None => return,
+                    },
+                };
+                let answer = match message {
+                    Ok(message) => answer(&grpc, message, patience).await,
+                    Err(status) => Err(status),
+                };
+                send(respond, answer)
+            }
         };
-        let answer = match message {
-            Ok(message) => answer(&grpc, message, patience).await,
-            Err(status) => Err(status),
-        };
-        send(respond, answer);
+        if let Some(unsent) = unsent {
+            Box::pin(unsent.deliver(&grpc)).await;
+        }
     })
+}
+
+/// What is left to do for a call.
+enum Left {
+    Answer { first: Bytes, rest: Option<RecvStream>, respond: SendResponse<Bytes> },
+    Deliver(Unsent),
 }
 
 /// Waits for the rest of a body, as long as a client may take. None where it breaks off.
@@ -95,7 +115,12 @@ async fn read<S>(
 ) -> Option<Result<Bytes, Status>> {
     let mut whole = BytesMut::from(first);
     let mut taken = whole.len();
+    let mut share = grpc.slow.share();
     loop {
+        if !share.grow_to(whole.len()) {
+            let told = "too many bytes of requests wait for the rest: send smaller ones, or faster";
+            return Some(Err(Status::resource_exhausted(told)));
+        }
         if whole.len() > grpc.limits.max_message + PREFIX {
             return Some(Err(too_large(whole.len(), grpc.limits.max_message)));
         }
@@ -149,18 +174,20 @@ async fn answer<S: Store>(
     Ok(grpc.rate_limit.answer_framed(&sent, patience).await?.into())
 }
 
-fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) {
+/// Sends an answer. What comes back is too large to be sent before its client makes room for it.
+fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Option<Unsent> {
     // Errors of sending say that the client is gone.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
             response.headers_mut().reserve(1);
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
-            let Ok(mut stream) = respond.send_response(response, false) else { return };
-            let mut trailers = HeaderMap::with_capacity(1);
-            trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+            let mut stream = respond.send_response(response, false).ok()?;
+            if message.len() > SMALL {
+                return Some(Unsent { stream, message });
+            }
             if stream.send_data(message, false).is_ok() {
-                let _ = stream.send_trailers(trailers);
+                let _ = stream.send_trailers(good());
             }
         }
         Err(status) => {
@@ -169,6 +196,36 @@ fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) {
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
             }
             let _ = respond.send_response(response, true);
+        }
+    }
+    None
+}
+
+/// The trailers of an answer.
+fn good() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
+    trailers
+}
+
+/// A message whose client must make room for it.
+struct Unsent {
+    stream: SendStream<Bytes>,
+    message: Bytes,
+}
+
+impl Unsent {
+    /// Sends it, if its client takes it in time.
+    async fn deliver<S>(mut self, grpc: &Grpc<S>) {
+        let mut share = grpc.slow.share();
+        let taken = share.grow_to(self.message.len()) && {
+            let sent = send_data(self.message, &mut self.stream);
+            matches!(tokio::time::timeout(grpc.limits.timeout, sent).await, Ok(Ok(())))
+        };
+        if taken {
+            let _ = self.stream.send_trailers(good());
+        } else {
+            self.stream.send_reset(Reason::CANCEL);
         }
     }
 }

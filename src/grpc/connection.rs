@@ -14,9 +14,8 @@ use h2::{Ping, PingPong, RecvStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Sleep, sleep, timeout};
 
-use super::fair::Fair;
 use super::{Grpc, Limits};
 use crate::chance::random;
 use crate::store::Store;
@@ -27,8 +26,11 @@ const WINDOW: u32 = 1 << 20;
 /// Bytes it may send on one stream; larger requests wait for more.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// Bytes of answers on one stream that its client has not taken yet.
+/// Bytes of a large answer that wait on its stream for its client to take them.
 const SEND_BUFFER: usize = 64 << 10;
+
+/// Requests that came together and whose room is kept.
+const BURST: usize = 64;
 
 type Incoming = (Request<RecvStream>, SendResponse<Bytes>);
 
@@ -54,13 +56,15 @@ pub(super) async fn serve<S: Store + 'static>(
         .max_send_buffer_size(SEND_BUFFER)
         .max_header_list_size(max_headers)
         .max_concurrent_streams(max_streams)
-        .handshake::<_, Bytes>(Fair::new(io));
+        .handshake::<_, Bytes>(io);
     // Whoever only connects is not kept.
     let Ok(Ok(mut connection)) = timeout(patience, handshake).await else { return };
     let mut life = pin!(Life::new(&mut connection, keepalive, patience).watch());
     let mut closing = pin!(async move { drop(closed.wait_for(|closed| *closed).await) });
-    let mut closes = false;
+    // Set where it closes: who does not take note of that by then is not waited for.
+    let mut closes = pin!(None::<Sleep>);
     let mut requests: Vec<Incoming> = Vec::new();
+    let others = Arc::new(());
     // What waits for the store, or for the rest of its message.
     let mut calls = FuturesUnordered::new();
     loop {
@@ -81,8 +85,13 @@ pub(super) async fn serve<S: Store + 'static>(
             if !requests.is_empty() {
                 return Poll::Ready(Event::Requests);
             }
-            if !closes && closing.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Event::Close);
+            let late = match closes.as_mut().as_pin_mut() {
+                None if closing.as_mut().poll(cx).is_ready() => return Poll::Ready(Event::Close),
+                None => false,
+                Some(late) => late.poll(cx).is_ready(),
+            };
+            if late && calls.is_empty() {
+                return Poll::Ready(Event::Ended);
             }
             life.as_mut().poll(cx).map(|()| Event::Ended)
         })
@@ -91,10 +100,14 @@ pub(super) async fn serve<S: Store + 'static>(
             // All that came together are answered before the connection writes again.
             Event::Requests => {
                 let begun = requests.drain(..);
-                calls.extend(begun.filter_map(|(request, respond)| grpc.begin(request, respond)));
+                calls.extend(
+                    begun.filter_map(|(request, respond)| grpc.begin(request, respond, &others)),
+                );
+                // What a burst needed is not kept.
+                requests.shrink_to(BURST);
             }
             Event::Close => {
-                closes = true;
+                closes.set(Some(sleep(patience)));
                 connection.graceful_shutdown();
             }
             Event::Ended => return,

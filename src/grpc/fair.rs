@@ -3,6 +3,8 @@
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -11,13 +13,23 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// theirs.
 const TURN: usize = 8 << 10;
 
+/// The bytes read in this turn. A turn begins when the connection's task is polled: within it the
+/// connection asks for more again and again.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Turn(Arc<AtomicUsize>);
+
+impl Turn {
+    pub fn begin(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
 /// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
 /// end and does not read is held back by TCP, and the others of its thread do not wait for it.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     io: T,
-    /// Bytes read in this turn.
-    read: usize,
+    turn: Turn,
     /// Whether the other side takes no more.
     blocked: bool,
     /// Whether somebody wanted to read meanwhile.
@@ -25,8 +37,8 @@ pub(super) struct Fair<T> {
 }
 
 impl<T> Fair<T> {
-    pub fn new(io: T) -> Fair<T> {
-        Fair { io, read: 0, blocked: false, wanted: false }
+    pub fn new(io: T, turn: Turn) -> Fair<T> {
+        Fair { io, turn, blocked: false, wanted: false }
     }
 
     fn wrote<R>(&mut self, cx: &Context<'_>, written: &Poll<R>) {
@@ -48,18 +60,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
             self.wanted = true;
             return Poll::Pending;
         }
-        if self.read >= TURN {
-            self.read = 0;
+        let taken = self.turn.0.load(Ordering::Relaxed);
+        if taken >= TURN {
             // Comes again after the others, and after a look at what came for them.
             let _ = pin!(tokio::task::yield_now()).poll(cx);
             return Poll::Pending;
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        match read {
-            Poll::Ready(_) => self.read += buf.filled().len() - before,
-            Poll::Pending => self.read = 0,
-        }
+        self.turn.0.store(taken + buf.filled().len() - before, Ordering::Relaxed);
         read
     }
 }
@@ -113,20 +122,33 @@ mod tests {
     #[tokio::test]
     async fn a_turn_ends_though_there_is_more_to_read() {
         let (mut client, server) = duplex(4 * TURN);
-        let mut server = Fair::new(server);
+        let turn = Turn::default();
+        let mut server = Fair::new(server, turn.clone());
         client.write_all(&[7; 3 * TURN]).await.unwrap();
         let mut taken = [0; TURN];
         assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
         assert!(now_or_never(server.read(&mut taken)).is_none(), "the others' turn");
+        assert!(now_or_never(server.read(&mut taken)).is_none(), "however often it is asked");
+        turn.begin();
         assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
-        // Awaited, it goes on by itself.
-        assert_eq!(server.read(&mut taken).await.unwrap(), TURN);
+        // Its task is polled again by itself.
+        let mut rest = pin!(server.read(&mut taken));
+        let mut polls = 0;
+        let rest = std::future::poll_fn(|cx| {
+            polls += 1;
+            if polls > 1 {
+                turn.begin();
+            }
+            rest.as_mut().poll(cx)
+        });
+        assert_eq!(rest.await.unwrap(), TURN);
+        assert_eq!(polls, 2);
     }
 
     #[tokio::test]
     async fn nothing_is_read_from_who_does_not_read() {
         let (mut client, server) = duplex(64);
-        let mut server = Fair::new(server);
+        let mut server = Fair::new(server, Turn::default());
         client.write_all(b"more").await.unwrap();
         assert!(now_or_never(server.write_all(&[7; 65])).is_none());
         let mut taken = [0; 64];

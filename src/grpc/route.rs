@@ -2,6 +2,7 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -9,15 +10,27 @@ use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body, Frame};
+use tonic::Status;
 use tonic::service::Routes;
 use tower_service::Service;
 
-/// Has a call answered by tonic's services. Ends where the client resets it.
+/// Calls of one connection that may be here at a time: some last as long as their client likes.
+const CALLS: usize = 100;
+
+/// Has a call answered by tonic's services. Ends where the client resets it. `calls` has one owner
+/// for each call of the connection, and the connection.
 pub(super) async fn forward(
     mut routes: Routes,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
+    calls: Arc<()>,
 ) {
+    if Arc::strong_count(&calls) - 1 > CALLS {
+        let told = format!("more than {CALLS} calls of other methods on one connection");
+        let refused = Status::resource_exhausted(told).into_http::<()>();
+        let _ = respond.send_response(refused, true);
+        return;
+    }
     let mut answered = pin!(routes.call(request.map(Received)));
     let response = poll_fn(|cx| match respond.poll_reset(cx) {
         Poll::Ready(_) => Poll::Ready(None),
@@ -57,7 +70,10 @@ async fn send(
 }
 
 /// Sends data as the client makes room for it.
-async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
+pub(super) async fn send_data(
+    mut data: Bytes,
+    stream: &mut SendStream<Bytes>,
+) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
         let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };

@@ -68,7 +68,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("grpc.max_streams", Kind::Int(1, u32::MAX as u64), "1024", "Requests in flight on one connection."),
     setting("grpc.max_connections", Kind::Int(1, 10_000_000), "16_384", "More connections are closed at once."),
     setting("grpc.keepalive", Kind::Duration, "60s", "How often a client is pinged, at least, to end connections nobody reads from; 0: never."),
-    setting("grpc.timeout", Kind::Duration, "10s", "How long a client may take to begin a connection, to send a request whole, and to answer a ping; 0: as long as it likes."),
+    setting("grpc.timeout", Kind::Duration, "10s", "How long a client may take to begin a connection, to send a request whole, to take a large answer, and to answer a ping; 0: as long as it likes."),
     setting("grpc.max_descriptors", Kind::Int(1, 100_000), "256", "A request with more descriptors is refused."),
     setting("grpc.allow_overrides", Kind::Bool, "true", "Whether a client may send limits along."),
     setting("grpc.allow_negative_hits", Kind::Bool, "true", "Whether a client may give hits back."),

@@ -1,5 +1,7 @@
 //! What a client may do with a connection, frame by frame.
 
+mod slow;
+
 use std::future::Future;
 use std::io::{Read, Write};
 use std::net::TcpStream;

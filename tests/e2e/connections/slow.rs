@@ -1,0 +1,171 @@
+//! Clients that do not send, do not take, and do not end.
+
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+use super::*;
+use crate::support::api::{channel, descriptor};
+use crate::support::wait_for;
+
+/// Begins a request of a megabyte, and never ends it. The future is its answer.
+fn half(client: &mut SendRequest<Bytes>) -> impl Future<Output = String> + use<> {
+    let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+    let whole = framed(&vec![0; 1 << 20]);
+    stream.send_data(whole.slice(..whole.len() - 1), false).unwrap();
+    async move {
+        let _not_reset = stream;
+        response.await.unwrap().headers()["grpc-status"].to_str().unwrap().to_owned()
+    }
+}
+
+async fn status(client: &mut SendRequest<Bytes>, parts: &[Bytes]) -> Option<String> {
+    send(client, head(), parts).await.unwrap().status
+}
+
+#[tokio::test]
+async fn half_sent_requests_take_no_more_than_all_may() {
+    let weir = setup().env("WEIR__GRPC__TIMEOUT", "1h").start();
+    let mut client = connect(&weir).await;
+    // 64 MiB are allowed.
+    let mut halves: tokio::task::JoinSet<String> = (0..80).map(|_| half(&mut client)).collect();
+    for _ in 0..10 {
+        assert_eq!(halves.join_next().await.unwrap().unwrap(), "8");
+    }
+    let mut other = connect(&weir).await;
+    let large = asked(&"x".repeat(100 << 10));
+    let in_pieces = [large.slice(..80 << 10), large.slice(80 << 10..)];
+    // What those were given that were refused is free again.
+    let give_up = Instant::now() + PATIENCE;
+    while status(&mut other, &in_pieces).await.as_deref() != Some("8") {
+        halves.spawn(half(&mut client));
+        assert!(Instant::now() < give_up);
+    }
+    let small = asked("ann");
+    let in_pieces_too = [small.slice(..7), small.slice(7..)];
+    assert_eq!(status(&mut other, &in_pieces_too).await.as_deref(), Some("0"));
+    // There is room again when they are gone.
+    halves.abort_all();
+    drop(client);
+    let give_up = Instant::now() + PATIENCE;
+    while status(&mut other, &in_pieces).await.as_deref() != Some("0") {
+        assert!(Instant::now() < give_up);
+    }
+}
+
+/// The answer to it is large.
+fn long() -> Bytes {
+    let descriptors = (0..100).map(|i| descriptor(&[("user", &i.to_string())])).collect();
+    framed(
+        &RateLimitRequest { domain: "shop".into(), descriptors, ..Default::default() }
+            .encode_to_vec(),
+    )
+}
+
+fn with_long_answers() -> Setup {
+    serving(&format!(
+        "domain: shop\ndescriptors:\n  - key: user\n    \
+         rate_limit: {{ name: {}, unit: year, requests_per_unit: 2 }}\n",
+        "x".repeat(500)
+    ))
+}
+
+/// A connection that takes no more than that of an answer until it says so.
+async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
+    let socket = Socket::connect(weir.grpc).await.unwrap();
+    let (client, connection) =
+        h2::client::Builder::new().initial_window_size(window).handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    client.ready().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_large_answer_waits_for_its_client_and_not_for_ever() {
+    let weir = with_long_answers().env("WEIR__GRPC__TIMEOUT", "200ms").start();
+    let mut client = taking(&weir, 1000).await;
+    let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+    stream.send_data(long(), true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    assert_eq!(body.data().await.unwrap().unwrap().len(), 1000);
+    let reset = body.data().await.unwrap().unwrap_err();
+    assert_eq!(reset.reason(), Some(h2::Reason::CANCEL));
+}
+
+#[tokio::test]
+async fn a_large_answer_is_taken_bit_by_bit() {
+    let weir = with_long_answers().start();
+    let mut client = taking(&weir, 1000).await;
+    let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+    stream.send_data(long(), true).unwrap();
+    let mut body = response.await.unwrap().into_body();
+    let mut whole = Vec::new();
+    while let Some(part) = body.data().await {
+        let part = part.unwrap();
+        whole.extend_from_slice(&part);
+        body.flow_control().release_capacity(part.len()).unwrap();
+    }
+    let answer = RateLimitResponse::decode(&whole[5..]).unwrap();
+    assert_eq!(answer.statuses.len(), 100);
+    assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+}
+
+#[tokio::test]
+async fn calls_that_last_are_bounded_and_so_are_their_requests() {
+    let weir = setup().start();
+    let mut health = HealthClient::new(channel(weir.grpc).await);
+    let asked = |service: &str| HealthCheckRequest { service: service.into() };
+    let mut watched = Vec::new();
+    for _ in 0..100 {
+        watched.push(health.watch(asked("ratelimit")).await.unwrap());
+    }
+    let refused = health.watch(asked("ratelimit")).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    drop(watched);
+    let give_up = Instant::now() + PATIENCE;
+    while health.check(asked("ratelimit")).await.is_err() {
+        assert!(Instant::now() < give_up);
+    }
+    let long = "x".repeat(17 << 10);
+    let refused = health.check(asked(&long)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::OutOfRange, "{refused}");
+}
+
+/// Whether the service takes no more connections.
+fn is_closed(weir: &Weir) -> bool {
+    TcpStream::connect(weir.grpc).is_err()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_in_flight_ends_while_the_service_stops() {
+    let mut weir = setup().env("WEIR__DRAIN__DELAY", "0s").start();
+    let mut client = connect(&weir).await;
+    let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+    let whole = asked("ann");
+    stream.send_data(whole.slice(..7), false).unwrap();
+    // It is there: what came later is answered.
+    assert_eq!(status(&mut client, &[asked("bob")]).await.as_deref(), Some("0"));
+    weir.signal("TERM");
+    wait_for("the end of listening", || is_closed(&weir).then_some(()));
+    stream.send_data(whole.slice(7..), true).unwrap();
+    let response = response.await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK);
+    let mut body = response.into_body();
+    while body.data().await.is_some() {}
+    assert_eq!(body.trailers().await.unwrap().unwrap()["grpc-status"], "0");
+    assert_eq!(weir.wait_until_ended().code(), Some(0));
+}
+
+#[test]
+fn a_client_that_is_dead_does_not_keep_it_from_its_end() {
+    let mut weir = setup()
+        .env("WEIR__DRAIN__DELAY", "0s")
+        .env("WEIR__DRAIN__TIMEOUT", "1h")
+        .env("WEIR__GRPC__TIMEOUT", "200ms")
+        .start();
+    let mut dead = TcpStream::connect(weir.grpc).unwrap();
+    dead.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    // Its settings came, and its own were taken.
+    dead.read_exact(&mut [0; 9]).unwrap();
+    weir.signal("TERM");
+    assert_eq!(weir.wait_until_ended().code(), Some(0));
+}
