@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use crate::failure::OnStoreFailure;
-use crate::grpc::{self, Grpc};
+use crate::grpc::{self, Grpc, Turns};
 use crate::health::Health;
 use crate::http;
 use crate::limiter::Limiter;
@@ -136,23 +136,20 @@ impl App {
         let grpc = Grpc::new(self.rate_limit.clone(), self.others()?, self.limits);
         let grpc = Arc::new(grpc);
         let limiter = self.limiter.clone();
-        // Connects, so that the first request need not wait for it.
-        let begin = move || {
-            let limiter = limiter.clone();
-            async move { limiter.store().answered().await }
-        };
         let open = closed.clone();
-        let serve = move |socket| {
-            let (grpc, open) = (grpc.clone(), open.clone());
-            async move { grpc.serve(socket, open).await }
+        let begin = move || {
+            let (grpc, open, limiter) = (grpc.clone(), open.clone(), limiter.clone());
+            let turns = Turns::default();
+            let serve = move |socket| {
+                let (grpc, open, turns) = (grpc.clone(), open.clone(), turns.clone());
+                async move { grpc.serve(socket, open, &turns).await }
+            };
+            // So that the first request need not wait for it.
+            let connects = async move { limiter.store().answered().await };
+            (connects, serve)
         };
-        let workers = Workers::start(
-            self.threads,
-            self.max_connections,
-            self.metrics.connections(),
-            begin,
-            serve,
-        )?;
+        let workers =
+            Workers::start(self.threads, self.max_connections, self.metrics.connections(), begin)?;
         let mut until = closed.clone();
         let grpc = workers.accept(self.grpc, async move {
             let _ = until.wait_for(|closed| *closed).await;

@@ -10,6 +10,7 @@ mod call;
 mod connection;
 mod fair;
 mod route;
+mod turns;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -24,7 +25,8 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use self::budget::Budget;
-use self::fair::{Fair, Turn};
+use self::fair::Fair;
+pub use self::turns::Turns;
 use crate::service::RateLimit;
 use crate::store::Store;
 
@@ -62,14 +64,15 @@ impl<S: Store + 'static> Grpc<S> {
         Grpc { rate_limit, others: others.prepare(), limits, slow: Budget::default() }
     }
 
-    /// Serves one connection to its end. When `closed` turns true the client is told to go away;
+    /// Serves one connection to its end, beside the others of its thread. When `closed` turns true the client is told to go away;
     /// what it has asked by then is answered.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
         closed: watch::Receiver<bool>,
+        turns: &Turns,
     ) {
-        let turn = Turn::default();
+        let turn = turns.turn();
         let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), closed));
         poll_fn(|cx| {
             turn.begin();

@@ -68,27 +68,28 @@ pub struct Counts {
 }
 
 impl Workers {
-    /// Starts `threads` threads for at most `most` connections. Each calls `begin` once, and
-    /// `serve` for each of its connections.
-    pub fn start<Begun, Served>(
+    /// Starts `threads` threads for at most `most` connections. Each calls `begin` once: it does
+    /// what that gives it, and serves each of its connections as that says.
+    pub fn start<Begun, Serve, Served>(
         threads: usize,
         most: usize,
         counts: Counts,
-        begin: impl Fn() -> Begun + Clone + Send + 'static,
-        serve: impl Fn(TcpStream) -> Served + Clone + Send + 'static,
+        begin: impl Fn() -> (Begun, Serve) + Clone + Send + 'static,
     ) -> anyhow::Result<Workers>
     where
         Begun: Future<Output = ()> + Send + 'static,
+        Serve: Fn(TcpStream) -> Served,
         Served: Future<Output = ()> + Send + 'static,
     {
         let each = (0..threads).map(|i| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let (begin, serve) = (begin.clone(), serve.clone());
+            let begin = begin.clone();
             let (sockets, handed) = mpsc::unbounded_channel();
             let (ends, ended) = oneshot::channel();
             let work = move || {
                 runtime.block_on(async {
-                    tokio::spawn(begin());
+                    let (begun, serve) = begin();
+                    tokio::spawn(begun);
                     work(handed, serve).await;
                 });
                 // Nobody waits where the service ends without draining.

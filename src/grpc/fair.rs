@@ -1,35 +1,20 @@
 //! What one connection may take of its thread's time.
 
-use std::future::Future;
 use std::io::{self, IoSlice};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes taken off a connection in one turn, some hundred requests; then other connections have
-/// theirs.
-const TURN: usize = 8 << 10;
-
-/// The bytes read in this turn. A turn begins when the connection's task is polled: within it the
-/// connection asks for more again and again.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Turn(Arc<AtomicUsize>);
-
-impl Turn {
-    pub fn begin(&self) {
-        self.0.store(0, Ordering::Relaxed);
-    }
-}
+use super::turns::Turn;
 
 /// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
 /// end and does not read is held back by TCP, and the others of its thread do not wait for it.
 #[derive(Debug)]
 pub(super) struct Fair<T> {
     io: T,
-    turn: Turn,
+    turn: Arc<Turn>,
     /// Whether the other side takes no more.
     blocked: bool,
     /// Whether somebody wanted to read meanwhile.
@@ -37,7 +22,7 @@ pub(super) struct Fair<T> {
 }
 
 impl<T> Fair<T> {
-    pub fn new(io: T, turn: Turn) -> Fair<T> {
+    pub fn new(io: T, turn: Arc<Turn>) -> Fair<T> {
         Fair { io, turn, blocked: false, wanted: false }
     }
 
@@ -60,15 +45,13 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
             self.wanted = true;
             return Poll::Pending;
         }
-        let taken = self.turn.0.load(Ordering::Relaxed);
-        if taken >= TURN {
-            // Comes again after the others, and after a look at what came for them.
-            let _ = pin!(tokio::task::yield_now()).poll(cx);
+        if self.turn.is_over() {
+            self.turn.wait(cx);
             return Poll::Pending;
         }
         let before = buf.filled().len();
         let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.turn.0.store(taken + buf.filled().len() - before, Ordering::Relaxed);
+        self.turn.took(buf.filled().len() - before);
         read
     }
 }
@@ -110,6 +93,9 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Fair<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpc::turns::{TURN, Turns};
+    use std::future::Future;
+    use std::pin::pin;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
@@ -122,7 +108,7 @@ mod tests {
     #[tokio::test]
     async fn a_turn_ends_though_there_is_more_to_read() {
         let (mut client, server) = duplex(4 * TURN);
-        let turn = Turn::default();
+        let turn = Turns::default().turn();
         let mut server = Fair::new(server, turn.clone());
         client.write_all(&[7; 3 * TURN]).await.unwrap();
         let mut taken = [0; TURN];
@@ -130,25 +116,24 @@ mod tests {
         assert!(now_or_never(server.read(&mut taken)).is_none(), "the others' turn");
         assert!(now_or_never(server.read(&mut taken)).is_none(), "however often it is asked");
         turn.begin();
+        assert!(now_or_never(server.read(&mut taken)).is_none(), "it is not called yet");
+        tokio::task::yield_now().await;
+        tokio::task::yield_now().await;
+        turn.begin();
         assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
-        // Its task is polled again by itself.
+        // Awaited, it is called.
         let mut rest = pin!(server.read(&mut taken));
-        let mut polls = 0;
         let rest = std::future::poll_fn(|cx| {
-            polls += 1;
-            if polls > 1 {
-                turn.begin();
-            }
+            turn.begin();
             rest.as_mut().poll(cx)
         });
         assert_eq!(rest.await.unwrap(), TURN);
-        assert_eq!(polls, 2);
     }
 
     #[tokio::test]
     async fn nothing_is_read_from_who_does_not_read() {
         let (mut client, server) = duplex(64);
-        let mut server = Fair::new(server, Turn::default());
+        let mut server = Fair::new(server, Turns::default().turn());
         client.write_all(b"more").await.unwrap();
         assert!(now_or_never(server.write_all(&[7; 65])).is_none());
         let mut taken = [0; 64];

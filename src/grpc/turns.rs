@@ -1,0 +1,143 @@
+//! Turns, for connections that ask without end: one has its turn, then whatever came for the others
+//! is served, then the next has its own. However many there are, others wait for one turn at most.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Waker};
+
+use parking_lot::Mutex;
+
+/// Bytes that are read in one turn: some hundred requests.
+pub(super) const TURN: usize = 8 << 10;
+
+/// Those that wait for their turn, of one thread.
+#[derive(Clone, Debug, Default)]
+pub struct Turns(Arc<Mutex<Queue>>);
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<(Waker, Arc<Turn>)>,
+    /// Whether a task calls them.
+    called: bool,
+}
+
+/// The turn of one connection. It begins when the connection's task is polled, and lasts as long:
+/// meanwhile the connection asks for more again and again.
+#[derive(Debug)]
+pub(super) struct Turn {
+    turns: Turns,
+    read: AtomicUsize,
+    waits: AtomicBool,
+}
+
+impl Turns {
+    pub(super) fn turn(&self) -> Arc<Turn> {
+        Arc::new(Turn { turns: self.clone(), read: 0.into(), waits: false.into() })
+    }
+
+    /// Calls one after the other. Their thread looks for what came for others in between.
+    async fn call(self) {
+        loop {
+            tokio::task::yield_now().await;
+            let next = {
+                let mut queue = self.0.lock();
+                let next = queue.waiting.pop_front();
+                queue.called = next.is_some();
+                next
+            };
+            let Some((waker, turn)) = next else { return };
+            turn.waits.store(false, Ordering::Relaxed);
+            waker.wake();
+        }
+    }
+}
+
+impl Turn {
+    /// The task is polled.
+    pub fn begin(&self) {
+        if !self.waits.load(Ordering::Relaxed) {
+            self.read.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.read.load(Ordering::Relaxed) >= TURN
+    }
+
+    pub fn took(&self, bytes: usize) {
+        self.read.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Has the task polled when its next turn comes.
+    pub fn wait(self: &Arc<Self>, cx: &Context<'_>) {
+        if self.waits.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let mut queue = self.turns.0.lock();
+        queue.waiting.push_back((cx.waker().clone(), self.clone()));
+        if !std::mem::replace(&mut queue.called, true) {
+            tokio::spawn(self.turns.clone().call());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use std::task::Poll;
+
+    /// Takes turn after turn, and then is done; `log` is told of each.
+    async fn greedy(name: char, turns: Turns, log: Arc<Mutex<String>>) {
+        let turn = turns.turn();
+        let mut left = 3;
+        poll_fn(|cx| {
+            turn.begin();
+            if turn.is_over() {
+                // As when it is polled for another reason.
+                return Poll::Pending;
+            }
+            log.lock().push(name);
+            turn.took(TURN);
+            left -= 1;
+            if left == 0 {
+                return Poll::Ready(());
+            }
+            // However often it is asked.
+            turn.wait(cx);
+            turn.wait(cx);
+            // Polled before its turn comes, it has none.
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn one_has_its_turn_at_a_time_and_others_are_served_in_between() {
+        let (turns, log) = (Turns::default(), Arc::<Mutex<String>>::default());
+        let greedy = |name| tokio::spawn(greedy(name, turns.clone(), log.clone()));
+        let all = [greedy('a'), greedy('b'), greedy('c')];
+        let other = tokio::spawn({
+            let log = log.clone();
+            async move {
+                while log.lock().matches(char::is_alphabetic).count() < 9 {
+                    log.lock().push('.');
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+        for task in all {
+            task.await.unwrap();
+        }
+        other.await.unwrap();
+        let log = log.lock().clone();
+        // The first turn is everybody's at once; then it is one's at a time.
+        let (first, rest) = log.split_at(3);
+        assert_eq!(first, "abc");
+        assert_eq!(rest.replace('.', ""), "abcabc");
+        assert!(rest.as_bytes().windows(2).all(|pair| pair.contains(&b'.')), "{log}");
+        assert!(!turns.0.lock().called, "nobody is left to call");
+    }
+}
