@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::turns::Turn;
+use super::turns::{TURN, Turn};
 
 /// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
 /// end and does not read is held back by TCP, and the others of its thread do not wait for it.
@@ -49,9 +49,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
             self.turn.wait(cx);
             return Poll::Pending;
         }
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.io).poll_read(cx, buf);
-        self.turn.took(buf.filled().len() - before);
+        let most = buf.remaining().min(TURN);
+        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
+        let read = Pin::new(&mut self.io).poll_read(cx, &mut part);
+        let bytes = part.filled().len();
+        buf.advance(bytes);
+        self.turn.took(bytes);
         read
     }
 }
@@ -93,7 +96,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Fair<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::turns::{TURN, Turns};
+    use crate::grpc::turns::Turns;
     use std::future::Future;
     use std::pin::pin;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};

@@ -8,8 +8,8 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 
-/// Bytes that are read in one turn: some hundred requests.
-pub(super) const TURN: usize = 8 << 10;
+/// Bytes that are read in one turn: some dozens of requests.
+pub(super) const TURN: usize = 2 << 10;
 
 /// Those that wait for their turn, of one thread.
 #[derive(Clone, Debug, Default)]
