@@ -81,6 +81,11 @@ impl<S: Store> RateLimit<S> {
         self.limiter.store().at_once()
     }
 
+    /// Reads a request, as far as it is not refused for how much it asks.
+    pub fn read<'a>(&self, message: &'a [u8]) -> Result<Sent<'a>, Malformed> {
+        Sent::read(message, self.limiter.max_descriptors())
+    }
+
     /// Answers one request by the rules in force when it came. `patience` is how long the caller
     /// waits, where it said so.
     pub async fn answer(
