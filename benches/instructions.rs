@@ -25,7 +25,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rules::source::RuleFile;
 use weir::rules::{self, RuleSet};
-use weir::service::{Options, RateLimit, Sent};
+use weir::service::{Options, RateLimit};
 use weir::store::memory::MemoryStore;
 
 const RULES: &str = "domain: bench
@@ -86,7 +86,7 @@ fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
 /// Bytes in, bytes out.
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
-        let Ok(sent) = Sent::read(message) else { panic!("a good request") };
+        let Ok(sent) = service.read(message) else { panic!("a good request") };
         let answer = pin!(service.answer_framed(&sent, None));
         let answer = answer.poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok(_)) = std::hint::black_box(answer) else { panic!("an answer") };

@@ -1,6 +1,7 @@
 //! HTTP: the API as JSON, health, metrics, and what is loaded.
 
 mod json;
+mod patient;
 mod serve;
 
 pub use serve::{Limits, serve};

@@ -111,6 +111,11 @@ impl<S: Store> Limiter<S> {
         &self.store
     }
 
+    /// The most descriptors that a request may have.
+    pub fn max_descriptors(&self) -> usize {
+        self.behaviour.max_descriptors
+    }
+
     /// Decides one request by the rules of one snapshot, within `budget`.
     pub async fn decide<'s>(
         &self,
@@ -146,8 +151,8 @@ impl<S: Store> Limiter<S> {
         }
         let rules = rules.ok_or(Refused::NoRules)?;
         let (sent, most) = (request.descriptors.len(), self.behaviour.max_descriptors);
-        if sent > most {
-            return Err(Refused::TooManyDescriptors(sent, most));
+        if sent > most || request.beyond > 0 {
+            return Err(Refused::TooManyDescriptors(sent + request.beyond, most));
         }
         let domain = rules.domain(request.domain);
         if domain.is_none() {

@@ -81,6 +81,11 @@ impl<S: Store> RateLimit<S> {
         self.limiter.store().at_once()
     }
 
+    /// Reads a request, as far as it is not refused for how much it asks.
+    pub fn read<'a>(&self, message: &'a [u8]) -> Result<Sent<'a>, Malformed> {
+        Sent::read(message, self.limiter.max_descriptors())
+    }
+
     /// Answers one request by the rules in force when it came. `patience` is how long the caller
     /// waits, where it said so.
     pub async fn answer(
@@ -109,10 +114,7 @@ impl<S: Store> RateLimit<S> {
         let descriptors = sent.descriptors();
         let request = sent.request(&descriptors);
         let rules = self.rules.load();
-        let budget = match patience {
-            Some(patience) => self.options.budget.min(patience.saturating_sub(ON_THE_WAY)),
-            None => self.options.budget,
-        };
+        let budget = budget(self.options.budget, patience);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget).await?;
         Ok(encode(&request, &decision, &self.options))
     }
@@ -120,6 +122,15 @@ impl<S: Store> RateLimit<S> {
 
 /// What of a caller's patience is left for the way back, and for a busy machine.
 const ON_THE_WAY: Duration = Duration::from_millis(3);
+
+/// The store is asked even where nothing is left: else a caller could choose what is answered where
+/// the store fails. The answer may then come too late, to a caller who wanted it so.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// How long the store may take for a caller who waits for so long.
+fn budget(most: Duration, patience: Option<Duration>) -> Duration {
+    patience.map_or(most, |patience| most.min(patience.saturating_sub(ON_THE_WAY).max(LEAST)))
+}
 
 /// Reads a `grpc-timeout`: at most eight digits and a unit. None where it is no such thing.
 pub fn timeout(text: &[u8]) -> Option<Duration> {
@@ -156,6 +167,16 @@ impl From<Refused> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_store_is_given_what_a_caller_leaves_and_a_little_at_least() {
+        let ms = Duration::from_millis;
+        for (patience, given) in [(100, 8), (11, 8), (10, 7), (5, 2), (4, 1), (3, 1), (0, 1)] {
+            assert_eq!(budget(ms(8), Some(ms(patience))), ms(given), "{patience}");
+        }
+        assert_eq!(budget(ms(8), None), ms(8));
+        assert_eq!(budget(Duration::from_micros(500), Some(ms(0))), Duration::from_micros(500));
+    }
 
     #[test]
     fn timeouts_are_read_as_grpc_writes_them() {

@@ -125,6 +125,8 @@ pub enum Failed {
     Unavailable,
     #[error("the store did not answer in time")]
     TimedOut,
+    #[error("the caller's deadline came before the store's answer")]
+    Hurried,
     #[error("the store only answers reads")]
     ReadOnly,
     #[error("the store has no room left")]
@@ -138,7 +140,7 @@ pub enum Failed {
 impl Failed {
     /// Whether it is known that nothing was charged.
     pub fn is_refusal(self) -> bool {
-        !matches!(self, Failed::Unavailable | Failed::TimedOut)
+        !matches!(self, Failed::Unavailable | Failed::TimedOut | Failed::Hurried)
     }
 }
 

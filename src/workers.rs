@@ -10,7 +10,7 @@ use std::io;
 use std::net::TcpStream as Socket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
@@ -20,6 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 
 /// How long to wait where the system has no room for another connection.
 const NO_ROOM: Duration = Duration::from_millis(100);
+
+/// That connections are refused is logged at most once in this time.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Bytes of answers that the system keeps of a connection for a client that does not read. It would
 /// go up to megabytes, and answer for as long.
@@ -117,7 +120,7 @@ impl Workers {
     }
 
     async fn hand_out(&self, listener: &TcpListener) {
-        let mut told = false;
+        let mut told = None;
         for turn in 0.. {
             let socket = match listener.accept().await {
                 Ok((socket, _)) => socket,
@@ -130,16 +133,14 @@ impl Workers {
             };
             if self.counts.open.get() >= i64::try_from(self.most).unwrap_or(i64::MAX) {
                 self.counts.refused.inc();
-                if !told {
+                if is_due(&mut told, Instant::now()) {
                     let most = self.most;
                     tracing::warn!(
                         "more than {most} connections are closed at once (setting grpc.max_connections)"
                     );
                 }
-                told = true;
                 continue;
             }
-            told = false;
             // Of those with equally many, the next in turn.
             let (before, after) = self.each.split_at(turn % self.each.len());
             let fewest = after.iter().chain(before).min_by_key(|worker| worker.open());
@@ -150,6 +151,15 @@ impl Workers {
             }
         }
     }
+}
+
+/// Whether to tell again, where `told` is when that was done last.
+fn is_due(told: &mut Option<Instant>, now: Instant) -> bool {
+    let due = told.is_none_or(|told| now.duration_since(told) >= TELL_EVERY);
+    if due {
+        *told = Some(now);
+    }
+    due
 }
 
 fn prepare(socket: &TcpStream) -> io::Result<()> {
@@ -182,4 +192,18 @@ async fn work<Served>(
     }
     drop(serving);
     served.recv().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_connections_are_told_of_now_and_then() {
+        let (mut told, now) = (None, Instant::now());
+        let due: Vec<u64> = (0..30)
+            .filter(|second| is_due(&mut told, now + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(due, [0, 10, 20]);
+    }
 }

@@ -99,7 +99,7 @@ fn asks(bench: &Bench, rule: &Rule) {
             hits_addend: 0,
         };
         let bytes = request.encode_to_vec();
-        let sent = Sent::read(&bytes).expect("a request");
+        let sent = Sent::read(&bytes, 1).expect("a request");
         let response = bench.answer(&sent).expect("an answer");
         assert_eq!(response.statuses.len(), 1);
     };

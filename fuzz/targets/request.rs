@@ -25,7 +25,7 @@ static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    let read = Sent::read(bytes);
+    let read = Sent::read(bytes, usize::MAX);
     let request = RateLimitRequest::decode(bytes);
     let (sent, request) = match (&read, request) {
         (Ok(sent), Ok(request)) => (sent, request),
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     answers(sent, &request);
     // What prost writes of it is the same request.
     let written = request.encode_to_vec();
-    says_the_same(&Sent::read(&written).expect("what prost writes"), &request);
+    says_the_same(&Sent::read(&written, usize::MAX).expect("what prost writes"), &request);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {

@@ -157,12 +157,37 @@ fn give_way() {
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);
 }
 
-fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
-    // A connection is a file descriptor, and many systems allow few until they are asked for more.
-    let files = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }) {
-        tracing::warn!("cannot ask for more file descriptors: {error}");
+/// File descriptors for what is no client's connection: listeners, Redis, rule files.
+const OTHER_FILES: u64 = 256;
+
+/// Asks for as many file descriptors as there may be: a connection is one, and many systems allow
+/// few until they are asked for more.
+fn ask_for_files(settings: &Settings) {
+    let mut files = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }) {
+        Ok(()) => files.current = files.maximum,
+        Err(error) => tracing::warn!("cannot ask for more file descriptors: {error}"),
     }
+    let connections = (settings.grpc.max_connections, settings.http_limits.max_connections);
+    if let Some(warning) = too_few_files(files.current, connections) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// What to say where the system allows too few open files for the connections of gRPC and of each
+/// HTTP listener. Where there is no limit, there is nothing to say.
+fn too_few_files(allowed: Option<u64>, (grpc, http): (usize, usize)) -> Option<String> {
+    let wanted = (grpc as u64).saturating_add(2 * http as u64).saturating_add(OTHER_FILES);
+    let allowed = allowed.filter(|allowed| *allowed < wanted)?;
+    Some(format!(
+        "the system allows {allowed} open files, and connections may take {wanted}: more than it \
+         allows will wait, with errors here; raise its hard limit (ulimit -Hn), or lower \
+         grpc.max_connections ({grpc}) or http.max_connections ({http}, for each of two addresses)"
+    ))
+}
+
+fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
+    ask_for_files(settings);
     // For all but requests over gRPC, which have threads of their own. It begins others only for
     // what takes long, like taking in rules: whoever serves goes first.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -252,4 +277,19 @@ fn stop_signal() -> std::io::Result<impl Future<Output = Stop>> {
         });
         stop
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_open_too_few_files_is_told() {
+        let wanted = 16_384 + 2 * 1_024 + OTHER_FILES;
+        for enough in [None, Some(u64::MAX), Some(wanted)] {
+            assert_eq!(too_few_files(enough, (16_384, 1_024)), None);
+        }
+        let told = too_few_files(Some(wanted - 1), (16_384, 1_024)).unwrap();
+        assert!(told.contains(&wanted.to_string()) && told.contains("grpc.max_connections"));
+    }
 }

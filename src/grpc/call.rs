@@ -15,7 +15,7 @@ use tonic::Status;
 
 use super::Grpc;
 use super::route::send_data;
-use crate::service::{Sent, timeout};
+use crate::service::timeout;
 use crate::store::Store;
 
 /// Before the message: whether it is compressed, and its length.
@@ -36,9 +36,7 @@ pub(super) fn begin<S: Store + 'static>(
 ) -> Option<impl Future<Output = ()> + Send + use<S>> {
     let (head, mut body) = request.into_parts();
     let kind = head.headers.get(CONTENT_TYPE);
-    if head.method != Method::POST
-        || !kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
-    {
+    if head.method != Method::POST || !kind.is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let mut refused = Response::new(());
         *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(refused, true);
@@ -92,6 +90,11 @@ pub(super) fn begin<S: Store + 'static>(
 enum Left {
     Answer { first: Bytes, rest: Option<RecvStream>, respond: SendResponse<Bytes> },
     Deliver(Unsent),
+}
+
+/// Whether a content type is gRPC's, and not that of gRPC-Web or whatever else begins like it.
+fn is_grpc(kind: &[u8]) -> bool {
+    matches!(kind.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
 /// Waits for the rest of a body, as long as a client may take. None where it breaks off.
@@ -170,7 +173,8 @@ async fn answer<S: Store>(
     let message = framed.get(..length).filter(|message| message.len() == framed.len());
     let message =
         message.ok_or_else(|| Status::internal("one message is sent, of the length it says"))?;
-    let sent = Sent::read(message).map_err(|error| Status::internal(error.to_string()))?;
+    let sent =
+        grpc.rate_limit.read(message).map_err(|error| Status::internal(error.to_string()))?;
     Ok(grpc.rate_limit.answer_framed(&sent, patience).await?.into())
 }
 

@@ -13,7 +13,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use crate::service::{RateLimit, Sent};
+use crate::service::RateLimit;
 use crate::store::Store;
 
 /// The shapes of the two messages, by which they are read and written.
@@ -55,7 +55,7 @@ pub(super) async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, body: Bod
         Ok(message) => message,
         Err(error) => return bad(&error),
     };
-    let sent = match Sent::read(&message) {
+    let sent = match json.rate_limit.read(&message) {
         Ok(sent) => sent,
         Err(error) => return bad(&error),
     };

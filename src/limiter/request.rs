@@ -7,6 +7,8 @@ use crate::store::Entry;
 pub struct Request<'a> {
     pub domain: &'a str,
     pub descriptors: &'a [Descriptor<'a>],
+    /// How many more descriptors were sent: so many that it is refused.
+    pub beyond: usize,
     /// Hits of each descriptor that does not say its own; 0 means 1.
     pub hits_addend: u32,
 }

@@ -58,8 +58,9 @@ impl Bench {
     }
 
     fn tell(&self, descriptors: &[Descriptor<'_>], hits_addend: u32) -> (bool, Vec<Told>) {
-        let decision =
-            self.decide(&Request { domain: "d", descriptors, hits_addend }).expect("a decision");
+        let decision = self
+            .decide(&Request { domain: "d", descriptors, hits_addend, beyond: 0 })
+            .expect("a decision");
         let told = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
             (status.over_limit, n, status.remaining, status.reset_seconds)
@@ -106,6 +107,7 @@ fn what_matches_nothing_is_bare_and_unlimited_shows_it() {
         domain: "other",
         descriptors: &[Descriptor { entries: &[("a", "x")], ..Default::default() }],
         hits_addend: 0,
+        beyond: 0,
     };
     let decision = bench.decide(&request).unwrap();
     assert!(!decision.over_limit && decision.statuses[0].limit.is_none());
@@ -156,12 +158,13 @@ fn requests_that_are_none_are_refused_in_the_references_words() {
     let bench = Bench::new(MINUTE);
     let some = [Descriptor::default()];
     let ask = |domain, descriptors| {
-        bench.decide(&Request { domain, descriptors, hits_addend: 0 }).unwrap_err()
+        bench.decide(&Request { domain, descriptors, hits_addend: 0, beyond: 0 }).unwrap_err()
     };
     assert_eq!(ask("", &[]).to_string(), "rate limit domain must not be empty");
     assert_eq!(ask("d", &[]).to_string(), "rate limit descriptor list must not be empty");
-    let no_rules =
-        bench.limiter.look_up(None, &Request { domain: "d", descriptors: &some, hits_addend: 0 });
+    let no_rules = bench
+        .limiter
+        .look_up(None, &Request { domain: "d", descriptors: &some, hits_addend: 0, beyond: 0 });
     assert_eq!(no_rules.err(), Some(Refused::NoRules));
     assert_eq!(Refused::NoRules.to_string(), "no rate limit configuration loaded");
     let many = vec![Descriptor::default(); 257];
@@ -177,7 +180,8 @@ fn overrides_count_like_rules_of_their_unit() {
     let ask = |requests_per_unit, unit, unit_multiplier, entry: &[Entry<'_>]| {
         let limit = Some(Override { requests_per_unit, unit, unit_multiplier });
         let descriptor = Descriptor { entries: entry, limit, ..Default::default() };
-        let request = Request { domain: "d", descriptors: &[descriptor], hits_addend: 0 };
+        let request =
+            Request { domain: "d", descriptors: &[descriptor], hits_addend: 0, beyond: 0 };
         bench.decide(&request).map(|decision| {
             let status = decision.statuses[0];
             let limit = status.limit.unwrap();
@@ -213,7 +217,8 @@ fn what_a_client_may_not_ask_for_is_refused() {
         Descriptor { limit, ..Default::default() },
         Descriptor { is_negative_hits: true, ..Default::default() },
     ] {
-        let request = Request { domain: "d", descriptors: &[descriptor], hits_addend: 0 };
+        let request =
+            Request { domain: "d", descriptors: &[descriptor], hits_addend: 0, beyond: 0 };
         assert!(matches!(bench.decide(&request), Err(Refused::BadDescriptor(0, _))));
     }
 }

@@ -21,6 +21,8 @@ pub struct Sent<'a> {
     domain: &'a str,
     hits_addend: u32,
     descriptors: SmallVec<[Head; 4]>,
+    /// Descriptors sent beyond these.
+    beyond: usize,
     /// The entries of all descriptors, one after the other.
     entries: SmallVec<[Entry<'a>; 8]>,
 }
@@ -38,8 +40,8 @@ struct Head {
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
 impl<'a> Sent<'a> {
-    /// Reads a whole message.
-    pub fn read(bytes: &'a [u8]) -> Result<Sent<'a>, Malformed> {
+    /// Reads a whole message. Of descriptors beyond `most` nothing is kept but their number.
+    pub fn read(bytes: &'a [u8], most: usize) -> Result<Sent<'a>, Malformed> {
         let mut sent = Sent::default();
         let mut message = Message::new(bytes);
         while let Some(field) = message.next()? {
@@ -47,8 +49,14 @@ impl<'a> Sent<'a> {
                 1 => sent.domain = message.text(field)?,
                 2 => {
                     let inner = message.message(field)?;
+                    let entries = sent.entries.len();
                     let head = sent.descriptor(inner)?;
-                    sent.descriptors.push(head);
+                    if sent.descriptors.len() < most {
+                        sent.descriptors.push(head);
+                    } else {
+                        sent.entries.truncate(entries);
+                        sent.beyond += 1;
+                    }
                 }
                 3 => sent.hits_addend = message.varint(field)? as u32,
                 _ => message.skip(field, message.depth)?,
@@ -93,7 +101,8 @@ impl<'a> Sent<'a> {
 
     /// What is asked.
     pub fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
-        Request { domain: self.domain, descriptors, hits_addend: self.hits_addend }
+        let Sent { domain, beyond, hits_addend, .. } = *self;
+        Request { domain, descriptors, beyond, hits_addend }
     }
 }
 

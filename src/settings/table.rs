@@ -60,8 +60,9 @@ pub const SETTINGS: &[Setting] = &[
     setting("rules.xds.tls.server_name", Kind::Text, "", "The name the server's certificate must have; empty: the host's."),
     setting("grpc.address", Kind::Address, "0.0.0.0:8081", "Where gRPC is served."),
     // A request of Envoy's is some 100 bytes; this leaves room for long values and many
-    // descriptors, and bounds what a request can make the process hold.
-    setting("grpc.max_message", Kind::Bytes, "1MiB", "A larger request is refused."),
+    // descriptors, and bounds what a request can make the process hold: an entry is two bytes of it
+    // or more, and 32 when it is read, for a moment in a list half as long again.
+    setting("grpc.max_message", Kind::Bytes, "1MiB", "A larger request is refused. One that is read may take 25 times its size in memory."),
     // Envoy sends some 500 bytes.
     setting("grpc.max_headers", Kind::Bytes, "16KiB", "A request whose headers are larger in all is refused."),
     // Envoy opens one stream for each request in flight.
@@ -73,8 +74,8 @@ pub const SETTINGS: &[Setting] = &[
     setting("grpc.allow_overrides", Kind::Bool, "true", "Whether a client may send limits along."),
     setting("grpc.allow_negative_hits", Kind::Bool, "true", "Whether a client may give hits back."),
     setting("http.address", Kind::Address, "0.0.0.0:8080", "Where /json, /healthcheck and /metrics are served."),
-    setting("http.max_connections", Kind::Int(1, 10_000_000), "1_024", "HTTP connections at a time, on either address; more wait."),
-    setting("http.timeout", Kind::Duration, "10s", "How long a client may take to send a request's head, and then its body; 0: as long as it likes."),
+    setting("http.max_connections", Kind::Int(1, 10_000_000), "1_024", "HTTP connections at a time, on either address; more wait, and those that were opened first end after an answer."),
+    setting("http.timeout", Kind::Duration, "10s", "How long a client may take to send a request's head, then its body, and how long to take nothing of the answer; 0: as long as it likes."),
     setting("debug.address", Kind::Address, "0.0.0.0:6070", "Where /rlconfig and /metrics are served."),
     setting("response.headers", Kind::Bool, "false", "Whether responses carry the three rate-limit headers."),
     setting("response.limit_header", Kind::Text, "RateLimit-Limit", "The header with the limit."),

@@ -94,7 +94,8 @@ impl<S: Store, C: Clock + Clone> Guard<S, C> {
         let policy = batch.on_failure.unwrap_or(self.on_failure);
         let failures = || answers.iter().filter_map(|answer| answer.err());
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
-        if let (Some(kind), Some(charge)) = (failures().next(), batch.charges.first()) {
+        let kind = failures().max_by_key(|kind| *kind != Failed::Hurried);
+        if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
             self.spell.fail(self.clock.now(), failed, policy, kind, charge.key.domain);
         }
         match policy {

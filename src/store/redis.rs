@@ -281,7 +281,10 @@ impl Undo for RedisStore {
         times: &mut per_second::Times,
     ) {
         let lanes = self.lanes();
-        let reply = Reply::new(batch.charges.len());
+        // Of a caller who waits for less than the budget nothing follows about the server.
+        let hurried = batch.budget < self.shared.options.budget;
+        let unanswered = if hurried { Failed::Hurried } else { Failed::TimedOut };
+        let reply = Reply::new(batch.charges.len(), unanswered);
         let wall = match self.shared.options.layout {
             Layout::Reference => self.shared.options.wall.now(),
             Layout::Weir => 0,
@@ -330,7 +333,7 @@ impl Undo for RedisStore {
     }
 
     fn undo(&self, made: &[(Charge<'_>, Micros)]) {
-        let reply = Reply::new(made.len());
+        let reply = Reply::new(made.len(), Failed::TimedOut);
         let items = made.iter().enumerate().filter_map(|(index, (charge, taken))| {
             let Op::Take(hits) = charge.op else { return None };
             // Where the window is part of the key, it is the one that hits were taken in.
@@ -401,7 +404,7 @@ impl Shared {
                 self.tell_error(format_args!("the key {key}: {}", Shown(reason)));
             }
             // Of the server, and not of one key.
-            Failed::OutOfMemory | Failed::ReadOnly | Failed::TimedOut => {}
+            Failed::OutOfMemory | Failed::ReadOnly | Failed::TimedOut | Failed::Hurried => {}
         }
     }
 
@@ -411,7 +414,7 @@ impl Shared {
             Failed::Corrupt => 1,
             Failed::OutOfMemory => 2,
             Failed::ReadOnly => 3,
-            Failed::Unavailable | Failed::TimedOut => 4,
+            Failed::Unavailable | Failed::TimedOut | Failed::Hurried => 4,
         };
         self.counts.failed[kind].fetch_add(1, Ordering::Relaxed);
     }

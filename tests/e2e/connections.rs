@@ -129,9 +129,17 @@ async fn what_is_no_call_is_refused_and_told_why() {
     }
     let answer = send(&mut client, head(), &[]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("13"));
-    let page = Request::post(format!("http://weir{PATH}")).header("content-type", "text/html");
-    let answer = send(&mut client, page, &[asked("ann")]).await.unwrap();
-    assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let typed = |kind| Request::post(format!("http://weir{PATH}")).header("content-type", kind);
+    for kind in
+        ["text/html", "application/grpc-web", "application/grpc-web+proto", "application/grpcx"]
+    {
+        let answer = send(&mut client, typed(kind), &[asked("ann")]).await.unwrap();
+        assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
+    }
+    for kind in ["application/grpc+proto", "application/grpc;charset=utf-8"] {
+        let answer = send(&mut client, typed(kind), &[asked("ann")]).await.unwrap();
+        assert_eq!(answer.status.as_deref(), Some("0"), "{kind}");
+    }
     let get = Request::get(format!("http://weir{PATH}")).header("content-type", "application/grpc");
     let answer = send(&mut client, get, &[]).await.unwrap();
     assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
@@ -235,6 +243,41 @@ async fn more_connections_than_allowed_are_closed_at_once() {
     }
 }
 
+/// A frame of HTTP/2.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
+}
+
+/// What a connection begins with.
+fn preface() -> Vec<u8> {
+    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
+}
+
+#[test]
+fn a_client_cannot_fill_the_log() {
+    let mut weir = setup().start();
+    let mut sent = preface();
+    for _ in 0..1_000 {
+        // An answer to a ping that was never sent; then one to answer.
+        sent.extend(frame(6, 1, 0, b"unasked "));
+    }
+    sent.extend(frame(6, 0, 0, b"the last"));
+    let mut socket = TcpStream::connect(weir.grpc).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.write_all(&sent).unwrap();
+    let mut told = Vec::new();
+    while !told.ends_with(b"the last") {
+        let mut byte = [0];
+        socket.read_exact(&mut byte).unwrap();
+        told.extend(byte);
+    }
+    drop(socket);
+    weir.signal("INT");
+    weir.until_said("stopped").unwrap();
+    assert!(weir.said().lines().count() < 100, "{}", weir.said());
+}
+
 #[tokio::test]
 async fn streams_reset_at_speed_end_their_connection_alone() {
     let weir = setup().start();
@@ -242,12 +285,7 @@ async fn streams_reset_at_speed_end_their_connection_alone() {
     let mut block = vec![0x83, 0x86, 0x04, u8::try_from(PATH.len()).unwrap()];
     block.extend_from_slice(PATH.as_bytes());
     block.extend_from_slice(b"\x01\x04weir\x0f\x10\x10application/grpc");
-    let frame = |kind: u8, flags: u8, stream: u32, payload: &[u8]| {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-    };
-    let mut sent = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    sent.extend(frame(4, 0, 0, &[]));
+    let mut sent = preface();
     for stream in (1..2_000).step_by(2) {
         sent.extend(frame(1, 4, stream, &block));
         sent.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));

@@ -8,6 +8,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod holds;
+mod http_connections;
 mod redis;
 mod reload;
 mod service;

@@ -13,9 +13,10 @@ pub struct Counts {
 
 impl Failed {
     /// Every kind.
-    pub const ALL: [Failed; 6] = [
+    pub const ALL: [Failed; 7] = [
         Failed::Unavailable,
         Failed::TimedOut,
+        Failed::Hurried,
         Failed::ReadOnly,
         Failed::OutOfMemory,
         Failed::WrongType,
@@ -28,6 +29,7 @@ pub fn kind_name(failed: Failed) -> &'static str {
     match failed {
         Failed::Unavailable => "unavailable",
         Failed::TimedOut => "timed_out",
+        Failed::Hurried => "hurried",
         Failed::ReadOnly => "read_only",
         Failed::OutOfMemory => "out_of_memory",
         Failed::WrongType => "wrong_type",

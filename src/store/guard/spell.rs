@@ -14,13 +14,16 @@ const WARN_EVERY: Micros = SECOND;
 /// Failures that lie close together.
 #[derive(Debug, Default)]
 pub(super) struct Spell {
-    /// When the store failed last; 0: there is no spell.
+    /// When a charge failed last; 0: there is no spell.
     last: AtomicU64,
+    /// When one failed last by the store's doing, and not by its caller's; 0: there is nothing to
+    /// tell the end of.
+    unwell: AtomicU64,
     /// When the next warning may be given.
     warn_from: AtomicU64,
     /// Failures that no warning has told of yet.
     untold: AtomicU64,
-    /// Failures of this spell.
+    /// Failures of the store in this spell.
     failed: AtomicU64,
 }
 
@@ -30,7 +33,8 @@ impl Spell {
         self.last.load(Relaxed) > 0
     }
 
-    /// So many charges failed; the first of them in the way of `kind`.
+    /// So many charges failed; the first of them in the way of `kind`. Those of hurried callers
+    /// are not told of: they could fill the log, and the store may be well.
     pub(super) fn fail(
         &self,
         now: Micros,
@@ -40,6 +44,10 @@ impl Spell {
         domain: &str,
     ) {
         self.last.fetch_max(now.max(1), Relaxed);
+        if kind == Failed::Hurried {
+            return;
+        }
+        self.unwell.fetch_max(now.max(1), Relaxed);
         self.failed.fetch_add(charges, Relaxed);
         self.untold.fetch_add(charges, Relaxed);
         let from = self.warn_from.load(Relaxed);
@@ -53,18 +61,20 @@ impl Spell {
 
     /// The store answered. Whether that ends the spell: true for one of those who ask.
     pub(super) fn ends(&self, now: Micros) -> bool {
-        let last = self.last.load(Relaxed);
         // Who loses the race was overtaken by another, or by a failure.
-        let ends = last > 0
-            && now.saturating_sub(last) >= QUIET
-            && self.last.compare_exchange(last, 0, Relaxed, Relaxed).is_ok();
-        if ends {
+        let is_over = |last: &AtomicU64| {
+            let since = last.load(Relaxed);
+            since > 0
+                && now.saturating_sub(since) >= QUIET
+                && last.compare_exchange(since, 0, Relaxed, Relaxed).is_ok()
+        };
+        if is_over(&self.unwell) {
             self.untold.store(0, Relaxed);
             let charges = self.failed.swap(0, Relaxed);
             let seconds = QUIET / SECOND;
             tracing::info!(charges, "the store answers again, for {seconds} s without a failure");
         }
-        ends
+        is_over(&self.last)
     }
 }
 
@@ -83,6 +93,21 @@ mod tests {
         assert_eq!([fail(now), fail(now), fail(now + WARN_EVERY - 1)], [0, 3, 6]);
         assert_eq!([fail(now + WARN_EVERY), fail(now + WARN_EVERY)], [0, 3]);
         assert_eq!(spell.failed.load(Relaxed), 15);
+    }
+
+    #[test]
+    fn hurried_callers_do_not_make_the_store_unwell() {
+        let spell = Spell::default();
+        let fail = |now, kind| spell.fail(now, 1, OnStoreFailure::Local, kind, "d");
+        fail(SECOND, Failed::Hurried);
+        assert_eq!((spell.unwell.load(Relaxed), spell.untold.load(Relaxed)), (0, 0));
+        assert!(spell.lasts() && !spell.ends(QUIET), "what is counted locally is kept");
+        fail(2 * SECOND, Failed::TimedOut);
+        fail(QUIET, Failed::Hurried);
+        assert_eq!(spell.failed.load(Relaxed), 1);
+        assert!(!spell.ends(2 * SECOND + QUIET));
+        assert_eq!(spell.failed.load(Relaxed), 0, "its end is told");
+        assert!(spell.ends(2 * QUIET) && !spell.lasts());
     }
 
     #[test]

@@ -29,9 +29,9 @@ struct Inner {
 }
 
 impl Reply {
-    /// For so many charges; a charge not answered has timed out.
-    pub fn new(charges: usize) -> Arc<Reply> {
-        let answers = SmallVec::from_elem((Err(Failed::TimedOut), 0), charges);
+    /// For so many charges; a charge not answered has failed so.
+    pub fn new(charges: usize, unanswered: Failed) -> Arc<Reply> {
+        let answers = SmallVec::from_elem((Err(unanswered), 0), charges);
         let inner = Inner { answers, missing: charges, waker: None };
         Arc::new(Reply { inner: Mutex::new(inner), abandoned: AtomicBool::new(false) })
     }

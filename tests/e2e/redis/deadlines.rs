@@ -52,6 +52,30 @@ fn envoy_sees_the_policy_and_no_timeout_while_redis_is_stalled() {
     }
 }
 
+#[tokio::test]
+async fn a_callers_deadline_is_no_failure_of_redis() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let weir = on(proxy.port(), WIDE)
+        .env("WEIR__STORE__ON_FAILURE", "deny")
+        .env("WEIR__STORE__BUDGET", "60s")
+        .start();
+    until(&weir, Code::Ok).await;
+    let before = weir.metric(r#"weir_store_failed_total{reason="timed_out"}"#);
+    proxy.stall();
+    let mut client = RateLimitServiceClient::new(channel(weir.grpc).await);
+    let hurried = r#"weir_store_failed_total{reason="hurried"}"#;
+    let began = Instant::now();
+    while weir.metric(hurried) == 0 {
+        assert!(began.elapsed() < PATIENCE);
+        let mut asked = tonic::Request::new(ann());
+        asked.set_timeout(Duration::from_millis(20));
+        let _ = client.should_rate_limit(asked).await;
+    }
+    assert_eq!(weir.metric(r#"weir_store_failed_total{reason="timed_out"}"#), before);
+    assert!(!weir.said().contains("the store failed"), "{}", weir.said());
+}
+
 /// Of a caller's time three milliseconds are left for the way back.
 #[tokio::test]
 async fn who_has_little_time_is_answered_before_it_is_over() {

@@ -128,5 +128,5 @@ pub(super) fn hits(item: &Item) -> Option<u32> {
 }
 
 fn settle(item: &Item, hits: u32) -> Item {
-    Item { op: Ask::Settle(hits), reply: Reply::new(1), index: 0, ..item.clone() }
+    Item { op: Ask::Settle(hits), reply: Reply::new(1, Failed::TimedOut), index: 0, ..item.clone() }
 }

@@ -1,0 +1,74 @@
+//! What a client may do with a connection over HTTP.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use socket2::{Domain, Socket, Type};
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use crate::support::api::{code, request};
+use crate::support::weir::{Setup, serving};
+use crate::support::{PATIENCE, http};
+
+fn setup() -> Setup {
+    serving(
+        "domain: shop\ndescriptors:\n  - key: user\n    \
+         rate_limit: { unit: year, requests_per_unit: 2 }\n",
+    )
+}
+
+const GET: &[u8] = b"GET /healthcheck HTTP/1.1\r\nhost: test\r\n\r\n";
+
+#[tokio::test]
+async fn a_client_may_take_as_long_as_it_likes() {
+    let weir = setup().env("WEIR__GRPC__TIMEOUT", "0").env("WEIR__HTTP__TIMEOUT", "0").start();
+    assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
+    assert_eq!(http::get(weir.debug, "/status").status, 200);
+    let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    assert_eq!(http::post(weir.http, "/json", asked).status, 200);
+    assert_eq!(code(weir.grpc, request("shop", &[("user", "ann")])).await, Code::Ok);
+    assert!(!weir.said().contains("panicked"), "{}", weir.said());
+}
+
+/// A connection on which little fits that is not read.
+fn narrow(to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
+}
+
+#[test]
+fn who_does_not_read_answers_is_let_go() {
+    let weir =
+        setup().env("WEIR__HTTP__TIMEOUT", "100ms").env("WEIR__HTTP__MAX_CONNECTIONS", "1").start();
+    let mut silent = narrow(weir.http);
+    silent.set_nonblocking(true).unwrap();
+    // More than the system keeps for who does not read: some megabytes of answers.
+    let asked = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(10_000);
+    let _ = silent.write(&asked);
+    // There is room for another only when it is gone.
+    assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
+    drop(silent);
+}
+
+#[test]
+fn who_is_idle_makes_room() {
+    let weir =
+        setup().env("WEIR__HTTP__TIMEOUT", "1h").env("WEIR__HTTP__MAX_CONNECTIONS", "2").start();
+    let kept: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut kept = TcpStream::connect(weir.http).unwrap();
+            kept.set_read_timeout(Some(PATIENCE)).unwrap();
+            kept.write_all(GET).unwrap();
+            let mut answer = [0; 17];
+            kept.read_exact(&mut answer).unwrap();
+            assert_eq!(&answer, b"HTTP/1.1 200 OK\r\n");
+            kept
+        })
+        .collect();
+    for _ in 0..5 {
+        assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
+    }
+    drop(kept);
+}
