@@ -14,6 +14,10 @@ from pathlib import Path
 from servers import Server, free_port, wait_for_port, wait_until_ready
 
 
+# As `pinned`: on all processors but the one of pinned runs.
+BESIDE = "beside"
+
+
 class Lab:
     def __init__(self, programs, quick, processor, only):
         self.programs = programs
@@ -99,7 +103,9 @@ class Lab:
             process.wait()
 
     def prefix(self, pinned, nice=0):
-        prefix = ["taskset", "-c", str(self.processor)] if pinned else []
+        all = os.sched_getaffinity(0)
+        on = (all - {self.processor} or all) if pinned == BESIDE else {self.processor}
+        prefix = ["taskset", "-c", ",".join(map(str, on))] if pinned else []
         return prefix + (["nice", "-n", str(nice)] if nice else [])
 
     # Load.

@@ -1,6 +1,7 @@
 """What a well-behaved client notices of hostile ones, and what those cost in memory.
 
-The hostile clients get the processor only where nobody else wants it, as on a machine of their own.
+weir has a processor of its own, all clients share the others: it is weir that is to be fair, and not
+the system's scheduler. Hostile clients get a processor only where nobody else wants it.
 """
 
 import contextlib
@@ -8,6 +9,7 @@ import json
 import threading
 
 import rules
+from lab import BESIDE
 
 MB = 1e6
 # By name: the arguments of `hostile`, or none for a load of ever new keys, and the most that may
@@ -31,13 +33,13 @@ def run(lab, results):
 
 def one(lab, results, title, arguments, most):
     seconds = 6 if lab.quick else 60
-    with lab.weir(rules.one(), pinned=False) as weir:
-        quiet = lab.load(weir, pinned=False, seconds=seconds / 3, **GOOD)
+    with lab.weir(rules.one()) as weir:
+        quiet = lab.load(weir, pinned=BESIDE, seconds=seconds / 3, **GOOD)
         idle = weir.resident()
         with watching(weir) as peak, attack(lab, weir, arguments, seconds + 4) as said:
             # Until ten thousand connections are open, say.
             threading.Event().wait(2)
-            noisy = lab.load(weir, pinned=False, seconds=seconds, **GOOD)
+            noisy = lab.load(weir, pinned=BESIDE, seconds=seconds, **GOOD)
         left = weir.resident()
     before, during = (told["latency_us"]["p99"] for told in (quiet, noisy))
     lab.say(f"{title}: p99 from {before:.0f} to {during:.0f} µs, {said[0]}")
@@ -56,7 +58,7 @@ def attack(lab, weir, arguments, seconds):
                    "--rate", "100000", "--keys", "100000000", "--sequential", "--connections", "2",
                    "--concurrency", "1024"]
     said = []
-    with lab.process("hostile", [*command, *(arguments or ())], nice=19) as process:
+    with lab.process("hostile", [*command, *(arguments or ())], BESIDE, nice=19) as process:
         yield said
         told = json.loads(process.communicate()[0])
         said.append(f"{told['calls']} calls" if arguments is None
