@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::turns::{TURN, Turn};
+use super::turns::Turn;
 
 /// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
 /// end and does not read is held back by TCP, and the others of its thread do not wait for it.
@@ -45,11 +45,12 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
             self.wanted = true;
             return Poll::Pending;
         }
-        if self.turn.is_over() {
+        let left = self.turn.left();
+        if left == 0 {
             self.turn.wait(cx);
             return Poll::Pending;
         }
-        let most = buf.remaining().min(TURN);
+        let most = buf.remaining().min(left);
         let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
         let read = Pin::new(&mut self.io).poll_read(cx, &mut part);
         let bytes = part.filled().len();
@@ -96,7 +97,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Fair<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::turns::Turns;
+    use crate::grpc::turns::{PIECE, TURN, Turns};
     use std::future::Future;
     use std::pin::pin;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
@@ -123,14 +124,15 @@ mod tests {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         turn.begin();
-        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
+        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), PIECE);
+        assert!(now_or_never(server.read(&mut taken)).is_none(), "the others' turn again");
         // Awaited, it is called.
         let mut rest = pin!(server.read(&mut taken));
         let rest = std::future::poll_fn(|cx| {
             turn.begin();
             rest.as_mut().poll(cx)
         });
-        assert_eq!(rest.await.unwrap(), TURN);
+        assert_eq!(rest.await.unwrap(), PIECE);
     }
 
     #[tokio::test]

@@ -8,8 +8,12 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 
-/// Bytes that are read in one turn: some dozens of requests.
-pub(super) const TURN: usize = 2 << 10;
+/// Bytes that are read in one turn: what comes at once from who asks now and then.
+pub(super) const TURN: usize = 4 << 10;
+
+/// Bytes of a turn that was waited for: who asks without end is served in small pieces, as others
+/// wait for each.
+pub(super) const PIECE: usize = 1 << 10;
 
 /// Those that wait for their turn, of one thread.
 #[derive(Clone, Debug, Default)]
@@ -29,11 +33,13 @@ pub(super) struct Turn {
     turns: Turns,
     read: AtomicUsize,
     waits: AtomicBool,
+    called: AtomicBool,
 }
 
 impl Turns {
     pub(super) fn turn(&self) -> Arc<Turn> {
-        Arc::new(Turn { turns: self.clone(), read: 0.into(), waits: false.into() })
+        let (read, waits, called) = Default::default();
+        Arc::new(Turn { turns: self.clone(), read, waits, called })
     }
 
     /// Calls one after the other. Their thread looks for what came for others in between.
@@ -48,6 +54,7 @@ impl Turns {
             };
             let Some((waker, turn)) = next else { return };
             turn.waits.store(false, Ordering::Relaxed);
+            turn.called.store(true, Ordering::Relaxed);
             waker.wake();
         }
     }
@@ -57,12 +64,14 @@ impl Turn {
     /// The task is polled.
     pub fn begin(&self) {
         if !self.waits.load(Ordering::Relaxed) {
-            self.read.store(0, Ordering::Relaxed);
+            let less = if self.called.swap(false, Ordering::Relaxed) { TURN - PIECE } else { 0 };
+            self.read.store(less, Ordering::Relaxed);
         }
     }
 
-    pub fn is_over(&self) -> bool {
-        self.read.load(Ordering::Relaxed) >= TURN
+    /// Bytes that may be read yet.
+    pub fn left(&self) -> usize {
+        TURN.saturating_sub(self.read.load(Ordering::Relaxed))
     }
 
     pub fn took(&self, bytes: usize) {
@@ -94,12 +103,12 @@ mod tests {
         let mut left = 3;
         poll_fn(|cx| {
             turn.begin();
-            if turn.is_over() {
+            if turn.left() == 0 {
                 // As when it is polled for another reason.
                 return Poll::Pending;
             }
             log.lock().push(name);
-            turn.took(TURN);
+            turn.took(turn.left());
             left -= 1;
             if left == 0 {
                 return Poll::Ready(());
