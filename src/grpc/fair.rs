@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::turns::Turn;
 
@@ -50,12 +50,10 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
             self.turn.wait(cx);
             return Poll::Pending;
         }
-        let most = buf.remaining().min(left);
-        let mut part = ReadBuf::new(buf.initialize_unfilled_to(most));
-        let read = Pin::new(&mut self.io).poll_read(cx, &mut part);
-        let bytes = part.filled().len();
-        buf.advance(bytes);
-        self.turn.took(bytes);
+        let before = buf.filled().len();
+        let mut turn = (&mut self.io).take(left as u64);
+        let read = Pin::new(&mut turn).poll_read(cx, buf);
+        self.turn.took(buf.filled().len() - before);
         read
     }
 }
@@ -100,7 +98,7 @@ mod tests {
     use crate::grpc::turns::{PIECE, TURN, Turns};
     use std::future::Future;
     use std::pin::pin;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncWriteExt, duplex};
 
     fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
         match pin!(future).poll(&mut Context::from_waker(std::task::Waker::noop())) {
