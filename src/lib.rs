@@ -39,6 +39,7 @@ pub mod service;
 pub mod settings;
 pub mod store;
 pub mod telemetry;
+pub mod throttle;
 pub mod watch;
 pub mod workers;
 pub mod xds;
