@@ -112,6 +112,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             listener: "grpc",
             setting: "grpc.max_connections",
             max: 1,
+            overflow: 0,
             min_idle: Duration::from_secs(1),
         };
         let handle = Connections::new(limits, connections::Counts::default()).register();

@@ -162,14 +162,17 @@ impl App {
             (connects, serve)
         };
         let workers = Workers::start(self.threads, begin)?;
-        let limits = |listener, setting, max, min_idle| {
-            let limits = connections::Limits { listener, setting, max, min_idle };
+        let connections = |listener, max| {
+            let (setting, overflow, min_idle) = match listener {
+                "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
+                _ => ("http.max_connections", http::OVERFLOW, Duration::ZERO),
+            };
+            let limits = connections::Limits { listener, setting, max, overflow, min_idle };
             Connections::new(limits, self.metrics.connections(listener))
         };
-        let Shares { grpc: max_grpc, http: max_http, debug: max_debug } = self.shares;
-        let grpc = limits("grpc", "grpc.max_connections", max_grpc, MIN_IDLE);
-        let http = limits("http", "http.max_connections", max_http, Duration::ZERO);
-        let debug = limits("debug", "http.max_connections", max_debug, Duration::ZERO);
+        let grpc = connections("grpc", self.shares.grpc);
+        let http = connections("http", self.shares.http);
+        let debug = connections("debug", self.shares.debug);
         // Each listener has a thread of its own, so that nothing keeps it from accepting.
         let listener = self.grpc;
         let mut until = closed.clone();

@@ -3,7 +3,8 @@
 //!
 //! A newcomer is never refused while a connection is idle. The first to go are connections that
 //! never completed a request, oldest first; then those that have been idle longest; then those
-//! whose client has stopped reading its answer. A connection with a request in progress stays.
+//! whose client has stopped reading its answer. A connection with a request in progress stays. Where
+//! all have one, a few newcomers are still let in, to be served what costs nothing.
 
 mod accept;
 #[cfg(test)]
@@ -50,6 +51,8 @@ pub struct Limits {
     /// Connections at a time. Eviction begins a sixteenth below, so that there is room while
     /// evicted connections close.
     pub max: usize,
+    /// Connections beyond that, which [are told apart](Handle::is_overflow).
+    pub overflow: usize,
     /// A connection that completed a request is evicted only when it has been idle for so long.
     pub min_idle: Duration,
 }
@@ -169,7 +172,8 @@ impl Connections {
         });
         state.open.insert(id, entry.clone());
         self.counts.open.inc();
-        Handle { entry, connections: self.clone() }
+        let overflow = state.open.len() > self.limits.max;
+        Handle { entry, connections: self.clone(), overflow }
     }
 
     /// Registers a newcomer, evicting another connection where that is needed. None where there is
@@ -181,7 +185,10 @@ impl Connections {
             if open >= self.soft_limit() + self.evicting.load(Ordering::Relaxed) {
                 self.evict();
             }
-            if open < self.limits.max {
+            // Where one is about to close, there is room in a moment.
+            let wait = self.evicting.load(Ordering::Relaxed) > 0 && Instant::now() < give_up;
+            let max = self.limits.max + if wait { 0 } else { self.limits.overflow };
+            if open < max {
                 return Some(self.register());
             }
             if Instant::now() >= give_up {
@@ -240,9 +247,15 @@ fn candidates<'a>(
 pub struct Handle {
     entry: Arc<Entry>,
     connections: Arc<Connections>,
+    overflow: bool,
 }
 
 impl Handle {
+    /// Whether the connection is one beyond the limit, to be served only what costs nothing.
+    pub fn is_overflow(&self) -> bool {
+        self.overflow
+    }
+
     /// Reports whether a request is in progress, so that the connection must stay.
     pub fn set_busy(&self, busy: bool) {
         self.entry.busy.store(busy, Ordering::Relaxed);

@@ -7,7 +7,7 @@ mod serve;
 mod write_timeout;
 
 pub use json::Json;
-pub use serve::{Limits, serve};
+pub use serve::{Limits, OVERFLOW, serve};
 
 use std::sync::Arc;
 
@@ -23,11 +23,14 @@ use crate::loader::Loader;
 use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 
+/// What is served to connections beyond the limit too.
+const HEALTH: &str = "/healthcheck";
+
 /// `/json`, `/healthcheck` and `/metrics`.
 pub fn main(json: Json, health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/json", any(json::answer).with_state(Arc::new(json)))
-        .route("/healthcheck", any(healthcheck).with_state(health))
+        .route(HEALTH, any(healthcheck).with_state(health))
         .route("/metrics", get(page::answer).with_state(metrics_page(metrics)))
 }
 

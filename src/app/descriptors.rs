@@ -1,7 +1,8 @@
 //! Shares the file descriptors that the system allows among the listeners, so that none can take
 //! those of another: connections over gRPC never cost the health check its descriptors.
 
-/// Descriptors for everything but clients' connections: listeners, threads, Redis, rule files.
+/// Descriptors for everything but clients' connections: listeners, threads, Redis, rule files; and
+/// for the few connections over HTTP beyond the limit.
 const OTHER_DESCRIPTORS: usize = 256;
 
 /// The connections that each listener may have.

@@ -3,10 +3,15 @@ use std::future::poll_fn;
 use tokio::time::advance;
 
 fn connections(max: usize) -> Arc<Connections> {
+    with_overflow(max, 0)
+}
+
+fn with_overflow(max: usize, overflow: usize) -> Arc<Connections> {
     let limits = Limits {
         listener: "test",
         setting: "test.max_connections",
         max,
+        overflow,
         min_idle: Duration::from_secs(1),
     };
     Connections::new(limits, Counts::default())
@@ -132,4 +137,27 @@ async fn a_newcomer_is_refused_only_where_all_others_are_busy() {
     advance(ROOM_TIMEOUT / 2).await;
     drop(busy);
     assert!(waiting.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_are_busy_a_few_more_are_let_in_at_once() {
+    let connections = with_overflow(2, 2);
+    let busy = |handle: &Handle| handle.set_busy(true);
+    let within: Vec<_> = (0..2).map(|_| connections.register()).collect();
+    within.iter().for_each(busy);
+    assert!(within.iter().all(|handle| !handle.is_overflow()));
+    let begun = Instant::now();
+    let first = connections.admit().await.unwrap();
+    busy(&first);
+    let second = connections.admit().await.unwrap();
+    assert!(first.is_overflow() && second.is_overflow());
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    // Those give way to each other.
+    serve(second);
+    let third = connections.admit().await.unwrap();
+    assert!(third.is_overflow());
+    busy(&third);
+    assert!(connections.admit().await.is_none());
+    drop((within, first));
+    assert!(!connections.admit().await.unwrap().is_overflow());
 }

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
-use axum::http::Request;
-use axum::response::Response;
+use axum::http::header::CONNECTION;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
+use super::HEALTH;
 use super::write_timeout::WriteTimeout;
 use crate::connections::{Connections, Handle, accept};
 use crate::workers::prepare;
@@ -37,6 +39,10 @@ pub struct Limits {
 
 /// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
+
+/// Connections beyond the limit, which are served health alone: so a crowd of requests does not
+/// keep probes from an answer.
+pub const OVERFLOW: usize = 16;
 
 /// Serves connections until `closed` turns true; then ends when all requests are answered.
 pub async fn serve(
@@ -105,6 +111,10 @@ async fn answer(
     request: Request<Incoming>,
     handle: Arc<Handle>,
 ) -> Result<Response, Infallible> {
+    if handle.is_overflow() && request.uri().path() != HEALTH {
+        let crowded = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);
+        return Ok(crowded.into_response());
+    }
     let mut request = request.map(Body::new);
     handle.set_busy(request.body().is_end_stream());
     request.extensions_mut().insert(handle.clone());
