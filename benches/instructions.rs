@@ -18,6 +18,7 @@ use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
 use weir::clock::SystemClock;
+use weir::connections::{self, Connections};
 use weir::grpc::{Grpc, Limits, Turns};
 use weir::limiter::{Behaviour, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -107,7 +108,15 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
         let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (close, closed) = tokio::sync::watch::channel(false);
-        tokio::spawn(async move { grpc.serve(server, closed, &Turns::default()).await });
+        let limits = connections::Limits {
+            listener: "grpc",
+            setting: "grpc.max_connections",
+            max: 1,
+            overflow: 0,
+            min_idle: Duration::from_secs(1),
+        };
+        let handle = Connections::new(limits, connections::Counts::default()).register();
+        tokio::spawn(async move { grpc.serve(server, &handle, closed, &Turns::default()).await });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);
         // Room for all answers.

@@ -1,17 +1,19 @@
 //! The running service as one value, built from settings with its sockets bound.
 
+mod descriptors;
+mod listen;
 mod stores;
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
+use crate::connections::{self, Connections};
 use crate::failure::OnStoreFailure;
 use crate::grpc::{self, Grpc, Turns};
 use crate::health::Health;
@@ -23,7 +25,10 @@ use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
 use crate::settings::{Drain, Settings};
 use crate::store::configured::Configured;
 use crate::telemetry::metrics::Metrics;
+use crate::threads;
 use crate::workers::Workers;
+use descriptors::Shares;
+use listen::listen;
 
 /// The service, ready to run.
 #[derive(Debug)]
@@ -32,13 +37,15 @@ pub struct App {
     http: TcpListener,
     debug: TcpListener,
     rate_limit: RateLimit<Configured>,
+    /// The same for `/json`, which allows its clients less.
+    json_rate_limit: RateLimit<Configured>,
     rules: Rules,
     loader: Arc<Loader>,
     limiter: Arc<Limiter<Configured>>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     limits: grpc::Limits,
-    max_connections: usize,
+    shares: Shares,
     http_limits: http::Limits,
     threads: usize,
     drain: Drain,
@@ -62,8 +69,9 @@ pub enum Stop {
 }
 
 impl App {
-    /// Binds the sockets and puts everything together; does not serve yet.
-    pub async fn build(settings: &Settings) -> anyhow::Result<App> {
+    /// Binds the sockets and puts everything together; does not serve yet. `descriptors` is how
+    /// many the process may have open, where that is limited.
+    pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let store = stores::make(settings);
         let limiter = Arc::new(Limiter::new(store, settings.behaviour));
         let rules = Rules::default();
@@ -88,19 +96,24 @@ impl App {
             ratelimit_fields: response.ratelimit_fields,
             dynamic_metadata: response.dynamic_metadata,
             budget: settings.store.budget,
+            permissions: settings.grpc.permissions,
         };
+        let for_json = Options { permissions: settings.http.permissions, ..options.clone() };
+        let (max_grpc, max_http) =
+            (settings.grpc.max_connections, settings.http_limits.max_connections);
         Ok(App {
-            grpc: bind(&settings.grpc.address, "grpc.address").await?,
-            http: bind(&settings.http.address, "http.address").await?,
-            debug: bind(&settings.debug.address, "debug.address").await?,
+            grpc: listen(&settings.grpc.address, "grpc.address").await?,
+            http: listen(&settings.http.address, "http.address").await?,
+            debug: listen(&settings.debug.address, "debug.address").await?,
             rate_limit: RateLimit::new(limiter.clone(), rules.clone(), options),
+            json_rate_limit: RateLimit::new(limiter.clone(), rules.clone(), for_json),
             rules,
             loader: Arc::new(loader),
             limiter,
             health,
             metrics,
             limits: settings.grpc.limits,
-            max_connections: settings.grpc.max_connections,
+            shares: descriptors::share(descriptors, max_grpc, max_http),
             http_limits: settings.http_limits,
             threads: settings.threads(),
             drain: settings.drain.clone(),
@@ -140,40 +153,49 @@ impl App {
         let begin = move || {
             let (grpc, open, limiter) = (grpc.clone(), open.clone(), limiter.clone());
             let turns = Turns::default();
-            let serve = move |socket| {
+            let serve = move |socket, handle: Arc<connections::Handle>| {
                 let (grpc, open, turns) = (grpc.clone(), open.clone(), turns.clone());
-                async move { grpc.serve(socket, open, &turns).await }
+                async move { grpc.serve(socket, &handle, open, &turns).await }
             };
             // So that the first request need not wait for it.
             let connects = async move { limiter.store().answered().await };
             (connects, serve)
         };
-        let workers =
-            Workers::start(self.threads, self.max_connections, self.metrics.connections(), begin)?;
+        let workers = Workers::start(self.threads, begin)?;
+        let connections = |listener, max| {
+            let (setting, overflow, min_idle) = match listener {
+                "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
+                _ => ("http.max_connections", http::OVERFLOW, Duration::ZERO),
+            };
+            let limits = connections::Limits { listener, setting, max, overflow, min_idle };
+            Connections::new(limits, self.metrics.connections(listener))
+        };
+        let grpc = connections("grpc", self.shares.grpc);
+        let http = connections("http", self.shares.http);
+        let debug = connections("debug", self.shares.debug);
+        // Each listener has a thread of its own, so that nothing keeps it from accepting.
+        let listener = self.grpc;
         let mut until = closed.clone();
-        let grpc = workers.accept(self.grpc, async move {
-            let _ = until.wait_for(|closed| *closed).await;
-        });
-        let main = http::main(
-            self.rate_limit,
-            self.health.clone(),
-            self.metrics.clone(),
-            self.limits.max_message,
-            self.http_limits.timeout,
-        );
-        let main = http::serve(self.http, main, self.http_limits, closed.clone());
-        let debug = http::debug(self.rules, self.loader, self.metrics);
-        let debug = http::serve(self.debug, debug, self.http_limits, closed);
-        let sweep = sweep(self.limiter.clone());
-        let health = self.health.clone();
-        let limiter = self.limiter;
-        let connecting = async move {
+        let grpc = threads::start("weir-accept", move || async move {
+            let closed = async move { drop(until.wait_for(|closed| *closed).await) };
+            let Some(listener) = register(listener) else { return };
+            workers.serve(listener, grpc, closed).await;
+        })?;
+        // The thread of `/json` has a connection to the store too.
+        let (limiter, health) = (self.limiter.clone(), self.health.clone());
+        let connects = async move {
             limiter.store().answered().await;
             health.store_answers();
-            std::future::pending::<()>().await;
         };
+        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connects)?;
+        let main = http::main(json, self.health.clone(), self.metrics.clone());
+        let main = serve_http("weir-http", self.http, main, http, &self.http_limits, &closed)?;
+        let router = http::debug(self.rules, self.loader, self.metrics);
+        let debug =
+            serve_http("weir-debug", self.debug, router, debug, &self.http_limits, &closed)?;
+        let sweep = sweep(self.limiter);
 
-        let serving = async { tokio::join!(grpc, main, debug) };
+        let serving = async { tokio::try_join!(grpc, main, debug) };
         let draining = async {
             let stop = stop.await;
             self.health.drain();
@@ -187,16 +209,43 @@ impl App {
             tokio::time::sleep(self.drain.timeout).await;
         };
         tokio::select! {
-            _ = serving => {}
+            ended = serving => drop(ended.context("a thread failed: see the log")?),
             () = draining => tracing::warn!(
                 timeout = ?self.drain.timeout, "requests in flight did not end in time"
             ),
             () = sweep => {}
-            () = connecting => {}
         }
         tracing::info!("stopped");
         Ok(())
     }
+}
+
+/// A connection over gRPC that was used more recently is not evicted: its client would be back at
+/// once, and evict another's.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
+/// Serves HTTP on a thread of its own. The receiver resolves at its end.
+fn serve_http(
+    thread: &str,
+    listener: TcpListener,
+    router: axum::Router,
+    connections: Arc<Connections>,
+    limits: &http::Limits,
+    closed: &watch::Receiver<bool>,
+) -> anyhow::Result<oneshot::Receiver<()>> {
+    let (timeout, closed) = (limits.timeout, closed.clone());
+    let started = threads::start(thread, move || async move {
+        let Some(listener) = register(listener) else { return };
+        http::serve(listener, router, connections, timeout, closed).await;
+    });
+    started.with_context(|| format!("cannot start the thread {thread}"))
+}
+
+/// Registers a listener with this thread's runtime.
+fn register(listener: TcpListener) -> Option<tokio::net::TcpListener> {
+    tokio::net::TcpListener::from_std(listener)
+        .inspect_err(|error| tracing::error!(%error, "cannot listen"))
+        .ok()
 }
 
 /// Bytes of a request of health or reflection, which ask for something by its name.
@@ -232,10 +281,4 @@ async fn sweep(limiter: Arc<Limiter<Configured>>) {
         // Once around in ten seconds.
         store.sweep(store.shards().div_ceil(100));
     }
-}
-
-async fn bind(address: &str, setting: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address} ({setting}): choose another address or port")
-    })
 }

@@ -27,6 +27,7 @@ use tonic::service::Routes;
 use self::budget::Budget;
 use self::fair::Fair;
 pub use self::turns::Turns;
+use crate::connections::Handle;
 use crate::service::RateLimit;
 use crate::store::Store;
 
@@ -69,11 +70,12 @@ impl<S: Store + 'static> Grpc<S> {
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
+        handle: &Handle,
         closed: watch::Receiver<bool>,
         turns: &Turns,
     ) {
         let turn = turns.turn();
-        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), closed));
+        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), handle, closed));
         poll_fn(|cx| {
             turn.begin();
             served.as_mut().poll(cx)

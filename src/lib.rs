@@ -14,7 +14,7 @@
 //! [`grpc`] and [`http`] know [`service`], which knows [`limiter`]; [`limiter`] knows [`rules`] and
 //! [`store`]; these two know [`limit`], which knows nobody. Beside that way, [`watch`] reads rule
 //! files when they change, or [`xds`] takes rules from a management server, and [`loader`] puts them
-//! into force. [`workers`] are the threads that serve. [`settings`] are known only to [`cli`] and
+//! into force. [`workers`] are the threads that serve, and [`connections`] are bounded. [`settings`] are known only to [`cli`] and
 //! [`app`], which wire things together. Nothing below [`service`] knows Protobuf or HTTP.
 
 #![forbid(unsafe_code)]
@@ -23,6 +23,7 @@ pub mod app;
 mod chance;
 pub mod cli;
 pub mod clock;
+pub mod connections;
 mod duration;
 pub mod entry;
 pub mod failure;
@@ -39,6 +40,7 @@ pub mod service;
 pub mod settings;
 pub mod store;
 pub mod telemetry;
+mod threads;
 pub mod throttle;
 pub mod watch;
 pub mod workers;

@@ -30,8 +30,6 @@ pub struct Behaviour {
     pub quota_mode: bool,
     /// The part of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
-    pub allow_overrides: bool,
-    pub allow_negative_hits: bool,
     pub max_descriptors: usize,
 }
 
@@ -41,8 +39,6 @@ impl Default for Behaviour {
             shadow_mode: false,
             quota_mode: false,
             near_limit_ratio: 0.8,
-            allow_overrides: true,
-            allow_negative_hits: true,
             max_descriptors: 256,
         }
     }
@@ -116,6 +112,12 @@ impl<S: Store> Limiter<S> {
         self.behaviour.max_descriptors
     }
 
+    /// Counts a request that was refused before it came here.
+    pub fn count_refused(&self) {
+        add(&self.counts.requests);
+        add(&self.counts.service_error);
+    }
+
     /// Decides one request by the rules of one snapshot, within `budget`.
     pub async fn decide<'s>(
         &self,
@@ -161,14 +163,8 @@ impl<S: Store> Limiter<S> {
         let mut applies = SmallVec::with_capacity(sent);
         for (i, descriptor) in request.descriptors.iter().enumerate() {
             let bad = |why| Refused::BadDescriptor(i, why);
-            if descriptor.is_negative_hits && !self.behaviour.allow_negative_hits {
-                return Err(bad("is_negative_hits is off here (setting grpc.allow_negative_hits)"));
-            }
             // An override is checked even where its domain has no rules: it is as wrong there.
             let plan = match &descriptor.limit {
-                Some(_) if !self.behaviour.allow_overrides => {
-                    return Err(bad("limit overrides are off here (setting grpc.allow_overrides)"));
-                }
                 Some(sent) => Some(override_plan(sent).map_err(bad)?),
                 None => None,
             };

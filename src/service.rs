@@ -4,10 +4,12 @@ mod decode;
 mod encode;
 mod health;
 mod metadata;
+mod permissions;
 mod response;
 
 pub use decode::{Malformed, Sent};
 pub use health::HealthService;
+pub use permissions::{Entrance, Permissions};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +38,7 @@ pub struct Options {
     pub dynamic_metadata: bool,
     /// How long the store may take for one request.
     pub budget: Duration,
+    pub permissions: Permissions,
 }
 
 impl Options {
@@ -113,6 +116,10 @@ impl<S: Store> RateLimit<S> {
     ) -> Result<T, Refused> {
         let descriptors = sent.descriptors();
         let request = sent.request(&descriptors);
+        if let Err(refused) = self.options.permissions.check(&descriptors) {
+            self.limiter.count_refused();
+            return Err(refused);
+        }
         let rules = self.rules.load();
         let budget = budget(self.options.budget, patience);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget).await?;

@@ -22,6 +22,7 @@ use crate::failure::OnStoreFailure;
 use crate::limiter::Behaviour;
 use crate::near::nearest;
 use crate::rules::{self, source::Selection};
+use crate::service::{Entrance, Permissions};
 use crate::{grpc, http, watch, xds};
 use layers::{All, Resolved};
 use redis::Redis;
@@ -74,7 +75,7 @@ pub struct Settings {
     pub rules: Rules,
     pub grpc: Grpc,
     pub http: Http,
-    pub debug: Http,
+    pub debug: Debug,
     /// Of either HTTP listener.
     pub http_limits: http::Limits,
     pub response: Response,
@@ -124,11 +125,18 @@ pub struct Grpc {
     pub address: String,
     pub limits: grpc::Limits,
     pub max_connections: usize,
+    pub permissions: Permissions,
 }
 
-/// One HTTP listener.
 #[derive(Clone, Debug)]
 pub struct Http {
+    pub address: String,
+    /// Of `/json`.
+    pub permissions: Permissions,
+}
+
+#[derive(Clone, Debug)]
+pub struct Debug {
     pub address: String,
 }
 
@@ -300,12 +308,26 @@ impl Settings {
                     timeout: patience("grpc.timeout"),
                 },
                 max_connections: size("grpc.max_connections"),
+                permissions: Permissions {
+                    entrance: Entrance::Grpc,
+                    allow_overrides: flag("grpc.allow_overrides"),
+                    allow_negative_hits: flag("grpc.allow_negative_hits"),
+                },
             },
-            http: Http { address: text("http.address") },
-            debug: Http { address: text("debug.address") },
+            http: Http {
+                address: text("http.address"),
+                permissions: Permissions {
+                    entrance: Entrance::Http,
+                    allow_overrides: flag("http.allow_overrides"),
+                    allow_negative_hits: flag("http.allow_negative_hits"),
+                },
+            },
+            debug: Debug { address: text("debug.address") },
             http_limits: http::Limits {
                 max_connections: size("http.max_connections"),
                 timeout: patience("http.timeout"),
+                max_body: size("grpc.max_message"),
+                max_buffered: size("http.max_buffered"),
             },
             response: Response {
                 headers: flag("response.headers"),
@@ -342,8 +364,6 @@ impl Settings {
                 shadow_mode: flag("response.shadow_mode"),
                 quota_mode: flag("response.quota_mode"),
                 near_limit_ratio: ratio("metrics.near_limit_ratio"),
-                allow_overrides: flag("grpc.allow_overrides"),
-                allow_negative_hits: flag("grpc.allow_negative_hits"),
                 max_descriptors: size("grpc.max_descriptors"),
             },
             notes,
@@ -357,6 +377,11 @@ impl Settings {
             0 => available_parallelism().map_or(1, Into::into),
             threads => threads,
         }
+    }
+
+    /// Whether nothing says what a setting is.
+    pub fn is_default(&self, name: &str) -> bool {
+        self.all.get(name).is_some_and(|resolved| resolved.origin == "default")
     }
 
     /// Each setting with its value and where that came from, in the table's order.

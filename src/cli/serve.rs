@@ -13,6 +13,7 @@ use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::log;
+use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
 use crate::xds;
 
@@ -151,55 +152,33 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Lets other threads go before this one, where the system can do that for a thread.
-fn give_way() {
-    #[cfg(target_os = "linux")]
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);
-}
-
-/// File descriptors for what is no client's connection: listeners, Redis, rule files.
-const OTHER_FILES: u64 = 256;
-
 /// Asks for as many file descriptors as there may be: a connection is one, and many systems allow
-/// few until they are asked for more.
-fn ask_for_files(settings: &Settings) {
-    let mut files = getrlimit(Resource::Nofile);
-    match setrlimit(Resource::Nofile, Rlimit { current: files.maximum, ..files }) {
-        Ok(()) => files.current = files.maximum,
-        Err(error) => tracing::warn!("cannot ask for more file descriptors: {error}"),
+/// few until they are asked for more. Returns how many are allowed, where they are limited.
+fn raise_descriptor_limit() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!(%error, "cannot raise the limit of open files");
+            limit.current
+        }
     }
-    let connections = (settings.grpc.max_connections, settings.http_limits.max_connections);
-    if let Some(warning) = too_few_files(files.current, connections) {
-        tracing::warn!("{warning}");
-    }
-}
-
-/// What to say where the system allows too few open files for the connections of gRPC and of each
-/// HTTP listener. Where there is no limit, there is nothing to say.
-fn too_few_files(allowed: Option<u64>, (grpc, http): (usize, usize)) -> Option<String> {
-    let wanted = (grpc as u64).saturating_add(2 * http as u64).saturating_add(OTHER_FILES);
-    let allowed = allowed.filter(|allowed| *allowed < wanted)?;
-    Some(format!(
-        "the system allows {allowed} open files, and connections may take {wanted}: more than it \
-         allows will wait, with errors here; raise its hard limit (ulimit -Hn), or lower \
-         grpc.max_connections ({grpc}) or http.max_connections ({http}, for each of two addresses)"
-    ))
 }
 
 fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
-    ask_for_files(settings);
+    let descriptors = raise_descriptor_limit();
     // For all but requests over gRPC, which have threads of their own. It begins others only for
     // what takes long, like taking in rules: whoever serves goes first.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .on_thread_start(give_way)
+        .on_thread_start(lower_priority)
         .build()?;
     let served = runtime.block_on(async {
         // Before anything says that the service listens: from then on a signal is to drain it.
         let stop = stop_signal()?;
-        let app = App::build(settings).await?;
+        let app = App::build(settings, descriptors).await?;
         let addresses = app.addresses()?;
-        announce(&addresses);
+        announce(&addresses, settings.is_default("debug.address"));
         // Clients need not wait for the rules to find the service.
         match source {
             Source::Files(selection) => {
@@ -232,12 +211,18 @@ fn follow_files(settings: &Settings, selection: Selection, app: &App, http: u16)
     });
 }
 
-/// Says where the service listens.
-fn announce(addresses: &Addresses) {
+/// Logs where the service listens.
+fn announce(addresses: &Addresses, debug_is_default: bool) {
     // At this level, since whoever starts the reference may look for these lines.
     tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
     tracing::warn!("Listening for HTTP on '{}'", addresses.http);
     tracing::warn!("Listening for debug on '{}'", addresses.debug);
+    if debug_is_default {
+        tracing::info!(
+            setting = "debug.address",
+            "debug is open to this host only, unless the setting or DEBUG_HOST or DEBUG_PORT opens it"
+        );
+    }
 }
 
 /// A request to `/json` that the first limited rule matches.
@@ -277,19 +262,4 @@ fn stop_signal() -> std::io::Result<impl Future<Output = Stop>> {
         });
         stop
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_may_open_too_few_files_is_told() {
-        let wanted = 16_384 + 2 * 1_024 + OTHER_FILES;
-        for enough in [None, Some(u64::MAX), Some(wanted)] {
-            assert_eq!(too_few_files(enough, (16_384, 1_024)), None);
-        }
-        let told = too_few_files(Some(wanted - 1), (16_384, 1_024)).unwrap();
-        assert!(told.contains(&wanted.to_string()) && told.contains("grpc.max_connections"));
-    }
 }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use h2::server::{Builder, Connection, SendResponse};
-use h2::{Ping, PingPong, RecvStream};
+use h2::{Ping, PingPong, Reason, RecvStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
@@ -18,6 +18,7 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use super::{Grpc, Limits};
 use crate::chance::random;
+use crate::connections::Handle;
 use crate::store::Store;
 
 /// Bytes a client may send on a connection before they are taken off it.
@@ -28,6 +29,9 @@ const STREAM_WINDOW: u32 = 64 << 10;
 
 /// Bytes of a large answer that wait on its stream for its client to take them.
 const SEND_BUFFER: usize = 64 << 10;
+
+/// How long an evicted client may take to answer GOAWAY. Its place is needed.
+const EVICTION_GRACE: Duration = Duration::from_millis(100);
 
 /// Requests that came together and whose room is kept.
 const BURST: usize = 64;
@@ -40,6 +44,8 @@ enum Event {
     Requests,
     /// Its client is to go away.
     Close,
+    /// Its place is needed for another connection.
+    Evict,
     /// It is over, in whatever way.
     Ended,
 }
@@ -47,6 +53,7 @@ enum Event {
 pub(super) async fn serve<S: Store + 'static>(
     grpc: &Arc<Grpc<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
+    handle: &Handle,
     mut closed: watch::Receiver<bool>,
 ) {
     let Limits { keepalive, timeout: patience, max_headers, max_streams, .. } = grpc.limits;
@@ -58,7 +65,11 @@ pub(super) async fn serve<S: Store + 'static>(
         .max_concurrent_streams(max_streams)
         .handshake::<_, Bytes>(io);
     // Whoever only connects is not kept.
-    let Ok(Ok(mut connection)) = timeout(patience, handshake).await else { return };
+    let handshake = tokio::select! {
+        handshake = timeout(patience, handshake) => handshake,
+        () = poll_fn(|cx| handle.poll_evicted(cx)) => return,
+    };
+    let Ok(Ok(mut connection)) = handshake else { return };
     let mut life = pin!(Life::new(&mut connection, keepalive, patience).watch());
     let mut closing = pin!(async move { drop(closed.wait_for(|closed| *closed).await) });
     // Set where it closes: who does not take note of that by then is not waited for.
@@ -93,12 +104,18 @@ pub(super) async fn serve<S: Store + 'static>(
             if late && calls.is_empty() {
                 return Poll::Ready(Event::Ended);
             }
+            let busy = !calls.is_empty() || Arc::strong_count(&others) > 1;
+            handle.set_busy(busy || connection.has_streams());
+            if closes.is_none() && handle.poll_evicted(cx).is_ready() {
+                return Poll::Ready(Event::Evict);
+            }
             life.as_mut().poll(cx).map(|()| Event::Ended)
         })
         .await;
         match event {
             // All that came together are answered before the connection writes again.
             Event::Requests => {
+                handle.count_request();
                 let begun = requests.drain(..);
                 calls.extend(
                     begun.filter_map(|(request, respond)| grpc.begin(request, respond, &others)),
@@ -109,6 +126,14 @@ pub(super) async fn serve<S: Store + 'static>(
             Event::Close => {
                 closes.set(Some(sleep(patience)));
                 connection.graceful_shutdown();
+            }
+            Event::Evict => {
+                closes.set(Some(sleep(EVICTION_GRACE.min(patience))));
+                if handle.is_proven() {
+                    connection.graceful_shutdown();
+                } else {
+                    connection.abrupt_shutdown(Reason::NO_ERROR);
+                }
             }
             Event::Ended => return,
         }

@@ -1,146 +1,186 @@
 //! `/json`: the API's messages in Protobuf's JSON form.
+//!
+//! Bodies are received on the listener's thread, within a budget. All else happens on a thread of
+//! its own, large bodies being parsed on another, so that no body delays health or a decision.
 
-use std::sync::{Arc, LazyLock};
+mod codec;
+
+use std::future::Future;
+use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Body, to_bytes};
+use axum::Extension;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use prost::Message;
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use crate::proto::DESCRIPTORS;
-use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use super::budget::{self, Budget, FREE_BYTES, Share};
+use super::serve::Limits;
+use crate::connections::Handle;
+use crate::limiter::Refused;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
 use crate::store::Store;
+use crate::threads;
 
-/// The shapes of the two messages, by which they are read and written.
-struct Shapes {
-    request: MessageDescriptor,
-    response: MessageDescriptor,
+/// Bytes of requests that wait for the store at a time, at most. In memory each takes a multiple.
+const DECIDING_BYTES: usize = 2 << 20;
+
+/// What `/json` answers by: the way to the thread that does it.
+#[derive(Debug)]
+pub struct Json {
+    jobs: mpsc::UnboundedSender<Job>,
+    budget: Budget,
+    max_body: usize,
+    /// How long a body may take to arrive.
+    timeout: Duration,
 }
 
-static SHAPES: LazyLock<Option<Shapes>> = LazyLock::new(|| {
-    let pool = DescriptorPool::decode(DESCRIPTORS).ok()?;
-    let message = |name| pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.{name}"));
-    Some(Shapes { request: message("RateLimitRequest")?, response: message("RateLimitResponse")? })
-});
+/// A body and the way back. At most one a connection is under way.
+#[derive(Debug)]
+struct Job {
+    body: Vec<u8>,
+    share: Share,
+    reply: oneshot::Sender<Response>,
+}
 
-/// What `/json` answers by.
-pub(super) struct Json<S> {
-    pub rate_limit: RateLimit<S>,
-    /// In bytes.
-    pub max_body: usize,
-    /// How long a body may take to arrive.
-    pub timeout: Duration,
+impl Json {
+    /// Starts the thread, which does `begin` first.
+    pub fn start<S: Store + 'static>(
+        rate_limit: RateLimit<S>,
+        limits: &Limits,
+        begin: impl Future<Output = ()> + Send + 'static,
+    ) -> io::Result<Json> {
+        let (jobs, mut accepted) = mpsc::unbounded_channel();
+        let worker = Worker { rate_limit, deciding: Semaphore::new(DECIDING_BYTES) };
+        threads::start("weir-json", || async move {
+            tokio::spawn(begin);
+            let worker = Arc::new(worker);
+            while let Some(job) = accepted.recv().await {
+                tokio::spawn(worker.clone().work(job));
+            }
+        })?;
+        // Whatever the setting, one body has room.
+        let budget = Budget::new(limits.max_buffered.max(2 * limits.max_body));
+        Ok(Json { jobs, budget, max_body: limits.max_body, timeout: limits.timeout })
+    }
 }
 
 /// 200 where the request is within its limits, 429 where it is over, 400 for any error, as the
-/// reference answers.
-pub(super) async fn answer<S: Store>(State(json): State<Arc<Json<S>>>, body: Body) -> Response {
-    let arrives = tokio::time::timeout(json.timeout, to_bytes(body, json.max_body));
-    let body = match arrives.await {
+/// reference answers. What the reference has no answer for: 413 for a body that is too large, 408
+/// for one that is too slow, and 503 where there is no room for one more.
+pub(super) async fn answer(
+    State(json): State<Arc<Json>>,
+    connection: Option<Extension<Arc<Handle>>>,
+    body: Body,
+) -> Response {
+    let mut share = json.budget.share();
+    let read = budget::read(body, json.max_body, &mut share);
+    let body = match tokio::time::timeout(json.timeout, read).await {
         Ok(Ok(body)) => body,
-        // The reference knows no limit here, so there is no answer of its to match.
-        Ok(Err(_)) => return StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Ok(Err(status)) => return status.into_response(),
         Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
     };
-    let bad = |error: &dyn std::fmt::Display| {
-        tracing::debug!(%error, "bad request to /json");
-        bad_request()
-    };
-    let message = match read(&body) {
-        Ok(message) => message,
-        Err(error) => return bad(&error),
-    };
-    let sent = match json.rate_limit.read(&message) {
-        Ok(sent) => sent,
-        Err(error) => return bad(&error),
-    };
-    match json.rate_limit.answer(&sent, None).await {
-        Ok(response) => write(&response),
-        Err(error) => {
-            tracing::debug!(%error, "no decision for a request to /json");
-            bad_request()
+    if let Some(Extension(connection)) = connection {
+        // From now on it is not the client that is waited for.
+        connection.set_busy(true);
+    }
+    let (reply, answered) = oneshot::channel();
+    let _ = json.jobs.send(Job { body, share, reply });
+    answered.await.unwrap_or_else(|_| internal_error())
+}
+
+#[derive(Debug)]
+struct Worker<S> {
+    rate_limit: RateLimit<S>,
+    deciding: Semaphore,
+}
+
+impl<S: Store> Worker<S> {
+    async fn work(self: Arc<Self>, job: Job) {
+        let Job { body, share, reply } = job;
+        let (message, reply) = if body.len() <= FREE_BYTES {
+            (codec::read(&body), reply)
+        } else {
+            // One at a time; the budget bounds how many wait. Nobody waits for some any more.
+            let parse = move || {
+                let gone = || Err("the client is gone".to_owned());
+                (if reply.is_closed() { gone() } else { codec::read(&body) }, reply)
+            };
+            let Ok(parsed) = tokio::task::spawn_blocking(parse).await else { return };
+            parsed
+        };
+        let answer = match message {
+            Ok(message) => self.decide(&message, share).await,
+            Err(error) => bad_request(&error),
+        };
+        // The client may be gone.
+        let _ = reply.send(answer);
+    }
+
+    async fn decide(&self, message: &[u8], share: Share) -> Response {
+        let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
+        let Ok(_permit) = self.deciding.acquire_many(size).await else { return internal_error() };
+        let sent = match self.rate_limit.read(message) {
+            Ok(sent) => sent,
+            Err(error) => return bad_request(&error),
+        };
+        match self.rate_limit.answer(&sent, None).await {
+            Ok(response) => {
+                let status = match response.overall_code() {
+                    Code::Ok => StatusCode::OK,
+                    Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+                    Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+                };
+                match codec::write(&response) {
+                    Ok(body) => send(status, body, share),
+                    Err(error) => {
+                        tracing::error!(%error, "a response could not be written as JSON");
+                        internal_error()
+                    }
+                }
+            }
+            // What the reference never refuses says what is wrong with it.
+            Err(error @ (Refused::BadDescriptor(..) | Refused::TooManyDescriptors(..))) => {
+                tracing::debug!(%error, "bad request to /json");
+                plain(StatusCode::BAD_REQUEST, format!("{error}\n"))
+            }
+            Err(error) => bad_request(&error),
         }
     }
 }
 
-fn bad_request() -> Response {
-    let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-    (StatusCode::BAD_REQUEST, kind, "Bad Request\n").into_response()
+/// An answer that holds its share of the budget until it is sent.
+fn send(status: StatusCode, body: Vec<u8>, mut share: Share) -> Response {
+    struct Sent {
+        body: Vec<u8>,
+        _share: Share,
+    }
+    impl AsRef<[u8]> for Sent {
+        fn as_ref(&self) -> &[u8] {
+            &self.body
+        }
+    }
+    if !share.grow_to(body.len()) {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    }
+    let body = Bytes::from_owner(Sent { body, _share: share });
+    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn plain(status: StatusCode, text: impl IntoResponse) -> Response {
+    (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+fn bad_request(error: &dyn std::fmt::Display) -> Response {
+    tracing::debug!(%error, "bad request to /json");
+    plain(StatusCode::BAD_REQUEST, "Bad Request\n")
 }
 
 fn internal_error() -> Response {
-    let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
-    (StatusCode::INTERNAL_SERVER_ERROR, kind, "Internal Server Error\n").into_response()
-}
-
-/// Reads a request, as the bytes gRPC would send. Field names may be in either case; unknown ones
-/// are errors.
-fn read(body: &[u8]) -> Result<Vec<u8>, String> {
-    let shapes = SHAPES.as_ref().ok_or("the messages' shapes are missing")?;
-    let mut json = serde_json::Deserializer::from_slice(body);
-    let message = DynamicMessage::deserialize(shapes.request.clone(), &mut json)
-        .map_err(|error| error.to_string())?;
-    json.end().map_err(|error| error.to_string())?;
-    Ok(message.encode_to_vec())
-}
-
-fn write(response: &RateLimitResponse) -> Response {
-    let status = match response.overall_code() {
-        Code::Ok => StatusCode::OK,
-        Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
-        Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
-    };
-    let Some(shapes) = SHAPES.as_ref() else { return internal_error() };
-    let mut message = DynamicMessage::new(shapes.response.clone());
-    let body = message
-        .transcode_from(response)
-        .map_err(|error| error.to_string())
-        .and_then(|()| serde_json::to_vec(&message).map_err(|error| error.to_string()));
-    match body {
-        Ok(body) => (status, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(error) => {
-            tracing::error!(%error, "a response could not be written as JSON");
-            internal_error()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-
-    fn read(body: &[u8]) -> Result<RateLimitRequest, String> {
-        Ok(RateLimitRequest::decode(super::read(body)?.as_slice()).unwrap())
-    }
-
-    #[test]
-    fn both_cases_of_field_names_are_read() {
-        let camel =
-            read(br#"{"domain":"d","hitsAddend":2,"descriptors":[{"entries":[{"key":"k"}]}]}"#);
-        let snake =
-            read(br#"{"domain":"d","hits_addend":"2","descriptors":[{"entries":[{"key":"k"}]}]}"#);
-        assert_eq!(camel.as_ref().unwrap().hits_addend, 2);
-        assert_eq!(camel, snake);
-    }
-
-    #[test]
-    fn what_is_no_request_is_refused() {
-        for bad in ["", "[]", "{", r#"{"domian":"d"}"#, r#"{"domain":1}"#, r#"{} {}"#] {
-            assert!(read(bad.as_bytes()).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn names_of_enums_are_read() {
-        let limit = r#"{"descriptors":[{"limit":{"requestsPerUnit":1,"unit":"MINUTE","unitMultiplier":3}}]}"#;
-        let request = read(limit.as_bytes()).unwrap();
-        let limit = request.descriptors[0].limit.as_ref().unwrap();
-        assert_eq!((limit.unit, limit.unit_multiplier), (2, Some(3)));
-    }
+    plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n")
 }

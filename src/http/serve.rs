@@ -1,77 +1,73 @@
 //! Serves HTTP/1.1 connections.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::body::Body;
+use axum::http::header::CONNECTION;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use http_body::Body as _;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
+use tower_service::Service;
 
-use super::patient::Patient;
+use super::HEALTH;
+use super::write_timeout::WriteTimeout;
+use crate::connections::{Connections, Handle, accept};
+use crate::workers::prepare;
 
 /// What a client may take of the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_connections: usize,
-    /// How long a request's head may take to arrive, from when its connection is ready for it; and
-    /// how long a client may take nothing of an answer.
+    /// How long a request's head may take to arrive, from when its connection is ready for it;
+    /// then its body; and how long a client may take to receive an answer.
     pub timeout: Duration,
+    /// The largest body, in bytes.
+    pub max_body: usize,
+    /// Bytes of large bodies and answers of all clients together.
+    pub max_buffered: usize,
 }
 
 /// The largest head of a request, in bytes.
 const MAX_HEAD: usize = 16 << 10;
 
-/// How long to wait where there is no room for another connection.
-const NO_ROOM: Duration = Duration::from_millis(100);
-
-/// How long a connection may be idle from its beginning though others wait.
-const TO_BEGIN: Duration = Duration::from_secs(1);
+/// Connections beyond the limit, which are served health alone: so a crowd of requests does not
+/// keep probes from an answer.
+pub const OVERFLOW: usize = 16;
 
 /// Serves connections until `closed` turns true; then ends when all requests are answered.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    connections: Arc<Connections>,
+    timeout: Duration,
     closed: watch::Receiver<bool>,
 ) {
     let (serving, mut served) = mpsc::channel::<()>(1);
     let mut until = closed.clone();
-    let room = Arc::new(Semaphore::new(limits.max_connections));
-    let crowded = Arc::new(Notify::new());
-    let accept = async {
-        loop {
-            let socket = match listener.accept().await {
-                Ok((socket, _)) => socket,
-                Err(error) => {
-                    tracing::warn!("cannot accept an HTTP connection: {error}");
-                    tokio::time::sleep(NO_ROOM).await;
-                    continue;
-                }
-            };
-            // Others wait to be accepted.
-            while room.available_permits() == 0 {
-                // The connection that was opened first ends with the answer it is at: now, where
-                // there is none.
-                crowded.notify_one();
-                let _ = tokio::time::timeout(NO_ROOM, room.acquire()).await;
-            }
-            let Ok(permit) = room.clone().acquire_owned().await else { return };
-            let (router, closed, serving) = (router.clone(), closed.clone(), serving.clone());
-            let crowded = crowded.clone();
-            tokio::spawn(async move {
-                connection(socket, router, limits.timeout, &crowded, closed).await;
-                drop((permit, serving));
-            });
-        }
+    let spawn = |socket, handle: Handle| {
+        let (router, closed, serving) = (router.clone(), closed.clone(), serving.clone());
+        tokio::spawn(async move {
+            let handle = Arc::new(handle);
+            connection(socket, router, timeout, handle.clone(), closed).await;
+            // After the socket: its descriptor is free by now.
+            drop((handle, serving));
+        });
     };
     tokio::select! {
-        () = accept => {}
+        () = accept(listener, connections, spawn) => {}
         _ = until.wait_for(|closed| *closed) => {}
     }
-    drop((listener, serving));
+    drop(serving);
     served.recv().await;
 }
 
@@ -79,32 +75,51 @@ async fn connection(
     socket: TcpStream,
     router: Router,
     timeout: Duration,
-    crowded: &Notify,
+    handle: Arc<Handle>,
     mut closed: watch::Receiver<bool>,
 ) {
-    // Answers are small.
-    let _ = socket.set_nodelay(true);
+    // Where it fails, so will the connection.
+    let _ = prepare(&socket);
     // It is added to the time, which may be more than a time can be: then there is none.
     let for_head = Instant::now().checked_add(timeout).map(|_| timeout);
+    let service = service_fn(|request| answer(router.clone(), request, handle.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(for_head)
         .max_buf_size(MAX_HEAD)
         .serve_connection(
-            TokioIo::new(Patient::new(socket, timeout)),
-            TowerToHyperService::new(router),
+            TokioIo::new(WriteTimeout::new(socket, timeout, handle.clone())),
+            service,
         );
     let mut connection = std::pin::pin!(connection);
-    let gives_way = async {
-        tokio::time::sleep(TO_BEGIN).await;
-        crowded.notified().await;
-    };
     tokio::select! {
+        biased;
         // What went wrong was the client's doing.
         _ = connection.as_mut() => return,
+        // A request that has not arrived whole is dropped.
+        () = poll_fn(|cx| handle.poll_evicted(cx)) => return,
         _ = closed.wait_for(|closed| *closed) => {}
-        () = gives_way => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
+}
+
+/// Answers one request, and says so to the listener: whose request is here whole keeps its
+/// connection.
+async fn answer(
+    mut router: Router,
+    request: Request<Incoming>,
+    handle: Arc<Handle>,
+) -> Result<Response, Infallible> {
+    if handle.is_overflow() && request.uri().path() != HEALTH {
+        let crowded = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);
+        return Ok(crowded.into_response());
+    }
+    let mut request = request.map(Body::new);
+    handle.set_busy(request.body().is_end_stream());
+    request.extensions_mut().insert(handle.clone());
+    let response = router.call(request).await;
+    handle.set_busy(false);
+    handle.count_request();
+    response
 }

@@ -208,22 +208,6 @@ fn overrides_count_like_rules_of_their_unit() {
 }
 
 #[test]
-fn what_a_client_may_not_ask_for_is_refused() {
-    let behaviour =
-        Behaviour { allow_overrides: false, allow_negative_hits: false, ..Default::default() };
-    let bench = Bench::with(MINUTE, behaviour);
-    let limit = Some(Override { requests_per_unit: 1, unit: 1, unit_multiplier: None });
-    for descriptor in [
-        Descriptor { limit, ..Default::default() },
-        Descriptor { is_negative_hits: true, ..Default::default() },
-    ] {
-        let request =
-            Request { domain: "d", descriptors: &[descriptor], hits_addend: 0, beyond: 0 };
-        assert!(matches!(bench.decide(&request), Err(Refused::BadDescriptor(0, _))));
-    }
-}
-
-#[test]
 fn a_rule_in_shadow_mode_passes_and_tells() {
     let bench = Bench::new(
         "domain: d

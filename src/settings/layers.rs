@@ -75,8 +75,16 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
             Err(mistake) => mistakes.push(mistake),
         }
     }
-    let below = build(tree.clone());
-    let said = reference::read(&inputs.env, |name| below.get_string(name).unwrap_or_default());
+    let mut below = Vec::new();
+    flatten("", &build(tree.clone()).cache, &mut below);
+    let said = reference::read(&inputs.env, |name| {
+        let value = below.iter().find(|(below, _)| below == name).map(|(_, value)| value);
+        // Half of an address takes the other half from the reference's default.
+        if name == "debug.address" && value.is_some_and(|value| value.origin() == Some("default")) {
+            return reference::DEFAULT_DEBUG_ADDRESS.to_owned();
+        }
+        value.and_then(text).unwrap_or_default()
+    });
     mistakes.extend(said.mistakes);
     let mut variables = Layer::default();
     for (name, origin, text) in said.set {

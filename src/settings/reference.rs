@@ -12,6 +12,9 @@ pub use redis::About;
 /// Where the reference looks for rules when nothing says otherwise.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
+/// Where the reference listens for debug when only one half of the address is said.
+pub const DEFAULT_DEBUG_ADDRESS: &str = "0.0.0.0:6070";
+
 /// A variable the reference reads.
 #[derive(Debug)]
 pub struct Variable {
@@ -82,8 +85,7 @@ impl Meaning {
             Meaning::Same(_) => text.to_owned(),
             Meaning::Host(_) => {
                 let port = without.rsplit_once(':').map_or("", |(_, port)| port);
-                // As the reference listens with an empty host.
-                let text = if text.is_empty() { "0.0.0.0" } else { text };
+                // An empty host is all addresses, as in the reference.
                 match text.contains(':') && !text.starts_with('[') {
                     true => format!("[{text}]:{port}"),
                     false => format!("{text}:{port}"),
@@ -140,6 +142,6 @@ mod tests {
         assert_eq!(port.translate("0x10", "127.0.0.1:8081"), "127.0.0.1:16");
         let host = Meaning::Host("grpc.address");
         assert_eq!(host.translate("::", "0.0.0.0:8081"), "[::]:8081");
-        assert_eq!(host.translate("", "127.0.0.1:8081"), "0.0.0.0:8081");
+        assert_eq!(host.translate("", "127.0.0.1:8081"), ":8081");
     }
 }

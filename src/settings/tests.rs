@@ -10,7 +10,10 @@ fn defaults_are_of_their_kinds() {
     let settings = Settings::load(&Inputs::default()).unwrap();
     assert_eq!(settings.grpc.address, "0.0.0.0:8081");
     assert_eq!(settings.http.address, "0.0.0.0:8080");
-    assert_eq!(settings.debug.address, "0.0.0.0:6070");
+    assert_eq!(settings.debug.address, "127.0.0.1:6070");
+    assert!(settings.grpc.permissions.allow_overrides && settings.http.permissions.allow_overrides);
+    assert!(settings.grpc.permissions.allow_negative_hits);
+    assert!(!settings.http.permissions.allow_negative_hits);
     assert_eq!(settings.store.budget, Duration::from_millis(8));
     assert_eq!(settings.store.max_keys, 10_000_000);
     assert_eq!(settings.grpc.limits.max_message, 1 << 20);
@@ -141,10 +144,39 @@ fn names_in_a_file_are_told_with_the_files_path() {
 fn an_empty_host_means_all_addresses() {
     let settings =
         Settings::load(&inputs(&[("HOST", ""), ("GRPC_HOST", ""), ("DEBUG_HOST", "")])).unwrap();
-    assert_eq!(settings.grpc.address, "0.0.0.0:8081");
-    assert_eq!(settings.http.address, "0.0.0.0:8080");
-    assert_eq!(settings.debug.address, "0.0.0.0:6070");
-    assert!(Settings::load(&inputs(&[("WEIR__GRPC__ADDRESS", ":8081")])).is_err());
+    assert_eq!(settings.grpc.address, ":8081");
+    assert_eq!(settings.http.address, ":8080");
+    assert_eq!(settings.debug.address, ":6070");
+    let settings = Settings::load(&inputs(&[("WEIR__GRPC__ADDRESS", ":8081")])).unwrap();
+    assert_eq!(settings.grpc.address, ":8081");
+    let port = [("WEIR__GRPC__ADDRESS", ":8081"), ("GRPC_PORT", "9")];
+    assert_eq!(Settings::load(&inputs(&port)).unwrap().grpc.address, ":8081");
+}
+
+#[test]
+fn debug_is_on_loopback_unless_it_is_opened() {
+    let debug = |env: &[(&str, &str)]| {
+        let settings = Settings::load(&inputs(env)).unwrap();
+        (settings.debug.address.clone(), settings.is_default("debug.address"))
+    };
+    let address = |address: &str, default| (address.to_owned(), default);
+    assert_eq!(debug(&[]), address("127.0.0.1:6070", true));
+    assert_eq!(debug(&[("DEBUG_PORT", "7000")]), address("0.0.0.0:7000", false));
+    assert_eq!(debug(&[("DEBUG_HOST", "10.0.0.5")]), address("10.0.0.5:6070", false));
+    let both = [("DEBUG_PORT", "7000"), ("DEBUG_HOST", "::1")];
+    assert_eq!(debug(&both), address("[::1]:7000", false));
+    // Kubernetes' own variable for a Service opens nothing.
+    assert_eq!(debug(&[("DEBUG_PORT", "tcp://10.0.0.1:1")]), address("127.0.0.1:6070", true));
+    assert_eq!(debug(&[("WEIR__DEBUG__ADDRESS", ":1")]), address(":1", false));
+}
+
+#[test]
+fn a_debug_port_keeps_the_host_of_a_settings_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("weir.toml");
+    std::fs::write(&file, "[debug]\naddress = \"127.0.0.1:6070\"\n").unwrap();
+    let inputs = Inputs { file: Some(file), ..inputs(&[("DEBUG_PORT", "7000")]) };
+    assert_eq!(Settings::load(&inputs).unwrap().debug.address, "127.0.0.1:7000");
 }
 
 #[test]

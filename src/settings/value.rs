@@ -19,7 +19,7 @@ pub enum Kind {
     Duration,
     /// `64MiB`, `1MB`, or a bare number of bytes.
     Bytes,
-    /// `host:port`, the host of IPv6 in brackets.
+    /// `host:port`, the host of IPv6 in brackets; `:port` is that port on all addresses.
     Address,
     /// A list, or text with commas between its parts.
     List,
@@ -63,9 +63,6 @@ impl Kind {
             Kind::Address => {
                 let (host, port) = text.rsplit_once(':')?;
                 port.parse::<u16>().ok()?;
-                if host.is_empty() {
-                    return None;
-                }
                 let bare = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
                 bare.then(|| Parsed::Text(text.to_owned()))?
             }
@@ -89,7 +86,9 @@ impl Kind {
             Kind::Text => "text".into(),
             Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
             Kind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
-            Kind::Address => "host:port, such as 0.0.0.0:8081 or [::]:8081".into(),
+            Kind::Address => {
+                "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()
+            }
             Kind::List => "a list, or text with commas between its parts".into(),
             Kind::Choice(words) => format!("one of {}", words.join(", ")),
         }
@@ -162,7 +161,8 @@ mod tests {
         assert_eq!(read_bytes("1.5MiB"), None);
         assert!(Kind::Address.read_text("[::]:80").is_some());
         assert!(Kind::Address.read_text("localhost:0").is_some());
-        for bad in ["8081", ":::80", "host:99999", "host:", ":8081"] {
+        assert!(Kind::Address.read_text(":8081").is_some());
+        for bad in ["8081", ":::80", "host:99999", "host:", ":", ":x"] {
             assert!(Kind::Address.read_text(bad).is_none(), "{bad}");
         }
     }

@@ -15,11 +15,11 @@ use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::connections;
 use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
 use crate::store::configured::Configured;
-use crate::workers;
 
 /// The registry, and the counts of what has no other home.
 #[derive(Debug)]
@@ -60,13 +60,16 @@ impl Metrics {
         xds
     }
 
-    /// Adds the metrics of connections over gRPC. To be called once.
-    pub fn connections(&self) -> workers::Counts {
-        let counts = workers::Counts::default();
+    /// Adds the metrics of the connections of one listener. To be called once for each.
+    pub fn connections(&self, listener: &str) -> connections::Counts {
+        let counts = connections::Counts::default();
         let mut registry = self.registry.lock();
-        registry.register("grpc_connections", "Connections over gRPC", counts.open.clone());
-        let help = "Connections over gRPC closed at once, as there were too many";
-        registry.register("grpc_connections_refused", help, counts.refused.clone());
+        let name = |end| format!("{listener}_connections{end}");
+        registry.register(name(""), "Open connections", counts.open.clone());
+        let help = "Connections closed to make room for others";
+        registry.register(name("_evicted"), help, counts.evicted.clone());
+        let help = "Connections refused, as all others had requests in progress";
+        registry.register(name("_refused"), help, counts.refused.clone());
         counts
     }
 

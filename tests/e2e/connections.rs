@@ -213,39 +213,79 @@ async fn who_does_not_read_is_let_go() {
     drop(connection);
 }
 
-#[tokio::test]
-async fn more_connections_than_allowed_are_closed_at_once() {
+/// Whether the server closes a connection without a word.
+fn is_refused(mut socket: TcpStream) -> bool {
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    match socket.read(&mut [0]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_with_open_streams_stay_and_newcomers_are_refused() {
     let weir = setup().env("WEIR__GRPC__MAX_CONNECTIONS", "2").start();
     let mut kept = [connect(&weir).await, connect(&weir).await];
-    let mut third = TcpStream::connect(weir.grpc).unwrap();
-    third.set_read_timeout(Some(PATIENCE)).unwrap();
-    match third.read(&mut [0]) {
-        Ok(bytes) => assert_eq!(bytes, 0),
-        Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
-    }
-    assert_eq!(weir.metric("weir_grpc_connections_refused_total"), 1);
+    let mut begun = Vec::new();
     for client in &mut kept {
-        let answer = send(client, head(), &[asked("ann")]).await.unwrap();
+        let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+        stream.send_data(asked("ann").slice(..7), false).unwrap();
+        // It is there: what came later is answered.
+        let answer = send(client, head(), &[asked("bob")]).await.unwrap();
         assert_eq!(answer.status.as_deref(), Some("0"));
+        begun.push((response, stream));
     }
-    drop(kept);
-    // Room again, once the others have gone.
+    assert!(is_refused(TcpStream::connect(weir.grpc).unwrap()));
+    assert_eq!(weir.metric("weir_grpc_connections_refused_total"), 1);
+    assert_eq!(weir.metric("weir_grpc_connections_evicted_total"), 0);
+    for (response, mut stream) in begun {
+        stream.send_data(asked("ann").slice(7..), true).unwrap();
+        assert_eq!(response.await.unwrap().status(), StatusCode::OK);
+    }
+}
+
+/// Connects and asks; none where the connection is not served.
+async fn newcomer(weir: &Weir) -> Option<String> {
+    let socket = Socket::connect(weir.grpc).await.unwrap();
+    let (client, connection) = h2::client::handshake::<_>(socket).await.ok()?;
+    tokio::spawn(connection);
+    let mut client = client.ready().await.ok()?;
+    send(&mut client, head(), &[asked("new")]).await.ok()?.status
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newcomers_replace_connections_that_never_asked_and_then_idle_ones() {
+    let weir = setup().env("WEIR__GRPC__MAX_CONNECTIONS", "3").start();
+    let mut busy = connect(&weir).await;
+    let (response, mut stream) = busy.send_request(head().body(()).unwrap(), false).unwrap();
+    stream.send_data(asked("ann").slice(..7), false).unwrap();
+    let socket = Socket::connect(weir.grpc).await.unwrap();
+    let (mut idle, connection) = h2::client::handshake(socket).await.unwrap();
+    let idle_ended = tokio::spawn(connection);
+    let answer = send(&mut idle, head(), &[asked("bob")]).await.unwrap();
+    assert_eq!(answer.status.as_deref(), Some("0"));
+    let socket = Socket::connect(weir.grpc).await.unwrap();
+    let (silent, connection) = h2::client::handshake(socket).await.unwrap();
+    let silent_ended = tokio::spawn(connection);
     let give_up = Instant::now() + PATIENCE;
-    loop {
-        let socket = Socket::connect(weir.grpc).await.unwrap();
-        if let Ok((client, connection)) = h2::client::handshake::<_>(socket).await {
-            let driven = tokio::spawn(connection);
-            if let Ok(mut client) = client.ready().await
-                && let Ok(answer) = send(&mut client, head(), &[asked("bob")]).await
-            {
-                assert_eq!(answer.status.as_deref(), Some("0"));
-                break;
-            }
-            driven.abort();
-        }
+    while weir.metric("weir_grpc_connections") < 3 {
         assert!(Instant::now() < give_up);
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    // The one that never asked goes first, and at once; it is told.
+    assert_eq!(newcomer(&weir).await.as_deref(), Some("0"));
+    silent_ended.await.unwrap().unwrap();
+    assert!(!idle_ended.is_finished());
+    // Then the one that has been idle longest.
+    while !idle_ended.is_finished() {
+        assert!(Instant::now() < give_up);
+        let held = connect(&weir).await;
+        assert_eq!(newcomer(&weir).await.as_deref(), Some("0"));
+        drop(held);
+    }
+    idle_ended.await.unwrap().unwrap();
+    stream.send_data(asked("ann").slice(7..), true).unwrap();
+    assert_eq!(response.await.unwrap().status(), StatusCode::OK);
+    drop((idle, silent));
 }
 
 /// A frame of HTTP/2.

@@ -13,5 +13,6 @@ mod redis;
 mod reload;
 mod service;
 mod settings;
+mod starvation;
 mod support;
 mod xds;

@@ -133,6 +133,58 @@ async fn overrides_and_negative_hits_can_be_refused() {
     }
 }
 
+#[tokio::test]
+async fn each_entrance_has_its_own_permissions() {
+    let limit = r#""limit":{"requestsPerUnit":9,"unit":"MINUTE"}"#;
+    let refund = r#""isNegativeHits":true"#;
+    let post = |weir: &Weir, extra: &str| {
+        let descriptor = format!(r#"{{"entries":[{{"key":"user","value":"ann"}}],{extra}}}"#);
+        let body = format!(r#"{{"domain":"shop","descriptors":[{descriptor}]}}"#);
+        let answer = http::post(weir.http, "/json", body);
+        (answer.status, answer.body)
+    };
+    let mut negative = request("shop", &[("user", "ann")]);
+    negative.descriptors[0].is_negative_hits = true;
+
+    let weir = serving(RULES).start();
+    assert_eq!(post(&weir, limit).0, 200);
+    let off = "descriptor 0: is_negative_hits is off here (setting http.allow_negative_hits)\n";
+    assert_eq!(post(&weir, refund), (400, off.to_owned()));
+    assert_eq!(code(weir.grpc, negative.clone()).await, Code::Ok);
+    assert_eq!(weir.metric("weir_service_error_total"), 1);
+
+    let weir = serving(RULES)
+        .env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true")
+        .env("WEIR__HTTP__ALLOW_OVERRIDES", "false")
+        .env("WEIR__GRPC__ALLOW_NEGATIVE_HITS", "false")
+        .start();
+    assert_eq!(post(&weir, refund).0, 200);
+    let off = "descriptor 0: limit overrides are off here (setting http.allow_overrides)\n";
+    assert_eq!(post(&weir, limit), (400, off.to_owned()));
+    let refused = ask(weir.grpc, negative).await.unwrap_err();
+    assert!(refused.message().contains("setting grpc.allow_negative_hits"), "{refused:?}");
+}
+
+#[test]
+fn an_address_without_a_host_is_all_addresses() {
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+    let weir = serving(RULES)
+        .arg("--grpc-address")
+        .arg(":0")
+        .env("WEIR__DEBUG__ADDRESS", ":0")
+        .env("HOST", "")
+        .env("PORT", "0")
+        .start_as_it_is();
+    for place in [weir.grpc, weir.http, weir.debug] {
+        let port = place.port();
+        assert!(place.ip().is_unspecified(), "{place}");
+        std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        if place.is_ipv6() {
+            std::net::TcpStream::connect(SocketAddr::from((Ipv6Addr::LOCALHOST, port))).unwrap();
+        }
+    }
+}
+
 /// The reference's layout: a root with the rules in a subdirectory.
 fn runtime() -> Setup {
     let domain = |name: &str| RULES.replace("shop", name);

@@ -33,6 +33,10 @@ impl Program {
         Program { name, child, said, listeners }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }

@@ -17,6 +17,7 @@ pub struct Setup {
     program: PathBuf,
     command: Vec<String>,
     env: Vec<(String, String)>,
+    max_files: Option<usize>,
 }
 
 /// A running service.
@@ -43,6 +44,7 @@ impl Setup {
             program: env!("CARGO_BIN_EXE_weir").into(),
             command: Vec::new(),
             env: Vec::new(),
+            max_files: None,
         }
     }
 
@@ -70,6 +72,12 @@ impl Setup {
         self
     }
 
+    /// Allows it so many open files.
+    pub fn max_files(mut self, files: usize) -> Setup {
+        self.max_files = Some(files);
+        self
+    }
+
     /// Runs a copy of the binary under another name.
     pub fn named(mut self, name: &str) -> Setup {
         let copy = self.path(name);
@@ -79,7 +87,15 @@ impl Setup {
     }
 
     fn spawn(&self) -> Program {
-        let mut command = Command::new(&self.program);
+        let mut command = match self.max_files {
+            None => Command::new(&self.program),
+            Some(files) => {
+                let mut shell = Command::new("sh");
+                shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]);
+                shell.arg(&self.program);
+                shell
+            }
+        };
         command.args(&self.command).current_dir(self.dir.path());
         // What is set around the tests must not matter.
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
@@ -152,6 +168,15 @@ impl Weir {
     /// Waits until it has said `what`, and returns the rest of that line.
     pub fn until_said(&mut self, what: &str) -> Result<String, String> {
         self.program.until_said(what)
+    }
+
+    /// The memory it takes.
+    pub fn resident_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.program.id()));
+        let status = status.expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("its memory");
+        kibibytes.parse::<usize>().expect("a number") << 10
     }
 
     pub fn signal(&self, signal: &str) {

@@ -1,24 +1,29 @@
-//! A socket whose peer has to take what is written.
+//! A socket whose client has to take an answer whole within a deadline.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-/// Fails a write when its peer has taken nothing for as long as `patience`.
-pub(super) struct Patient<T> {
+use crate::connections::Handle;
+
+/// Fails a write when its client has not taken all that waits within `timeout`, however steadily
+/// it takes a little.
+pub(super) struct WriteTimeout<T> {
     inner: T,
-    patience: Duration,
-    /// Runs while a write waits.
-    waits: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    /// Runs from the first write that waits until nothing is left to write.
+    deadline: Option<Pin<Box<Sleep>>>,
+    handle: Arc<Handle>,
 }
 
-impl<T> Patient<T> {
-    pub(super) fn new(inner: T, patience: Duration) -> Patient<T> {
-        Patient { inner, patience, waits: None }
+impl<T> WriteTimeout<T> {
+    pub(super) fn new(inner: T, timeout: Duration, handle: Arc<Handle>) -> WriteTimeout<T> {
+        WriteTimeout { inner, timeout, deadline: None, handle }
     }
 
     fn wait(
@@ -27,15 +32,18 @@ impl<T> Patient<T> {
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
-            self.waits = None;
             return written;
         }
-        let waits = self.waits.get_or_insert_with(|| Box::pin(sleep(self.patience)));
-        waits.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
+        let timeout = self.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| {
+            self.handle.set_stalled(true);
+            Box::pin(sleep(timeout))
+        });
+        deadline.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for WriteTimeout<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -45,7 +53,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Patient<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -68,7 +76,11 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Patient<T> {
         self.inner.is_write_vectored()
     }
 
+    /// hyper flushes once all that it has is written.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.deadline.take().is_some() {
+            self.handle.set_stalled(false);
+        }
         Pin::new(&mut self.inner).poll_flush(context)
     }
 

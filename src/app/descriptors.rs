@@ -1,0 +1,71 @@
+//! Shares the file descriptors that the system allows among the listeners, so that none can take
+//! those of another: connections over gRPC never cost the health check its descriptors.
+
+/// Descriptors for everything but clients' connections: listeners, threads, Redis, rule files; and
+/// for the few connections over HTTP beyond the limit.
+const OTHER_DESCRIPTORS: usize = 256;
+
+/// The connections that each listener may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shares {
+    pub grpc: usize,
+    pub http: usize,
+    pub debug: usize,
+}
+
+/// Shares `allowed` descriptors, without limit where it is none, among listeners of which gRPC may
+/// have `grpc` connections and each of the other two `http`.
+pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize) -> Shares {
+    let wanted = Shares { grpc, http, debug: http };
+    let needed = grpc.saturating_add(http.saturating_mul(2)).saturating_add(OTHER_DESCRIPTORS);
+    let allowed = allowed.map_or(usize::MAX, |it| usize::try_from(it).unwrap_or(usize::MAX));
+    if allowed >= needed {
+        return wanted;
+    }
+    let rest = allowed - OTHER_DESCRIPTORS.min(allowed / 2);
+    let http = wanted.http.min(rest / 4).max(1);
+    let debug = wanted.debug.min(rest / 8).max(1);
+    let grpc = wanted.grpc.min(rest.saturating_sub(http + debug)).max(1);
+    let shares = Shares { grpc, http, debug };
+    tracing::warn!(
+        allowed,
+        needed,
+        grpc = shares.grpc,
+        http = shares.http,
+        debug = shares.debug,
+        "open files are limited: fewer connections than grpc.max_connections and \
+         http.max_connections; raise the hard limit (ulimit -Hn) or lower these settings"
+    );
+    shares
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn settings_hold_where_there_are_enough_descriptors() {
+        let wanted = Shares { grpc: 16_384, http: 1_024, debug: 1_024 };
+        let needed = 16_384 + 2 * 1_024 + OTHER_DESCRIPTORS as u64;
+        for enough in [None, Some(u64::MAX), Some(needed)] {
+            assert_eq!(share(enough, 16_384, 1_024), wanted);
+        }
+        let fewer = share(Some(needed - 1), 16_384, 1_024);
+        assert!(fewer.grpc < wanted.grpc, "{fewer:?}");
+        let few = share(Some(256), 16_384, 1_024);
+        assert_eq!(few, Shares { grpc: 80, http: 32, debug: 16 });
+    }
+
+    proptest! {
+        #[test]
+        fn shares_fit_and_each_listener_has_one(
+            allowed in 8_u64..100_000, grpc in 1_usize..100_000, http in 1_usize..10_000,
+        ) {
+            let Shares { grpc: g, http: h, debug: d } = share(Some(allowed), grpc, http);
+            prop_assert!(g >= 1 && h >= 1 && d >= 1);
+            prop_assert!(g <= grpc && h <= http && d <= http);
+            prop_assert!((g + h + d) as u64 <= allowed);
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! Binds the sockets that clients connect to.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use anyhow::Context;
+use rustix::net::sockopt::set_ipv6_v6only;
+use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+/// Connections that wait to be accepted. The system bounds it too (somaxconn). Beyond it, clients
+/// try again only after a second.
+const BACKLOG: u32 = 4_096;
+
+/// Listens on `address`, which `setting` names.
+pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<std::net::TcpListener> {
+    let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
+        Some(port) => on_all(port),
+        None => on_any_of(address).await,
+    };
+    // It is registered with the runtime of the thread that serves it.
+    listener.and_then(TcpListener::into_std).with_context(|| {
+        format!("cannot listen on {address} ({setting}): choose another address or port")
+    })
+}
+
+/// Listens on the first of the host's addresses that can be bound.
+async fn on_any_of(address: &str) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
+    for address in lookup_host(address).await? {
+        match bind(address) {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// Listens on all addresses of IPv6 and IPv4, or of IPv4 alone where the system has no IPv6.
+fn on_all(port: u16) -> io::Result<TcpListener> {
+    match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
+        // The port is taken, or may not be bound: so it is over IPv4.
+        Err(error)
+            if !matches!(
+                error.kind(),
+                io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied
+            ) =>
+        {
+            bind((Ipv4Addr::UNSPECIFIED, port).into())
+        }
+        bound => bound,
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    if address.ip() == Ipv6Addr::UNSPECIFIED {
+        set_ipv6_v6only(&socket, false)?;
+    }
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}

@@ -1,0 +1,98 @@
+//! The accept loop of a listener.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{MissedTickBehavior, interval, sleep};
+
+use super::{Connections, Handle, TICK};
+use crate::throttle::Throttle;
+
+/// How long to wait where the system has no room for another connection.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
+
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Accepts connections and hands them to `serve`. Does not end.
+pub async fn accept(
+    listener: TcpListener,
+    connections: Arc<Connections>,
+    mut serve: impl FnMut(TcpStream, Handle),
+) {
+    let limits = connections.limits;
+    let (failures, refusals) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
+    let mut spares = Spares::default();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        spares.refill();
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = ticks.tick() => {
+                connections.tick();
+                continue;
+            }
+        };
+        let socket = match accepted {
+            Ok((socket, _)) => socket,
+            Err(error) => {
+                if let Some(suppressed) = failures.pass() {
+                    let listener = limits.listener;
+                    tracing::warn!(%error, listener, suppressed, "cannot accept a connection");
+                }
+                // Its client may have gone away: that is no reason to let others wait.
+                if is_exhausted(&error) {
+                    connections.evict();
+                    if !spares.release() {
+                        sleep(ACCEPT_BACKOFF).await;
+                    }
+                }
+                continue;
+            }
+        };
+        match connections.admit().await {
+            Some(handle) => serve(socket, handle),
+            None => {
+                if let Some(suppressed) = refusals.pass() {
+                    tracing::warn!(
+                        listener = limits.listener,
+                        limit = limits.max,
+                        setting = limits.setting,
+                        suppressed,
+                        "connection refused: all others have requests in progress"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Whether the process or the system has run out of descriptors or memory.
+fn is_exhausted(error: &io::Error) -> bool {
+    let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
+}
+
+/// Descriptors held in reserve, for newcomers when there are no others.
+#[derive(Debug, Default)]
+struct Spares(Vec<File>);
+
+impl Spares {
+    const COUNT: usize = 4;
+
+    fn refill(&mut self) {
+        while self.0.len() < Spares::COUNT {
+            let Ok(spare) = File::open("/dev/null") else { return };
+            self.0.push(spare);
+        }
+    }
+
+    /// Frees one descriptor. False where none is left.
+    fn release(&mut self) -> bool {
+        self.0.pop().is_some()
+    }
+}

@@ -1,0 +1,163 @@
+use super::*;
+use std::future::poll_fn;
+use tokio::time::advance;
+
+fn connections(max: usize) -> Arc<Connections> {
+    with_overflow(max, 0)
+}
+
+fn with_overflow(max: usize, overflow: usize) -> Arc<Connections> {
+    let limits = Limits {
+        listener: "test",
+        setting: "test.max_connections",
+        max,
+        overflow,
+        min_idle: Duration::from_secs(1),
+    };
+    Connections::new(limits, Counts::default())
+}
+
+fn is_evicted(handle: &Handle) -> bool {
+    handle.poll_evicted(&Context::from_waker(std::task::Waker::noop())).is_ready()
+}
+
+/// Evicts one after the other and returns their places.
+fn eviction_order(connections: &Arc<Connections>, mut handles: Vec<Option<Handle>>) -> Vec<usize> {
+    let mut order = Vec::new();
+    while connections.evict() {
+        let evicted = |handle: &Option<Handle>| handle.as_ref().is_some_and(is_evicted);
+        let at = handles.iter().position(evicted).expect("one is evicted");
+        handles[at] = None;
+        order.push(at);
+    }
+    order
+}
+
+#[test]
+fn unproven_connections_go_first_then_idle_then_stalled_ones() {
+    let connections = connections(100);
+    let handles: Vec<_> = (0..8).map(|_| connections.register()).collect();
+    handles[1].set_busy(true);
+    handles[2].count_request();
+    handles[3].set_stalled(true);
+    connections.tick();
+    handles[4].count_request();
+    handles[5].count_request();
+    handles[5].set_busy(true);
+    handles[6].count_request();
+    (0..4).for_each(|_| connections.tick());
+    handles[2].count_request();
+    (0..4).for_each(|_| connections.tick());
+    let order = eviction_order(&connections, handles.into_iter().map(Some).collect());
+    assert_eq!(order, [0, 7, 4, 6, 2, 3]);
+    assert_eq!(connections.counts.evicted.get(), 6);
+    assert_eq!(connections.evicting.load(Ordering::Relaxed), 0);
+    assert_eq!(connections.counts.open.get(), 0);
+}
+
+#[test]
+fn a_connection_that_was_just_used_is_not_idle() {
+    let connections = connections(100);
+    let handle = connections.register();
+    handle.count_request();
+    for _ in 0..4 {
+        assert!(!connections.evict());
+        connections.tick();
+    }
+    assert!(connections.evict());
+}
+
+#[test]
+fn a_connection_that_becomes_busy_stays_and_another_goes() {
+    let connections = connections(100);
+    let (first, second) = (connections.register(), connections.register());
+    assert!(connections.evict());
+    first.set_busy(true);
+    assert!(!is_evicted(&first) && !is_evicted(&second));
+    assert_eq!(connections.evicting.load(Ordering::Relaxed), 0);
+    assert!(connections.evict());
+    assert!(is_evicted(&second));
+    // It was not put aside for later either.
+    first.set_busy(false);
+    assert!(!is_evicted(&first));
+}
+
+#[test]
+fn many_go_in_order_though_they_are_looked_at_in_batches() {
+    let connections = connections(1_000);
+    let mut handles: Vec<_> = (0..1_000).map(|_| Some(connections.register())).collect();
+    let mut gone = 0;
+    while connections.evict() {
+        assert!(is_evicted(handles[gone].as_ref().unwrap()), "{gone}");
+        handles[gone] = None;
+        // Others come and go meanwhile.
+        drop(connections.register());
+        gone += 1;
+    }
+    assert_eq!(gone, 1_000);
+}
+
+/// Closes when it is evicted.
+fn serve(handle: Handle) {
+    tokio::spawn(async move { poll_fn(|cx| handle.poll_evicted(cx)).await });
+}
+
+#[tokio::test(start_paused = true)]
+async fn newcomers_replace_others_and_never_exceed_the_limit() {
+    for max in [1, 2, 32] {
+        let connections = connections(max);
+        for _ in 0..100 {
+            serve(connections.admit().await.expect("there is room"));
+            assert!(connections.open() <= max);
+        }
+        assert_eq!(connections.counts.refused.get(), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn eviction_begins_before_the_limit() {
+    let connections = connections(32);
+    let handles: Vec<_> = (0..30).map(|_| connections.register()).collect();
+    let _newcomer = connections.admit().await.unwrap();
+    assert!(is_evicted(&handles[0]), "it has not closed yet, and there is room already");
+    assert_eq!(connections.open(), 31);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_is_refused_only_where_all_others_are_busy() {
+    let connections = connections(2);
+    let busy: Vec<_> = (0..2).map(|_| connections.register()).collect();
+    busy.iter().for_each(|handle| handle.set_busy(true));
+    assert!(connections.admit().await.is_none());
+    assert_eq!(connections.counts.refused.get(), 1);
+    let waiting = tokio::spawn({
+        let connections = connections.clone();
+        async move { connections.admit().await.is_some() }
+    });
+    advance(ROOM_TIMEOUT / 2).await;
+    drop(busy);
+    assert!(waiting.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_all_are_busy_a_few_more_are_let_in_at_once() {
+    let connections = with_overflow(2, 2);
+    let busy = |handle: &Handle| handle.set_busy(true);
+    let within: Vec<_> = (0..2).map(|_| connections.register()).collect();
+    within.iter().for_each(busy);
+    assert!(within.iter().all(|handle| !handle.is_overflow()));
+    let begun = Instant::now();
+    let first = connections.admit().await.unwrap();
+    busy(&first);
+    let second = connections.admit().await.unwrap();
+    assert!(first.is_overflow() && second.is_overflow());
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    // Those give way to each other.
+    serve(second);
+    let third = connections.admit().await.unwrap();
+    assert!(third.is_overflow());
+    busy(&third);
+    assert!(connections.admit().await.is_none());
+    drop((within, first));
+    assert!(!connections.admit().await.unwrap().is_overflow());
+}

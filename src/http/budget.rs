@@ -1,0 +1,121 @@
+//! The memory that large bodies and answers of all HTTP clients together may take.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::StatusCode;
+use futures_util::StreamExt;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Bytes of each body and each answer that are free, so that small requests do not fail because of
+/// others' large ones. The number of connections bounds them.
+pub(super) const FREE_BYTES: usize = 16 << 10;
+
+#[derive(Clone, Debug)]
+pub(super) struct Budget(Arc<Semaphore>);
+
+impl Budget {
+    pub fn new(bytes: usize) -> Budget {
+        Budget(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
+    }
+
+    pub fn share(&self) -> Share {
+        Share { budget: self.clone(), permit: None }
+    }
+}
+
+/// What one request holds of the budget. It goes back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Share {
+    budget: Budget,
+    permit: Option<OwnedSemaphorePermit>,
+}
+
+impl Share {
+    /// Takes what is missing to hold `bytes`. False where the others hold too much.
+    pub fn grow_to(&mut self, bytes: usize) -> bool {
+        let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(held);
+        if more == 0 {
+            return true;
+        }
+        let Ok(more) = u32::try_from(more) else { return false };
+        let Ok(more) = self.budget.0.clone().try_acquire_many_owned(more) else { return false };
+        match &mut self.permit {
+            Some(permit) => permit.merge(more),
+            None => self.permit = Some(more),
+        }
+        true
+    }
+}
+
+/// Reads a body of at most `max` bytes. Where the budget has no room for it, it is received and
+/// dropped, since a client that is still sending would not read an answer.
+///
+/// # Errors
+///
+/// The status to answer with: 413 for a body that is too large or breaks off, 503 for one there is
+/// no room for.
+pub(super) async fn read(body: Body, max: usize, share: &mut Share) -> Result<Vec<u8>, StatusCode> {
+    let mut body = body.into_data_stream();
+    let (mut whole, mut received) = (Some(Vec::new()), 0);
+    while let Some(frame) = body.next().await {
+        let frame = frame.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+        received += frame.len();
+        if received > max {
+            return Err(StatusCode::PAYLOAD_TOO_LARGE);
+        }
+        let Some(bytes) = &mut whole else { continue };
+        if received > bytes.capacity() {
+            // The budget counts what is allocated.
+            let capacity = received.next_power_of_two();
+            if !share.grow_to(capacity) {
+                whole = None;
+                share.permit = None;
+                continue;
+            }
+            bytes.reserve_exact(capacity - bytes.len());
+        }
+        bytes.extend_from_slice(&frame);
+    }
+    whole.ok_or(StatusCode::SERVICE_UNAVAILABLE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Bytes;
+
+    #[test]
+    fn shares_are_bounded_together_and_return() {
+        let budget = Budget::new(100);
+        let (mut one, mut two) = (budget.share(), budget.share());
+        assert!(one.grow_to(FREE_BYTES) && one.grow_to(FREE_BYTES + 60));
+        assert!(one.grow_to(10), "it holds that already");
+        assert!(!two.grow_to(FREE_BYTES + 41) && two.grow_to(FREE_BYTES + 40));
+        assert!(!one.grow_to(FREE_BYTES + 61));
+        assert!(budget.share().grow_to(FREE_BYTES) && !budget.share().grow_to(FREE_BYTES + 1));
+        drop(one);
+        assert!(two.grow_to(FREE_BYTES + 100));
+        drop(two);
+        assert_eq!(budget.0.available_permits(), 100);
+    }
+
+    fn body(frames: usize) -> Body {
+        let frame = || Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 1 << 10]));
+        Body::from_stream(futures_util::stream::iter((0..frames).map(move |_| frame())))
+    }
+
+    #[tokio::test]
+    async fn bodies_are_read_within_the_limit_and_the_budget() {
+        let budget = Budget::new(48 << 10);
+        let (mut one, mut two, mut three) = (budget.share(), budget.share(), budget.share());
+        let max = 64 << 10;
+        assert_eq!(read(body(64), max, &mut one).await.unwrap(), [b'x'; 64 << 10]);
+        assert_eq!(read(body(65), max, &mut two).await, Err(StatusCode::PAYLOAD_TOO_LARGE));
+        assert_eq!(read(body(17), max, &mut two).await, Err(StatusCode::SERVICE_UNAVAILABLE));
+        assert_eq!(read(body(16), max, &mut three).await.unwrap().len(), 16 << 10);
+        drop(one);
+        assert_eq!(read(body(64), max, &mut two).await.unwrap().len(), 64 << 10);
+    }
+}

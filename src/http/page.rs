@@ -1,0 +1,124 @@
+//! Large answers that are the same for every client: rendered once for all that ask meanwhile.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// A page that is still being sent is sent to others too, for so long.
+const SHARED_FOR: Duration = Duration::from_secs(1);
+
+/// Renderings of one page in memory at a time. While as many are being sent, the newest is sent to
+/// others too, whatever its age.
+const MAX_RENDERINGS: usize = 4;
+
+/// A page at some path.
+pub(super) struct Page {
+    content_type: &'static str,
+    render: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Those that are being sent, the newest last.
+    renderings: Mutex<Vec<Weak<Rendering>>>,
+}
+
+struct Rendering {
+    text: String,
+    rendered: Instant,
+}
+
+/// Keeps a rendering alive until it is sent.
+struct Sent(Arc<Rendering>);
+
+impl AsRef<[u8]> for Sent {
+    fn as_ref(&self) -> &[u8] {
+        self.0.text.as_bytes()
+    }
+}
+
+impl Page {
+    pub fn new(
+        content_type: &'static str,
+        render: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Arc<Page> {
+        Arc::new(Page { content_type, render: Arc::new(render), renderings: Mutex::default() })
+    }
+
+    /// Returns a new rendering, or one that is being sent to somebody else and still new enough.
+    /// None where rendering fails.
+    async fn get(&self) -> Option<Arc<Rendering>> {
+        // Held while rendering: there is one at a time, and who waits for it may share the next.
+        let mut renderings = self.renderings.lock().await;
+        renderings.retain(|rendering| rendering.strong_count() > 0);
+        if let Some(newest) = renderings.last().and_then(Weak::upgrade)
+            && (newest.rendered.elapsed() < SHARED_FOR || renderings.len() >= MAX_RENDERINGS)
+        {
+            return Some(newest);
+        }
+        let render = self.render.clone();
+        let rendered = Instant::now();
+        let mut text = tokio::task::spawn_blocking(move || render()).await.ok()?;
+        text.shrink_to_fit();
+        let rendering = Arc::new(Rendering { text, rendered });
+        renderings.push(Arc::downgrade(&rendering));
+        Some(rendering)
+    }
+}
+
+/// Answers with the page.
+pub(super) async fn answer(State(page): State<Arc<Page>>) -> Response {
+    match page.get().await {
+        Some(rendering) => {
+            let body = Bytes::from_owner(Sent(rendering));
+            ([(CONTENT_TYPE, page.content_type)], body).into_response()
+        }
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    fn counted() -> Arc<Page> {
+        let count = AtomicUsize::new(0);
+        Page::new("text/plain", move || count.fetch_add(1, Ordering::Relaxed).to_string())
+    }
+
+    async fn text(page: &Page) -> (String, Arc<Rendering>) {
+        let rendering = page.get().await.unwrap();
+        (rendering.text.clone(), rendering)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_is_rendered_anew_unless_it_is_being_sent() {
+        let page = counted();
+        assert_eq!(text(&page).await.0, "0");
+        let (first, _sent) = text(&page).await;
+        assert_eq!(first, "1");
+        assert_eq!(text(&page).await.0, "1");
+        tokio::time::advance(SHARED_FOR).await;
+        assert_eq!(text(&page).await.0, "2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_that_do_not_read_hold_a_few_renderings() {
+        let page = counted();
+        let mut sent = Vec::new();
+        for _ in 0..100 {
+            sent.push(text(&page).await.1);
+            tokio::time::advance(SHARED_FOR).await;
+        }
+        let mut texts: Vec<_> = sent.iter().map(|rendering| rendering.text.as_str()).collect();
+        texts.dedup();
+        assert_eq!(texts, ["0", "1", "2", "3"]);
+        // The oldest leave, and there is room for a new one.
+        sent.remove(0);
+        assert_eq!(text(&page).await.0, "4");
+    }
+}

@@ -1,0 +1,252 @@
+//! Clients that take connections, descriptors, time or memory: health and newcomers are answered
+//! all the same.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use crate::support::api::{code, request};
+use crate::support::weir::{Setup, Weir, serving};
+use crate::support::{PATIENCE, http, wait_for};
+
+/// What probes of Kubernetes and Envoy Gateway wait.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
+
+fn setup() -> Setup {
+    serving(
+        "domain: shop\ndescriptors:\n  - key: user\n    \
+         rate_limit: { unit: year, requests_per_unit: 2 }\n",
+    )
+}
+
+/// Probes health as long as the attack goes on, and asserts that every probe is answered in time.
+fn assert_healthy(weir: &Weir) {
+    for _ in 0..10 {
+        let begun = Instant::now();
+        let answer = http::ask(weir.http, "GET", "/healthcheck", &[], b"");
+        let took = begun.elapsed();
+        assert_eq!(answer.unwrap_or_else(|e| panic!("after {took:?}: {e}")).status, 200);
+        assert!(took < PROBE_TIMEOUT, "health took {took:?}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Threads that do something again and again until this is dropped.
+struct Attack {
+    stop: Arc<AtomicBool>,
+    rounds: Arc<AtomicUsize>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Attack {
+    fn start(threads: usize, round: impl Fn() + Clone + Send + 'static) -> Attack {
+        let (stop, rounds) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+        let spawn = |_| {
+            let (stop, rounds, round) = (stop.clone(), rounds.clone(), round.clone());
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    round();
+                    rounds.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        };
+        let threads = (0..threads).map(spawn).collect();
+        Attack { stop, rounds, threads }
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // A failure of the test itself is what is to be shown.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens connections and leaves each at some point of a request.
+fn open_slow(to: SocketAddr, count: usize) -> Vec<TcpStream> {
+    const BEGINNINGS: [&[u8]; 3] = [
+        b"",
+        b"GET /healthcheck HTTP/1.1\r\nhost: te",
+        b"POST /json HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\n{\"domain\"",
+    ];
+    let open = |i: usize| {
+        let mut slow = TcpStream::connect(to).unwrap();
+        // It may have been closed already.
+        let _ = slow.write_all(BEGINNINGS[i % BEGINNINGS.len()]);
+        slow
+    };
+    (0..count).map(open).collect()
+}
+
+#[test]
+fn slow_http_requests_do_not_delay_health() {
+    let weir =
+        setup().env("WEIR__HTTP__MAX_CONNECTIONS", "32").env("WEIR__HTTP__TIMEOUT", "1h").start();
+    let _slow = open_slow(weir.http, 200);
+    assert_healthy(&weir);
+    // As many come again as are closed.
+    let to = weir.http;
+    let _attack = Attack::start(1, move || drop(open_slow(to, 50)));
+    assert_healthy(&weir);
+    assert!(weir.metric("weir_http_connections_evicted_total") > 100);
+}
+
+/// A body that takes long to parse: one request of many entries.
+fn large_json() -> String {
+    let entry = r#"{"key":"some_key","value":"some_value"}"#;
+    let entries = [entry; 6_000].join(",");
+    format!(r#"{{"domain":"shop","descriptors":[{{"entries":[{entries}]}}]}}"#)
+}
+
+#[test]
+fn large_json_does_not_delay_health() {
+    let weir = setup().start();
+    let (to, body) = (weir.http, Arc::new(large_json()));
+    assert_eq!(http::post(weir.http, "/json", body.as_bytes()).status, 200);
+    let attack = Attack::start(16, move || {
+        let answer = http::ask(to, "POST", "/json", &[], body.as_bytes()).unwrap();
+        assert!(matches!(answer.status, 200 | 503), "{answer:?}");
+    });
+    wait_for("the attack", || (attack.rounds() >= 16).then_some(()));
+    assert_healthy(&weir);
+    // What is small passes by what is large.
+    let begun = Instant::now();
+    let small = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    assert_eq!(http::post(weir.http, "/json", small).status, 200);
+    assert!(begun.elapsed() < PROBE_TIMEOUT, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn a_crowd_of_requests_does_not_delay_health() {
+    let weir = setup().env("WEIR__HTTP__MAX_CONNECTIONS", "4").start();
+    let (to, body) = (weir.http, Arc::new(large_json()));
+    let attack = Attack::start(8, move || {
+        // It may have no place.
+        let _ = http::ask(to, "POST", "/json", &[], body.as_bytes());
+    });
+    wait_for("the attack", || (attack.rounds() >= 8).then_some(()));
+    assert_healthy(&weir);
+}
+
+#[test]
+fn bodies_have_a_budget_and_small_ones_do_not_need_it() {
+    let weir = setup()
+        .env("WEIR__GRPC__MAX_MESSAGE", "64KiB")
+        .env("WEIR__HTTP__MAX_BUFFERED", "128KiB")
+        .start();
+    // Each is 48 KiB beyond what is free.
+    let body = format!("{}{}", " ".repeat(40 << 10), "x");
+    let head = format!("POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", 60 << 10);
+    let halves: Vec<TcpStream> = (0..2)
+        .map(|_| {
+            let mut half = TcpStream::connect(weir.http).unwrap();
+            half.write_all(&[head.as_bytes(), body.as_bytes()].concat()).unwrap();
+            half
+        })
+        .collect();
+    let refused = || http::post(weir.http, "/json", &body).status == 503;
+    wait_for("the halves are received", || refused().then_some(()));
+    let small = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    assert_eq!(http::post(weir.http, "/json", small).status, 200);
+    drop(halves);
+    // Bad, and no longer refused.
+    wait_for("room", || (http::post(weir.http, "/json", &body).status == 400).then_some(()));
+}
+
+/// A frame of HTTP/2's settings, after the preface: a proper beginning.
+const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_grpc_connections_leave_descriptors_to_others() {
+    let weir = setup().max_files(128).start();
+    let open = |i: usize| {
+        let mut idle = TcpStream::connect(weir.grpc).unwrap();
+        if i.is_multiple_of(2) {
+            // It may have been closed already.
+            let _ = idle.write_all(BEGINNING);
+        }
+        idle
+    };
+    let _idle: Vec<TcpStream> = (0..400).map(open).collect();
+    assert_healthy(&weir);
+    assert_eq!(code(weir.grpc, request("shop", &[("user", "ann")])).await, Code::Ok);
+    assert!(weir.metric("weir_grpc_connections_evicted_total") > 100);
+    assert_eq!(http::get(weir.debug, "/status").status, 200);
+}
+
+/// Rules whose metrics are some megabytes.
+fn many_rules() -> Setup {
+    let rule = |i| {
+        format!(
+            "  - key: {}{i}\n    rate_limit: {{ unit: year, requests_per_unit: 2 }}\n",
+            "long".repeat(25)
+        )
+    };
+    let rules: String = (0..3_000).map(rule).collect();
+    serving(&format!("domain: shop\ndescriptors:\n{rules}"))
+}
+
+/// A client that asks for metrics and does not read them.
+fn reader(to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4 << 10).unwrap();
+    socket.connect(&to.into()).unwrap();
+    let mut reader = TcpStream::from(socket);
+    reader.write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+    reader
+}
+
+#[test]
+fn slow_readers_of_metrics_delay_nobody_and_share_their_pages() {
+    let weir = many_rules().env("WEIR__HTTP__MAX_CONNECTIONS", "64").start();
+    let page = http::get(weir.http, "/metrics").body.len();
+    assert!(page > 2_000_000, "{page}");
+    let before = weir.resident_bytes();
+    // As many as there may be: those that wait for their answer, too.
+    let readers: Vec<TcpStream> = (0..60).map(|_| reader(weir.http)).collect();
+    assert_healthy(&weir);
+    for mut reader in &readers {
+        // Each is being answered.
+        reader.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_eq!(reader.read(&mut [0; 100]).unwrap(), 100);
+    }
+    let after = weir.resident_bytes();
+    let grown = after.saturating_sub(before);
+    assert!(grown < 10 * page, "{grown} bytes for 60 readers of {page} bytes");
+    let newcomers: Vec<TcpStream> = (0..60).map(|_| reader(weir.http)).collect();
+    assert_healthy(&weir);
+    drop((readers, newcomers));
+}
+
+#[test]
+fn an_answer_has_a_deadline_however_steadily_it_is_read() {
+    let weir = many_rules().env("WEIR__HTTP__TIMEOUT", "300ms").start();
+    let mut reader = reader(weir.http);
+    reader.set_read_timeout(Some(PATIENCE)).unwrap();
+    let give_up = Instant::now() + PATIENCE;
+    let mut received = 0;
+    let ended = loop {
+        assert!(Instant::now() < give_up, "{received} bytes are received, and more come");
+        match reader.read(&mut [0; 1 << 10]) {
+            Ok(0) => break None,
+            Ok(bytes) => received += bytes,
+            Err(error) => break Some(error.kind()),
+        }
+        thread::sleep(Duration::from_millis(5));
+    };
+    assert!(matches!(ended, None | Some(ErrorKind::ConnectionReset)), "{ended:?}");
+    assert!(received < 2_000_000, "{received}");
+}
