@@ -25,6 +25,7 @@ pub mod cli;
 pub mod clock;
 mod duration;
 pub mod entry;
+pub mod escape;
 pub mod failure;
 pub mod grpc;
 pub mod health;
