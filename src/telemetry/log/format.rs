@@ -143,7 +143,10 @@ mod tests {
     #[test]
     fn on_a_terminal_only_the_formatters_own_colors_are_left() {
         let logged = logged(|filter, out| text(filter, out, true));
-        assert!(logged.contains("\u{1b}[3mshown\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\n2026"), "{logged:?}");
+        assert!(
+            logged.contains("\u{1b}[3mshown\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\n2026"),
+            "{logged:?}"
+        );
         let mut plain = logged;
         for code in ["0", "1", "2", "3", "32"] {
             plain = plain.replace(&format!("\u{1b}[{code}m"), "");
