@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tonic::service::Routes;
 
+use crate::clock::SystemClock;
 use crate::failure::OnStoreFailure;
 use crate::grpc::{self, Grpc, Turns};
 use crate::health::Health;
@@ -35,6 +36,7 @@ pub struct App {
     rules: Rules,
     loader: Arc<Loader>,
     limiter: Arc<Limiter<Configured>>,
+    clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     limits: grpc::Limits,
@@ -64,7 +66,8 @@ pub enum Stop {
 impl App {
     /// Binds the sockets and puts everything together; does not serve yet.
     pub async fn build(settings: &Settings) -> anyhow::Result<App> {
-        let store = stores::make(settings);
+        let clock = Arc::new(SystemClock::new());
+        let store = stores::make(settings, clock.clone());
         let limiter = Arc::new(Limiter::new(store, settings.behaviour));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
@@ -97,6 +100,7 @@ impl App {
             rules,
             loader: Arc::new(loader),
             limiter,
+            clock,
             health,
             metrics,
             limits: settings.grpc.limits,
@@ -193,6 +197,7 @@ impl App {
             ),
             () = sweep => {}
             () = connecting => {}
+            () = self.clock.follow() => {}
         }
         tracing::info!("stopped");
         Ok(())
