@@ -13,6 +13,7 @@ use anyhow::Context;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
+use crate::clock::SystemClock;
 use crate::connections::{self, Connections};
 use crate::failure::OnStoreFailure;
 use crate::grpc::{self, Grpc, Turns};
@@ -42,6 +43,7 @@ pub struct App {
     rules: Rules,
     loader: Arc<Loader>,
     limiter: Arc<Limiter<Configured>>,
+    clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     limits: grpc::Limits,
@@ -72,7 +74,8 @@ impl App {
     /// Binds the sockets and puts everything together; does not serve yet. `descriptors` is how
     /// many the process may have open, where that is limited.
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
-        let store = stores::make(settings);
+        let clock = Arc::new(SystemClock::new());
+        let store = stores::make(settings, clock.clone());
         let limiter = Arc::new(Limiter::new(store, settings.behaviour));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
@@ -110,6 +113,7 @@ impl App {
             rules,
             loader: Arc::new(loader),
             limiter,
+            clock,
             health,
             metrics,
             limits: settings.grpc.limits,
@@ -214,6 +218,7 @@ impl App {
                 timeout = ?self.drain.timeout, "requests in flight did not end in time"
             ),
             () = sweep => {}
+            () = self.clock.follow() => {}
         }
         tracing::info!("stopped");
         Ok(())

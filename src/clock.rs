@@ -1,28 +1,88 @@
 //! What time it is, as an argument: the service runs on the system's clock, tests on their own.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::time::MissedTickBehavior;
 
 use crate::limit::Micros;
+use crate::throttle::Throttle;
 
-/// Tells the time.
+/// How often the wall clock is compared with what [`SystemClock`] makes of it.
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
+
+/// A smaller difference is left: adjusting the rate of a clock is no step, and makes up to half a
+/// millisecond a second.
+const TOLERANCE: Micros = 100_000;
+
+/// A reading that took longer is useless: the thread was interrupted between the two clocks.
+const MAX_READING: Micros = 10_000;
+
+/// How often a step is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The time of day, which may step in either direction: what limits compute with.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch.
     fn now(&self) -> Micros;
 }
 
-/// The system's time when this was made, carried on by the monotonic clock: later steps of the
-/// system's clock are not seen, so nothing is admitted twice or blocked for long because of one.
+/// A time that never steps: how long something takes or holds.
+pub trait Monotonic: std::fmt::Debug + Send + Sync + 'static {
+    /// Microseconds since some instant, the same for each reading.
+    fn monotonic(&self) -> Micros;
+}
+
+/// The wall clock, carried on by the monotonic clock, so that reading it costs one clock. It
+/// follows steps of the wall clock where [`follow`](Self::follow) runs.
 #[derive(Debug)]
 pub struct SystemClock {
-    epoch: Micros,
     started: Instant,
+    /// What the wall clock says, less the monotonic clock.
+    offset: AtomicI64,
 }
 
 impl SystemClock {
     pub fn new() -> SystemClock {
-        let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        SystemClock { epoch: epoch.as_micros() as Micros, started: Instant::now() }
+        SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
+    }
+
+    /// Compares the clocks each second, and follows the wall clock where it stepped. Never ends.
+    pub async fn follow(&self) {
+        let throttle = Throttle::new(LOG_INTERVAL);
+        let mut tick = tokio::time::interval(COMPARE_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tick.tick().await;
+            let before = self.monotonic();
+            let wall = wall();
+            if self.monotonic() - before > MAX_READING {
+                continue;
+            }
+            if let Some(step) = self.correct(wall, before)
+                && let Some(suppressed) = throttle.pass()
+            {
+                let step_ms = step / 1_000;
+                tracing::warn!(step_ms, suppressed, "the wall clock stepped, and limits follow it");
+            }
+        }
+    }
+
+    /// Takes a reading of both clocks. Returns how far the wall clock stepped, where it did.
+    fn correct(&self, wall: Micros, monotonic: Micros) -> Option<i64> {
+        let offset = signed(wall).saturating_sub(signed(monotonic));
+        let step = offset.saturating_sub(self.offset.load(Ordering::Relaxed));
+        if step.unsigned_abs() <= TOLERANCE {
+            return None;
+        }
+        self.offset.store(offset, Ordering::Relaxed);
+        Some(step)
+    }
+
+    /// The time of the wall clock when the monotonic clock says `monotonic`.
+    fn at(&self, monotonic: Micros) -> Micros {
+        let now = signed(monotonic).saturating_add(self.offset.load(Ordering::Relaxed));
+        u64::try_from(now).unwrap_or(0)
     }
 }
 
@@ -34,47 +94,177 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now(&self) -> Micros {
-        self.epoch + self.started.elapsed().as_micros() as Micros
+        self.at(self.monotonic())
     }
 }
 
-/// The system's time as it is, with all its steps: for what others tell by theirs.
+impl Monotonic for SystemClock {
+    fn monotonic(&self) -> Micros {
+        self.started.elapsed().as_micros() as Micros
+    }
+}
+
+fn signed(micros: Micros) -> i64 {
+    i64::try_from(micros).unwrap_or(i64::MAX)
+}
+
+fn wall() -> Micros {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_micros() as Micros
+}
+
+/// The system's wall clock itself, with all its steps: for comparing it with others.
 #[derive(Debug, Default)]
 pub struct WallClock;
 
 impl Clock for WallClock {
     fn now(&self) -> Micros {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        since.as_micros() as Micros
+        wall()
     }
 }
 
 /// A clock that stands until it is set.
 #[derive(Debug)]
-pub struct ManualClock(AtomicU64);
+pub struct ManualClock {
+    now: AtomicU64,
+    /// How far it stepped, which its monotonic time does not.
+    stepped: AtomicI64,
+}
 
 impl ManualClock {
     pub fn new(now: Micros) -> ManualClock {
-        ManualClock(AtomicU64::new(now))
+        ManualClock { now: AtomicU64::new(now), stepped: AtomicI64::new(0) }
     }
 
     pub fn set(&self, now: Micros) {
-        self.0.store(now, Ordering::Relaxed);
+        self.now.store(now, Ordering::Relaxed);
     }
 
     pub fn advance(&self, by: Micros) {
-        self.0.fetch_add(by, Ordering::Relaxed);
+        self.now.fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Steps as a wall clock does: in no time.
+    pub fn step(&self, by: i64) {
+        self.set(self.now().saturating_add_signed(by));
+        self.stepped.fetch_add(by, Ordering::Relaxed);
     }
 }
 
 impl Clock for ManualClock {
     fn now(&self) -> Micros {
-        self.0.load(Ordering::Relaxed)
+        self.now.load(Ordering::Relaxed)
+    }
+}
+
+impl Monotonic for ManualClock {
+    fn monotonic(&self) -> Micros {
+        self.now().saturating_add_signed(-self.stepped.load(Ordering::Relaxed))
     }
 }
 
 impl<C: Clock> Clock for std::sync::Arc<C> {
     fn now(&self) -> Micros {
         (**self).now()
+    }
+}
+
+impl<C: Monotonic> Monotonic for std::sync::Arc<C> {
+    fn monotonic(&self) -> Micros {
+        (**self).monotonic()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limit::SECOND;
+
+    const DAWN: Micros = 1_800_000_000 * SECOND;
+
+    fn clock_at(wall: Micros) -> SystemClock {
+        SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall)) }
+    }
+
+    #[test]
+    fn steps_are_followed_in_both_directions_with_the_next_reading() {
+        let clock = clock_at(DAWN);
+        assert_eq!(clock.correct(DAWN + SECOND, SECOND), None);
+        let day = 86_400 * SECOND;
+        // A virtual machine that was suspended for a day.
+        assert_eq!(clock.correct(DAWN + day + 2 * SECOND, 2 * SECOND), Some(signed(day)));
+        assert_eq!(clock.at(3 * SECOND), DAWN + day + 3 * SECOND);
+        // A clock that was ahead by a day and two seconds, until the time server answered.
+        let back = -signed(day + 2 * SECOND);
+        assert_eq!(clock.correct(DAWN + SECOND, 3 * SECOND), Some(back));
+        assert_eq!(clock.at(4 * SECOND), DAWN + 2 * SECOND);
+        assert_eq!(clock.correct(DAWN + 3 * SECOND, 5 * SECOND), None);
+    }
+
+    #[test]
+    fn a_machine_that_begins_in_1970_is_followed_into_the_present_and_back() {
+        let clock = clock_at(0);
+        assert_eq!(clock.correct(DAWN, 100 * SECOND), Some(signed(DAWN) - signed(100 * SECOND)));
+        assert_eq!(clock.at(101 * SECOND), DAWN + SECOND);
+        clock.correct(0, 102 * SECOND);
+        assert_eq!((clock.at(102 * SECOND), clock.at(0)), (0, 0));
+        assert_eq!(clock.at(103 * SECOND), SECOND);
+    }
+
+    #[test]
+    fn the_time_now_is_the_wall_clocks() {
+        let clock = SystemClock::new();
+        assert!(clock.now().abs_diff(wall()) < 60 * SECOND);
+        clock.correct(DAWN, clock.monotonic());
+        assert!(clock.now() >= DAWN && clock.now().abs_diff(DAWN) < 60 * SECOND);
+    }
+
+    #[test]
+    fn a_manual_clock_steps_without_time_passing() {
+        let clock = ManualClock::new(DAWN);
+        clock.advance(SECOND);
+        let passed = clock.monotonic();
+        clock.step(-signed(5 * SECOND));
+        assert_eq!((clock.now(), clock.monotonic()), (DAWN - 4 * SECOND, passed));
+        clock.step(signed(9 * SECOND));
+        clock.advance(SECOND);
+        assert_eq!((clock.now(), clock.monotonic()), (DAWN + 6 * SECOND, passed + SECOND));
+    }
+
+    proptest! {
+        /// Whatever the wall clock does, after a reading the two are not further apart than the
+        /// tolerance; and what is returned is how far the time moved.
+        #[test]
+        fn a_reading_leaves_a_small_difference(
+            readings in prop::collection::vec((0..10 * SECOND, 0..2 * DAWN), 1..50)
+        ) {
+            let (clock, mut monotonic) = (clock_at(DAWN), 0);
+            for (passed, wall) in readings {
+                monotonic += passed;
+                let before = clock.at(monotonic);
+                let step = clock.correct(wall, monotonic).unwrap_or(0);
+                prop_assert_eq!(clock.at(monotonic), before.saturating_add_signed(step));
+                prop_assert!(clock.at(monotonic).abs_diff(wall) <= TOLERANCE);
+            }
+        }
+
+        /// A clock whose rate is adjusted by up to 500 ppm moves the time once in 180 s at most,
+        /// though each reading is late by some milliseconds.
+        #[test]
+        fn slewing_makes_no_jitter(
+            ppm in -500..=500i64,
+            late in prop::collection::vec(0..MAX_READING, 600)
+        ) {
+            let clock = clock_at(DAWN);
+            let mut steps = 0;
+            for (second, late) in (1..).zip(late) {
+                let passed = second * SECOND;
+                let slewed = DAWN.saturating_add_signed(signed(passed) / 1_000_000 * ppm) + passed;
+                steps += usize::from(clock.correct(slewed + late, passed).is_some());
+            }
+            prop_assert!(steps <= 3, "{steps}");
+        }
     }
 }

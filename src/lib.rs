@@ -26,6 +26,7 @@ pub mod clock;
 pub mod connections;
 mod duration;
 pub mod entry;
+pub mod escape;
 pub mod failure;
 pub mod grpc;
 pub mod health;

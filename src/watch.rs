@@ -8,7 +8,7 @@ mod places;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode};
@@ -20,6 +20,7 @@ use crate::loader::Loader;
 use crate::rules::Problem;
 use crate::rules::source::{RuleFile, Selection};
 use crate::telemetry::metrics::Metrics;
+use crate::throttle::Throttle;
 use places::Places;
 
 /// After a change, how long nothing more must happen before files are read: a program that writes
@@ -27,6 +28,9 @@ use places::Places;
 const QUIET: Duration = Duration::from_millis(100);
 /// How long to wait for that: where something always changes, files are read all the same.
 const NO_LONGER: Duration = Duration::from_millis(500);
+
+/// How often each kind of failure is logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How changes are found.
 #[derive(Clone, Copy, Debug)]
@@ -50,16 +54,46 @@ struct Shared {
     loader: Arc<Loader>,
     metrics: Arc<Metrics>,
     changed: Arc<Notify>,
+    load_failures: Throttle,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     watcher: Option<RecommendedWatcher>,
-    /// What was last said of places that cannot be watched.
-    told: String,
+    watch_errors: WatchErrors,
     /// Of what was last read.
     fingerprint: Option<u64>,
+}
+
+/// Decides which errors about places that cannot be watched are logged.
+#[derive(Debug)]
+struct WatchErrors {
+    throttle: Throttle,
+    /// What was logged last; empty where all places can be watched since.
+    logged: String,
+}
+
+impl Default for WatchErrors {
+    fn default() -> Self {
+        WatchErrors { throttle: Throttle::new(LOG_INTERVAL), logged: String::new() }
+    }
+}
+
+impl WatchErrors {
+    /// Returns how many were suppressed where `errors` are to be logged: not those that were
+    /// logged last, and not more often than the interval.
+    fn pass(&mut self, errors: &str, now: Instant) -> Option<u64> {
+        if errors.is_empty() {
+            self.logged.clear();
+        }
+        if errors == self.logged {
+            return None;
+        }
+        let suppressed = self.throttle.pass_at(now)?;
+        self.logged = errors.to_owned();
+        Some(suppressed)
+    }
 }
 
 impl RuleFiles {
@@ -70,10 +104,9 @@ impl RuleFiles {
         metrics: Arc<Metrics>,
     ) -> RuleFiles {
         let (changed, state) = Default::default();
-        RuleFiles {
-            shared: Arc::new(Shared { selection, loader, metrics, changed, state }),
-            options,
-        }
+        let load_failures = Throttle::new(LOG_INTERVAL);
+        let shared = Shared { selection, loader, metrics, changed, load_failures, state };
+        RuleFiles { shared: Arc::new(shared), options }
     }
 
     /// Reads the files, and has them loaded where they are not what was read before.
@@ -83,7 +116,9 @@ impl RuleFiles {
         let done = tokio::task::spawn_blocking(move || shared.take_in(watch)).await;
         if let Err(error) = done {
             self.shared.metrics.rules_watch_error.inc();
-            tracing::error!("rule files could not be taken in: {error}");
+            if let Some(suppressed) = self.shared.load_failures.pass() {
+                tracing::error!(%error, suppressed, "rule files could not be loaded");
+            }
         }
     }
 
@@ -144,14 +179,14 @@ impl Shared {
         }
         if !troubles.is_empty() {
             self.metrics.rules_watch_error.inc();
-            if troubles != state.told {
-                tracing::warn!(
-                    "some changes of rule files are not told of, and are seen only when weir \
-                     looks by itself (rules.poll): {troubles}"
-                );
-            }
         }
-        state.told = troubles;
+        if let Some(suppressed) = state.watch_errors.pass(&troubles, Instant::now()) {
+            tracing::warn!(
+                error = %troubles,
+                suppressed,
+                "some rule files cannot be watched: their changes are found by polling (rules.poll)"
+            );
+        }
     }
 
     /// Watches what can be watched, and tells the rest in `troubles`.
@@ -209,6 +244,18 @@ mod tests {
     use tokio::time::Instant;
 
     use super::*;
+
+    #[test]
+    fn errors_of_watching_are_logged_when_they_are_new_and_not_too_often() {
+        let (mut errors, start) = (WatchErrors::default(), std::time::Instant::now());
+        let mut pass = |errors_now, at| errors.pass(errors_now, start + LOG_INTERVAL * at);
+        assert_eq!([pass("a", 0), pass("a", 1), pass("", 1)], [Some(0), None, None]);
+        assert_eq!(
+            [pass("a", 2), pass("b", 2), pass("", 2), pass("b", 2)],
+            [Some(0), None, None, None]
+        );
+        assert_eq!([pass("b", 3), pass("b", 4)], [Some(2), None]);
+    }
 
     /// How long `until_quiet` waits where something changes every `every`, `times` times.
     async fn waited(every: Duration, times: u32) -> Duration {

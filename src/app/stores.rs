@@ -17,9 +17,8 @@ use crate::store::redis::{
 /// Denials known at once; some 100 bytes each.
 const KNOWN_DENIALS: usize = 64 * 1024;
 
-/// The store of `settings`; connects only when it is first asked.
-pub(super) fn make(settings: &Settings) -> Configured {
-    let clock = Arc::new(SystemClock::new());
+/// The store of `settings`, by `clock`; connects only when it is first asked.
+pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> Configured {
     let Store { redis, per_second, on_failure, replicas, deny_locally_for, max_keys, .. } =
         &settings.store;
     let Some(redis) = redis else {

@@ -12,7 +12,7 @@ use crate::app::{Addresses, App, Stop};
 use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::{Inputs, Settings};
-use crate::telemetry::log;
+use crate::telemetry::log::{self, Log, Queue};
 use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
 use crate::xds;
@@ -99,22 +99,28 @@ pub fn run(args: ServeArgs) -> ExitCode {
         print_settings(&settings);
         return ExitCode::SUCCESS;
     }
-    log::start(settings.log.level, settings.log.format);
+    // Its last lines are written when it is dropped.
+    let log = match log::start(settings.log.level, settings.log.format) {
+        Ok(log) => log,
+        Err(error) => {
+            eprintln!("weir cannot start: logging failed: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     for note in &settings.notes {
         tracing::warn!("{note}");
     }
     let source = match Source::of(&settings) {
         Ok(source) => source,
         Err(mistake) => {
-            eprintln!("weir cannot start:\n{mistake}");
+            log.report_end("weir cannot start", &mistake);
             return ExitCode::from(USAGE);
         }
     };
-    match serve(&settings, source) {
+    match serve(&settings, source, &log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{error:#}");
-            eprintln!("weir stops: {error:#}");
+            log.report_end("weir stops", &format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -165,7 +171,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
+fn serve(settings: &Settings, source: Source<'_>, log: &Log) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     // For all but requests over gRPC, which have threads of their own. It begins others only for
     // what takes long, like taking in rules: whoever serves goes first.
@@ -175,8 +181,9 @@ fn serve(settings: &Settings, source: Source<'_>) -> anyhow::Result<()> {
         .build()?;
     let served = runtime.block_on(async {
         // Before anything says that the service listens: from then on a signal is to drain it.
-        let stop = stop_signal()?;
+        let stop = stop_signal(log.queue().clone())?;
         let app = App::build(settings, descriptors).await?;
+        app.metrics().log(log.queue().dropped());
         let addresses = app.addresses()?;
         announce(&addresses, settings.is_default("debug.address"));
         // Clients need not wait for the rules to find the service.
@@ -239,9 +246,9 @@ fn example(rules: &RuleSet) -> Option<String> {
     Some(serde_json::json!({ "domain": rule.domain(), "descriptors": descriptors }).to_string())
 }
 
-/// Resolves when the process is told to stop: by SIGTERM or SIGHUP gently, by Ctrl-C now. A second
-/// signal ends the process at once.
-fn stop_signal() -> std::io::Result<impl Future<Output = Stop>> {
+/// Resolves when a signal asks the process to stop: SIGTERM or SIGHUP gently, Ctrl-C now. A second
+/// signal ends the process as soon as `log` is written, or its reader has stalled.
+fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -257,7 +264,8 @@ fn stop_signal() -> std::io::Result<impl Future<Output = Stop>> {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            tracing::warn!("told to stop again: leaving now");
+            tracing::warn!("second stop signal: exiting without draining");
+            log::flush(&log);
             std::process::exit(1);
         });
         stop

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use self::known::Known;
 use super::{Answers, Batch, Charge, Failed, Store};
-use crate::clock::Clock;
+use crate::clock::Monotonic;
 use crate::limit::{Judged, Micros, Op, Source};
 
 /// A store that does not ask the one inside it for what it knows to be denied.
@@ -52,7 +52,7 @@ struct Split<'a> {
     asked: SmallVec<[Charge<'a>; 4]>,
 }
 
-impl<S: Store, C: Clock> DenyLocally<S, C> {
+impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// Repeats denials by `inner` for at most `deny_locally_for` (zero: never) and knows at most
     /// `slots` of them, rounded down to a power of two, and at least eight.
     pub fn new(inner: S, clock: C, deny_locally_for: Duration, slots: usize) -> DenyLocally<S, C> {
@@ -98,12 +98,12 @@ impl<S: Store, C: Clock> DenyLocally<S, C> {
     }
 }
 
-impl<S: Store, C: Clock> Store for DenyLocally<S, C> {
+impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let gives_back = |charge: &Charge<'_>| matches!(charge.op, Op::GiveBack(_));
         if batch.charges.iter().any(gives_back) {
             self.inner.charge(batch, answers).await;
-            let now = self.clock.now();
+            let now = self.clock.monotonic();
             for charge in batch.charges.iter().filter(|charge| gives_back(charge)) {
                 self.known.give_back(charge, now);
             }
@@ -113,7 +113,7 @@ impl<S: Store, C: Clock> Store for DenyLocally<S, C> {
             // A denial may be by hits of the same batch that are then not charged: not learnt.
             return self.inner.charge(batch, answers).await;
         }
-        let (first, sent) = (answers.len(), self.clock.now());
+        let (first, sent) = (answers.len(), self.clock.monotonic());
         let Some(Split { known, asked }) = self.split(&batch, sent) else {
             self.inner.charge(batch, answers).await;
             return self.learn(batch.charges, answers, first, sent);

@@ -15,7 +15,7 @@ pub use self::counts::{Counts, kind_name};
 use self::spell::Spell;
 use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, Charge, Failed, OnStoreFailure, Role, Store};
-use crate::clock::Clock;
+use crate::clock::{Clock, Monotonic};
 use crate::limit::{Judged, Limit, Micros, Op, Plan, SECOND, Source};
 
 /// How long whoever is denied because the store failed is told to wait.
@@ -57,7 +57,7 @@ pub struct Guard<S, C> {
     counts: Counts,
 }
 
-impl<S: Store, C: Clock + Clone> Guard<S, C> {
+impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     /// Guards `inner` by the policy `on_failure`. While it fails, at most `max_keys` keys are
     /// counted in memory, each by a share of its limits: that of one of `replicas` (0 is 1).
     pub fn new(
@@ -96,7 +96,7 @@ impl<S: Store, C: Clock + Clone> Guard<S, C> {
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
         let kind = failures().max_by_key(|kind| *kind != Failed::Hurried);
         if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
-            self.spell.fail(self.clock.now(), failed, policy, kind, charge.key.domain);
+            self.spell.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
         }
         match policy {
             OnStoreFailure::Error => {}
@@ -150,7 +150,7 @@ impl<S: Store, C: Clock + Clone> Guard<S, C> {
     /// The store answered after failures.
     #[cold]
     fn answered(&self) {
-        if self.spell.ends(self.clock.now()) {
+        if self.spell.ends(self.clock.monotonic()) {
             let local = self.local.swap(None);
             // A full store takes its time to be freed, which nobody should wait for. Where no
             // thread is to be had it is freed here.
@@ -159,7 +159,7 @@ impl<S: Store, C: Clock + Clone> Guard<S, C> {
     }
 }
 
-impl<S: Store, C: Clock + Clone> Store for Guard<S, C> {
+impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let first = answers.len();
         let policy = batch.on_failure.unwrap_or(self.on_failure);

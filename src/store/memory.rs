@@ -22,7 +22,11 @@ use self::{
 };
 use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
-use crate::limit::{Judged, Micros, Plan, State, plan::Packed};
+use crate::limit::{Judged, Micros, Plan, SECOND, State, plan::Packed};
+
+/// How far the clock may step back before keys expire early: slots count 136 years of seconds, and
+/// half of them are for the time to come.
+const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
@@ -56,7 +60,7 @@ const SWEEP_STRIDE: usize = 1024;
 /// odds of 1 in 10^23: at a million new keys a second, once in some billion years.
 pub struct MemoryStore<C> {
     clock: C,
-    /// When the store was made.
+    /// From when slots count the seconds until they expire.
     start: Micros,
     fingerprints: Fingerprints,
     shards: Box<[Aligned]>,
@@ -90,7 +94,8 @@ impl<C: Clock> MemoryStore<C> {
         let shards = shares::shards(max_keys);
         let caps = shares::caps(max_keys, shards);
         MemoryStore {
-            start: clock.now(),
+            // The clock may step back behind the time of now.
+            start: clock.now().saturating_sub(EXPIRY_BEHIND),
             clock,
             fingerprints: Fingerprints::new(),
             shards: caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect(),

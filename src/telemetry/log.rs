@@ -1,23 +1,93 @@
 //! Logs, to standard error.
 
-use tracing_subscriber::filter::{EnvFilter, LevelFilter};
-use tracing_subscriber::fmt;
+mod format;
+mod queue;
 
-/// Starts logging at `level`, as text or JSON lines. A second call does nothing.
-pub fn start(level: &str, format: &str) {
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::panic::{self, PanicHookInfo};
+use std::time::Duration;
+
+use tracing::Subscriber;
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::set_global_default;
+use tracing_subscriber::filter::EnvFilter;
+
+pub use self::queue::Queue;
+use crate::escape::escape;
+
+/// Bytes of lines that wait for the reader: some 10 000 lines.
+const QUEUE_BYTES: usize = 1 << 20;
+
+/// How long the end of the process waits for the reader to take the last lines.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The running log. Writes the last lines out when dropped.
+#[derive(Debug)]
+pub struct Log(Queue);
+
+/// Starts logging at `level`, as text or JSON lines, panics included. To be called once.
+pub fn start(level: &str, format: &str) -> io::Result<Log> {
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
     // Libraries warn of what clients do, as often as they do it.
     let others = if level < LevelFilter::DEBUG { level.min(LevelFilter::ERROR) } else { level };
-    // Who reads the log may go away; that is no reason to end.
-    let logs = fmt()
-        .log_internal_errors(false)
-        .with_env_filter(EnvFilter::new(format!("{others},weir={level}")))
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    let color = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    // A second start is a test's; the first one's level stands.
-    let _ = match format {
-        "json" => logs.json().flatten_event(true).try_init(),
-        _ => logs.with_ansi(color).try_init(),
+    let filter = EnvFilter::new(format!("{others},weir={level}"));
+    // At this level, as lines of any level may be missing.
+    let report = |lines| tracing::error!(lines, "log lines dropped, as the log was not read");
+    let queue = Queue::start(QUEUE_BYTES, io::stderr(), report)?;
+    let subscriber: Box<dyn Subscriber + Send + Sync> = match format {
+        "json" => Box::new(format::json(filter, queue.clone())),
+        _ => Box::new(format::text(filter, queue.clone(), io::stderr().is_terminal())),
     };
+    set_global_default(subscriber).map_err(io::Error::other)?;
+    let log = queue.clone();
+    panic::set_hook(Box::new(move |panic| report_panic(&log, panic)));
+    Ok(Log(queue))
+}
+
+impl Log {
+    /// Logs why the process ends, even where logging is off.
+    pub fn report_end(&self, message: &'static str, error: &str) {
+        report(&self.0, format_args!("{message}"), error);
+    }
+
+    pub fn queue(&self) -> &Queue {
+        &self.0
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        flush(&self.0);
+    }
+}
+
+/// Gives the reader time to take what is queued, before the process ends.
+pub fn flush(queue: &Queue) {
+    queue.flush(FLUSH_TIMEOUT);
+}
+
+fn report(queue: &Queue, message: fmt::Arguments<'_>, error: &str) {
+    if tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!(%error, "{message}");
+    } else {
+        queue.push(format!("{message}: {}\n", escape(error)).as_bytes());
+    }
+}
+
+/// Takes the place of the standard library's hook, which writes to standard error itself, and
+/// blocks where nobody reads.
+fn report_panic(queue: &Queue, panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let payload = panic.payload_as_str().unwrap_or("no message");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let backtrace = Backtrace::capture();
+    let backtrace = match backtrace.status() {
+        BacktraceStatus::Captured => format!("\n{backtrace}"),
+        _ => String::new(),
+    };
+    let error = format!("thread '{thread}' at {place}: {payload}");
+    report(queue, format_args!("panic{backtrace}"), &error);
 }

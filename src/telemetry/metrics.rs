@@ -60,6 +60,12 @@ impl Metrics {
         xds
     }
 
+    /// Adds the metrics of the log. To be called once.
+    pub fn log(&self, dropped: &Counter) {
+        let help = "Log lines dropped because standard error was not read in time";
+        self.registry.lock().register("log_lines_dropped", help, dropped.clone());
+    }
+
     /// Adds the metrics of the connections of one listener. To be called once for each.
     pub fn connections(&self, listener: &str) -> connections::Counts {
         let counts = connections::Counts::default();

@@ -9,6 +9,7 @@ mod drain;
 mod envoy;
 mod holds;
 mod http_connections;
+mod log;
 mod redis;
 mod reload;
 mod service;

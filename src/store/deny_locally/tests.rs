@@ -106,6 +106,24 @@ async fn never_longer_than_deny_locally_for() {
 }
 
 #[tokio::test]
+async fn a_step_of_the_wall_clock_makes_it_neither_longer_nor_shorter() {
+    let day = 86_400 * SECOND as i64;
+    for step in [-day, day] {
+        let ([store, _], clock) = replicas(MAX);
+        let plan = quiet(1, Unit::Year);
+        take(&store, "d", "a", &plan, 1).await;
+        let first = take(&store, "d", "a", &plan, 1).await;
+        clock.step(step);
+        clock.advance(249_999);
+        let again = take(&store, "d", "a", &plan, 1).await;
+        assert_eq!(again.source, Source::DeniedLocally);
+        assert_eq!(again.retry_after, first.retry_after.map(|wait| wait - 249_999));
+        clock.advance(1);
+        assert_eq!(take(&store, "d", "a", &plan, 1).await.source, Source::Store);
+    }
+}
+
+#[tokio::test]
 async fn as_many_or_more_are_denied_and_fewer_ask() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(10, Unit::Hour);
@@ -163,7 +181,7 @@ async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let op = Op::GiveBack(1);
     let back = Charge { key, plan: &plan, op, hold: None, role: Role::Binds };
-    store.known.give_back(&back, clock.now());
+    store.known.give_back(&back, clock.monotonic());
     store.inner().let_go.add_permits(3);
     assert!(!late.await.allowed);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);

@@ -173,6 +173,26 @@ async fn local_limits_by_the_share_and_starts_empty() {
 }
 
 #[tokio::test]
+async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() {
+    let plan = plan(1, Unit::Hour);
+    let (guard, clock) = guarded(OnStoreFailure::Local, 1);
+    down(&guard);
+    assert!(take(&guard, "d", "a", &plan, 1).await.allowed);
+    assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
+    clock.step(3_600 * SECOND as i64);
+    assert!(take(&guard, "d", "a", &plan, 1).await.allowed);
+    for step in [3_600 * SECOND as i64, -7_200 * SECOND as i64] {
+        up(&guard);
+        clock.step(step);
+        take(&guard, "d", "a", &plan, 0).await;
+        assert!(guard.spell.lasts());
+    }
+    clock.advance(spell::QUIET);
+    take(&guard, "d", "a", &plan, 0).await;
+    assert!(!guard.spell.lasts());
+}
+
+#[tokio::test]
 async fn a_store_that_fails_in_part_does_not_start_again_with_each_answer() {
     let plan = plan(2, Unit::Hour);
     let (guard, clock) = guarded(OnStoreFailure::Local, 1);

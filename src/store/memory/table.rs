@@ -16,7 +16,7 @@ const SWEEP_BUCKETS: usize = 64;
 /// How many buckets are looked at for a sample, if one slot has been found by then.
 const SAMPLE_BUCKETS: usize = 256;
 
-/// An instant, to a store that was made at `start`.
+/// An instant, to a store that counts seconds from `start`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) micros: Micros,
@@ -24,7 +24,7 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// Whole seconds since the store was made.
+    /// Whole seconds since `start`.
     pub(super) fn seconds(self) -> u32 {
         u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX)
     }
@@ -41,7 +41,7 @@ impl Now {
 pub(super) struct Slot<V> {
     print: Print,
     fill: Fill,
-    /// In seconds since the store was made, rounded up: 4 bytes reach 136 years.
+    /// In seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
     expires: u32,
     pub(super) value: V,
 }

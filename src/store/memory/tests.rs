@@ -59,6 +59,36 @@ proptest! {
     }
 }
 
+#[tokio::test]
+async fn a_clock_that_was_ahead_at_the_start_makes_it_forget_nothing() {
+    let plan = plan(2, Unit::Hour);
+    let year = 365 * 86_400 * SECOND as i64;
+    for step in [-year, 0, -30 * year, 60 * year, -29 * year] {
+        for (store, clock) in both_kinds(1_000) {
+            clock.step(step);
+            assert!(take(&store, "d", "a", &plan, 2).await.allowed);
+            store.sweep(store.shards());
+            assert!(!take(&store, "d", "a", &plan, 1).await.allowed, "after {step}");
+            clock.advance(3_600 * SECOND);
+            store.sweep(store.shards());
+            assert_eq!(store.stats().keys, 0, "after {step}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_step_back_after_hits_blocks_nobody_for_longer_than_a_period() {
+    let plan = plan(2, Unit::Hour);
+    for (store, clock) in both_kinds(1_000) {
+        assert!(take(&store, "d", "a", &plan, 2).await.allowed);
+        clock.step(-90 * 86_400 * SECOND as i64);
+        store.sweep(store.shards());
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        clock.advance(3_600 * SECOND);
+        assert!(take(&store, "d", "a", &plan, 2).await.allowed);
+    }
+}
+
 #[test]
 fn slots_are_small() {
     assert_eq!(size_of::<table::Slot<Packed>>(), 28);

@@ -2,8 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use super::wait_for;
 
@@ -14,6 +16,8 @@ pub struct Program {
     name: &'static str,
     child: Child,
     said: Arc<Mutex<String>>,
+    /// Whether its output is left unread, so that its pipes fill.
+    unread: Arc<AtomicBool>,
     listeners: Vec<JoinHandle<()>>,
 }
 
@@ -25,12 +29,17 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{name} does not start: {error}: {command:?}"));
-        let said = Arc::default();
+        let (said, unread) = Default::default();
         let listeners = vec![
-            listen(child.stdout.take().expect("piped"), &said),
-            listen(child.stderr.take().expect("piped"), &said),
+            listen(child.stdout.take().expect("piped"), &said, &unread),
+            listen(child.stderr.take().expect("piped"), &said, &unread),
         ];
-        Program { name, child, said, listeners }
+        Program { name, child, said, unread, listeners }
+    }
+
+    /// Stops reading its output, or goes on.
+    pub fn leave_unread(&self, unread: bool) {
+        self.unread.store(unread, Ordering::Relaxed);
     }
 
     pub fn id(&self) -> u32 {
@@ -96,10 +105,17 @@ impl Drop for Program {
 }
 
 /// Takes down what comes, line by line, until the program closes it.
-fn listen(from: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> JoinHandle<()> {
-    let said = said.clone();
+fn listen(
+    from: impl Read + Send + 'static,
+    said: &Arc<Mutex<String>>,
+    unread: &Arc<AtomicBool>,
+) -> JoinHandle<()> {
+    let (said, unread) = (said.clone(), unread.clone());
     thread::spawn(move || {
         for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
+            while unread.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(5));
+            }
             let mut said = said.lock().unwrap();
             said.push_str(&String::from_utf8_lossy(&line));
             said.push('\n');

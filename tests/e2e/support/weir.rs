@@ -179,6 +179,16 @@ impl Weir {
         kibibytes.parse::<usize>().expect("a number") << 10
     }
 
+    /// All it has said, once it has ended.
+    pub fn said_in_all(&mut self) -> String {
+        self.program.said_in_all()
+    }
+
+    /// Stops reading its log, or goes on.
+    pub fn leave_unread(&self, unread: bool) {
+        self.program.leave_unread(unread);
+    }
+
     pub fn signal(&self, signal: &str) {
         self.program.signal(signal);
     }

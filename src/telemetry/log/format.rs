@@ -1,0 +1,168 @@
+//! How events are written: as text or JSON, without control characters.
+//!
+//! What is logged may come from clients and files. It is escaped here, so that nothing logged
+//! anywhere can forge a line or drive a terminal.
+
+use std::fmt::{self, Debug, Write};
+
+use tracing::field::Field;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter, fmt};
+use tracing_subscriber::registry::LookupSpan;
+
+use crate::escape::Escaping;
+
+/// Lines of a message that has several are indented, so that each line that is not begins an event.
+const NEXT_LINE: &str = "\n    ";
+
+/// Events as text lines.
+pub(super) fn text<W>(filter: EnvFilter, out: W, color: bool) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    fmt()
+        .log_internal_errors(false)
+        .with_target(false)
+        .with_ansi(color)
+        .fmt_fields(debug_fn(write_field).delimited(" "))
+        .with_env_filter(filter)
+        .with_writer(out)
+        .finish()
+}
+
+fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    match field.name() {
+        "message" => write!(Escaping::new(out, NEXT_LINE), "{value:?}"),
+        name => {
+            match out.has_ansi_escapes() {
+                true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
+                false => write!(out, "{name}=")?,
+            }
+            write!(Escaping::new(out, r"\n"), "{value:?}")
+        }
+    }
+}
+
+/// Events as lines of JSON.
+pub(super) fn json<W>(filter: EnvFilter, out: W) -> impl Subscriber + Send + Sync
+where
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    fmt()
+        .log_internal_errors(false)
+        .with_target(false)
+        .json()
+        .flatten_event(true)
+        .map_event_format(EscapedJson)
+        .with_env_filter(filter)
+        .with_writer(out)
+        .finish()
+}
+
+/// JSON escapes control characters of ASCII; this escapes the others.
+struct EscapedJson<F>(F);
+
+impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        // The only newline is the one that ends the line.
+        let mut out = Escaping::new(out, "\n");
+        self.0.format_event(context, Writer::new(&mut out), event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::subscriber::with_default;
+
+    use super::*;
+
+    const NASTY: &str = "a\n2026 ERROR forged\r\u{1b}[2J\u{9b}31m\u{7f}\u{2028}\u{202e}z";
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// What is written of an event that has `NASTY` wherever it can.
+    fn logged<S: Subscriber + Send + Sync>(
+        make: impl FnOnce(EnvFilter, Box<dyn Fn() -> Written + Send + Sync>) -> S,
+    ) -> String {
+        let written = Written::default();
+        let out = written.clone();
+        let subscriber = make(EnvFilter::new("trace"), Box::new(move || out.clone()));
+        with_default(subscriber, || {
+            let _span = tracing::info_span!("span", nasty = NASTY, shown = %NASTY).entered();
+            let error = std::io::Error::other(NASTY);
+            let source: &dyn std::error::Error = &error;
+            tracing::info!(text = NASTY, shown = %NASTY, debug = ?[NASTY], source, "say {NASTY}");
+        });
+        String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn is_plain(text: &str) -> bool {
+        crate::escape::escape(text) == text
+    }
+
+    #[test]
+    fn text_has_no_control_characters_and_one_event_a_line() {
+        let logged = logged(|filter, out| text(filter, out, false));
+        let lines: Vec<&str> = logged.strip_suffix('\n').unwrap().split('\n').collect();
+        assert!(lines.iter().all(|line| is_plain(line)), "{logged:?}");
+        assert_eq!(lines.len(), 2, "{logged:?}");
+        assert!(lines[0].ends_with("say a"), "{logged:?}");
+        let shown = r"2026 ERROR forged\r\u001b[2J\u009b31m\u007f\u2028\u202ez";
+        assert!(lines[1].starts_with(&format!("    {shown} text=\"a\\n2026 ERR")), "{logged:?}");
+        assert!(lines[1].contains(&format!(r" shown=a\n{shown} ")), "{logged:?}");
+        assert!(lines[1].ends_with(&format!(r" source=a\n{shown}")), "{logged:?}");
+    }
+
+    #[test]
+    fn on_a_terminal_only_the_formatters_own_colors_are_left() {
+        let logged = logged(|filter, out| text(filter, out, true));
+        assert!(
+            logged.contains("\u{1b}[3mshown\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\n2026"),
+            "{logged:?}"
+        );
+        let mut plain = logged;
+        for code in ["0", "1", "2", "3", "32"] {
+            plain = plain.replace(&format!("\u{1b}[{code}m"), "");
+        }
+        assert!(plain.lines().all(is_plain), "{plain:?}");
+    }
+
+    #[test]
+    fn json_has_no_control_characters_and_keeps_the_meaning() {
+        let logged = logged(|filter, out| json(filter, out));
+        let line = logged.strip_suffix('\n').unwrap();
+        assert!(is_plain(line), "{logged:?}");
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["message"], format!("say {NASTY}"));
+        for field in ["text", "shown", "source"] {
+            assert_eq!(event[field], NASTY, "{field}");
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Log lines between the threads that log and the log's reader, which may stall.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use prometheus_client::metrics::counter::Counter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Pipes take up to so many bytes in one piece, so lines of several processes do not mix.
+const ATOMIC_BYTES: usize = 4096;
+
+/// How long to wait where the reader would block and the file descriptor does not.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Lines that wait to be written by a thread of their own: adding one never blocks on the reader.
+///
+/// **Bounded.** The queue holds at most `limit` bytes. A line that does not fit is dropped and
+/// counted, and so are all that follow until half of the queue is free: so a stall makes one gap,
+/// whose length is reported once.
+#[derive(Clone, Debug)]
+pub struct Queue(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    limit: usize,
+    dropped: Counter,
+    state: Mutex<State>,
+    added: Condvar,
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<u8>,
+    /// Lines dropped and not reported yet.
+    dropped: u64,
+    /// Whether lines that are no longer queued are not written yet.
+    writing: bool,
+}
+
+impl Queue {
+    /// Starts a thread that writes to `out`, and calls `report` with the number of lines dropped.
+    /// `report` may add a line.
+    pub fn start(
+        limit: usize,
+        out: impl Write + Send + 'static,
+        report: impl Fn(u64) + Send + 'static,
+    ) -> io::Result<Queue> {
+        let queue = Queue(Arc::new(Shared {
+            limit,
+            dropped: Counter::default(),
+            state: Mutex::default(),
+            added: Condvar::new(),
+            idle: Condvar::new(),
+        }));
+        let shared = queue.0.clone();
+        std::thread::Builder::new().name("log".into()).spawn(move || shared.drain(out, report))?;
+        Ok(queue)
+    }
+
+    /// Adds a line, which ends with a newline.
+    pub fn push(&self, line: &[u8]) {
+        let mut state = self.0.state.lock();
+        if state.dropped > 0 || state.lines.len() + line.len() > self.0.limit {
+            state.dropped += 1;
+            self.0.dropped.inc();
+        } else {
+            state.lines.extend(line);
+        }
+        drop(state);
+        self.0.added.notify_one();
+    }
+
+    /// Waits until all lines are written, at most for `timeout`.
+    pub fn flush(&self, timeout: Duration) {
+        let until = Instant::now() + timeout;
+        let mut state = self.0.state.lock();
+        while !state.is_idle() {
+            if self.0.idle.wait_until(&mut state, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// The count of dropped lines.
+    pub fn dropped(&self) -> &Counter {
+        &self.0.dropped
+    }
+}
+
+impl Shared {
+    fn drain(&self, mut out: impl Write, report: impl Fn(u64)) {
+        let mut chunk = Vec::with_capacity(ATOMIC_BYTES);
+        loop {
+            let mut state = self.state.lock();
+            state.writing = false;
+            while state.is_idle() {
+                self.idle.notify_all();
+                self.added.wait(&mut state);
+            }
+            if state.dropped > 0 && state.lines.len() <= self.limit / 2 {
+                let dropped = std::mem::take(&mut state.dropped);
+                state.writing = true;
+                drop(state);
+                report(dropped);
+                continue;
+            }
+            state.take_lines(&mut chunk);
+            drop(state);
+            write(&mut out, &chunk);
+        }
+    }
+}
+
+impl State {
+    fn is_idle(&self) -> bool {
+        self.lines.is_empty() && self.dropped == 0 && !self.writing
+    }
+
+    /// Moves as many whole lines to `chunk` as may be written in one piece, or a part of a longer
+    /// one.
+    fn take_lines(&mut self, chunk: &mut Vec<u8>) {
+        let len = self.lines.len().min(ATOMIC_BYTES);
+        let end = self.lines.iter().take(len).rposition(|byte| *byte == b'\n');
+        chunk.clear();
+        chunk.extend(self.lines.drain(..end.map_or(len, |end| end + 1)));
+        self.writing = true;
+    }
+}
+
+/// Writes as long as it takes. Errors are ignored: the reader may have gone away, which is no
+/// reason to end.
+fn write(out: &mut impl Write, mut bytes: &[u8]) {
+    while !bytes.is_empty() {
+        match out.write(bytes) {
+            Ok(0) => return,
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY),
+            Err(_) => return,
+        }
+    }
+}
+
+impl Write for &Queue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.push(line);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// An event is one write: a whole line.
+impl<'a> MakeWriter<'a> for Queue {
+    type Writer = &'a Queue;
+
+    fn make_writer(&'a self) -> &'a Queue {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const AMPLE: Duration = Duration::from_secs(30);
+
+    /// A reader that takes one write for each permit.
+    struct Reader {
+        permits: mpsc::Receiver<()>,
+        read: Arc<Mutex<Vec<Vec<u8>>>>,
+    }
+
+    impl Write for Reader {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Without permits to come, it reads all.
+            let _ = self.permits.recv();
+            self.read.lock().push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    struct Stalled {
+        queue: Queue,
+        permits: Option<mpsc::Sender<()>>,
+        read: Arc<Mutex<Vec<Vec<u8>>>>,
+    }
+
+    /// A queue whose reader has stalled over a first line, `first`.
+    fn stalled(limit: usize) -> Stalled {
+        let (permits, waits) = mpsc::channel();
+        let read = Arc::new(Mutex::default());
+        let reader = Reader { permits: waits, read: read.clone() };
+        let (sender, receiver) = mpsc::channel::<Queue>();
+        let report = move |lines| {
+            let queue = receiver.recv().unwrap();
+            queue.push(format!("dropped {lines}\n").as_bytes());
+        };
+        let queue = Queue::start(limit, reader, report).unwrap();
+        sender.send(queue.clone()).unwrap();
+        queue.push(b"first\n");
+        while !queue.0.state.lock().writing {
+            std::thread::yield_now();
+        }
+        Stalled { queue, permits: Some(permits), read }
+    }
+
+    impl Stalled {
+        /// Lets the reader go on; all that it read.
+        fn go_on(&mut self) -> String {
+            self.permits = None;
+            self.queue.flush(AMPLE);
+            String::from_utf8(self.read.lock().concat()).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_counted_and_reported_once() {
+        let mut stalled = stalled(20);
+        for line in ["0123456789\n", "too long\n\n", "fits\n"] {
+            stalled.queue.push(line.as_bytes());
+        }
+        assert_eq!(stalled.queue.dropped().get(), 2, "the gap is one");
+        assert_eq!(stalled.go_on(), "first\n0123456789\ndropped 2\n");
+        stalled.queue.push(b"after\n");
+        assert!(stalled.go_on().ends_with("dropped 2\nafter\n"));
+        assert_eq!(stalled.queue.dropped().get(), 2);
+    }
+
+    #[test]
+    fn a_line_longer_than_the_queue_is_reported_without_another() {
+        let mut stalled = stalled(20);
+        stalled.queue.push(&[b'x'; 21]);
+        assert_eq!(stalled.go_on(), "first\ndropped 1\n");
+    }
+
+    #[test]
+    fn lines_are_written_whole_where_they_can_be() {
+        let mut stalled = stalled(1 << 20);
+        let line = |len: usize| [vec![b'x'; len - 1], vec![b'\n']].concat();
+        for len in [3000, 1096, 1, 4096, 4097, 10] {
+            stalled.queue.push(&line(len));
+        }
+        stalled.go_on();
+        let lengths: Vec<usize> = stalled.read.lock().iter().map(Vec::len).collect();
+        assert_eq!(lengths, [6, 4096, 1, 4096, 4096, 11]);
+    }
+
+    #[test]
+    fn flushing_a_stalled_queue_ends() {
+        let mut stalled = stalled(1 << 20);
+        stalled.queue.push(b"second\n");
+        stalled.queue.flush(Duration::from_millis(10));
+        assert!(stalled.read.lock().is_empty());
+        assert_eq!(stalled.go_on(), "first\nsecond\n");
+    }
+
+    /// Fails now and then, as a file descriptor that does not block, and takes little at a time.
+    struct Reluctant(Arc<Mutex<Vec<u8>>>, bool);
+
+    impl Write for Reluctant {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            self.0.lock().extend(&bytes[..bytes.len().min(2)]);
+            Ok(bytes.len().min(2))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn partial_writes_and_full_pipes_lose_nothing() {
+        let read = Arc::new(Mutex::default());
+        let queue = Queue::start(100, Reluctant(read.clone(), false), |_| {}).unwrap();
+        queue.push(b"line\n");
+        queue.flush(AMPLE);
+        assert_eq!(*read.lock(), b"line\n");
+    }
+}
