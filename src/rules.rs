@@ -3,6 +3,7 @@
 mod keys;
 mod matcher;
 mod problem;
+mod problems;
 mod read;
 pub mod source;
 mod stats;
@@ -13,12 +14,14 @@ pub mod xds;
 mod yaml;
 
 pub use matcher::Found;
+pub(crate) use problem::truncate;
 pub use problem::{Problem, Severity};
+pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use stats::Stats;
 pub use yaml::Place;
 
-use std::collections::{HashMap, HashSet};
-use std::fmt::Write;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::entry::Entry;
@@ -54,11 +57,14 @@ pub struct Options {
     pub merge_domains: bool,
     /// What the state of one key may come to, in bytes.
     pub max_log_bytes: u64,
+    /// How many errors, and how many warnings, of a file are listed.
+    pub max_problems: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { merge_domains: false, max_log_bytes: 16 << 20 }
+        let max_problems = DEFAULT_MAX_PROBLEMS;
+        Options { merge_domains: false, max_log_bytes: 16 << 20, max_problems }
     }
 }
 
@@ -68,7 +74,7 @@ pub struct Rule {
     /// `domain.key_value.key…`, as the reference names it in its metrics.
     pub name: Box<str>,
     domain_length: usize,
-    entries: Box<[(Box<str>, Box<str>)]>,
+    entries: Box<[(Arc<str>, Arc<str>)]>,
     limit_name: Box<str>,
     /// What to charge; none where the rule is unlimited.
     pub plan: Option<Arc<Plan>>,
@@ -85,11 +91,18 @@ pub struct Rule {
     pub origin: Origin,
 }
 
-/// Where a rule was read.
-#[derive(Clone, Debug)]
+/// Where something was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub file: Arc<str>,
-    pub line: u32,
+    pub place: Place,
+}
+
+/// `file:line:column`
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file, self.place.line, self.place.column)
+    }
 }
 
 /// Rule files, read and compiled.
@@ -98,74 +111,116 @@ pub struct Loaded {
     /// Of use only where no problem is an error.
     pub rules: RuleSet,
     pub problems: Vec<Problem>,
+    /// How many problems there are beyond those.
+    pub omitted: Omitted,
     pub files: Vec<RuleFile>,
 }
 
 impl Loaded {
     /// Reads and compiles what `selection` names; counts are carried over from `previous`.
     pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
-        let (files, problems) = selection.read();
+        let (files, found) = selection.read();
+        let mut problems = Problems::new(options.max_problems);
+        problems.of_files(found);
         Loaded::compile(files, problems, options, previous)
     }
 
     /// Compiles files that were read, with the problems there were.
     pub fn compile(
         files: Vec<RuleFile>,
-        mut problems: Vec<Problem>,
+        mut problems: Problems,
         options: &Options,
         previous: Option<&RuleSet>,
     ) -> Loaded {
-        let (rules, more) = RuleSet::compile(&files, options, previous);
-        problems.extend(more);
-        Loaded { rules, problems, files }
+        let rules = RuleSet::compile_into(&files, options, previous, &mut problems);
+        let (problems, omitted) = problems.into_parts();
+        Loaded { rules, problems, omitted, files }
     }
 
     /// Whether no problem is an error.
     pub fn is_good(&self) -> bool {
-        !self.problems.iter().any(Problem::is_error)
+        self.count(Severity::Error) == 0
+    }
+
+    /// How many problems of a severity there are, listed or not.
+    pub fn count(&self, severity: Severity) -> usize {
+        let listed = self.problems.iter().filter(|problem| problem.severity == severity).count();
+        listed + self.omitted.of(severity)
     }
 
     /// Problems in full, with the lines they stand in.
     pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
-        // Files may be large and have many problems: their lines are found once.
-        let mut lines: HashMap<&str, Vec<&str>> = HashMap::new();
+        let problems: Vec<&Problem> = problems.collect();
+        let lines = self.lines(&problems);
         let mut out = String::new();
         for problem in problems {
-            let lines = lines.entry(&problem.file).or_insert_with(|| {
-                let file = self.files.iter().find(|file| file.name == problem.file);
-                file.map(|file| problem::lines(&file.text).collect()).unwrap_or_default()
+            let line = problem.place.and_then(|place| {
+                lines.get(&(problem.file.as_str(), place.line)).copied().flatten()
             });
-            let line =
-                problem.place.and_then(|place| lines.get(place.line.saturating_sub(1) as usize));
-            out += &problem.render(line.copied());
+            out += &problem.render(line);
             out.push('\n');
         }
         out
     }
 
-    /// All errors in full.
+    /// The lines that problems stand in, by file and number. Files may be large: one way through
+    /// each finds them all.
+    fn lines<'l>(&'l self, problems: &[&'l Problem]) -> BTreeMap<(&'l str, u32), Option<&'l str>> {
+        let place = |problem: &&'l Problem| Some((problem.file.as_str(), problem.place?.line));
+        let mut found: BTreeMap<(&str, u32), Option<&str>> =
+            problems.iter().filter_map(place).map(|key| (key, None)).collect();
+        for file in &self.files {
+            let name = file.name.as_str();
+            let Some((&(_, last), _)) = found.range((name, 0)..=(name, u32::MAX)).next_back()
+            else {
+                continue;
+            };
+            for (number, line) in (1..=last).zip(problem::lines(&file.text)) {
+                if let Some(wanted) = found.get_mut(&(name, number)) {
+                    wanted.get_or_insert(line);
+                }
+            }
+        }
+        found
+    }
+
+    /// All errors that are listed, in full, and how many are not.
     pub fn render_errors(&self) -> String {
-        self.render(self.problems.iter().filter(|problem| problem.is_error()))
+        let errors = self.problems.iter().filter(|problem| problem.is_error());
+        let omitted = Omitted { warnings: 0, ..self.omitted }.summary();
+        self.render(errors) + &omitted.map(|summary| summary + "\n").unwrap_or_default()
     }
 }
 
 impl RuleSet {
-    /// Compiles files, and tells every problem of every file. The set is of use only where no
-    /// problem is an error. Counts are carried over from `previous`.
+    /// Compiles files, and lists their problems, up to the limit that the options set. The set is of
+    /// use only where no problem is an error. Counts are carried over from `previous`.
     pub fn compile(
         files: &[RuleFile],
         options: &Options,
         previous: Option<&RuleSet>,
     ) -> (RuleSet, Vec<Problem>) {
+        let mut problems = Problems::new(options.max_problems);
+        let set = RuleSet::compile_into(files, options, previous, &mut problems);
+        (set, problems.into_parts().0)
+    }
+
+    fn compile_into(
+        files: &[RuleFile],
+        options: &Options,
+        previous: Option<&RuleSet>,
+        problems: &mut Problems,
+    ) -> RuleSet {
         let stats: HashMap<&str, Arc<Stats>> = previous
             .iter()
             .flat_map(|set| &set.rules)
             .map(|rule| (&*rule.name, rule.stats.clone()))
             .collect();
         let mut set = RuleSet::default();
-        let mut problems = Vec::new();
+        // Where each domain is named first.
+        let mut domains: HashMap<String, Origin> = HashMap::new();
         for file in files {
-            let before = problems.len();
+            problems.start_file();
             let node = match yaml::parse(&file.text) {
                 Ok(node) => node,
                 Err(broken) => {
@@ -175,21 +230,23 @@ impl RuleSet {
             };
             let mut reader = read::Reader {
                 file: file.name.as_str().into(),
-                problems: &mut problems,
-                told: HashSet::new(),
+                problems,
+                budget: read::Budget::of(file.text.len()),
                 rules: &mut set.rules,
                 stats: &stats,
                 max_log_bytes: options.max_log_bytes,
                 together: false,
             };
             let Some(root) = reader.root(node.as_ref()) else { continue };
-            let known = set.domains.contains_key(&*root.domain);
-            if known && !options.merge_domains && !root.domain.is_empty() {
+            let first = domains.get(&root.domain);
+            let known = first.is_some();
+            if let Some(first) = first.filter(|_| !options.merge_domains && !root.domain.is_empty())
+            {
                 let domain = &root.domain;
                 let message = format!("duplicate domain '{domain}' in config file");
                 let help = "another file has this domain: rename one, or merge domains \
                             (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
-                reader.error(root.domain_place, message, domain, help);
+                reader.duplicate(root.domain_place, message, domain, first.clone(), help);
             }
             let domain = set.domains.entry(root.domain.as_str().into()).or_default();
             if known && options.merge_domains && domain.together != root.together {
@@ -203,9 +260,13 @@ impl RuleSet {
             let mut apart = matcher::Node::default();
             let tree = if known && !options.merge_domains { &mut apart } else { &mut domain.root };
             reader.descriptors(&root, tree);
-            problems[before..].sort_by_key(|problem| problem.place);
+            if !known {
+                let origin = Origin { file: file.name.as_str().into(), place: root.domain_place };
+                domains.insert(root.domain, origin);
+            }
+            problems.sort_file();
         }
-        (set, problems)
+        set
     }
 
     pub fn domain(&self, name: &str) -> Option<&Domain> {

@@ -105,6 +105,8 @@ pub struct Rules {
     pub max_file: u64,
     /// What the state of one key may come to, in bytes.
     pub max_log_bytes: u64,
+    /// How many errors, and how many warnings, of a file are listed.
+    pub max_problems: usize,
     /// The reference's layout of directories, where it was asked for and `paths` is empty.
     pub runtime: Option<Runtime>,
     /// The management server, where rules come from one instead of files.
@@ -189,7 +191,11 @@ pub struct Log {
 impl Rules {
     /// How the files are compiled.
     pub fn options(&self) -> rules::Options {
-        rules::Options { merge_domains: self.merge_domains, max_log_bytes: self.max_log_bytes }
+        rules::Options {
+            merge_domains: self.merge_domains,
+            max_log_bytes: self.max_log_bytes,
+            max_problems: self.max_problems,
+        }
     }
 
     /// The files these settings name; none where they name nothing.
@@ -268,6 +274,7 @@ impl Settings {
                 ignore_dot_files: flag("rules.ignore_dot_files"),
                 max_file: int("rules.max_file"),
                 max_log_bytes: int("rules.max_log_bytes"),
+                max_problems: size("rules.max_problems"),
                 runtime: runtime_asked.then(|| Runtime {
                     root: root.into(),
                     subdirectory: text("rules.runtime.subdirectory"),

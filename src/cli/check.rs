@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::limit::{Algorithm, Limit};
 use crate::rules::source::Selection;
-use crate::rules::{Loaded, Options, Problem, Rule};
+use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Origin, Problem, Rule, Severity};
 
 /// From how many wildcards of one node on a look-up gets dear: each costs some 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
@@ -31,6 +31,9 @@ pub struct CheckArgs {
     /// Refuse limits whose state may take more bytes a key.
     #[arg(long, default_value_t = 16 << 20)]
     max_log_bytes: u64,
+    /// List at most this many errors, and as many warnings, of each file.
+    #[arg(long, default_value_t = DEFAULT_MAX_PROBLEMS)]
+    max_problems: usize,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -48,11 +51,12 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         ignore_dot_files: true,
         max_file: args.max_file,
     };
-    let loaded = Loaded::read(
-        &selection,
-        &Options { merge_domains: args.merge_domains, max_log_bytes: args.max_log_bytes },
-        None,
-    );
+    let options = Options {
+        merge_domains: args.merge_domains,
+        max_log_bytes: args.max_log_bytes,
+        max_problems: args.max_problems,
+    };
+    let loaded = Loaded::read(&selection, &options, None);
     // Who reads may have seen enough, as `head` has; what is to be said of the rules is the code.
     let _ = match args.output {
         Output::Text => print_text(&loaded, &mut io::stdout().lock(), &mut io::stderr().lock()),
@@ -64,8 +68,10 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 fn print_text(loaded: &Loaded, out: &mut impl Write, problems: &mut impl Write) -> io::Result<()> {
     // Nobody may be reading these, and somebody the rules.
     let _ = write!(problems, "{}", loaded.render(loaded.problems.iter()));
-    let errors = loaded.problems.iter().filter(|problem| problem.is_error()).count();
-    let warnings = loaded.problems.len() - errors;
+    if let Some(summary) = loaded.omitted.summary() {
+        let _ = writeln!(problems, "{summary}");
+    }
+    let (errors, warnings) = (loaded.count(Severity::Error), loaded.count(Severity::Warning));
     if errors > 0 {
         return writeln!(
             problems,
@@ -162,6 +168,7 @@ fn as_json(loaded: &Loaded) -> serde_json::Value {
     json!({
         "ok": loaded.is_good(),
         "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
+        "omitted": { "errors": loaded.omitted.errors, "warnings": loaded.omitted.warnings },
         "rules": match loaded.is_good() {
             true => loaded.rules.rules().map(rule_json).collect::<Vec<_>>(),
             false => Vec::new(),
@@ -180,8 +187,13 @@ fn problem_json(problem: &Problem) -> serde_json::Value {
         "column": problem.place.map(|place| place.column),
         "message": problem.message,
         "text": problem.text,
+        "first": problem.first.as_ref().map(origin_json),
         "help": problem.help,
     })
+}
+
+fn origin_json(Origin { file, place }: &Origin) -> serde_json::Value {
+    json!({ "file": &**file, "line": place.line, "column": place.column })
 }
 
 fn rule_json(rule: &Rule) -> serde_json::Value {
@@ -200,7 +212,7 @@ fn rule_json(rule: &Rule) -> serde_json::Value {
         "domain": rule.domain(),
         "rule": rule.path(),
         "file": &*rule.origin.file,
-        "line": rule.origin.line,
+        "line": rule.origin.place.line,
         "unlimited": rule.plan.is_none(),
         "limits": limits.collect::<Vec<_>>(),
         "name": rule.limit_name(0),

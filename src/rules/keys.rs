@@ -81,17 +81,13 @@ pub(super) enum Standing {
     Ignored(String),
     /// A key of weir's own elsewhere than it belongs; what to do instead.
     Misplaced(String),
-    /// No key at all; what may have been meant.
-    Unknown(String),
+    /// No key at all.
+    Unknown,
 }
 
 pub(super) fn standing(key: &str, at: At) -> Standing {
     let Some(Key(name, places, origin)) = KEYS.iter().find(|k| k.0 == key) else {
-        let here: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&at)).map(|k| k.0).collect();
-        return Standing::Unknown(match nearest(key, here.iter().copied()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("in {} there may be: {}", at.name(), here.join(", ")),
-        });
+        return Standing::Unknown;
     };
     if places.contains(&at) {
         return Standing::Right(name);
@@ -103,5 +99,14 @@ pub(super) fn standing(key: &str, at: At) -> Standing {
         Standing::Ignored(help)
     } else {
         Standing::Misplaced(help)
+    }
+}
+
+/// What may have been meant by an unknown key, or which keys belong there.
+pub(super) fn belonging(key: &str, at: At) -> String {
+    let here: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&at)).map(|k| k.0).collect();
+    match nearest(key, here.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("in {} there may be: {}", at.name(), here.join(", ")),
     }
 }

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use memchr::memmem;
 use siphasher::sip::SipHasher13;
 
-use super::Rule;
+use super::{Origin, Rule};
 use crate::entry::Entry;
 
 /// A node of the tree: what may come next.
@@ -33,6 +33,8 @@ pub(super) struct Child {
     rule: Option<Arc<Rule>>,
     /// Whether values that a wildcard matches are counted as one.
     share_threshold: bool,
+    /// Where its key is written.
+    origin: Origin,
     below: Node,
 }
 
@@ -57,8 +59,9 @@ impl Node {
         &mut self,
         text: String,
         share_threshold: bool,
+        origin: Origin,
     ) -> Option<(&mut Option<Arc<Rule>>, &mut Node)> {
-        if self.contains(&text) {
+        if self.origin(&text).is_some() {
             return None;
         }
         let index = self.children.len() as u32;
@@ -71,6 +74,7 @@ impl Node {
             text: text.into(),
             rule: None,
             share_threshold,
+            origin,
             below: Node::default(),
         });
         let children = &self.children;
@@ -79,8 +83,11 @@ impl Node {
         Some((&mut child.rule, &mut child.below))
     }
 
-    pub(super) fn contains(&self, text: &str) -> bool {
-        self.exact.find(hash(&[text]), |&i| *self.children[i as usize].text == *text).is_some()
+    /// Where the child of this text is written.
+    pub(super) fn origin(&self, text: &str) -> Option<&Origin> {
+        let is = |&i: &u32| *self.children[i as usize].text == *text;
+        let found = self.exact.find(hash(&[text]), is)?;
+        self.children.get(*found as usize).map(|child| &child.origin)
     }
 
     /// How many wildcards are tried one by one here.

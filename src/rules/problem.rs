@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::Origin;
 use super::yaml::Place;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +25,17 @@ pub struct Problem {
     pub message: String,
     /// The offending text; empty where there is none to show.
     pub text: String,
+    /// Where the first of two duplicates is.
+    pub first: Option<Origin>,
     /// What to write instead.
     pub help: String,
 }
+
+/// Bytes kept of a message or a help text: both may quote what the file says, at any length.
+const MAX_MESSAGE_BYTES: usize = 1_000;
+
+/// Bytes kept of the offending text.
+const MAX_TEXT_BYTES: usize = 200;
 
 /// The longest line that is shown, in bytes: to find its way through a file of a single line would
 /// take longer for each problem than reading the file did.
@@ -53,8 +62,16 @@ impl Problem {
             place: None,
             message: message.into(),
             text: String::new(),
+            first: None,
             help: help.into(),
         }
+    }
+
+    /// Shortens each part that quotes the file.
+    pub(super) fn shorten(&mut self) {
+        truncate(&mut self.message, MAX_MESSAGE_BYTES);
+        truncate(&mut self.help, MAX_MESSAGE_BYTES);
+        truncate(&mut self.text, MAX_TEXT_BYTES);
     }
 
     pub fn is_error(&self) -> bool {
@@ -82,8 +99,21 @@ impl Problem {
             let marks = "^".repeat(marks.min(120 - indent.len().min(119)));
             let _ = write!(out, "\n {number} | {shown}\n {margin} | {indent}{marks}");
         }
+        if let Some(first) = &self.first {
+            let _ = write!(out, "\n  note: the first is at {first}");
+        }
         let _ = write!(out, "\n  help: {}", self.help);
         out
+    }
+}
+
+/// Cuts `text` to at most `max` bytes and marks the cut.
+pub(crate) fn truncate(text: &mut String, max: usize) {
+    if text.len() > max {
+        let end = (0..=max).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or_default());
+        text.push('…');
+        text.shrink_to_fit();
     }
 }
 

@@ -1,18 +1,21 @@
 //! Reads one rule file into the tree of rules, telling everything that is wrong with it.
 
+mod budget;
 mod limits;
 mod values;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys::At;
 use super::matcher::Node as Tree;
 use super::problem::{Problem, Severity};
+use super::problems::Problems;
 use super::yaml::{Kind, Node, Place};
 use super::{Origin, Rule, Stats};
 use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
+pub(super) use budget::Budget;
 use values::{describe, is_null, text_of};
 
 /// The root of a file: its domain and what goes below it.
@@ -28,9 +31,9 @@ pub(super) struct Root<'n> {
 pub(super) struct Reader<'r> {
     /// The file as it is named in problems.
     pub file: Arc<str>,
-    pub problems: &'r mut Vec<Problem>,
-    /// The file's problems so far: aliases may repeat what is wrong, by the hundred thousand.
-    pub told: HashSet<(Place, String)>,
+    pub problems: &'r mut Problems,
+    /// What its rules may still take.
+    pub budget: Budget,
     pub rules: &'r mut Vec<Arc<Rule>>,
     /// Counts by rule name, carried over from the set before.
     pub stats: &'r HashMap<&'r str, Arc<Stats>>,
@@ -44,7 +47,7 @@ pub(super) struct Reader<'r> {
 struct Above<'a> {
     name: &'a str,
     domain: &'a str,
-    entries: &'a [(Box<str>, Box<str>)],
+    entries: &'a [(Arc<str>, Arc<str>)],
     value_to_metric: bool,
 }
 
@@ -118,6 +121,9 @@ impl Reader<'_> {
     }
 
     fn descriptor(&mut self, node: &Node<'_>, above: &Above<'_>, tree: &mut Tree) {
+        if self.budget.is_spent() {
+            return;
+        }
         let (mut key, mut value) = (String::new(), String::new());
         let mut key_place = node.place;
         let mut limits = Vec::new();
@@ -152,11 +158,13 @@ impl Reader<'_> {
             self.error(key_place, "descriptor has empty key", "", help);
         }
         let text = if value.is_empty() { key.clone() } else { format!("{key}_{value}") };
+        self.spend(node.place, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
-        if !key.is_empty() && tree.contains(&text) {
+        let origin = Origin { file: self.file.clone(), place: key_place };
+        if let Some(first) = tree.origin(&text).filter(|_| !key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
             let help = "one descriptor of this key and value may stand on a level: merge the two";
-            self.error(key_place, message, &key, help);
+            self.duplicate(key_place, message, &key, first.clone(), help);
         }
         let rate_limit = self.rate_limit(&limits, several, &key);
         if share_threshold && !text.contains('*') {
@@ -170,11 +178,13 @@ impl Reader<'_> {
 
         let mut entries = above.entries.to_vec();
         entries.push((key.into(), value.into()));
+        self.spend(node.place, budget::rule_bytes(&name, entries.len(), rate_limit.as_ref()));
         let value_to_metric = above.value_to_metric || value_to_metric;
         let mut lost = Tree::default();
         let mut lost_rule = None;
         // A descriptor that cannot be added is read all the same, for what is wrong below it.
-        let (rule, below) = tree.add(text, share_threshold).unwrap_or((&mut lost_rule, &mut lost));
+        let (rule, below) =
+            tree.add(text, share_threshold, origin).unwrap_or((&mut lost_rule, &mut lost));
         if let Some(rate_limit) = rate_limit {
             let made = Arc::new(Rule {
                 domain_length: above.domain.len(),
@@ -189,7 +199,7 @@ impl Reader<'_> {
                 value_to_metric,
                 metadata,
                 stats: self.stats.get(&*name).cloned().unwrap_or_default(),
-                origin: Origin { file: self.file.clone(), line: node.place.line },
+                origin: Origin { file: self.file.clone(), place: node.place },
                 name: name.clone().into(),
             });
             self.rules.push(made.clone());
@@ -206,6 +216,19 @@ impl Reader<'_> {
         self.problem(Severity::Error, place, message, text, help);
     }
 
+    /// An error that is one of two: the other is where `first` says.
+    pub fn duplicate(
+        &mut self,
+        place: Place,
+        message: String,
+        text: &str,
+        first: Origin,
+        help: &str,
+    ) {
+        let problem = self.made(Severity::Error, place, message, text, help);
+        self.problems.push(Problem { first: Some(first), ..problem });
+    }
+
     fn warn(&mut self, place: Place, message: String, text: &str, help: &str) {
         self.problem(Severity::Warning, place, message, text, help);
     }
@@ -218,17 +241,36 @@ impl Reader<'_> {
         text: &str,
         help: &str,
     ) {
-        let message = message.into();
-        if !self.told.insert((place, message.clone())) {
-            return;
+        if !self.problems.has_room(severity) {
+            return self.problems.omit(severity);
         }
-        self.problems.push(Problem {
+        let problem = self.made(severity, place, message, text, help);
+        self.problems.push(problem);
+    }
+
+    fn made(
+        &self,
+        severity: Severity,
+        place: Place,
+        message: impl Into<String>,
+        text: &str,
+        help: &str,
+    ) -> Problem {
+        Problem {
             severity,
             file: self.file.to_string(),
             place: Some(place),
-            message,
+            message: message.into(),
             text: text.to_owned(),
+            first: None,
             help: help.to_owned(),
-        });
+        }
+    }
+
+    /// Takes bytes of memory from the budget; the first that it has not are an error.
+    fn spend(&mut self, place: Place, bytes: usize) {
+        if let Err(error) = self.budget.spend(bytes) {
+            self.error(place, error, "", budget::HELP);
+        }
     }
 }

@@ -8,7 +8,11 @@ pub(super) fn problem(file: &str, text: &str, broken: Broken) -> Problem {
     let Broken { mut place, message } = broken;
     let says = |part: &str| message.contains(part);
     let quote = "put the value in quotes: \"…\"";
-    let help = if says("tab") {
+    let help = if says("cannot decode") {
+        "write what the tag says, or leave the tag out"
+    } else if says("!!binary") {
+        "write text encoded as base64, padded with `=`, or leave the tag out"
+    } else if says("tab") {
         // The parser stops before the line that the tab indents.
         place = indenting_tab(text, place).unwrap_or(place);
         "indent with spaces, not with a tab"
@@ -42,6 +46,7 @@ pub(super) fn problem(file: &str, text: &str, broken: Broken) -> Problem {
         place: Some(place),
         message: format!("error loading config file: yaml: line {line}: {message}"),
         text: word_at(text, place),
+        first: None,
         help: help.to_owned(),
     }
 }

@@ -35,6 +35,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("rules.ignore_dot_files", Kind::Bool, "true", "Whether files and directories whose name begins with a dot are passed over."),
     setting("rules.max_file", Kind::Bytes, "64MiB", "A larger rule file is refused."),
     setting("rules.max_log_bytes", Kind::Bytes, "16MiB", "A limit whose state may take more bytes a key is refused."),
+    setting("rules.max_problems", Kind::Int(1, 10_000), "100", "Errors, and warnings, listed of each rule file, and ten times as many of all; the rest are counted."),
     setting("rules.runtime.root", Kind::Text, "", "The reference's layout of directories, used when rules.paths is empty: the root."),
     setting("rules.runtime.subdirectory", Kind::Text, "", "The directory below the root."),
     setting("rules.runtime.app_directory", Kind::Text, "config", "With watch_root a prefix of file names, else the directory below the subdirectory."),

@@ -7,11 +7,12 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Response, Status, Streaming};
 
-use crate::loader::Loader;
+use crate::loader::{Loader, Refusal};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::proto::google;
+use crate::rules::Problems;
 use crate::rules::source::RuleFile;
-use crate::rules::{self, Problem};
+use crate::rules::truncate;
 use crate::watch::fingerprint;
 pub use delta::Delta;
 pub use sotw::Sotw;
@@ -65,21 +66,21 @@ impl Intake {
     fn load(
         &mut self,
         files: Vec<RuleFile>,
-        problems: Vec<Problem>,
+        problems: Problems,
         version: String,
         loader: &Loader,
     ) -> (Outcome, Option<google::rpc::Status>) {
-        let fingerprint = fingerprint(&files, &problems);
+        let fingerprint = fingerprint(&files, problems.list());
         if let Some((_, why)) = self.refused.as_ref().filter(|(last, _)| *last == fingerprint) {
             return (Outcome::RefusedAgain, Some(why.clone()));
         }
-        match loader.load_telling(files, problems, rules::xds::render_errors) {
+        match loader.load_sent(files, problems) {
             Ok(_) => {
                 self.refused = None;
                 (Outcome::Taken(version), None)
             }
-            Err(problems) => {
-                let why = refusal(&problems);
+            Err(refusal) => {
+                let why = status(&refusal);
                 self.refused = Some((fingerprint, why.clone()));
                 (Outcome::Refused, Some(why))
             }
@@ -87,19 +88,16 @@ impl Intake {
     }
 }
 
-/// The longest account of problems that is sent, in bytes. The log has all of it.
-const LONGEST: usize = 4 << 10;
+/// Bytes of problems that are sent; the log and `/status` have more.
+const MAX_REFUSAL_BYTES: usize = 4 << 10;
 
 /// Why a response is refused, as it is sent.
-fn refusal(problems: &str) -> google::rpc::Status {
-    let message = match problems.len() <= LONGEST {
-        true => problems.to_owned(),
-        false => {
-            let ends = problems.char_indices().map(|(at, _)| at);
-            let end = ends.take_while(|&at| at <= LONGEST).last().unwrap_or_default();
-            format!("{}…\n(there is more; weir's log has all of it)", &problems[..end])
-        }
-    };
+fn status(refusal: &Refusal) -> google::rpc::Status {
+    let mut message = refusal.problems.clone();
+    if message.len() > MAX_REFUSAL_BYTES {
+        truncate(&mut message, MAX_REFUSAL_BYTES);
+        message += &format!("\n({} errors in all; weir's log lists more)", refusal.errors);
+    }
     google::rpc::Status { code: tonic::Code::InvalidArgument as i32, message, details: Vec::new() }
 }
 
@@ -108,9 +106,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_tells_the_problems_but_not_without_end() {
-        assert_eq!(refusal("a: error: x").message, "a: error: x");
-        let long = refusal(&"ü".repeat(LONGEST)).message;
-        assert!(long.len() < LONGEST + 100 && long.ends_with("has all of it)"), "{}", long.len());
+    fn a_refusal_has_the_problems_up_to_a_limit_and_their_number() {
+        let message = |problems: &str| {
+            status(&Refusal { problems: problems.to_owned(), errors: 12_345 }).message
+        };
+        assert_eq!(message("a: error: x"), "a: error: x");
+        let long = message(&"ü".repeat(MAX_REFUSAL_BYTES));
+        assert!(long.len() < MAX_REFUSAL_BYTES + 100, "{}", long.len());
+        assert!(long.ends_with("…\n(12345 errors in all; weir's log lists more)"), "{long}");
     }
 }

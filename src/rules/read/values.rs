@@ -2,10 +2,11 @@
 //! in the reference's words, and counts as if it were not there.
 
 use super::super::Metadata;
-use super::super::keys::{At, Standing, standing};
+use super::super::keys::{At, Standing, belonging, standing};
 use super::super::problem::Severity;
-use super::super::yaml::{Kind, Node, Scalar, Value};
+use super::super::yaml::{Kind, Node, Value};
 use super::Reader;
+use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
 
 impl Reader<'_> {
     /// The fields of a map with their values, in order, those that are out of place left out.
@@ -28,13 +29,19 @@ impl Reader<'_> {
                     let message = format!("config error, '{name}' does not belong here");
                     self.error(key.place, message, &name, &help);
                 }
-                Standing::Unknown(help) => {
-                    let message = format!("config error, unknown key '{name}'");
-                    self.error(key.place, message, &name, &help);
-                }
+                Standing::Unknown => self.unknown_key(&name, key, at),
             }
         }
         fields
+    }
+
+    fn unknown_key(&mut self, name: &str, key: &Node<'_>, at: At) {
+        // Finding out what may have been meant takes longer than all else.
+        if !self.problems.has_room(Severity::Error) {
+            return self.problems.omit(Severity::Error);
+        }
+        let message = format!("config error, unknown key '{name}'");
+        self.error(key.place, message, name, &belonging(name, at));
     }
 
     /// The keys and values of a map in order, with those of another map where a `<<` merges it: of
@@ -50,10 +57,8 @@ impl Reader<'_> {
         };
         let mut entries = Vec::with_capacity(items.len());
         for (key, value) in items.iter() {
-            let merges =
-                matches!(&key.kind, Kind::Scalar(scalar) if scalar.plain && **scalar.text == *"<<");
             match &value.kind {
-                _ if !merges => entries.push((key, value)),
+                _ if !key.is_merge_key() => entries.push((key, value)),
                 Kind::List(maps) => {
                     maps.iter().rev().for_each(|map| entries.extend(self.entries(map)));
                 }
@@ -65,9 +70,7 @@ impl Reader<'_> {
 
     /// A key's text.
     fn key(&mut self, node: &Node<'_>) -> Option<String> {
-        if let Kind::Scalar(scalar) = &node.kind
-            && let Value::Text(text) = scalar.value()
-        {
+        if let Some(Value::Text(text)) = node.value() {
             return Some(text.to_owned());
         }
         let text = text_of(node);
@@ -93,9 +96,8 @@ impl Reader<'_> {
             Kind::Map(_) => {
                 for (key, value) in self.entries(node) {
                     let Some(name) = self.key(key) else { continue };
-                    if let Standing::Unknown(help) = standing(&name, at) {
-                        let message = format!("config error, unknown key '{name}'");
-                        self.error(key.place, message, &name, &help);
+                    if let Standing::Unknown = standing(&name, at) {
+                        self.unknown_key(&name, key, at);
                     }
                     self.ignored(&name, value, at);
                 }
@@ -105,7 +107,7 @@ impl Reader<'_> {
 
     /// Whether a scalar is neither a fraction nor a number too large; it is a problem if it is.
     fn scalar_is_allowed(&mut self, node: &Node<'_>, field: &str) -> bool {
-        let is_other = matches!(&node.kind, Kind::Scalar(scalar) if scalar.value() == Value::Other);
+        let is_other = node.value() == Some(Value::Other);
         if is_other {
             let text = text_of(node);
             let message = format!("error checking config: `{field}` is {text}");
@@ -147,26 +149,25 @@ impl Reader<'_> {
 
     /// Text; an unquoted number or boolean is taken as it is written.
     pub(super) fn string(&mut self, node: &Node<'_>, field: &str) -> String {
-        let Kind::Scalar(scalar) = &node.kind else {
+        let Some(text) = node.text() else {
             let message =
                 format!("error loading config file: cannot use {} as text", describe(node));
             let help = format!("write text after `{field}:`");
             self.error(node.place, message, &text_of(node), &help);
             return String::new();
         };
-        if scalar.value() == Value::Null || !self.scalar_is_allowed(node, field) {
+        if is_null(node) || !self.scalar_is_allowed(node, field) {
             return String::new();
         }
-        scalar.text.to_string()
+        text.to_owned()
     }
 
     pub(super) fn bool(&mut self, node: &Node<'_>, field: &str) -> bool {
-        if let Kind::Scalar(scalar) = &node.kind {
-            match scalar.value() {
-                Value::Null => return false,
-                Value::Bool(value) => return value,
-                _ => {}
-            }
+        match node.value() {
+            Some(Value::Null) => return false,
+            Some(Value::Bool(value)) => return value,
+            _ if !self.scalar_is_allowed(node, field) => return false,
+            _ => {}
         }
         let text = text_of(node);
         let message =
@@ -195,17 +196,15 @@ impl Reader<'_> {
 
     pub(super) fn u32(&mut self, node: &Node<'_>, field: &str) -> u32 {
         let mut message = "error loading config file";
-        if let Kind::Scalar(scalar) = &node.kind {
-            match scalar.value() {
-                Value::Null => return 0,
-                Value::Int(number) => {
-                    if let Ok(number) = u32::try_from(number) {
-                        return number;
-                    }
+        match node.value() {
+            Some(Value::Null) => return 0,
+            Some(Value::Int(number)) => {
+                if let Ok(number) = u32::try_from(number) {
+                    return number;
                 }
-                Value::Other => message = "error checking config",
-                _ => {}
             }
+            Some(Value::Other) => message = "error checking config",
+            _ => {}
         }
         let text = text_of(node);
         let message = format!("{message}: cannot use {text} as a number for `{field}`");
@@ -225,15 +224,17 @@ impl Reader<'_> {
         }
         // The reference takes the keys of the uppermost map as they are written, and those of
         // maps in it as it prints what they are.
-        let map = self.object(node, |scalar| scalar.text.to_string());
+        let map = self.object(node, |_, text| text.to_owned());
         (!map.is_empty()).then_some(map)
     }
 
-    fn object(&mut self, node: &Node<'_>, name: fn(&Scalar<'_>) -> String) -> Metadata {
+    fn object(&mut self, node: &Node<'_>, name: fn(Value<'_>, &str) -> String) -> Metadata {
+        self.spend(node.place, MAP_BYTES);
         let mut map = Metadata::new();
         for (key, value) in self.entries(node) {
-            if let Kind::Scalar(scalar) = &key.kind {
-                map.insert(name(scalar), self.json(value));
+            if let (Some(is), Some(text)) = (key.value(), key.text()) {
+                self.spend(key.place, FIELD_BYTES + text.len());
+                map.insert(name(is, text), self.json(value));
             } else {
                 let message = "error parsing metadata: a key is a list or a map";
                 self.error(key.place, message, &text_of(key), "write text before the `:`");
@@ -245,34 +246,42 @@ impl Reader<'_> {
     fn json(&mut self, node: &Node<'_>) -> serde_json::Value {
         use serde_json::Value as Json;
         match &node.kind {
-            Kind::Scalar(scalar) => match scalar.value() {
-                Value::Null => Json::Null,
-                Value::Bool(value) => value.into(),
-                Value::Int(number) => number.into(),
-                Value::Text(text) => text.into(),
-                Value::Other => match scalar.text.parse::<f64>() {
-                    Ok(number) if number.is_finite() => number.into(),
-                    _ => scalar.text.to_string().into(),
-                },
-            },
-            Kind::List(items) => items.iter().map(|item| self.json(item)).collect(),
+            // What is left of a file that takes too much is not made.
+            _ if self.budget.is_spent() => Json::Null,
+            Kind::Scalar(text) => {
+                self.spend(node.place, VALUE_BYTES + text.len());
+                match node.value() {
+                    None | Some(Value::Null) => Json::Null,
+                    Some(Value::Bool(value)) => value.into(),
+                    Some(Value::Int(number)) => number.into(),
+                    Some(Value::Text(text)) => text.into(),
+                    Some(Value::Other) => match text.parse::<f64>() {
+                        Ok(number) if number.is_finite() => number.into(),
+                        _ => text.as_ref().into(),
+                    },
+                }
+            }
+            Kind::List(items) => {
+                self.spend(node.place, VALUE_BYTES);
+                items.iter().map(|item| self.json(item)).collect()
+            }
             Kind::Map(_) => self.object(node, printed).into(),
         }
     }
 }
 
 /// A scalar as the reference prints what it is.
-fn printed(scalar: &Scalar<'_>) -> String {
-    match scalar.value() {
+fn printed(is: Value<'_>, text: &str) -> String {
+    match is {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Int(number) => number.to_string(),
-        Value::Text(_) | Value::Other => scalar.text.to_string(),
+        Value::Text(_) | Value::Other => text.to_owned(),
     }
 }
 
 pub(super) fn is_null(node: &Node<'_>) -> bool {
-    matches!(&node.kind, Kind::Scalar(scalar) if scalar.value() == Value::Null)
+    node.value() == Some(Value::Null)
 }
 
 /// A node in a word or two.
@@ -287,7 +296,7 @@ pub(super) fn describe(node: &Node<'_>) -> String {
 /// A node's text, cut where it gets long.
 pub(super) fn text_of(node: &Node<'_>) -> String {
     match &node.kind {
-        Kind::Scalar(scalar) => scalar.text.chars().take(80).collect(),
+        Kind::Scalar(text) => text.chars().take(80).collect(),
         Kind::List(_) => "[…]".to_owned(),
         Kind::Map(_) => "{…}".to_owned(),
     }

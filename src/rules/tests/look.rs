@@ -1,12 +1,11 @@
 //! How problems look: fixed here to the letter.
 
 use super::file;
-use crate::rules::{Loaded, Options, RuleSet};
+use crate::rules::{Loaded, Options, Problems};
 
 fn rendered(text: &str) -> String {
     let files = vec![file("rules.yaml", text)];
-    let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
-    let loaded = Loaded { rules, problems, files };
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
     loaded.render(loaded.problems.iter())
 }
 
@@ -45,6 +44,7 @@ rules.yaml:10:7: warning: 'shadow_mode' has no effect here
 rules.yaml:11:10: error: duplicate descriptor composite key 'shop.path'
  11 |   - key: path
     |          ^^^^
+  note: the first is at rules.yaml:6:10
   help: one descriptor of this key and value may stand on a level: merge the two
 ";
     assert_eq!(rendered(text), wanted);

@@ -5,7 +5,7 @@ use prost_types::{Struct, Value, value::Kind};
 
 use super::{compile, tell};
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
-use crate::rules::{Loaded, Options, Problem, RuleSet, xds};
+use crate::rules::{Loaded, Options, Problem, Problems, RuleSet, xds};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
     pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
@@ -174,7 +174,9 @@ fn problems_are_told_by_their_place_in_the_message() {
     };
     let files = vec![xds::rule_file(&sent)];
     let missing = Problem::of_file("other", "it is not there", "send it");
-    let loaded = Loaded::compile(files, vec![missing], &Options::default(), None);
+    let mut problems = Problems::default();
+    problems.of_files([missing]);
+    let loaded = Loaded::compile(files, problems, &Options::default(), None);
     let told = xds::render_errors(&loaded);
     let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
     assert!(told.starts_with(first), "{told}");

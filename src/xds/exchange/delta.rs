@@ -89,14 +89,15 @@ impl Exchange for Delta {
         loader: &Loader,
     ) -> Answer<DeltaDiscoveryRequest> {
         let mut files = Vec::new();
-        let mut problems: Vec<_> = resources::wrong_type(&response.type_url).into_iter().collect();
-        if problems.is_empty() {
-            self.change(response.resources, &response.removed_resources);
+        let mut problems = loader.new_problems();
+        match resources::wrong_type(&response.type_url) {
+            Some(problem) => problems.of_files([problem]),
+            None => self.change(response.resources, &response.removed_resources),
         }
         for sent in self.sent.values() {
             match &sent.file {
                 Ok(file) => files.push(file.clone()),
-                Err(problem) => problems.push(problem.clone()),
+                Err(problem) => problems.of_files([problem.clone()]),
             }
         }
         let version = response.system_version_info;

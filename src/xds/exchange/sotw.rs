@@ -46,11 +46,12 @@ impl Exchange for Sotw {
         loader: &Loader,
     ) -> Answer<DiscoveryRequest> {
         let mut files = Vec::new();
-        let mut problems: Vec<_> = resources::wrong_type(&response.type_url).into_iter().collect();
+        let mut problems = loader.new_problems();
+        problems.of_files(resources::wrong_type(&response.type_url));
         for (number, resource) in response.resources.iter().enumerate() {
             match resources::rule_file(resource, &format!("resource {}", number + 1)) {
                 Ok(file) => files.push(file),
-                Err(problem) => problems.push(problem),
+                Err(problem) => problems.of_files([problem]),
             }
         }
         let (outcome, error_detail) =

@@ -1,0 +1,137 @@
+//! Collects the problems of a rule set up to a limit, and counts the others.
+//!
+//! A file may have a million problems, and a set any number of files: what is kept of them, logged
+//! and sent to a management server must not grow with either.
+
+use super::problem::{Problem, Severity};
+
+/// The problems listed by default of each file.
+pub const DEFAULT_MAX_PROBLEMS: usize = 100;
+
+/// How many times the limit of one file a whole set may have.
+const FILES: usize = 10;
+
+/// The problems of a rule set. Errors and warnings each have the limit to themselves, so that
+/// warnings cannot crowd out an error.
+#[derive(Debug)]
+pub struct Problems {
+    list: Vec<Problem>,
+    omitted: Omitted,
+    max_per_file: usize,
+    /// Where the current file's problems start in the list.
+    file_start: usize,
+    /// Errors and warnings in the list: of the current file, and of all.
+    in_file: [usize; 2],
+    in_all: [usize; 2],
+}
+
+/// How many problems there are beyond those listed. What an alias repeats may count repeatedly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Omitted {
+    pub errors: usize,
+    pub warnings: usize,
+}
+
+impl Default for Problems {
+    fn default() -> Self {
+        Problems::new(DEFAULT_MAX_PROBLEMS)
+    }
+}
+
+impl Problems {
+    /// Lists at most `max_per_file` errors and as many warnings of each file.
+    pub fn new(max_per_file: usize) -> Problems {
+        Problems {
+            list: Vec::new(),
+            omitted: Omitted::default(),
+            // The first error must be listed: it is what makes the set unusable.
+            max_per_file: max_per_file.max(1),
+            file_start: 0,
+            in_file: [0; 2],
+            in_all: [0; 2],
+        }
+    }
+
+    /// Starts the next file.
+    pub fn start_file(&mut self) {
+        self.file_start = self.list.len();
+        self.in_file = [0; 2];
+    }
+
+    /// Whether a problem of this severity would be listed. Where it would not, its texts need not
+    /// be made: [`omit`](Self::omit) counts it.
+    pub fn has_room(&self, severity: Severity) -> bool {
+        let kind = severity as usize;
+        self.in_file[kind] < self.max_per_file
+            && self.in_all[kind] < self.max_per_file.saturating_mul(FILES)
+    }
+
+    /// Counts a problem that is not listed.
+    pub fn omit(&mut self, severity: Severity) {
+        match severity {
+            Severity::Error => self.omitted.errors += 1,
+            Severity::Warning => self.omitted.warnings += 1,
+        }
+    }
+
+    /// Lists a problem, unless the current file has it already, or counts it.
+    pub fn push(&mut self, mut problem: Problem) {
+        if !self.has_room(problem.severity) {
+            return self.omit(problem.severity);
+        }
+        problem.shorten();
+        let same =
+            |other: &Problem| other.place == problem.place && other.message == problem.message;
+        if problem.place.is_some() && self.list[self.file_start..].iter().any(same) {
+            return;
+        }
+        self.in_file[problem.severity as usize] += 1;
+        self.in_all[problem.severity as usize] += 1;
+        self.list.push(problem);
+    }
+
+    /// Lists problems that are each of a file of its own.
+    pub fn of_files(&mut self, problems: impl IntoIterator<Item = Problem>) {
+        for problem in problems {
+            self.start_file();
+            self.push(problem);
+        }
+    }
+
+    /// Puts the current file's problems into the order of their places.
+    pub fn sort_file(&mut self) {
+        self.list[self.file_start..].sort_by_key(|problem| problem.place);
+    }
+
+    pub fn list(&self) -> &[Problem] {
+        &self.list
+    }
+
+    pub fn into_parts(self) -> (Vec<Problem>, Omitted) {
+        (self.list, self.omitted)
+    }
+}
+
+impl Omitted {
+    pub(super) fn of(self, severity: Severity) -> usize {
+        match severity {
+            Severity::Error => self.errors,
+            Severity::Warning => self.warnings,
+        }
+    }
+
+    /// `12 more errors and 1 more warning are not listed`; none where all are.
+    pub fn summary(self) -> Option<String> {
+        let counted = |count: usize, what: &str| match count {
+            0 => None,
+            1 => Some(format!("1 more {what}")),
+            _ => Some(format!("{count} more {what}s")),
+        };
+        let parts = [counted(self.errors, "error"), counted(self.warnings, "warning")];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        let verb = if self.errors + self.warnings == 1 { "is" } else { "are" };
+        (!parts.is_empty()).then(|| {
+            format!("{} {verb} not listed (setting rules.max_problems)", parts.join(" and "))
+        })
+    }
+}
