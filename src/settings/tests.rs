@@ -11,7 +11,7 @@ fn defaults_are_of_their_kinds() {
     assert_eq!(settings.grpc.address, "0.0.0.0:8081");
     assert_eq!(settings.http.address, "0.0.0.0:8080");
     assert_eq!(settings.debug.address, "0.0.0.0:6070");
-    assert_eq!(settings.store.budget, Duration::from_millis(8));
+    assert_eq!(settings.store.budget, None);
     assert_eq!(settings.store.max_keys, 10_000_000);
     assert_eq!(settings.grpc.limits.max_message, 1 << 20);
     assert!(settings.rules.runtime.is_none() && settings.rules.paths.is_empty());
