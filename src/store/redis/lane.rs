@@ -302,7 +302,6 @@ impl Lane {
                 return lost;
             }
             if let Some(why) = outcome.refused {
-                self.shared.log.command_failed(&why);
                 self.set_down(self.down().unwrap_or(Failed::Unavailable));
                 if let Err(lost) = self.probe(&mut connection, &why).await {
                     return lost;
@@ -338,7 +337,7 @@ impl Lane {
     /// Waits until the server answers within the threshold.
     async fn probe(&self, connection: &mut MultiplexedConnection, why: &str) -> Result<(), Lost> {
         let mut wait = FIRST_WAIT;
-        let mut told = false;
+        self.shared.log.connection_down(&self.goal, why);
         loop {
             let asked = Instant::now();
             match timeout(STALLED, ping(connection)).await {
@@ -347,19 +346,13 @@ impl Lane {
                 Ok(_) => {}
                 Err(_) => return Err(Lost::Stalled),
             }
-            if !told {
-                self.shared.log.connection_down(&self.goal, why);
-                told = true;
-            }
             sleep(wait).await;
             wait = (wait * 2).min(self.shared.options.probe_max);
             if self.is_closed() {
                 return Err(Lost::Closed);
             }
         }
-        if told {
-            self.shared.log.connection_up(&self.goal);
-        }
+        self.shared.log.connection_up(&self.goal);
         self.set_up();
         Ok(())
     }
