@@ -67,7 +67,11 @@ fn service() -> Service {
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
     let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
     let rules = Arc::new(ArcSwapOption::from_pointee(rules));
-    RateLimit::new(limiter, rules, Options { budget: Duration::from_secs(1), ..Options::default() })
+    RateLimit::new(
+        limiter,
+        rules,
+        Options { budget: Some(Duration::from_secs(1)), ..Options::default() },
+    )
 }
 
 fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {

@@ -123,7 +123,8 @@ fn store(topology: Topology) -> RedisStore {
         layout: Layout::Weir,
         clock: Clock::Server,
         wall: Arc::new(SystemClock::new()),
-        budget: timeout,
+        slow_after: timeout,
+        caller_deadline_below: Duration::ZERO,
         probe_max: timeout,
         lanes: 1,
     })

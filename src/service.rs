@@ -1,5 +1,6 @@
 //! Answers Envoy's RateLimitService, however a request came; and gRPC's health service.
 
+mod budget;
 mod decode;
 mod encode;
 mod health;
@@ -7,6 +8,7 @@ mod metadata;
 mod permissions;
 mod response;
 
+pub use budget::caller_deadline_below;
 pub use decode::{Malformed, Sent};
 pub use health::HealthService;
 pub use permissions::{Entrance, Permissions};
@@ -36,8 +38,8 @@ pub struct Options {
     /// draft-ietf-httpapi-ratelimit-headers-10.
     pub ratelimit_fields: bool,
     pub dynamic_metadata: bool,
-    /// How long the store may take for one request.
-    pub budget: Duration,
+    /// Caps how long the store may take for one request; none: as the caller's timeout leaves.
+    pub budget: Option<Duration>,
     pub permissions: Permissions,
 }
 
@@ -121,22 +123,10 @@ impl<S: Store> RateLimit<S> {
             return Err(refused);
         }
         let rules = self.rules.load();
-        let budget = budget(self.options.budget, patience);
+        let budget = budget::budget(self.options.budget, patience);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget).await?;
         Ok(encode(&request, &decision, &self.options))
     }
-}
-
-/// What of a caller's patience is left for the way back, and for a busy machine.
-const ON_THE_WAY: Duration = Duration::from_millis(3);
-
-/// The store is asked even where nothing is left: else a caller could choose what is answered where
-/// the store fails. The answer may then come too late, to a caller who wanted it so.
-const LEAST: Duration = Duration::from_millis(1);
-
-/// How long the store may take for a caller who waits for so long.
-fn budget(most: Duration, patience: Option<Duration>) -> Duration {
-    patience.map_or(most, |patience| most.min(patience.saturating_sub(ON_THE_WAY).max(LEAST)))
 }
 
 /// Reads a `grpc-timeout`: at most eight digits and a unit. None where it is no such thing.
@@ -174,16 +164,6 @@ impl From<Refused> for Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_store_is_given_what_a_caller_leaves_and_a_little_at_least() {
-        let ms = Duration::from_millis;
-        for (patience, given) in [(100, 8), (11, 8), (10, 7), (5, 2), (4, 1), (3, 1), (0, 1)] {
-            assert_eq!(budget(ms(8), Some(ms(patience))), ms(given), "{patience}");
-        }
-        assert_eq!(budget(ms(8), None), ms(8));
-        assert_eq!(budget(Duration::from_micros(500), Some(ms(0))), Duration::from_micros(500));
-    }
 
     #[test]
     fn timeouts_are_read_as_grpc_writes_them() {

@@ -157,7 +157,8 @@ pub struct Response {
 #[derive(Clone, Debug)]
 pub struct Store {
     pub kind: &'static str,
-    pub budget: Duration,
+    /// Caps how long the store may take for one request; none: as the caller's timeout leaves.
+    pub budget: Option<Duration>,
     pub on_failure: OnStoreFailure,
     /// How many replicas share the limits when each counts alone.
     pub replicas: u32,
@@ -347,7 +348,10 @@ impl Settings {
             },
             store: Store {
                 kind: choice("store.kind"),
-                budget: time("store.budget"),
+                budget: match get("store.budget") {
+                    Parsed::Duration(budget) => Some(*budget),
+                    _ => None,
+                },
                 on_failure: OnStoreFailure::ALL
                     .into_iter()
                     .find(|policy| policy.name() == choice("store.on_failure"))

@@ -126,7 +126,7 @@ pub enum Failed {
     #[error("the store did not answer in time")]
     TimedOut,
     #[error("the caller's deadline came before the store's answer")]
-    Hurried,
+    CallerDeadline,
     #[error("the store only answers reads")]
     ReadOnly,
     #[error("the store has no room left")]
@@ -140,7 +140,7 @@ pub enum Failed {
 impl Failed {
     /// Whether it is known that nothing was charged.
     pub fn is_refusal(self) -> bool {
-        !matches!(self, Failed::Unavailable | Failed::TimedOut | Failed::Hurried)
+        !matches!(self, Failed::Unavailable | Failed::TimedOut | Failed::CallerDeadline)
     }
 }
 

@@ -3,7 +3,6 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use weir::clock::ManualClock;
 use weir::limit::SECOND;
@@ -38,7 +37,7 @@ impl Bench {
             retry_after: more,
             ratelimit_fields: more,
             dynamic_metadata: more,
-            budget: Duration::from_millis(8),
+            budget: None,
         };
         let in_force = Rules::default();
         in_force.store(Some(rules));

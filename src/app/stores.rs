@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::{SystemClock, WallClock};
+use crate::service::caller_deadline_below;
 use crate::settings::redis::{self as said, Redis};
 use crate::settings::{Settings, Store};
 use crate::store::configured::{Configured, Instances};
@@ -82,7 +83,8 @@ fn options(redis: &Redis, settings: &Settings, threads: usize) -> Options {
             said::Clock::Caller => Clock::Caller,
         },
         wall: Arc::new(WallClock),
-        budget: settings.store.budget,
+        slow_after: redis.slow_after,
+        caller_deadline_below: caller_deadline_below(settings.store.budget),
         probe_max: redis.probe_max,
         lanes: threads,
     }

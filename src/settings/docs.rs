@@ -62,6 +62,7 @@ fn kind(kind: Kind) -> String {
         Kind::Ratio => "0 to 1".into(),
         Kind::Text => "text".into(),
         Kind::Duration => "duration".into(),
+        Kind::AutoOrDuration => "`auto` or duration".into(),
         Kind::Bytes => "size".into(),
         Kind::Address => "host:port".into(),
         Kind::List => "list".into(),

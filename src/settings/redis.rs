@@ -77,6 +77,8 @@ pub struct Redis {
     pub master_name: String,
     /// To the sentinels themselves.
     pub sentinel_login: Login,
+    /// A connection whose round trip takes longer is down.
+    pub slow_after: Duration,
     /// The longest wait before a server that fails is tried again.
     pub probe_max: Duration,
 }

@@ -93,8 +93,7 @@ pub const SETTINGS: &[Setting] = &[
     setting("response.shadow_mode", Kind::Bool, "false", "Every request passes; statuses and counts still tell the truth."),
     setting("response.quota_mode", Kind::Bool, "false", "Every rule counts as a quota: a request is over its limit only when all of its quotas are."),
     setting("store.kind", Kind::Choice(&["memory", "redis"]), "memory", "Where counters live."),
-    // Envoy gives up after 20 ms by default.
-    setting("store.budget", Kind::Duration, "8ms", "How long the store may take to answer."),
+    setting("store.budget", Kind::AutoOrDuration, "auto", "How long the store may take for one request. `auto`: what the caller's `grpc-timeout` leaves, less 3 ms, at most 50 ms; 15 ms for callers without one. A duration: that long, or the caller's `grpc-timeout` less 3 ms if that is shorter."),
     setting("store.on_failure", Kind::Choice(&["error", "allow", "deny", "local"]), "error", "What to answer when the store fails: an error, for Envoy to decide; yes; no; or by this replica's share, counted in memory. A domain may say otherwise in on_store_failure."),
     setting("store.replicas", Kind::Int(1, 1_000_000), "1", "How many replicas share the limits when each counts alone, with on_failure = local."),
     setting("store.deny_locally_for", Kind::Duration, "250ms", "How long a denial that is known to hold is repeated without asking Redis; 0: never."),
@@ -109,6 +108,8 @@ pub const SETTINGS: &[Setting] = &[
     setting("store.redis.layout", Kind::Choice(&["weir", "reference"]), "weir", "With reference, lone fixed windows have the reference's keys, so that both count together."),
     setting("store.redis.clock", Kind::Choice(&["server", "caller"]), "server", "Whose clock counts: Redis's, or that of each replica where scripts may not ask for the time."),
     setting("store.redis.connect_timeout", Kind::Duration, "1s", "How long connecting and logging in may take."),
+    // Above the round trips that a busy cluster makes now and then, which fail no request.
+    setting("store.redis.slow_after", Kind::Duration, "20ms", "A connection whose round trip takes longer is down until the server answers a PING within this time."),
     setting("store.redis.tls.enabled", Kind::Bool, "false", "Whether connections are encrypted; rediss:// says the same."),
     setting("store.redis.tls.ca", Kind::Text, "", "A file of the certificates to trust, in PEM form; empty: the system's roots."),
     setting("store.redis.tls.cert", Kind::Text, "", "A file with the client's certificate."),

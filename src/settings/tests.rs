@@ -14,7 +14,7 @@ fn defaults_are_of_their_kinds() {
     assert!(settings.grpc.permissions.allow_overrides && settings.http.permissions.allow_overrides);
     assert!(settings.grpc.permissions.allow_negative_hits);
     assert!(!settings.http.permissions.allow_negative_hits);
-    assert_eq!(settings.store.budget, Duration::from_millis(8));
+    assert_eq!(settings.store.budget, None);
     assert_eq!(settings.store.max_keys, 10_000_000);
     assert_eq!(settings.grpc.limits.max_message, 1 << 20);
     assert!(settings.rules.runtime.is_none() && settings.rules.paths.is_empty());

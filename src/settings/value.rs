@@ -17,6 +17,8 @@ pub enum Kind {
     Text,
     /// `8ms`, `1h30m`, `7d`; a bare 0 is none.
     Duration,
+    /// The word `auto`, or a duration.
+    AutoOrDuration,
     /// `64MiB`, `1MB`, or a bare number of bytes.
     Bytes,
     /// `host:port`, the host of IPv6 in brackets; `:port` is that port on all addresses.
@@ -35,6 +37,7 @@ pub enum Parsed {
     Ratio(f32),
     Text(String),
     Duration(Duration),
+    Auto,
     List(Vec<String>),
     Choice(&'static str),
 }
@@ -59,6 +62,8 @@ impl Kind {
             Kind::Ratio => Parsed::Ratio(text.parse().ok().filter(|n| (0.0..=1.0).contains(n))?),
             Kind::Text => Parsed::Text(text.to_owned()),
             Kind::Duration => Parsed::Duration(read_duration(text)?),
+            Kind::AutoOrDuration if text.eq_ignore_ascii_case("auto") => Parsed::Auto,
+            Kind::AutoOrDuration => Parsed::Duration(read_duration(text)?),
             Kind::Bytes => Parsed::Int(read_bytes(text)?),
             Kind::Address => {
                 let (host, port) = text.rsplit_once(':')?;
@@ -85,6 +90,7 @@ impl Kind {
             Kind::Ratio => "a number from 0 to 1".into(),
             Kind::Text => "text".into(),
             Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
+            Kind::AutoOrDuration => "auto, or a duration such as 8ms, 30s or 1h30m".into(),
             Kind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
             Kind::Address => {
                 "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()
@@ -150,6 +156,17 @@ fn read_bytes(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_may_be_auto() {
+        let read = |text| Kind::AutoOrDuration.read_text(text);
+        assert_eq!(read("auto"), Some(Parsed::Auto));
+        assert_eq!(read("AUTO"), Some(Parsed::Auto));
+        assert_eq!(read("8ms"), Some(Parsed::Duration(Duration::from_millis(8))));
+        assert_eq!(read("automatic"), None);
+        assert_eq!(read(""), None);
+        assert_eq!(Kind::Duration.read_text("auto"), None);
+    }
 
     #[test]
     fn numbers_sizes_and_addresses() {

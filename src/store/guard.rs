@@ -94,7 +94,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let policy = batch.on_failure.unwrap_or(self.on_failure);
         let failures = || answers.iter().filter_map(|answer| answer.err());
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
-        let kind = failures().max_by_key(|kind| *kind != Failed::Hurried);
+        let kind = failures().max_by_key(|kind| *kind != Failed::CallerDeadline);
         if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
             self.spell.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
         }

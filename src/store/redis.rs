@@ -11,6 +11,7 @@ mod connect;
 mod key;
 mod known;
 mod lane;
+mod log;
 mod reply;
 mod script;
 #[cfg(test)]
@@ -18,25 +19,24 @@ mod tests;
 mod trip;
 
 use std::cell::Cell;
-use std::fmt;
 use std::iter::zip;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub use self::connect::{Access, Endpoint, Login, Tls};
 use self::{
     calls::{Ask, Item, Load, Times, Together},
     cluster::Cluster,
-    connect::About,
-    key::{Shown, slot, write, write_reference},
+    key::{slot, write, write_reference},
     known::Known,
     lane::{Goal, Lane},
+    log::Log,
     reply::{All, Reply},
 };
 use super::per_second::{self, Undo};
@@ -87,8 +87,10 @@ pub struct Options {
     pub clock: Clock,
     /// What the time is here.
     pub wall: Arc<dyn clock::Clock>,
-    /// A trip that takes longer marks its lane as down.
-    pub budget: Duration,
+    /// A round trip that takes longer marks its lane as down.
+    pub slow_after: Duration,
+    /// A request with a smaller budget is short of time by its caller's doing.
+    pub caller_deadline_below: Duration,
     /// The longest wait before a server that fails is tried again.
     pub probe_max: Duration,
     /// How many lanes there are: as many as threads that serve.
@@ -105,7 +107,7 @@ pub struct Counts {
     pub keys: AtomicU64,
     /// Of these, how many without a script.
     pub plain: AtomicU64,
-    /// Trips that took longer than the budget.
+    /// Round trips that took longer than [`Options::slow_after`].
     pub overdue: AtomicU64,
     /// Lanes that went down, and came up.
     pub down: AtomicU64,
@@ -121,8 +123,7 @@ struct Shared {
     counts: Counts,
     /// Told when a lane has answered for the first time, and when nodes are others.
     changed: watch::Sender<()>,
-    policy_told: AtomicUsize,
-    error_told: Mutex<Option<Instant>>,
+    log: Log,
 }
 
 /// Keeps states in Redis.
@@ -145,9 +146,6 @@ enum Lanes {
 /// others whose clock is behind.
 const CALLERS_SLACK: u32 = 10_000;
 
-/// Clocks further apart are told of.
-const SKEW: Micros = 100_000;
-
 impl RedisStore {
     pub fn new(options: Options) -> RedisStore {
         let lanes = (0..options.lanes.max(1)).map(|_| OnceLock::new()).collect();
@@ -155,8 +153,7 @@ impl RedisStore {
             options,
             counts: Counts::default(),
             changed: watch::Sender::new(()),
-            policy_told: AtomicUsize::new(0),
-            error_told: Mutex::new(None),
+            log: Log::default(),
         };
         RedisStore { shared: Arc::new(shared), lanes, groups: AtomicU32::new(1) }
     }
@@ -281,10 +278,12 @@ impl Undo for RedisStore {
         times: &mut per_second::Times,
     ) {
         let lanes = self.lanes();
-        // Of a caller who waits for less than the budget nothing follows about the server.
-        let hurried = batch.budget < self.shared.options.budget;
-        let unanswered = if hurried { Failed::Hurried } else { Failed::TimedOut };
-        let reply = Reply::new(batch.charges.len(), unanswered);
+        let deadline = Instant::now().checked_add(batch.budget);
+        let unanswered = match batch.budget < self.shared.options.caller_deadline_below {
+            true => Failed::CallerDeadline,
+            false => Failed::TimedOut,
+        };
+        let reply = Reply::new(batch.charges.len(), unanswered, deadline);
         let wall = match self.shared.options.layout {
             Layout::Reference => self.shared.options.wall.now(),
             Layout::Weir => 0,
@@ -333,7 +332,8 @@ impl Undo for RedisStore {
     }
 
     fn undo(&self, made: &[(Charge<'_>, Micros)]) {
-        let reply = Reply::new(made.len(), Failed::TimedOut);
+        // It is sent however long that takes.
+        let reply = Reply::new(made.len(), Failed::TimedOut, None);
         let items = made.iter().enumerate().filter_map(|(index, (charge, taken))| {
             let Op::Take(hits) = charge.op else { return None };
             // Where the window is part of the key, it is the one that hits were taken in.
@@ -381,67 +381,15 @@ impl Shared {
         load
     }
 
-    /// Logs an error of a server; at most one a second.
-    fn tell_error(&self, error: impl fmt::Display) {
-        let mut told = self.error_told.lock();
-        if told.is_none_or(|told| told.elapsed() > Duration::from_secs(1)) {
-            *told = Some(Instant::now());
-            tracing::warn!("Redis does not do what it is asked: {error}");
-        }
-    }
-
-    /// Logs that a key fails by itself, and why.
-    fn tell_key(&self, failed: Failed, key: &[u8], reason: &[u8]) {
-        let key = Shown(key);
-        match failed {
-            Failed::WrongType | Failed::Corrupt => {
-                self.tell_error(format_args!("the key {key}: {failed}"));
-            }
-            Failed::Unavailable if reason.is_empty() => self.tell_error(format_args!(
-                "the key {key}: a command of the script was refused, and `ACL LOG` may say why"
-            )),
-            Failed::Unavailable => {
-                self.tell_error(format_args!("the key {key}: {}", Shown(reason)));
-            }
-            // Of the server, and not of one key.
-            Failed::OutOfMemory | Failed::ReadOnly | Failed::TimedOut | Failed::Hurried => {}
-        }
-    }
-
     fn count(&self, failed: Failed) {
         let kind = match failed {
             Failed::WrongType => 0,
             Failed::Corrupt => 1,
             Failed::OutOfMemory => 2,
             Failed::ReadOnly => 3,
-            Failed::Unavailable | Failed::TimedOut | Failed::Hurried => 4,
+            Failed::Unavailable | Failed::TimedOut | Failed::CallerDeadline => 4,
         };
         self.counts.failed[kind].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Warns once of a server that may forget what it is to remember.
-    fn tell_policy(&self, server: &Endpoint, about: &About) {
-        let forgets = about.max_memory > 0 && about.policy != "noeviction";
-        if forgets && self.policy_told.fetch_add(1, Ordering::Relaxed) == 0 {
-            tracing::warn!(
-                %server,
-                policy = about.policy,
-                "Redis drops keys when its memory is full, and their limits begin anew: set \
-                 maxmemory-policy to noeviction, and give it memory enough"
-            );
-        }
-    }
-
-    fn tell_skew(&self, server: &Endpoint, theirs: Micros, ours: Micros) {
-        let skew = theirs.abs_diff(ours);
-        if skew > SKEW {
-            tracing::warn!(
-                %server,
-                skew = ?Duration::from_micros(skew),
-                "this machine's clock and Redis's differ, and replicas whose clocks differ disagree \
-                 about windows: keep clocks in step, or set store.redis.clock to server"
-            );
-        }
     }
 }
 

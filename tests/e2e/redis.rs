@@ -21,7 +21,7 @@ use crate::support::load::{Got, Sample};
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{PATIENCE, wait_for};
 
-/// A budget for tests that are not about slowness.
+/// Budget and threshold of tests that are not about slowness.
 const AMPLE: &str = "10s";
 
 /// A limit that nobody reaches: who is over it is so by the policy `deny`.
@@ -35,6 +35,11 @@ descriptors:
 /// `weir` with these rules, counting in the Redis behind a port.
 fn on(port: u16, rules: &str) -> Setup {
     serving(rules).env("REDIS_URL", format!("127.0.0.1:{port}"))
+}
+
+/// With that much time for requests, and for round trips.
+fn within(setup: Setup, time: &str) -> Setup {
+    setup.env("WEIR__STORE__BUDGET", time).env("WEIR__STORE__REDIS__SLOW_AFTER", time)
 }
 
 fn ann() -> RateLimitRequest {

@@ -22,7 +22,12 @@ pub fn read(all: &All, mistakes: &mut Vec<Mistake>) -> (Redis, Option<Redis>) {
             help: "leave them out: they say what stays together on a cluster".to_owned(),
         });
     }
-    let main = Group { all, name: "store.redis" }.read(mistakes);
+    let main = Group { all, name: "store.redis" };
+    if main.time("slow_after").is_zero() {
+        let help = "write a duration such as 20ms";
+        mistakes.push(main.mistake("slow_after", "is 0: every connection would be down", help));
+    }
+    let main = main.read(mistakes);
     let group = Group { all, name: PER_SECOND };
     let per_second = (!group.text("url").is_empty()).then(|| group.read(mistakes));
     (main, per_second)
@@ -126,6 +131,7 @@ impl Group<'_> {
             connect_timeout: self.time("connect_timeout"),
             master_name,
             sentinel_login: self.login("sentinel.", mistakes),
+            slow_after: main.time("slow_after"),
             probe_max: main.time("breaker.probe_max"),
         }
     }

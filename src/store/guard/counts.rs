@@ -16,7 +16,7 @@ impl Failed {
     pub const ALL: [Failed; 7] = [
         Failed::Unavailable,
         Failed::TimedOut,
-        Failed::Hurried,
+        Failed::CallerDeadline,
         Failed::ReadOnly,
         Failed::OutOfMemory,
         Failed::WrongType,
@@ -29,7 +29,7 @@ pub fn kind_name(failed: Failed) -> &'static str {
     match failed {
         Failed::Unavailable => "unavailable",
         Failed::TimedOut => "timed_out",
-        Failed::Hurried => "hurried",
+        Failed::CallerDeadline => "caller_deadline",
         Failed::ReadOnly => "read_only",
         Failed::OutOfMemory => "out_of_memory",
         Failed::WrongType => "wrong_type",

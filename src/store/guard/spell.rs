@@ -1,30 +1,40 @@
 //! How long the store has been failing, and what the log says of it.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use super::{Failed, OnStoreFailure};
 use crate::limit::{Micros, SECOND};
+use crate::throttle::Throttle;
 
 /// How long the store must answer without failing for a spell of failures to be over.
 pub(super) const QUIET: Micros = 10 * SECOND;
 
 /// At most one warning in this time.
-const WARN_EVERY: Micros = SECOND;
+const WARN_EVERY: Duration = Duration::from_secs(1);
 
 /// Failures that lie close together.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Spell {
     /// When a charge failed last; 0: there is no spell.
     last: AtomicU64,
-    /// When one failed last by the store's doing, and not by its caller's; 0: there is nothing to
-    /// tell the end of.
+    /// When one last failed because of the store, and not because of its caller's deadline; 0: there
+    /// is no end to log.
     unwell: AtomicU64,
-    /// When the next warning may be given.
-    warn_from: AtomicU64,
-    /// Failures that no warning has told of yet.
-    untold: AtomicU64,
+    warnings: Throttle,
     /// Failures of the store in this spell.
     failed: AtomicU64,
+}
+
+impl Default for Spell {
+    fn default() -> Self {
+        Spell {
+            last: AtomicU64::new(0),
+            unwell: AtomicU64::new(0),
+            warnings: Throttle::new(WARN_EVERY),
+            failed: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Spell {
@@ -33,8 +43,8 @@ impl Spell {
         self.last.load(Relaxed) > 0
     }
 
-    /// So many charges failed; the first of them in the way of `kind`. Those of hurried callers
-    /// are not told of: they could fill the log, and the store may be well.
+    /// Notes that `charges` failed, at least one of them as `kind`. Callers' deadlines are not logged:
+    /// callers could fill the log with them, and the store may be well.
     pub(super) fn fail(
         &self,
         now: Micros,
@@ -44,18 +54,14 @@ impl Spell {
         domain: &str,
     ) {
         self.last.fetch_max(now.max(1), Relaxed);
-        if kind == Failed::Hurried {
+        if kind == Failed::CallerDeadline {
             return;
         }
         self.unwell.fetch_max(now.max(1), Relaxed);
         self.failed.fetch_add(charges, Relaxed);
-        self.untold.fetch_add(charges, Relaxed);
-        let from = self.warn_from.load(Relaxed);
-        let next = now.saturating_add(WARN_EVERY);
-        if now >= from && self.warn_from.compare_exchange(from, next, Relaxed, Relaxed).is_ok() {
-            let charges = self.untold.swap(0, Relaxed);
+        if let Some(suppressed) = self.warnings.pass() {
             let policy = policy.name();
-            tracing::warn!(charges, policy, domain, reason = %kind, "the store failed");
+            tracing::warn!(policy, domain, error = %kind, suppressed, "store failed");
         }
     }
 
@@ -69,10 +75,9 @@ impl Spell {
                 && last.compare_exchange(since, 0, Relaxed, Relaxed).is_ok()
         };
         if is_over(&self.unwell) {
-            self.untold.store(0, Relaxed);
-            let charges = self.failed.swap(0, Relaxed);
-            let seconds = QUIET / SECOND;
-            tracing::info!(charges, "the store answers again, for {seconds} s without a failure");
+            let failed_charges = self.failed.swap(0, Relaxed);
+            let quiet_seconds = QUIET / SECOND;
+            tracing::info!(failed_charges, quiet_seconds, "store answers again");
         }
         is_over(&self.last)
     }
@@ -83,30 +88,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_most_one_warning_a_second_tells_of_all_that_failed() {
-        let spell = Spell::default();
-        let fail = |now| {
-            spell.fail(now, 3, OnStoreFailure::Deny, Failed::TimedOut, "d");
-            spell.untold.load(Relaxed)
-        };
-        let now = 1_000 * SECOND;
-        assert_eq!([fail(now), fail(now), fail(now + WARN_EVERY - 1)], [0, 3, 6]);
-        assert_eq!([fail(now + WARN_EVERY), fail(now + WARN_EVERY)], [0, 3]);
-        assert_eq!(spell.failed.load(Relaxed), 15);
-    }
-
-    #[test]
-    fn hurried_callers_do_not_make_the_store_unwell() {
+    fn callers_deadlines_are_no_failures_of_the_store() {
         let spell = Spell::default();
         let fail = |now, kind| spell.fail(now, 1, OnStoreFailure::Local, kind, "d");
-        fail(SECOND, Failed::Hurried);
-        assert_eq!((spell.unwell.load(Relaxed), spell.untold.load(Relaxed)), (0, 0));
+        fail(SECOND, Failed::CallerDeadline);
+        assert_eq!((spell.unwell.load(Relaxed), spell.failed.load(Relaxed)), (0, 0));
         assert!(spell.lasts() && !spell.ends(QUIET), "what is counted locally is kept");
         fail(2 * SECOND, Failed::TimedOut);
-        fail(QUIET, Failed::Hurried);
+        fail(QUIET, Failed::CallerDeadline);
         assert_eq!(spell.failed.load(Relaxed), 1);
         assert!(!spell.ends(2 * SECOND + QUIET));
-        assert_eq!(spell.failed.load(Relaxed), 0, "its end is told");
+        assert_eq!(spell.failed.load(Relaxed), 0, "its end is logged");
         assert!(spell.ends(2 * QUIET) && !spell.lasts());
     }
 

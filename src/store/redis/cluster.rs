@@ -167,7 +167,7 @@ async fn refresh(cluster: Weak<Cluster>) {
                 told = false;
             }
             Err(error) if !told => {
-                tracing::warn!("cannot use the Redis cluster: {error}; trying on");
+                strong.shared.log.no_slots(&error);
                 told = true;
             }
             Err(_) => {}

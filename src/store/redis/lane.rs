@@ -2,8 +2,9 @@
 //!
 //! One trip at a time: what is asked for while it is on its way travels together in the next. So
 //! the cost of a decision falls as load rises, and no queue grows towards a server that does not
-//! answer: a trip that takes longer than the budget marks the lane as down, and until the server has
-//! shown that it answers in time, whoever asks is told so at once. Nothing is sent twice that may still
+//! answer: a trip that takes longer than the threshold (`slow_after`) marks the lane as down, and until
+//! the server has answered a probe within the threshold, charges fail at once. Each request waits for
+//! its own budget, whatever the threshold. Nothing is sent twice that may still
 //! count.
 
 use std::sync::Arc;
@@ -30,6 +31,9 @@ const STALLED: Duration = Duration::from_secs(1);
 
 /// The first wait before another try; doubled each time, up to what the settings say.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
+
+/// Why a lane is down whose server answered too late.
+const SLOW: &str = "slower than store.redis.slow_after";
 
 /// Which server a lane goes to.
 #[derive(Clone, Debug)]
@@ -148,7 +152,7 @@ impl Lane {
         let mut unsure = Vec::new();
         while !self.is_closed() {
             let mut connecting = std::pin::pin!(self.connect());
-            let connected = match timeout(self.shared.options.budget, &mut connecting).await {
+            let connected = match timeout(self.shared.options.slow_after, &mut connecting).await {
                 Ok(connected) => connected,
                 Err(_) => {
                     self.set_down(self.down().unwrap_or(Failed::TimedOut));
@@ -158,7 +162,7 @@ impl Lane {
             match connected {
                 Ok((connection, endpoint)) => {
                     if was_up || told.is_some() {
-                        tracing::info!(server = %endpoint, "Redis answers again");
+                        self.shared.log.connected_again(&endpoint);
                     }
                     (told, was_up) = (None, true);
                     let since = Instant::now();
@@ -167,11 +171,11 @@ impl Lane {
                     let (failed, why) = match lost {
                         Lost::Closed => break,
                         Lost::Stalled => (Failed::TimedOut, format!("no answer for {STALLED:?}")),
-                        Lost::ReadOnly => (Failed::ReadOnly, "it only answers reads".to_owned()),
+                        Lost::ReadOnly => (Failed::ReadOnly, "the server is read-only".to_owned()),
                         Lost::Error(error) => (Failed::Unavailable, error.to_string()),
                     };
                     self.set_down(failed);
-                    tracing::warn!(server = %endpoint, "lost Redis: {why}; connecting anew");
+                    self.shared.log.connection_lost(&endpoint, &why);
                     if since.elapsed() > STALLED {
                         // At once; but one that is lost again and again is not asked in a circle.
                         wait = FIRST_WAIT;
@@ -184,7 +188,7 @@ impl Lane {
                     self.set_down(if replica { Failed::ReadOnly } else { Failed::Unavailable });
                     let error = error.to_string();
                     if told.as_ref() != Some(&error) {
-                        tracing::warn!("cannot use Redis at {}: {error}; trying on", self.goal);
+                        self.shared.log.cannot_connect(&self.goal, &error);
                         told = Some(error);
                     }
                 }
@@ -235,9 +239,9 @@ impl Lane {
             if options.clock == Clock::Caller || options.layout == Layout::Reference {
                 let theirs = time(&mut connection).await?;
                 let ours = options.wall.now();
-                self.shared.tell_skew(&endpoint, theirs, ours);
+                self.shared.log.clock_skew(&endpoint, theirs, ours);
             }
-            self.shared.tell_policy(&endpoint, &about);
+            self.shared.log.eviction_policy(&endpoint, &about);
             Ok::<_, ConnectError>(connection)
         };
         match timeout(patience, examined).await {
@@ -255,12 +259,12 @@ impl Lane {
     ) -> Lost {
         let mut met = Met::default();
         self.push(unsure.drain(..));
-        let budget = self.shared.options.budget;
+        let slow_after = self.shared.options.slow_after;
         loop {
             if timeout(IDLE, self.wake.notified()).await.is_err() {
                 let mut late = connection.clone();
                 let mut pinged = std::pin::pin!(ping(&mut late));
-                let answer = match timeout(budget, &mut pinged).await {
+                let answer = match timeout(slow_after, &mut pinged).await {
                     Ok(answer) => answer,
                     Err(_) => {
                         self.set_down(Failed::TimedOut);
@@ -276,7 +280,7 @@ impl Lane {
                     return Lost::Error(error);
                 }
                 if self.down().is_some()
-                    && let Err(lost) = self.probe(&mut connection, "it is slow").await
+                    && let Err(lost) = self.probe(&mut connection, SLOW).await
                 {
                     return lost;
                 }
@@ -298,7 +302,6 @@ impl Lane {
                 return lost;
             }
             if let Some(why) = outcome.refused {
-                self.shared.tell_error(&why);
                 self.set_down(self.down().unwrap_or(Failed::Unavailable));
                 if let Err(lost) = self.probe(&mut connection, &why).await {
                     return lost;
@@ -317,35 +320,31 @@ impl Lane {
     ) -> Trip {
         let trip = trip::run(&self.shared, met, connection.clone(), load, redirects);
         let mut trip = std::pin::pin!(trip);
-        if let Ok(outcome) = timeout(self.shared.options.budget, &mut trip).await {
+        if let Ok(outcome) = timeout(self.shared.options.slow_after, &mut trip).await {
             return outcome;
         }
         self.shared.counts.overdue.fetch_add(1, Ordering::Relaxed);
         self.set_down(Failed::TimedOut);
         match timeout(STALLED, trip).await {
             Ok(Trip { failed: None, refused }) => {
-                Trip { failed: None, refused: refused.or(Some("it is slow".into())) }
+                Trip { failed: None, refused: refused.or(Some(SLOW.into())) }
             }
             Ok(outcome) => outcome,
             Err(_) => Trip { failed: Some(Lost::Stalled), refused: None },
         }
     }
 
-    /// Waits until the server answers, and in time.
+    /// Waits until the server answers within the threshold.
     async fn probe(&self, connection: &mut MultiplexedConnection, why: &str) -> Result<(), Lost> {
         let mut wait = FIRST_WAIT;
-        let mut told = false;
+        self.shared.log.connection_down(&self.goal, why);
         loop {
             let asked = Instant::now();
             match timeout(STALLED, ping(connection)).await {
-                Ok(Ok(())) if asked.elapsed() <= self.shared.options.budget => break,
+                Ok(Ok(())) if asked.elapsed() <= self.shared.options.slow_after => break,
                 Ok(Err(error)) if error.is_unrecoverable_error() => return Err(Lost::Error(error)),
                 Ok(_) => {}
                 Err(_) => return Err(Lost::Stalled),
-            }
-            if !told {
-                tracing::warn!("Redis at {} does not do: {why}; trying on", self.goal);
-                told = true;
             }
             sleep(wait).await;
             wait = (wait * 2).min(self.shared.options.probe_max);
@@ -353,9 +352,7 @@ impl Lane {
                 return Err(Lost::Closed);
             }
         }
-        if told {
-            tracing::info!("Redis at {} answers in time again", self.goal);
-        }
+        self.shared.log.connection_up(&self.goal);
         self.set_up();
         Ok(())
     }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
+use tokio::time::Instant;
 
 use crate::limit::Micros;
 use crate::store::{Answer, Failed};
@@ -18,6 +19,8 @@ pub(super) struct Reply {
     inner: Mutex<Inner>,
     /// Nobody waits any more: what was not sent yet need not be.
     abandoned: AtomicBool,
+    /// When the request's budget ends; none: there is no hurry.
+    deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -29,11 +32,12 @@ struct Inner {
 }
 
 impl Reply {
-    /// For so many charges; a charge not answered has failed so.
-    pub fn new(charges: usize, unanswered: Failed) -> Arc<Reply> {
+    /// For so many charges; a charge not answered by the deadline has failed so.
+    pub fn new(charges: usize, unanswered: Failed, deadline: Option<Instant>) -> Arc<Reply> {
         let answers = SmallVec::from_elem((Err(unanswered), 0), charges);
         let inner = Inner { answers, missing: charges, waker: None };
-        Arc::new(Reply { inner: Mutex::new(inner), abandoned: AtomicBool::new(false) })
+        let abandoned = AtomicBool::new(false);
+        Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline })
     }
 
     /// Answers one charge; once.
@@ -56,8 +60,10 @@ impl Reply {
         Abandon(self)
     }
 
-    pub fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Relaxed)
+    /// Returns whether the request still waits at `now`. Its task may not have noticed its deadline
+    /// yet.
+    pub fn is_awaited(&self, now: Instant) -> bool {
+        !self.abandoned.load(Ordering::Relaxed) && self.deadline.is_none_or(|end| now < end)
     }
 
     /// Gives up waiting. The answers there are.

@@ -1,6 +1,7 @@
 //! Against real servers.
 
 mod conformance;
+mod deadlines;
 mod keys;
 mod migration;
 mod nodes;
@@ -37,7 +38,8 @@ fn options(topology: Topology) -> Options {
         layout: Layout::Weir,
         clock: Clock::Server,
         wall: Arc::new(SystemClock::new()),
-        budget: Duration::from_secs(10),
+        slow_after: Duration::from_secs(10),
+        caller_deadline_below: Duration::ZERO,
         probe_max: Duration::from_millis(100),
         lanes: 1,
     }

@@ -115,7 +115,7 @@ fn answer(
                 let (failures, reason) = call.answer(&reply, &mut met.known);
                 for (failed, key) in failures {
                     shared.count(failed);
-                    shared.tell_key(failed, &key, reason);
+                    shared.log.key_failed(failed, &key, reason);
                     if failed == Failed::ReadOnly {
                         trip.failed = Some(Lost::ReadOnly);
                     }
@@ -140,7 +140,7 @@ fn answer(
                 let (more, failed) = plain.answer(new, now, &mut met.known);
                 if let Some(failed) = failed {
                     shared.count(failed);
-                    more.iter().for_each(|item| shared.tell_key(failed, &item.key, &[]));
+                    more.iter().for_each(|item| shared.log.key_failed(failed, &item.key, &[]));
                 }
                 left.extend(more);
             }
@@ -182,8 +182,10 @@ impl Trip {
         match failed {
             Failed::ReadOnly => self.failed = Some(Lost::ReadOnly),
             Failed::Unavailable if all => self.refused = Some(error.to_string()),
-            Failed::Unavailable => shared.tell_error(error.to_string()),
-            _ => items.iter().take(1).for_each(|item| shared.tell_key(failed, &item.key, &[])),
+            Failed::Unavailable => shared.log.command_failed(&error),
+            _ => {
+                items.iter().take(1).for_each(|item| shared.log.key_failed(failed, &item.key, &[]))
+            }
         }
         shared.count(failed);
         refuse(items, failed);

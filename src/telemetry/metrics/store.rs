@@ -53,7 +53,7 @@ const REDIS_COUNTS: [(&str, &str, Pick); 8] = [
     ("redis_charges", "Charges that travelled", |c| &c.charges),
     ("redis_keys", "Keys charged: equal ones that travelled together count once", |c| &c.keys),
     ("redis_plain", "Keys charged without a script", |c| &c.plain),
-    ("redis_overdue", "Round trips that took longer than the budget", |c| &c.overdue),
+    ("redis_overdue", "Round trips slower than store.redis.slow_after", |c| &c.overdue),
     ("redis_down", "Connections that went down", |c| &c.down),
     ("redis_up", "Connections that came up", |c| &c.up),
 ];

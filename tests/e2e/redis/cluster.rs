@@ -37,14 +37,13 @@ async fn a_node_that_is_gone_fails_its_own_keys_only() {
         setup = setup.file(&format!("rules/{name}.yaml"), &rules);
     }
     let rules = setup.path("rules");
-    let weir = setup
+    let setup = setup
         .arg("serve")
         .arg("--rules")
         .arg(rules.to_str().expect("text"))
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
-        .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","))
-        .env("WEIR__STORE__BUDGET", "1s")
-        .start();
+        .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
+    let weir = within(setup, "1s").start();
     let users = POLICIES.map(|name| [0, 1, 2].map(|master| user(&cluster, name, master)));
 
     // One of four is used while all is well, once every thread that serves knows all nodes.

@@ -57,7 +57,7 @@ async fn admitted(to: &[SocketAddr], entry: (&str, &str), each: usize) -> Vec<Ad
 #[tokio::test]
 async fn two_replicas_together_admit_what_the_limit_says_and_restarts_forget_nothing() {
     let redis = Server::start();
-    let start = || on(redis.port(), YEARLY).env("WEIR__STORE__BUDGET", AMPLE).start();
+    let start = || within(on(redis.port(), YEARLY), AMPLE).start();
     let (first, second) = (start(), start());
     for algorithm in ALGORITHMS {
         let both = [first.grpc, second.grpc];
@@ -82,7 +82,7 @@ async fn no_window_of_a_log_has_more_than_its_limit() {
     let rules = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: \
                  { algorithm: sliding_log, period: 1s, requests_per_unit: 20 }\n";
     let redis = Server::start();
-    let start = || on(redis.port(), rules).env("WEIR__STORE__BUDGET", AMPLE).start();
+    let start = || within(on(redis.port(), rules), AMPLE).start();
     let (first, second) = (start(), start());
     let mut all = Vec::new();
     let began = Instant::now();

@@ -25,13 +25,14 @@ async fn a_key_that_fails_is_named() {
         ("windows", "weir:{shop|windows=ann}f60+f3600", "state cannot be read"),
         ("bucket", "weir:{shop|bucket=ann}t60000000us", "is not weir's"),
     ] {
-        let mut weir = on(redis.port(), RULES).env("WEIR__STORE__BUDGET", AMPLE).start();
+        let mut weir = within(on(redis.port(), RULES), AMPLE).start();
         match entry {
             "bucket" => redis.command(&["RPUSH", key, "x"]),
             _ => redis.command(&["SET", key, "no number"]),
         };
         assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
-        let rest = weir.until_said(&format!("the key \"{key}\": ")).unwrap();
+        let rest = weir.until_said("redis key failed").unwrap();
+        assert!(rest.contains(&format!("key=\"{key}\"")), "{rest}");
         assert!(rest.contains(reason), "{rest}");
     }
 }
@@ -48,12 +49,10 @@ async fn a_command_that_a_user_may_not_run_is_told() {
             password: Some("root".into()),
             ..Config::default()
         });
-        let mut weir = serving(RULES)
-            .env("REDIS_URL", format!("redis://weir:pw@127.0.0.1:{}", redis.port()))
-            .env("WEIR__STORE__BUDGET", AMPLE)
-            .start();
+        let url = format!("redis://weir:pw@127.0.0.1:{}", redis.port());
+        let mut weir = within(serving(RULES).env("REDIS_URL", url), AMPLE).start();
         assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
-        let rest = weir.until_said("Redis does not do what it is asked: ").unwrap();
+        let rest = weir.until_said("redis key failed").unwrap();
         assert!(rest.contains(&format!("{entry}=ann")), "{rest}");
         match entry {
             "window" => assert!(rest.contains("ACL LOG"), "{rest}"),

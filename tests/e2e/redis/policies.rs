@@ -54,8 +54,7 @@ async fn each_domain_is_answered_as_it_says_and_the_others_as_the_settings_say()
     for (policy, of_silent) in of_policy {
         let redis = Server::start();
         let proxy = Proxy::start(redis.port());
-        let ample = all_domains(proxy.port(), policy).env("WEIR__STORE__BUDGET", AMPLE);
-        let weir = ample.start();
+        let weir = within(all_domains(proxy.port(), policy), AMPLE).start();
         // Nearly used up in Redis, which local counts know nothing of.
         for left in (1..10).rev() {
             let answer = ask(weir.grpc, request("local", &[("user", "ann")])).await.unwrap();
@@ -83,7 +82,7 @@ async fn each_domain_is_answered_as_it_says_and_the_others_as_the_settings_say()
 }
 
 /// One for each thread that serves, which are as many as cores.
-fn connections() -> u64 {
+pub(super) fn connections() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
@@ -109,7 +108,7 @@ async fn what_is_answered_by_policy_is_answered_within_the_budget() {
             }
             took.sort();
             // A busy machine delays some, but not half of them.
-            assert!(took[10] < Duration::from_millis(8), "{domain}: {took:?}");
+            assert!(took[10] < Duration::from_millis(15), "{domain}: {took:?}");
         }
     }
 }

@@ -25,7 +25,7 @@ fn wrong(samples: &[Sample], from: Instant, to: Instant) -> BTreeSet<String> {
 fn forgotten_scripts_fail_nobody_and_after_a_restart_all_is_well_soon() {
     let mut redis = Server::start();
     // Failures of all kinds, and none by a pause of this machine.
-    let weir = on(redis.port(), WIDE).env("WEIR__STORE__BUDGET", "2s").start();
+    let weir = within(on(redis.port(), WIDE), "2s").start();
     let began = Instant::now();
     let load = Load::start(weir.grpc, 200, &[ann()]);
     for _ in 0..5 {
@@ -51,12 +51,11 @@ fn forgotten_scripts_fail_nobody_and_after_a_restart_all_is_well_soon() {
 #[test]
 fn a_failover_by_sentinels_fails_requests_only_while_it_lasts() {
     let mut group = Sentinels::start();
-    let weir = serving(WIDE)
+    let setup = serving(WIDE)
         .env("WEIR__STORE__REDIS__TOPOLOGY", "sentinel")
         .env("WEIR__STORE__REDIS__URL", group.addresses().join(","))
-        .env("WEIR__STORE__REDIS__SENTINEL__MASTER_NAME", MASTER)
-        .env("WEIR__STORE__BUDGET", "2s")
-        .start();
+        .env("WEIR__STORE__REDIS__SENTINEL__MASTER_NAME", MASTER);
+    let weir = within(setup, "2s").start();
     let began = Instant::now();
     let load = Load::start(weir.grpc, 100, &[ann()]);
     pass(Duration::from_millis(500));

@@ -51,12 +51,31 @@ impl Load {
     /// Asks `to` each of `requests` so many times a second, each time all of them at once: what
     /// the machine does to one, it does to the others.
     pub fn start(to: SocketAddr, rate: u32, requests: &[RateLimitRequest]) -> Load {
+        Load::begin(to, rate, requests, None)
+    }
+
+    /// As [`start`](Self::start), of callers who say in `grpc-timeout` how long they wait.
+    pub fn waiting(
+        to: SocketAddr,
+        rate: u32,
+        requests: &[RateLimitRequest],
+        timeout: Duration,
+    ) -> Load {
+        Load::begin(to, rate, requests, Some(timeout))
+    }
+
+    fn begin(
+        to: SocketAddr,
+        rate: u32,
+        requests: &[RateLimitRequest],
+        timeout: Option<Duration>,
+    ) -> Load {
         let stopped = Arc::new(AtomicBool::new(false));
         let samples = Arc::default();
         let all: Arc<[RateLimitRequest]> = requests.into();
         let thread = thread::spawn({
             let (stopped, samples) = (stopped.clone(), Arc::clone(&samples));
-            move || run(to, rate, &all, &stopped, &samples)
+            move || run(to, rate, &all, timeout, &stopped, &samples)
         });
         Load { stopped, thread, samples }
     }
@@ -81,6 +100,7 @@ fn run(
     to: SocketAddr,
     rate: u32,
     requests: &Arc<[RateLimitRequest]>,
+    timeout: Option<Duration>,
     stopped: &Arc<AtomicBool>,
     samples: &Arc<Mutex<Vec<Sample>>>,
 ) {
@@ -93,7 +113,7 @@ fn run(
             // A tick that comes late is made up for: the load is not to shrink where weir is slow.
             let ticks = interval_at((Instant::now() + gap * i).into(), gap * CONNECTIONS);
             let (requests, stopped, samples) = (requests.clone(), stopped.clone(), samples.clone());
-            connections.spawn(send(client, ticks, requests, stopped, samples));
+            connections.spawn(send(client, ticks, requests, timeout, stopped, samples));
         }
         connections.join_all().await;
     });
@@ -104,6 +124,7 @@ async fn send(
     client: RateLimitServiceClient<tonic::transport::Channel>,
     mut ticks: Interval,
     requests: Arc<[RateLimitRequest]>,
+    waits: Option<Duration>,
     stopped: Arc<AtomicBool>,
     samples: Arc<Mutex<Vec<Sample>>>,
 ) {
@@ -114,6 +135,10 @@ async fn send(
             let (mut client, samples) = (client.clone(), samples.clone());
             sent.spawn(async move {
                 let sent = Instant::now();
+                let mut request = tonic::Request::new(request);
+                if let Some(waits) = waits {
+                    request.set_timeout(waits);
+                }
                 let got = match timeout(HANGS, client.should_rate_limit(request)).await {
                     Ok(Ok(answer)) => match answer.get_ref().overall_code() {
                         Code::OverLimit => Got::OverLimit,

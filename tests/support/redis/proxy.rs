@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -17,10 +18,14 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct State {
     delay_micros: AtomicU64,
+    /// One answer in so many comes later by a random time of this range; 0: none.
+    slow_one_in: AtomicU64,
+    slow_micros: Mutex<Range<u64>>,
     stalled: AtomicBool,
     refuses: AtomicBool,
     ended: AtomicBool,
     accepted: AtomicUsize,
+    slowed: AtomicU64,
     open: Mutex<Vec<TcpStream>>,
 }
 
@@ -68,6 +73,18 @@ impl Proxy {
         self.state.delay_micros.store(by.as_micros() as u64, Ordering::Relaxed);
     }
 
+    /// One answer in `one_in` comes late by a random time of that range.
+    pub fn slow_some(&self, one_in: u64, by: Range<Duration>) {
+        let micros = |time: Duration| time.as_micros() as u64;
+        *self.state.slow_micros.lock().unwrap() = micros(by.start)..micros(by.end);
+        self.state.slow_one_in.store(one_in, Ordering::Relaxed);
+    }
+
+    /// Answers that came late by [`slow_some`](Self::slow_some).
+    pub fn slowed(&self) -> u64 {
+        self.state.slowed.load(Ordering::Relaxed)
+    }
+
     /// Nothing is passed on; connections stay, and new ones are taken.
     pub fn stall(&self) {
         self.state.stalled.store(true, Ordering::Relaxed);
@@ -97,6 +114,7 @@ impl Proxy {
     /// Passes on as if nothing had been.
     pub fn resume(&self) {
         self.delay(Duration::ZERO);
+        self.slow_some(0, Duration::ZERO..Duration::ZERO);
         self.state.stalled.store(false, Ordering::Relaxed);
         self.state.refuses.store(false, Ordering::Relaxed);
     }
@@ -105,6 +123,26 @@ impl Proxy {
     pub fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::Relaxed)
     }
+}
+
+impl State {
+    /// How much later one answer comes by chance.
+    fn slowness(&self) -> Duration {
+        let one_in = self.slow_one_in.load(Ordering::Relaxed);
+        if one_in == 0 || random() % one_in != 0 {
+            return Duration::ZERO;
+        }
+        self.slowed.fetch_add(1, Ordering::Relaxed);
+        let range = self.slow_micros.lock().unwrap().clone();
+        Duration::from_micros(range.start + random() % (range.end - range.start).max(1))
+    }
+}
+
+/// A random number.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    // Each state has keys of its own.
+    RandomState::new().build_hasher().finish()
 }
 
 /// What is sent when a socket is closed while it may not linger is a reset.
@@ -116,7 +154,8 @@ fn pass(mut from: TcpStream, mut to: TcpStream, is_answer: bool, state: &State) 
     let mut buffer = [0; 64 * 1024];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         let delay = Duration::from_micros(state.delay_micros.load(Ordering::Relaxed));
-        if is_answer && !delay.is_zero() {
+        let delay = if is_answer { delay + state.slowness() } else { Duration::ZERO };
+        if !delay.is_zero() {
             thread::sleep(delay);
         }
         while state.stalled.load(Ordering::Relaxed) && !state.ended.load(Ordering::Relaxed) {

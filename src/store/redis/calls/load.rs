@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use tokio::time::Instant;
+
 use super::{Ask, Call, Item, Plain, Together};
 use crate::limit::{Micros, Op};
 use crate::store::redis::known::Known;
@@ -39,8 +41,10 @@ pub(in super::super) fn load(
 ) -> Load {
     let (calls, plain, open, last) = Default::default();
     let mut trip = Trip { calls, plain, known, about, open, last };
+    // What waited behind a slow round trip is sent only within its own budget.
+    let at = Instant::now();
     for item in items {
-        if !item.reply.is_abandoned() {
+        if item.reply.is_awaited(at) {
             trip.add(item);
         }
     }

@@ -2,6 +2,7 @@
 //! the same.
 
 use smallvec::{SmallVec, smallvec};
+use tokio::time::Instant;
 
 use super::{Ask, Item, judge};
 use crate::limit::stored::{counter_number, is_overfull, windows_ahead};
@@ -111,7 +112,8 @@ impl Plain {
         known.forget(self.hash);
         let gone = settle(first, 0);
         let mut left = self.items;
-        left.retain(|item| !item.reply.is_abandoned());
+        let at = Instant::now();
+        left.retain(|item| item.reply.is_awaited(at));
         if left.is_empty() && ahead.is_none() {
             left.push(gone);
         }
@@ -128,5 +130,10 @@ pub(super) fn hits(item: &Item) -> Option<u32> {
 }
 
 fn settle(item: &Item, hits: u32) -> Item {
-    Item { op: Ask::Settle(hits), reply: Reply::new(1, Failed::TimedOut), index: 0, ..item.clone() }
+    Item {
+        op: Ask::Settle(hits),
+        reply: Reply::new(1, Failed::TimedOut, None),
+        index: 0,
+        ..item.clone()
+    }
 }

@@ -139,7 +139,7 @@ fn a_node_that_fails_fails_its_own_keys_only_until_its_replica_takes_over() {
     runtime().block_on(async {
         let topology = Topology::Cluster(endpoints(&cluster.addresses()));
         let store =
-            RedisStore::new(Options { budget: Duration::from_secs(1), ..options(topology) });
+            RedisStore::new(Options { slow_after: Duration::from_secs(1), ..options(topology) });
         let plan = plan(1_000, Unit::Day);
         let values = values(&cluster, &plan);
         for (value, _) in &values {
