@@ -105,6 +105,58 @@ fn every_problem_is_told_and_the_exit_code_is_1() {
 }
 
 #[test]
+fn a_key_of_any_length_is_printed() {
+    let long = "x".repeat(70_000);
+    let text = format!(
+        "domain: d\ndescriptors:\n\
+         - {{ key: k, value: {long}, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n\
+         - {{ key: k, value: y, rate_limit: {{ unit: day, requests_per_unit: 1 }} }}\n"
+    );
+    let directory = directory(&[("a.yaml", &text)]);
+    let ran = check(directory.path(), &["a.yaml"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains(&format!("d       k_{long}  1 per day\n")));
+    assert!(ran.out.contains(&format!("d       k_y{}  1 per day\n", " ".repeat(97))));
+}
+
+#[test]
+fn control_characters_of_rule_files_are_escaped() {
+    let good = r#"domain: "d\u001b[2J\u202e"
+descriptors:
+  - key: "k\nok: 9 rules\u009b31m"
+    rate_limit: { unit: day, requests_per_unit: 1, name: "n\u2028\u007f" }
+"#;
+    let (escape, right_to_left) = ('\u{1b}', '\u{202e}');
+    let bad = format!(
+        "domain: b\ndescriptors: [{{ \"\\u001b[31mkye\\nerror: forged\": 1, \"{right_to_left}k\": 2, \
+         key: \"a\\nb\", rate_limit: {{ unit: \"a\\u001b\" }} }}]\n"
+    );
+    let broken = format!("domain: \"{escape}[31m\"\n");
+    let directory = directory(&[("good.yaml", good), ("bad.yaml", &bad), ("broken.yaml", &broken)]);
+    for file in ["good.yaml", "bad.yaml", "broken.yaml"] {
+        for output in ["text", "json"] {
+            let ran = check(directory.path(), &[file, "--output", output]);
+            assert_eq!(ran.code, Some(i32::from(file != "good.yaml")), "{}", ran.err);
+            for line in ran.out.lines().chain(ran.err.lines()) {
+                assert_eq!(weir::escape::escape(line), line, "{file} as {output}");
+                assert!(!line.starts_with("ok: 9") && !line.starts_with("error: f"), "{line}");
+            }
+        }
+    }
+    let ran = check(directory.path(), &["good.yaml"]);
+    assert!(
+        ran.out.contains(r"d\u001b[2J\u202e  k\nok: 9 rules\u009b31m  1 per day"),
+        "{}",
+        ran.out
+    );
+    let ran = check(directory.path(), &["bad.yaml"]);
+    let snippet = r#"
+ 2 | descriptors: [{ "\u001b[31mkye\nerror: forged": 1, "\u202ek": 2, key: "a\nb", rate_limit: { unit: "a\u001b" } }]
+   |                                                    ^^^^^^^"#;
+    assert!(ran.err.contains(snippet), "{}", ran.err);
+}
+
+#[test]
 fn output_as_json() {
     let directory = directory(&[("a.yaml", GOOD), ("b.yaml", "domain: b\nunit: day\n")]);
     let ran = check(directory.path(), &[".", "--output", "json"]);

@@ -7,12 +7,16 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use crate::escape::escape;
 use crate::limit::{Algorithm, Limit};
 use crate::rules::source::Selection;
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Origin, Problem, Rule, Severity};
 
 /// From how many wildcards of one node on a look-up gets dear: each costs some 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
+
+/// The widest column that is padded, in characters: one long key does not widen every row.
+const MAX_WIDTH: usize = 100;
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
@@ -60,7 +64,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     // Who reads may have seen enough, as `head` has; what is to be said of the rules is the code.
     let _ = match args.output {
         Output::Text => print_text(&loaded, &mut io::stdout().lock(), &mut io::stderr().lock()),
-        Output::Json => writeln!(io::stdout(), "{:#}", as_json(&loaded)),
+        Output::Json => print_json(&loaded, &mut io::stdout().lock()),
     };
     if loaded.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -82,15 +86,19 @@ fn print_text(loaded: &Loaded, out: &mut impl Write, problems: &mut impl Write) 
     }
     let rows: Vec<[String; 4]> =
         std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))
-            .chain(loaded.rules.rules().map(row))
+            .chain(loaded.rules.rules().map(|rule| row(rule).map(|cell| escape(&cell).into())))
             .collect();
-    let width = |column: usize| rows.iter().map(|r| r[column].chars().count()).max().unwrap_or(0);
+    let width = |column: usize| {
+        let widest = rows.iter().map(|row| row[column].chars().count()).max();
+        widest.unwrap_or(0).min(MAX_WIDTH)
+    };
     let widths = [width(0), width(1), width(2)];
     for [domain, rule, limit, flags] in &rows {
         let [a, b, c] = widths;
         writeln!(out, "{}", format!("{domain:a$}  {rule:b$}  {limit:c$}  {flags}").trim_end())?;
     }
     for (node, count) in loaded.rules.wildcards(MANY_WILDCARDS) {
+        let node = escape(&node);
         writeln!(
             out,
             "note: {node} has {count} wildcards, tried one by one in file order: \
@@ -105,6 +113,11 @@ fn print_text(loaded: &Loaded, out: &mut impl Write, problems: &mut impl Write) 
         counted(loaded.files.len(), "file"),
         counted(warnings, "warning"),
     )
+}
+
+/// Prints the rules and problems as JSON, without any control character.
+fn print_json(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
+    format!("{:#}", as_json(loaded)).lines().try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
 fn counted(count: usize, what: &str) -> String {

@@ -9,8 +9,10 @@ use config::ValueKind;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::app::{Addresses, App, Stop};
+use crate::escape::escape;
 use crate::rules::RuleSet;
 use crate::rules::source::Selection;
+use crate::settings::table::SETTINGS;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::log::{self, Log, Queue};
 use crate::threads::lower_priority;
@@ -55,9 +57,7 @@ impl ServeArgs {
             flags.push((flag.to_owned(), name.to_owned(), value));
         };
         for set in &self.set {
-            let (name, text) = set
-                .split_once('=')
-                .ok_or_else(|| format!("--set {set}: write --set NAME=VALUE"))?;
+            let (name, text) = set.split_once('=').ok_or_else(|| without_value(set))?;
             flag(&format!("--set {name}"), name, text.into());
         }
         if !self.rules.is_empty() {
@@ -81,11 +81,22 @@ impl ServeArgs {
     }
 }
 
+/// The error of a `--set` without `=`. The setting's name is all that is shown: the rest may be a
+/// password.
+fn without_value(set: &str) -> String {
+    let names = SETTINGS.iter().map(|setting| setting.name);
+    match names.filter(|name| set.starts_with(name)).max_by_key(|name| name.len()) {
+        Some(name) => format!("--set {name}: there is no `=`; write --set {name}=VALUE"),
+        None => "--set: there is no `=`; write --set NAME=VALUE".to_owned(),
+    }
+}
+
 /// Serves until told to stop. Exits 64 where settings are wrong, 1 where the service fails.
 pub fn run(args: ServeArgs) -> ExitCode {
     let settings = args.inputs().and_then(|inputs| {
         Settings::load(&inputs).map_err(|mistakes| {
-            mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+            let lines = mistakes.iter().map(|mistake| escape(&mistake.to_string()).into_owned());
+            lines.collect::<Vec<_>>().join("\n")
         })
     });
     let settings = match settings {
@@ -270,4 +281,19 @@ fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
         });
         stop
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_without_an_equals_sign_shows_no_value() {
+        let shown = without_value("store.redis.password:hunter2");
+        let wanted = "--set store.redis.password: there is no `=`; \
+                      write --set store.redis.password=VALUE";
+        assert_eq!(shown, wanted);
+        assert!(without_value("store.redis.password_file").contains("password_file=VALUE"));
+        assert!(!without_value("hunter2").contains("hunter2"));
+    }
 }

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::Origin;
 use super::yaml::Place;
+use crate::escape::escape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -79,30 +80,32 @@ impl Problem {
     }
 
     /// The problem in full: file, line, column, message; the line it stands in with the offending
-    /// text marked; what to write instead. `line` is that line, if known.
+    /// text marked; what to write instead. `line` is that line, if known. What the file brought
+    /// is escaped.
     pub fn render(&self, line: Option<&str>) -> String {
         let mut out = self.to_string();
         if let Some(place) = self.place
             && let Some(line) = line.filter(|line| line.len() <= LONGEST_LINE)
         {
             let line = line.replace('\t', " ");
-            let before: String = line.chars().take(place.column as usize - 1).collect();
-            let rest = line.chars().count().saturating_sub(before.chars().count());
-            let marks = self.text.lines().next().map_or(1, |text| text.chars().count());
-            let marks = marks.clamp(1, rest.max(1));
+            let at = line.char_indices().nth(place.column as usize - 1).map_or(line.len(), |c| c.0);
+            let (before, rest) = line.split_at(at);
+            let marked = self.text.lines().next().map_or(1, |text| text.chars().count());
+            let marked: String = rest.chars().take(marked.max(1)).collect();
+            let count = |text: &str| escape(text).chars().count();
             // A line of a thousand letters would hide what it is to show.
-            let from = before.chars().count().saturating_sub(60);
-            let shown: String = line.chars().skip(from).take(120).collect();
+            let from = count(before).saturating_sub(60);
+            let shown: String = escape(&line).chars().skip(from).take(120).collect();
             let number = place.line.to_string();
             let margin = " ".repeat(number.len());
-            let indent = " ".repeat(before.chars().count() - from);
-            let marks = "^".repeat(marks.min(120 - indent.len().min(119)));
+            let indent = " ".repeat(count(before) - from);
+            let marks = "^".repeat(count(&marked).max(1).min(120 - indent.len().min(119)));
             let _ = write!(out, "\n {number} | {shown}\n {margin} | {indent}{marks}");
         }
         if let Some(first) = &self.first {
-            let _ = write!(out, "\n  note: the first is at {first}");
+            let _ = write!(out, "\n  note: the first is at {}", escape(&first.to_string()));
         }
-        let _ = write!(out, "\n  help: {}", self.help);
+        let _ = write!(out, "\n  help: {}", escape(&self.help));
         out
     }
 }
@@ -117,14 +120,14 @@ pub(crate) fn truncate(text: &mut String, max: usize) {
     }
 }
 
-/// `file:line:column: error: message`
+/// `file:line:column: error: message`, in one line.
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:", self.file)?;
+        write!(f, "{}:", escape(&self.file))?;
         if let Some(Place { line, column }) = self.place {
             write!(f, "{line}:{column}:")?;
         }
         let severity = if self.is_error() { "error" } else { "warning" };
-        write!(f, " {severity}: {}", self.message)
+        write!(f, " {severity}: {}", escape(&self.message))
     }
 }

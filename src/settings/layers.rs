@@ -178,7 +178,7 @@ fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Result<Layer, Mistake>
     let file = Config::builder()
         .add_source(config::File::from_str(&read, format))
         .build()
-        .map_err(|error| mistake(error.to_string(), "mend the file"))?;
+        .map_err(|error| mistake(syntax_error(&error.to_string()), "fix the file"))?;
     let mut leaves = Vec::new();
     flatten("", &file.cache, &mut leaves);
     leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -188,6 +188,22 @@ fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Result<Layer, Mistake>
         layer.set(&name, &origin, value.kind, mistakes);
     }
     Ok(layer)
+}
+
+/// What a parser's error says, without the text of the file that it quotes, which may be a secret.
+fn syntax_error(error: &str) -> String {
+    let lines: Vec<&str> = error.trim_end().lines().collect();
+    match lines.as_slice() {
+        // Of TOML: the place, the line itself with marks below, and what is wrong.
+        [place, _, _, .., message] => format!("{place}: {message}"),
+        // Of YAML: what is wrong, and the place. A key that is there twice is quoted.
+        [line] => match line.split_once(" at byte ") {
+            Some((message, _)) if !message.contains('"') => (*line).to_owned(),
+            Some((_, place)) => format!("YAML parse error at byte {place}"),
+            None => "it cannot be parsed".to_owned(),
+        },
+        _ => "it cannot be parsed".to_owned(),
+    }
 }
 
 fn from_own(env: &[(String, String)], mistakes: &mut Vec<Mistake>) -> Layer {

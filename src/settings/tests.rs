@@ -141,6 +141,37 @@ fn names_in_a_file_are_told_with_the_files_path() {
 }
 
 #[test]
+fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
+    for (name, text, wanted) in [
+        ("toml", "[store.redis]\npassword = hunter2\n", "at line 2, column 12: "),
+        ("toml", "[store.redis]\npassword hunter2\n", "at line 2, column "),
+        ("toml", "password = \"hunter2\n", "at line 1, column "),
+        ("toml", "hunter2 = 1\nhunter2 = 2\n", "at line 2, column 1: duplicate key"),
+        ("toml", "password = 'hunter2' hunter2\n", "at line 1, column "),
+        ("toml", "a = \"hunter2\\q\"\n", "at line 1, column "),
+        ("toml", "a = 99999999999999999999 # hunter2\n", "it cannot be parsed"),
+        ("yaml", "store:\n  password: \"hunter2\n", "at byte "),
+        ("yaml", "store: @hunter2\n", "line 1 column 8"),
+        ("yaml", "store: [hunter2\n", "line "),
+        ("yaml", "hunter2: 1\nhunter2: 2\n", "YAML parse error at byte "),
+        ("yaml", "store: *hunter2\n", "line "),
+        ("yaml", "hunter2\n", "it cannot be parsed"),
+        ("yaml", "? [hunter2]\n: 1\n", "it cannot be parsed"),
+        ("yaml", "a: hunter2\n---\nb: 1\n", "it cannot be parsed"),
+        ("yaml", "a: !!float hunter2\n", ""),
+        ("yaml", "store: { redis: { password: [hunter2] } }\n", "store.redis.password is \"***\""),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(format!("weir.{name}"));
+        std::fs::write(&file, text).unwrap();
+        let errors = Settings::load(&Inputs { file: Some(file), ..Inputs::default() }).unwrap_err();
+        let told: String = errors.iter().map(ToString::to_string).collect();
+        assert!(!told.contains("hunter2") && told.contains(wanted), "{text:?}: {told}");
+        assert!(!told.contains('\n'), "{told}");
+    }
+}
+
+#[test]
 fn an_empty_host_means_all_addresses() {
     let settings =
         Settings::load(&inputs(&[("HOST", ""), ("GRPC_HOST", ""), ("DEBUG_HOST", "")])).unwrap();

@@ -103,3 +103,24 @@ async fn a_second_signal_ends_it_whether_the_log_is_read_or_not() {
         assert!(reported != unread);
     }
 }
+
+#[test]
+fn what_files_and_clients_bring_is_escaped() {
+    let rules = "domain: d\n\"kye\\u001b[31m\\nforged\\u009b\\u2028\": 1\n";
+    for format in ["text", "json"] {
+        let mut weir = serving(rules)
+            .env("WEIR__LOG__LEVEL", "debug")
+            .env("WEIR__LOG__FORMAT", format)
+            .start_unhealthy();
+        let forged = "{\"\u{9b}31m\u{202e}\": 1}";
+        assert_eq!(http::post(weir.http, "/json", forged).status, 400);
+        weir.until_said("unknown key 'kye").unwrap();
+        weir.signal("INT");
+        weir.wait_until_ended();
+        for line in weir.said_in_all().lines() {
+            assert_eq!(weir::escape::escape(line), line);
+            let begins = if format == "json" { &["{\"timestamp\""][..] } else { &["2", "    "] };
+            assert!(begins.iter().any(|begin| line.starts_with(begin)), "{line}");
+        }
+    }
+}

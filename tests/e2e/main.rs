@@ -3,6 +3,7 @@
 //! No test waits for a window to end, or breaks when one does: limits are by the day or longer.
 
 mod bad_input;
+mod clock;
 mod connections;
 mod documents;
 mod drain;

@@ -151,8 +151,8 @@ impl Group<'_> {
             match Url::read(part) {
                 Ok(url) => urls.push(url),
                 Err((what, help)) => {
-                    // A comma may be part of a password, so its beginning may be all of this part.
-                    let whole = if text.contains('@') { text } else { part };
+                    // A comma may be part of a password, so this part may be the rest of one.
+                    let whole = if text.contains(['@', '?']) { text } else { part };
                     let shown = secret::shown("url", whole);
                     mistakes.push(self.mistake("url", &format!("has {shown:?}: {what}"), help));
                 }

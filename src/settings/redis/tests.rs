@@ -215,6 +215,9 @@ fn passwords_are_never_shown() {
     let shown: Vec<_> = settings.list().map(|(_, shown, _)| shown).collect();
     assert!(!shown.iter().any(|shown| shown.contains("hunter2")), "{shown:#?}");
     assert!(!format!("{:?}", settings.store).contains("hunter2"));
+    let settings = Settings::load(&inputs(&[("REDIS_URL", "redis://hunter2@h:1")])).unwrap();
+    assert!(!settings.list().any(|(_, shown, _)| shown.contains("hunter2")));
+    assert!(!format!("{:?}", settings.store).contains("hunter2"));
 }
 
 #[test]
@@ -232,11 +235,21 @@ fn no_time_is_no_end_of_it_however_it_is_written() {
 }
 
 #[test]
-fn passwords_with_commas_are_not_shown_by_mistakes() {
-    let told = told(&[("REDIS_URL", "redis://ann:hunter,2secret@h:1")]);
-    assert!(!told.is_empty());
-    assert!(
-        !told.iter().any(|told| told.contains("hunter") || told.contains("secret")),
-        "{told:?}"
-    );
+fn passwords_are_not_shown_by_errors_about_urls() {
+    for url in [
+        "redis://ann:hunter,2secret@h:1",
+        "redis://h:1?password=hunter",
+        "redis://h:1?password=hunter,2secret",
+        "h:1?password=hunter",
+        "redis://hunter@h:99999",
+        "http://hunter@h:1",
+        "hunter@h:1",
+    ] {
+        for name in ["REDIS_URL", URL] {
+            let told = told(&[(name, url)]);
+            assert!(!told.is_empty(), "{url}");
+            let shows = |text: &str| text.contains("hunter") || text.contains("secret");
+            assert!(!told.iter().any(|told| shows(told)), "{told:?}");
+        }
+    }
 }
