@@ -96,27 +96,30 @@ fn period() -> impl Strategy<Value = Micros> {
 fn packing() -> impl Strategy<Value = Limit> {
     let numbers = (ends(0), period(), ends(0), ends(1), prop::option::of(ends(0)));
     let kinds = (0_usize..5, any::<bool>());
-    (numbers, kinds).prop_filter_map("fits", |((n, period, burst, amount, debt), (kind, strict))| {
-        let max_debt = debt.unwrap_or(0);
-        let algorithm = match kind {
-            0 => Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
-            1 => Algorithm::SlidingWindow(SlidingWindow { n, period }),
-            2 => Algorithm::TokenBucket(TokenBucket {
-                capacity: burst,
-                amount,
-                interval: if strict { period } else { period / SECOND },
-                strict,
-                max_debt,
-            }),
-            3 => Algorithm::Gcra(Gcra::new(n, period, burst, max_debt).ok()?),
-            // The largest that fits.
-            _ => {
-                let fits = |shift: u32| Gcra::new(n, period, burst >> shift, max_debt >> shift);
-                Algorithm::Gcra((0..32).find_map(|shift| fits(shift).ok())?)
-            }
-        };
-        Some(limit(n, algorithm, debt.is_some()))
-    })
+    (numbers, kinds).prop_filter_map(
+        "fits",
+        |((n, period, burst, amount, debt), (kind, strict))| {
+            let max_debt = debt.unwrap_or(0);
+            let algorithm = match kind {
+                0 => Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
+                1 => Algorithm::SlidingWindow(SlidingWindow { n, period }),
+                2 => Algorithm::TokenBucket(TokenBucket {
+                    capacity: burst,
+                    amount,
+                    interval: if strict { period } else { period / SECOND },
+                    strict,
+                    max_debt,
+                }),
+                3 => Algorithm::Gcra(Gcra::new(n, period, burst, max_debt).ok()?),
+                // The largest that fits.
+                _ => {
+                    let fits = |shift: u32| Gcra::new(n, period, burst >> shift, max_debt >> shift);
+                    Algorithm::Gcra((0..32).find_map(|shift| fits(shift).ok())?)
+                }
+            };
+            Some(limit(n, algorithm, debt.is_some()))
+        },
+    )
 }
 
 /// Times of a schedule, all within 60 years at either end of what is counted, or around now.

@@ -228,6 +228,7 @@ local function close(rule, key, state, v, grows)
       if e > ends then ends = e end
     end
     ends = ends > t and ceil((ends - t) / 1000) + slack or 1
+    if ends > LONGEST then ends = LONGEST end
   end
   local set
   if log then
