@@ -137,6 +137,11 @@ impl Limit {
             }),
         })
     }
+
+    /// Whether looks are answered by the count where `n` is 0, as the reference does.
+    fn looks_at_zero(&self) -> bool {
+        self.charge_denied && matches!(self.algorithm, Algorithm::FixedWindow(_))
+    }
 }
 
 /// The arithmetic of a limit.

@@ -143,11 +143,14 @@ impl Part {
 
     /// What the settled state says of `hits`. None of them is a look: denied past the limit where
     /// denied hits are charged, else where the limit is full.
+    ///
+    /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
+    /// look as any other limit, which is what the reference does.
     pub(super) fn judge(&self, limit: &Limit, log: &Log, now: Micros, hits: u32) -> Asked {
-        let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
-        if limit.requests_per_unit == 0 && hits > 0 {
+        if limit.requests_per_unit == 0 && (hits > 0 || !limit.looks_at_zero()) {
             return Asked { allowed: false, retry_after: None };
         }
+        let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
         match (&limit.algorithm, self) {
             (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.judge(state, now, hits),
             (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => {
@@ -187,7 +190,7 @@ impl Part {
     pub(super) fn charge(&mut self, limit: &Limit, now: Micros, hits: u32, hold: u64) {
         let denied = limit.charge_denied;
         if limit.requests_per_unit == 0 && matches!(self, Part::Token(_) | Part::Gcra(_)) {
-            // It denies before any arithmetic, and nothing would ever drain.
+            // Nothing would ever drain.
             return;
         }
         match (&limit.algorithm, self) {
