@@ -18,7 +18,6 @@ pub use self::shard::Evicted;
 use self::{
     fingerprint::{Fingerprint, Fingerprints, Print},
     shard::Shard,
-    table::Now,
 };
 use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
@@ -56,8 +55,6 @@ const SWEEP_STRIDE: usize = 1024;
 /// odds of 1 in 10^23: at a million new keys a second, once in some billion years.
 pub struct MemoryStore<C> {
     clock: C,
-    /// When the store was made.
-    start: Micros,
     fingerprints: Fingerprints,
     shards: Box<[Aligned]>,
     /// The shard to sweep next.
@@ -90,7 +87,6 @@ impl<C: Clock> MemoryStore<C> {
         let shards = shares::shards(max_keys);
         let caps = shares::caps(max_keys, shards);
         MemoryStore {
-            start: clock.now(),
             clock,
             fingerprints: Fingerprints::new(),
             shards: caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect(),
@@ -107,7 +103,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Keys that come and go are swept without it; this is for a timer, so that memory comes
     /// back when traffic has stopped.
     pub fn sweep(&self, shards: usize) {
-        let now = self.now();
+        let now = self.clock.now();
         for _ in 0..shards.min(self.shards.len()) {
             let next = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let Aligned(shard) = &self.shards[next];
@@ -123,7 +119,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Charges a batch at once; adds one answer for each charge to `answers`, in order.
     pub fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let now = self.now();
+        let now = self.clock.now();
         if batch.together {
             self.charge_together(batch, now, answers);
             return;
@@ -133,10 +129,6 @@ impl<C: Clock> MemoryStore<C> {
             let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
             answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
         }
-    }
-
-    fn now(&self) -> Now {
-        Now { micros: self.clock.now(), start: self.start }
     }
 }
 
@@ -170,7 +162,7 @@ impl<C> MemoryStore<C> {
         shard: &mut Shard,
         print: &Print,
         charge: &Charge<'_>,
-        now: Now,
+        now: Micros,
     ) -> Judged {
         if self.packs(charge.plan) {
             shard.charge::<Packed>(print, charge, now)
