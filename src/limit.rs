@@ -23,7 +23,7 @@ pub use bucketed_window::BucketedWindow;
 pub use calendar::Calendar;
 pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
-pub use gcra::Gcra;
+pub use gcra::{Gcra, GcraError};
 pub use plan::{Charged, Fill, Judged, Op, Packed, Plan, Source, State};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
@@ -37,6 +37,13 @@ pub const SECOND: Micros = 1_000_000;
 
 /// The longest period a limit may have, in seconds: 100 years of 365 days.
 pub const MAX_PERIOD_SECONDS: u64 = 100 * 365 * 86_400;
+
+/// The longest wait, in years of 365 days: a limit that takes longer to be back to its full allowance
+/// is refused, so that times and expiries stay exact in every store.
+pub const MAX_WAIT_YEARS: u64 = 1_000;
+
+/// [`MAX_WAIT_YEARS`] in [`Micros`].
+pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 
 /// The unit of a limit's period, with the lengths the reference gives them: a month is 30 days,
 /// a year 365.
@@ -129,6 +136,11 @@ impl Limit {
                 calendar: None,
             }),
         })
+    }
+
+    /// Whether looks are answered by the count where `n` is 0, as the reference does.
+    fn looks_at_zero(&self) -> bool {
+        self.charge_denied && matches!(self.algorithm, Algorithm::FixedWindow(_))
     }
 }
 

@@ -10,7 +10,7 @@
 //! Guarantee: after a burst of `b`, one hit every `period / n`; a burst of 1 spaces strictly.
 //! Source: ITU-T I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting, cells, and GCRA".
 
-use super::{Asked, Levels, Micros};
+use super::{Asked, Levels, MAX_WAIT, MAX_WAIT_YEARS, Micros};
 
 /// What stays exact in a double, and so in every store.
 const EXACT: u128 = 1 << 52;
@@ -36,27 +36,44 @@ pub struct State {
     pub rem: u64,
 }
 
-/// The numbers of a limit do not fit into exact arithmetic.
+/// Why the numbers of a limit are refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its burst and period are too large for exact arithmetic")]
-pub struct TooLarge;
+pub enum GcraError {
+    #[error("its burst and period are too large for exact arithmetic")]
+    TooLarge,
+    /// With the largest burst and debt, added up, that are back in time.
+    #[error("its burst and debt take more than {MAX_WAIT_YEARS} years to come back")]
+    TooSlow(u64),
+}
 
 impl Gcra {
-    /// `n` hits a `period`, `burst` of them at once; `max_debt` more may be owed where denied hits
-    /// are charged. The tick is the shortest of a microsecond, a millisecond and a second that
-    /// keeps the arithmetic exact.
-    pub fn new(n: u32, period: Micros, burst: u32, max_debt: u32) -> Result<Gcra, TooLarge> {
+    /// Returns the limit of `n` hits a `period`, `burst` of them at once; `max_debt` more may be
+    /// owed where denied hits are charged. The tick is the shortest of a microsecond, a millisecond
+    /// and a second that keeps the arithmetic exact.
+    ///
+    /// # Errors
+    ///
+    /// Where no tick does, and where burst and debt take more than [`MAX_WAIT`] to come back.
+    pub fn new(n: u32, period: Micros, burst: u32, max_debt: u32) -> Result<Gcra, GcraError> {
+        if n == 0 {
+            // It denies before any arithmetic, and keeps what there is until `n` is another.
+            let most = (EXACT as u64 - 2) / period;
+            return Ok(Gcra { burst: 0, most, n: 1, p: period, tick: 1, period });
+        }
         let most = u64::from(burst) + u64::from(max_debt);
+        let in_time = u128::from(MAX_WAIT) * u128::from(n) / u128::from(period);
+        if u128::from(most) > in_time {
+            return Err(GcraError::TooSlow(in_time as u64));
+        }
         for tick in [1, 1_000, 1_000_000] {
-            // A limit of none denies before any arithmetic.
-            let (n, p) = (u64::from(n.max(1)), period / tick);
+            let (n, p) = (u64::from(n), period / tick);
             let common = gcd(n, p);
             let (n, p) = (n / common, p / common);
             if u128::from(most) * u128::from(p) + u128::from(n) < EXACT {
                 return Ok(Gcra { burst: burst.into(), most, n, p, tick, period });
             }
         }
-        Err(TooLarge)
+        Err(GcraError::TooLarge)
     }
 
     /// How many hits may come at once.
@@ -90,6 +107,11 @@ impl Gcra {
         ahead.saturating_mul(self.n).saturating_sub(state.rem).min(self.most * self.p)
     }
 
+    /// Returns the time until `ticks` have passed. The first has begun already.
+    fn after(&self, ticks: u64, now: Micros) -> Micros {
+        (ticks * self.tick).saturating_sub(now % self.tick)
+    }
+
     fn set(&self, state: &mut State, now: Micros, level: u64) {
         let ahead = level.div_ceil(self.n);
         *state = State { tat: now / self.tick + ahead, rem: ahead * self.n - level };
@@ -110,7 +132,7 @@ impl Gcra {
             return Asked { allowed: false, retry_after: None };
         }
         let (wanted, room) = (self.level(state, now) + hits * self.p, self.burst * self.p);
-        let retry = || (wanted - room).div_ceil(self.n) * self.tick;
+        let retry = || self.after((wanted - room).div_ceil(self.n), now);
         Asked { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
     }
 
@@ -119,7 +141,7 @@ impl Gcra {
         Levels {
             used: level.div_ceil(self.p),
             remaining: (self.burst * self.p).saturating_sub(level) / self.p,
-            reset_after: level.div_ceil(self.n) * self.tick,
+            reset_after: self.after(level.div_ceil(self.n), now),
             empty: level == 0,
         }
     }
@@ -156,9 +178,25 @@ mod tests {
         assert_eq!(tick(1_000_000, 1, 1_000_000), Ok(1));
         assert_eq!(tick(1, 1, u32::MAX), Ok(1));
         assert_eq!(tick(7, 365 * 86_400, 1_000), Ok(1_000));
-        assert_eq!(tick(7, 365 * 86_400, 1_000_000), Ok(1_000_000));
-        assert_eq!(tick(7, MAX_PERIOD_SECONDS, u32::MAX), Err(TooLarge));
+        assert_eq!(tick(1_000_003, 365 * 86_400, 1_000_000), Ok(1_000_000));
+        assert_eq!(tick(u32::MAX, MAX_PERIOD_SECONDS, u32::MAX), Err(GcraError::TooLarge));
         // In lowest terms, one a second is one a second however it is said.
         assert_eq!(tick(u32::MAX, u64::from(u32::MAX).min(MAX_PERIOD_SECONDS), 1), Ok(1));
+    }
+
+    #[test]
+    fn burst_and_debt_are_back_within_a_thousand_years() {
+        let year = 365 * 86_400 * SECOND;
+        for (n, burst, debt, expected) in [
+            (1, 1_000, 0, None),
+            (1, 1_001, 0, Some(1_000)),
+            (1, 1, 1_000, Some(1_000)),
+            (3, 3_000, 0, None),
+            (3, 3_001, 0, Some(3_000)),
+            (0, u32::MAX, u32::MAX, None),
+        ] {
+            let made = Gcra::new(n, year, burst, debt);
+            assert_eq!(made.err(), expected.map(GcraError::TooSlow), "{n}, {burst}, {debt}");
+        }
     }
 }

@@ -48,20 +48,18 @@ impl Algorithm {
             Algorithm::FixedWindow(_) => {
                 Part::Fixed(fixed_window::State { window: wide, count: c })
             }
-            Algorithm::SlidingWindow(window) => {
-                // Only the low half of the index is kept: the rest is that of the time nearest.
-                let near = now / window.period;
-                let index = near.wrapping_add_signed(i64::from(a.wrapping_sub(near as u32) as i32));
-                match (b, c) {
-                    (0, 0) => Part::Sliding(Default::default()),
-                    _ => Part::Sliding(sliding_window::State { index, prev: b, cur: c }),
+            Algorithm::SlidingWindow(window) => match (b, c) {
+                (0, 0) => Part::Sliding(Default::default()),
+                _ => {
+                    let index = nearest_index(a, now / window.period, END / window.period);
+                    Part::Sliding(sliding_window::State { index, prev: b, cur: c })
                 }
-            }
+            },
             Algorithm::TokenBucket(_) => Part::Token(token_bucket::State {
                 missing: u64::from(c) | (wide >> TIME_BITS) << 32,
                 last: wide & TIME_MASK,
             }),
-            Algorithm::Gcra(_) => Part::Gcra(gcra::State { tat: wide & TIME_MASK, rem: c.into() }),
+            Algorithm::Gcra(_) => Part::Gcra(gcra::State { tat: wide, rem: c.into() }),
             _ => self.part(),
         }
     }
@@ -93,9 +91,26 @@ impl Algorithm {
     }
 }
 
-/// Times are below 2^52.
-const TIME_BITS: u32 = 52;
+/// The end of time: about the year 2112.
+const END: Micros = 1 << 52;
+
+/// What a token bucket's time takes; above it is the 33rd bit of the tokens missing, which are at
+/// most a capacity and a debt.
+const TIME_BITS: u32 = 63;
 const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+
+/// Returns the index of a window from its low 32 bits: the one nearest to `near` up to `last`.
+///
+/// A period of two seconds or more has no two such windows before the end of time. Those of a
+/// second are told apart while the state is less than 68 years away.
+fn nearest_index(low: u32, near: u64, last: u64) -> u64 {
+    let ahead = low.wrapping_sub(near as u32);
+    match near.checked_add_signed(i64::from(ahead.cast_signed())) {
+        None => near + u64::from(ahead),
+        Some(index) if index > last => index.saturating_sub(1 << 32),
+        Some(index) => index,
+    }
+}
 
 impl Part {
     pub(super) fn pack(&self) -> Packed {
@@ -107,7 +122,8 @@ impl Part {
                 let high = (state.missing >> 32) << TIME_BITS;
                 halves(state.last & TIME_MASK | high, state.missing as u32)
             }
-            Part::Gcra(state) => halves(state.tat & TIME_MASK, state.rem as u32),
+            // `rem` is less than `n'`, so than 2^32.
+            Part::Gcra(state) => halves(state.tat, state.rem as u32),
             Part::Log | Part::Bucketed(_) | Part::Concurrency(_) => [0; 3],
         }
     }
@@ -127,11 +143,14 @@ impl Part {
 
     /// What the settled state says of `hits`. None of them is a look: denied past the limit where
     /// denied hits are charged, else where the limit is full.
+    ///
+    /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
+    /// look as any other limit, which is what the reference does.
     pub(super) fn judge(&self, limit: &Limit, log: &Log, now: Micros, hits: u32) -> Asked {
-        let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
-        if limit.requests_per_unit == 0 && hits > 0 {
+        if limit.requests_per_unit == 0 && (hits > 0 || !limit.looks_at_zero()) {
             return Asked { allowed: false, retry_after: None };
         }
+        let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
         match (&limit.algorithm, self) {
             (Algorithm::FixedWindow(limit), Part::Fixed(state)) => limit.judge(state, now, hits),
             (Algorithm::SlidingWindow(limit), Part::Sliding(state)) => {
@@ -171,7 +190,7 @@ impl Part {
     pub(super) fn charge(&mut self, limit: &Limit, now: Micros, hits: u32, hold: u64) {
         let denied = limit.charge_denied;
         if limit.requests_per_unit == 0 && matches!(self, Part::Token(_) | Part::Gcra(_)) {
-            // It denies before any arithmetic, and nothing would ever drain.
+            // Nothing would ever drain.
             return;
         }
         match (&limit.algorithm, self) {

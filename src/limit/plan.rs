@@ -171,6 +171,12 @@ impl Plan {
         self.limits.iter().all(quiet)
     }
 
+    /// Whether more hits than were denied wait for as long: those of a lone fixed window do, until it
+    /// ends. Elsewhere they may wait for longer, and by another limit.
+    pub fn denies_more_alike(&self) -> bool {
+        matches!(&*self.limits, [limit] if matches!(limit.algorithm, Algorithm::FixedWindow(_)))
+    }
+
     /// Judges `op` at `now` and charges what is to be charged. `hold` names the hold of a
     /// concurrency limit.
     pub fn charge(&self, state: &mut State, now: Micros, op: Op, hold: Option<&str>) -> Charged {

@@ -3,6 +3,7 @@
 
 mod examples;
 mod model;
+mod packed;
 mod plans;
 mod properties;
 mod share;

@@ -9,7 +9,7 @@
 //! span `L` at most `capacity + amount (floor(L / interval) + 1)`. Source: the refill amount, refill
 //! interval and strict mode of Smyte, "High-performance rate limiting" (2016).
 
-use super::{Asked, Levels, Micros, wait};
+use super::{Asked, Levels, MAX_WAIT, Micros, wait};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
@@ -51,10 +51,16 @@ impl TokenBucket {
         Asked { allowed, retry_after: (!allowed && hits <= capacity).then(retry) }
     }
 
-    /// Until `tokens` more have come.
+    /// Returns how many tokens come within [`MAX_WAIT`]: what capacity and debt may be together.
+    pub fn comes_in_time(&self) -> u64 {
+        (MAX_WAIT / self.interval).saturating_mul(self.amount.into())
+    }
+
+    /// Returns the time until `tokens` more have come. What a bucket of a larger amount left may take
+    /// longer than the longest wait, which is then the answer.
     fn after(&self, state: &State, tokens: u64, now: Micros) -> Micros {
         let steps = tokens.div_ceil(self.amount.into());
-        wait(state.last.saturating_add(steps.saturating_mul(self.interval)), now)
+        wait(state.last.saturating_add(steps.saturating_mul(self.interval)), now).min(MAX_WAIT)
     }
 
     pub fn levels(&self, state: &State, now: Micros) -> Levels {

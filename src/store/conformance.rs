@@ -11,8 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::{Answers, Batch, Charge, Entry, Key, Role, Store};
-use crate::clock::ManualClock;
-use crate::limit::{Judged, Limit, Op, Plan, SECOND, Unit};
+use crate::clock::{Clock, ManualClock};
+use crate::limit::{
+    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Judged, Limit, MAX_WAIT,
+    MAX_WAIT_YEARS, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
+};
 
 /// An instant that begins a window of every unit up to a day.
 pub(crate) const DAWN: u64 = 1_700_006_400 * SECOND;
@@ -118,6 +121,131 @@ pub(crate) async fn peeks_and_gives_back(store: &impl Store) {
         assert!(!take(store, "back", "a", &plan, 1).await.allowed);
         assert!(!take(store, "back", "a", &plan, 0).await.allowed);
     }
+}
+
+/// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers looks as
+/// the reference does: OK until a hit was counted. What was counted before stays counted.
+pub(crate) async fn a_limit_of_zero_denies(store: &impl Store) {
+    let period = Unit::Hour.period(1).unwrap();
+    let algorithms = |n: u32| {
+        let calendar = Calendar::new(Unit::Day, "UTC").map(Arc::new).ok();
+        let (interval, strict, max_debt) = (period, false, 2);
+        let bucket = TokenBucket { capacity: 2, amount: n.max(1), interval, strict, max_debt };
+        let held = |hold_id| Concurrency { n, timeout: period, hold_id };
+        [
+            Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
+            Algorithm::FixedWindow(FixedWindow { n, period: 24 * period, calendar }),
+            Algorithm::SlidingWindow(SlidingWindow { n, period }),
+            Algorithm::SlidingLog(SlidingLog { n, period }),
+            Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: 6 }),
+            Algorithm::TokenBucket(bucket),
+            Algorithm::Gcra(Gcra::new(n, period, n, n).unwrap()),
+            Algorithm::Concurrency(held(None)),
+            Algorithm::Concurrency(held(Some("id".into()))),
+        ]
+    };
+    let cases = [false, true].into_iter().flat_map(|charge_denied| {
+        let ways = [(false, false), (true, false), (false, true)];
+        ways.map(|(beside, together)| (charge_denied, beside, together))
+    });
+    for (charge_denied, beside, together) in cases {
+        let plans = |n: u32| {
+            algorithms(n).map(|algorithm| {
+                let hour = Limit::fixed_window(n, Unit::Hour, 1).unwrap();
+                let other = Limit::fixed_window(1_000, Unit::Day, 1).unwrap();
+                let mut limits = vec![Limit { algorithm, charge_denied, ..hour }];
+                limits.extend(beside.then_some(Limit { charge_denied: false, ..other }));
+                Arc::new(Plan::new(limits))
+            })
+        };
+        for (zero, two) in plans(0).iter().zip(&plans(2)) {
+            let algorithm = &zero.limits()[0].algorithm;
+            if charge_denied && matches!(algorithm, Algorithm::SlidingLog(_)) {
+                continue;
+            }
+            let what = format!("{} {charge_denied} {beside} {together}", zero.shape());
+            let ask = async |value: &str, plan: &Arc<Plan>, hits| {
+                let key = Key { domain: "zero", entries: &[("case", &what), ("key", value)] };
+                let (op, hold) = (Op::Take(hits), plan.hold_id());
+                let one = Charge { key, plan, op, hold, role: Role::Binds };
+                charge(store, &[one], together).await[0]
+            };
+            let as_reference = charge_denied && matches!(algorithm, Algorithm::FixedWindow(_));
+            assert_eq!(ask("new", zero, 0).await.allowed, as_reference, "{what}");
+            for hits in [1, u64::from(u32::MAX)] {
+                let judged = ask("new", zero, hits).await;
+                let told = (judged.allowed, judged.remaining, judged.retry_after);
+                assert_eq!(told, (false, 0, None), "{hits} of {what}");
+            }
+            // Together, what is denied is not charged.
+            assert_eq!(ask("new", zero, 0).await.allowed, as_reference && together, "{what}");
+
+            assert!(ask("used", two, 2).await.allowed, "{what}");
+            assert!(!ask("used", zero, 0).await.allowed, "{what}");
+            assert!(!ask("used", zero, 1).await.allowed, "{what}");
+            assert!(!ask("used", two, 1).await.allowed, "{what}");
+        }
+    }
+}
+
+/// Debts that take as long as any may are kept, and their waits are exact.
+pub(crate) async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
+    let year = Unit::Year.period(1).unwrap();
+    let gcra = |n, debt| Algorithm::Gcra(Gcra::new(n, year, n, debt).unwrap());
+    let bucket = TokenBucket {
+        capacity: 1,
+        amount: 1,
+        interval: 100 * year,
+        strict: false,
+        max_debt: MAX_WAIT_YEARS as u32 / 100 - 1,
+    };
+    let most = MAX_WAIT_YEARS as u32;
+    for (i, (n, algorithm)) in [
+        (1, gcra(1, most - 1)),
+        // In ticks of a microsecond, a millisecond and a second.
+        (1, gcra(1, 100)),
+        (7, gcra(7, 7 * (most - 1))),
+        (10_007, gcra(10_007, 10_007 * (most - 1))),
+        (1, Algorithm::TokenBucket(bucket)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let lone = Limit::fixed_window(n, Unit::Year, 1).unwrap();
+        let lone = Limit { algorithm, ..lone };
+        let watch = Limit { shadow_mode: true, ..Limit::fixed_window(1, Unit::Year, 1).unwrap() };
+        for limits in [vec![lone.clone()], vec![lone, watch]] {
+            let plan = Arc::new(Plan::new(limits));
+            let value = format!("{i} of {}", plan.limits().len());
+            let mut state = State::default();
+            for (hits, pass) in [(u64::from(u32::MAX), 1), (1, SECOND / 3), (0, year), (1, 0)] {
+                let expected = plan.charge(&mut state, clock.now(), Op::Take(hits), None).judged;
+                assert!(!expected.allowed);
+                let judged = take(store, "debts", &value, &plan, hits).await;
+                assert_eq!(judged, expected, "{value}: {hits}");
+                clock.advance(pass);
+            }
+        }
+    }
+
+    // What a bucket of a larger amount left is kept too, and said to take as long as any may.
+    let of = |capacity, amount| {
+        let (interval, strict, max_debt) = (100 * year, false, 0);
+        let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
+        let lone = Limit::fixed_window(amount, Unit::Year, 1).unwrap();
+        Arc::new(Plan::new(vec![Limit { algorithm: Algorithm::TokenBucket(bucket), ..lone }]))
+    };
+    let (large, small) = (of(u32::MAX, u32::MAX), of(10, 1));
+    assert!(take(store, "debts", "large", &large, u32::MAX.into()).await.allowed);
+    for _ in 0..2 {
+        let judged = take(store, "debts", "large", &small, 1).await;
+        assert_eq!((judged.allowed, judged.retry_after), (false, Some(MAX_WAIT)));
+    }
+    let key = Key { domain: "debts", entries: &[("key", "large")] };
+    let op = Op::GiveBack(u32::MAX.into());
+    let back = Charge { key, plan: &small, op, hold: None, role: Role::Binds };
+    charge(store, &[back], false).await;
+    assert!(take(store, "debts", "large", &small, 10).await.allowed);
 }
 
 /// A batch charged together is charged whole or not at all.

@@ -10,16 +10,23 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use self::known::Known;
-use super::{Answers, Batch, Charge, Failed, Store};
+use super::memory::fingerprint::Fingerprint;
+use super::{Answer, Answers, Batch, Charge, Failed, Store};
 use crate::clock::Monotonic;
-use crate::limit::{Judged, Micros, Op, Source};
+use crate::limit::{Algorithm, Judged, Micros, Op, Source};
 
 /// A store that does not ask the one inside it for what it knows to be denied.
 ///
-/// A denial of some hits holds for as many or more of the same key until its wait is over,
-/// counted from when the question was sent. For that time, and at most for `deny_locally_for`, it
-/// is repeated: the same answer, less the time that has passed, with the source
-/// [`DeniedLocally`](Source::DeniedLocally). Fewer hits and looks go to the store.
+/// A denial holds for the same hits of the same key until its wait is over, counted from when the
+/// question was sent. For that time, and at most for `deny_locally_for`, it is repeated: the same
+/// answer, less the time that has passed, with the source [`DeniedLocally`](Source::DeniedLocally).
+/// Other hits and looks go to the store.
+///
+/// **Exact.** Verdict, limit, wait and reset are those that the store would answer now. More hits may
+/// wait for longer, and by another limit, so they go to the store; only of a lone fixed window, which
+/// ends for all at once, as many or more are denied. Hits admitted through this replica end the denials
+/// of their key. Hits admitted through another, or by a request under way at the same time, lengthen
+/// the wait too: they are seen within `deny_locally_for`. How many hits were used before is not told.
 ///
 /// **Which.** Denials by a plan whose denials [may be repeated](crate::limit::Plan::repeats_denials).
 /// Where one charges denied hits (a lone fixed window), its counter misses those of repeated
@@ -69,31 +76,56 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         if !self.known.any(now) {
             return None;
         }
-        let known: SmallVec<[Option<Judged>; 4]> =
-            batch.charges.iter().map(|charge| self.known.get(charge, now)).collect();
-        if known.iter().all(Option::is_none) {
-            return None;
+        let (mut known, mut asked) = (SmallVec::new(), SmallVec::new());
+        // What is asked of the store may change what comes after it in the batch.
+        let mut asked_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
+        for charge in batch.charges {
+            let key = self.known.key(charge);
+            let key = key.filter(|key| !asked_keys.contains(key));
+            let denial = key.and_then(|key| self.known.get(&key, charge, now));
+            if denial.is_none() {
+                asked.push(*charge);
+                asked_keys.extend(key);
+            }
+            known.push(denial);
         }
-        let asked = zip(batch.charges, &known)
-            .filter_map(|(charge, known)| known.is_none().then_some(*charge))
-            .collect();
-        Some(Split { known, asked })
+        (asked.len() < known.len()).then_some(Split { known, asked })
     }
 
-    /// Notes what was denied to a question sent at `sent`.
-    fn learn(&self, charges: &[Charge<'_>], answers: &Answers, first: usize, sent: Micros) {
-        for (charge, answer) in zip(charges, answers.iter().skip(first)) {
-            let (Op::Take(hits @ 1..), Ok(judged)) = (charge.op, answer) else { continue };
-            if judged.allowed || judged.source != Source::Store || !charge.plan.repeats_denials() {
-                continue;
+    /// Takes note of what the store answered to a question sent at `sent`.
+    fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
+        for (charge, answer) in zip(charges, answers) {
+            match (charge.op, answer) {
+                (Op::Take(hits @ 1..), Ok(judged)) if !judged.allowed => {
+                    self.learn_denial(charge, hits, judged, sent);
+                }
+                _ => self.forget_waits(charge, sent),
             }
-            // Hits that are never allowed count in the next window too where denied hits do.
-            let charged = charge.plan.limits().iter().any(|limit| limit.charge_denied);
-            let never = if charged { judged.reset_after } else { Micros::MAX };
-            let holds = judged.retry_after.unwrap_or(never).min(self.longest);
-            if holds > 0 {
-                self.known.put(charge, hits, *judged, sent, sent.saturating_add(holds));
+        }
+    }
+
+    /// Forgets the denials of a key that was charged, or may have been: they last for longer now.
+    fn forget_waits(&self, charge: &Charge<'_>, sent: Micros) {
+        if self.known.any(sent) && !charge.plan.denies_more_alike() {
+            self.known.forget(charge);
+        }
+    }
+
+    fn learn_denial(&self, charge: &Charge<'_>, hits: u64, judged: &Judged, sent: Micros) {
+        if judged.source != Source::Store || !charge.plan.repeats_denials() {
+            return;
+        }
+        let holds = judged.retry_after.unwrap_or_else(|| {
+            // Hits that are never allowed are told the reset, which a window begins anew.
+            let limit = charge.plan.limits().get(usize::from(judged.limit));
+            match limit.map(|limit| &limit.algorithm) {
+                Some(Algorithm::FixedWindow(_)) => judged.reset_after,
+                _ => Micros::MAX,
             }
+        });
+        let holds = holds.min(self.longest);
+        if holds > 0 {
+            self.known.put(charge, hits, *judged, sent, sent.saturating_add(holds));
         }
     }
 }
@@ -101,27 +133,28 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
 impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let gives_back = |charge: &Charge<'_>| matches!(charge.op, Op::GiveBack(_));
-        if batch.charges.iter().any(gives_back) {
+        let (first, sent) = (answers.len(), self.clock.monotonic());
+        if batch.together || batch.charges.iter().any(gives_back) {
             self.inner.charge(batch, answers).await;
             let now = self.clock.monotonic();
-            for charge in batch.charges.iter().filter(|charge| gives_back(charge)) {
-                self.known.give_back(charge, now);
+            for (charge, answer) in zip(batch.charges, &answers[first..]) {
+                match answer {
+                    _ if gives_back(charge) => self.known.give_back(charge, now),
+                    // It may be by hits of the same batch that are then not charged, or given back.
+                    Ok(judged) if !judged.allowed => {}
+                    _ => self.forget_waits(charge, sent),
+                }
             }
             return;
         }
-        if batch.together {
-            // A denial may be by hits of the same batch that are then not charged: not learnt.
-            return self.inner.charge(batch, answers).await;
-        }
-        let (first, sent) = (answers.len(), self.clock.monotonic());
         let Some(Split { known, asked }) = self.split(&batch, sent) else {
             self.inner.charge(batch, answers).await;
-            return self.learn(batch.charges, answers, first, sent);
+            return self.learn(batch.charges, &answers[first..], sent);
         };
         let mut told = Answers::new();
         if !asked.is_empty() {
             self.inner.charge(Batch { charges: &asked, ..batch }, &mut told).await;
-            self.learn(&asked, &told, 0, sent);
+            self.learn(&asked, &told, sent);
         }
         let mut told = told.into_iter();
         answers.extend(known.into_iter().map(|known| match known {

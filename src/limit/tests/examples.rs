@@ -100,6 +100,27 @@ fn sending_ten_a_second_gets_what_the_slower_limits_allow() {
 }
 
 #[test]
+fn a_gcra_of_long_ticks_waits_to_the_microsecond() {
+    let year = 365 * 86_400 * SECOND;
+    for (limit, tick) in [(gcra(7, year, 1_000), 1_000), (gcra(10_007, year, 1_000_000), 1_000_000)]
+    {
+        let Algorithm::Gcra(made) = &limit.algorithm else { panic!("a gcra") };
+        assert_eq!(made.tick(), tick);
+        let mut driver = Driver::new(vec![limit.clone()]);
+        driver.now += tick / 3;
+        assert!(driver.take(made.burst()).allowed);
+        driver.now += tick / 2;
+        let charged = driver.charge(Op::Take(1));
+        let wait = charged.judged.retry_after.expect("a wait");
+        assert!(driver.would_allow(wait, 1) && !driver.would_allow(wait - 1, 1));
+        let reset = charged.judged.reset_after;
+        assert_eq!(charged.expires, driver.now + reset);
+        assert!(driver.would_allow(reset, made.burst()));
+        assert!(!driver.would_allow(reset - 1, made.burst()));
+    }
+}
+
+#[test]
 fn calendar_windows_end_when_the_calendar_says() {
     let calendar = Calendar::new(Unit::Month, "UTC").map(std::sync::Arc::new).ok();
     let period = Unit::Month.period(1).unwrap_or_default();

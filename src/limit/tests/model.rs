@@ -105,7 +105,7 @@ impl Model {
     pub fn allows(&mut self, now: Micros, hits: u64) -> bool {
         self.refill(now);
         let (n, p) = (self.n, self.period);
-        if n == 0 && hits > 0 {
+        if n == 0 && (hits > 0 || self.kind != Kind::Fixed) {
             return false;
         }
         match self.kind {

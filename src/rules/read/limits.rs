@@ -9,8 +9,8 @@ use super::Reader;
 use super::values::text_of;
 use crate::duration::read_duration;
 use crate::limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Limit, Micros, SECOND,
-    SlidingLog, SlidingWindow, TokenBucket, Unit,
+    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, GcraError, Limit,
+    MAX_WAIT_YEARS, Micros, SECOND, SlidingLog, SlidingWindow, TokenBucket, Unit,
 };
 
 /// The most limits a rule may have.
@@ -372,17 +372,27 @@ impl Reader<'_> {
                     self.error(fields.place("refill_amount"), message, "0", "write 1 or more");
                     return None;
                 }
-                Algorithm::TokenBucket(TokenBucket {
+                let bucket = TokenBucket {
                     capacity: burst,
                     amount: amount.max(1),
                     interval: self.time(fields, "refill_interval", period)?,
                     strict: fields.get("strict").is_some_and(|node| self.bool(node, "strict")),
                     max_debt,
-                })
+                };
+                let in_time = bucket.comes_in_time();
+                if n > 0 && u64::from(burst) + u64::from(max_debt) > in_time {
+                    self.too_slow(fields, burst, max_debt, in_time);
+                    return None;
+                }
+                Algorithm::TokenBucket(bucket)
             }
             Leaky | Cells => match Gcra::new(n, period, burst, max_debt) {
                 Ok(gcra) => Algorithm::Gcra(gcra),
-                Err(error) => {
+                Err(GcraError::TooSlow(in_time)) => {
+                    self.too_slow(fields, burst, max_debt, in_time);
+                    return None;
+                }
+                Err(error @ GcraError::TooLarge) => {
                     let message = format!("config error, this limit cannot be counted: {error}");
                     let help = "make the burst or the period smaller, or use token_bucket";
                     self.error(fields.place("burst"), message, "", help);
@@ -408,6 +418,19 @@ impl Reader<'_> {
                 })
             }
         })
+    }
+
+    /// Refuses a burst and a debt of which only `in_time` are back within the longest wait.
+    fn too_slow(&mut self, fields: &Fields<'_>, burst: u32, max_debt: u32, in_time: u64) {
+        let (key, what, most) = match in_time.checked_sub(burst.into()) {
+            None => ("burst", format!("a burst of {burst} takes"), in_time),
+            Some(most) => {
+                ("max_debt", format!("a burst of {burst} and a debt of {max_debt} take"), most)
+            }
+        };
+        let message = format!("config error, {what} more than {MAX_WAIT_YEARS} years to come back");
+        let help = format!("write `{key}: {most}` or less, or let more come back in less time");
+        self.error(fields.place(key), message, &fields.text(key), &help);
     }
 
     /// A length of time from a microsecond to 100 years.

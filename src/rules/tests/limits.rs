@@ -146,8 +146,8 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
         ),
         (
             limit(
-                "unit: year, unit_multiplier: 99, requests_per_unit: 7, algorithm: gcra, \
-                 burst: 4294967295",
+                "unit: year, unit_multiplier: 99, requests_per_unit: 4294967295, \
+                 algorithm: gcra, burst: 4294967295",
             ),
             "cannot be counted: its burst and period are too large",
             "token_bucket",
@@ -196,6 +196,50 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
         let (told_message, told_help) = one.split_once(" | ").expect("both");
         assert!(told_message.contains(message), "{said}: {told_message}");
         assert!(told_help.contains(help), "{said}: {told_help}");
+    }
+}
+
+#[test]
+fn a_burst_and_a_debt_are_back_within_a_thousand_years() {
+    let rule = |said: &str| format!("rate_limit: {{ unit: year, {said} }}");
+    for (said, message, help) in [
+        ("algorithm: gcra, requests_per_unit: 1, burst: 1001", "burst of 1001", "`burst: 1000`"),
+        (
+            "algorithm: leaky_bucket, requests_per_unit: 3, burst: 2, charge_denied: true, \
+             max_debt: 4294967295",
+            "a burst of 2 and a debt of 4294967295 take more than 1000 years",
+            "write `max_debt: 2998` or less",
+        ),
+        (
+            "algorithm: gcra, requests_per_unit: 1, burst: 600, charge_denied: true",
+            "a burst of 600 and a debt of 600",
+            "`max_debt: 400`",
+        ),
+        (
+            "algorithm: token_bucket, requests_per_unit: 5000, refill_amount: 1",
+            "burst of 5000",
+            "`burst: 1000`",
+        ),
+        (
+            "algorithm: token_bucket, requests_per_unit: 2, burst: 9, max_debt: 1992, \
+             charge_denied: true",
+            "a debt of 1992",
+            "`max_debt: 1991`",
+        ),
+    ] {
+        let told = told(&rule(said));
+        let [one] = &told[..] else { panic!("{said}: {told:?}") };
+        assert!(one.contains(message) && one.contains(help), "{said}: {one}");
+    }
+    for said in [
+        "algorithm: gcra, requests_per_unit: 1, burst: 1000",
+        "algorithm: token_bucket, requests_per_unit: 2, burst: 9, max_debt: 1991, \
+         charge_denied: true",
+        // They deny everything, whatever the burst.
+        "algorithm: gcra, requests_per_unit: 0, burst: 4294967295",
+        "algorithm: token_bucket, requests_per_unit: 0, burst: 4294967295",
+    ] {
+        limits(&rule(said));
     }
 }
 

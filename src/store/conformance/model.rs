@@ -37,11 +37,6 @@ struct Asked {
 ///
 /// `together`: whether some batches are charged together.
 pub(crate) fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
-    let few = prop::collection::vec(0..PLANS, 1..5);
-    few.prop_flat_map(move |plans| prop::collection::vec(step(plans, together), 1..60))
-}
-
-fn step(plans: Vec<usize>, together: bool) -> impl Strategy<Value = Step> {
     let pass = prop_oneof![
         4 => Just(0),
         4 => 0..SECOND,
@@ -49,6 +44,47 @@ fn step(plans: Vec<usize>, together: bool) -> impl Strategy<Value = Step> {
         2 => 0..90 * SECOND,
         1 => 0..3_700 * SECOND,
     ];
+    schedules_of(pass.boxed(), (0..PLANS).collect(), together)
+}
+
+/// As [`schedules`], over the whole of time: 142 years. Of plans for which that `holds`.
+pub(crate) fn long_schedules(
+    together: bool,
+    holds: impl Fn(&Plan) -> bool,
+) -> impl Strategy<Value = Vec<Step>> {
+    let year = 365 * 86_400 * SECOND;
+    let pass = prop_oneof![
+        4 => Just(0),
+        2 => 0..2 * SECOND,
+        2 => 0..90 * SECOND,
+        1 => 0..2 * year,
+        1 => 0..40 * year,
+        1 => 0..END,
+    ];
+    let plans = plans();
+    let which = (0..PLANS).filter(|&plan| holds(&plans[plan])).collect();
+    schedules_of(pass.boxed(), which, together)
+}
+
+/// What times are below.
+const END: Micros = 1 << 52;
+
+fn schedules_of(
+    pass: BoxedStrategy<Micros>,
+    plans: Vec<usize>,
+    together: bool,
+) -> impl Strategy<Value = Vec<Step>> {
+    let few = prop::collection::vec(prop::sample::select(plans), 1..5);
+    few.prop_flat_map(move |plans| {
+        prop::collection::vec(step(pass.clone(), plans, together), 1..60)
+    })
+}
+
+fn step(
+    pass: BoxedStrategy<Micros>,
+    plans: Vec<usize>,
+    together: bool,
+) -> impl Strategy<Value = Step> {
     let op = prop_oneof![
         1 => Just(Op::Take(0)),
         6 => (1_u64..4).prop_map(Op::Take),
@@ -62,9 +98,12 @@ fn step(plans: Vec<usize>, together: bool) -> impl Strategy<Value = Step> {
         .prop_map(|(pass, together, charges)| Step { pass, together, charges })
 }
 
+/// In seconds.
+const YEAR: u64 = 365 * 86_400;
+
 const KEYS: [&str; 3] = ["a", "b", ""];
 const HOLDS: [&str; 3] = ["one", "two", "three"];
-const PLANS: usize = 22;
+const PLANS: usize = 37;
 
 fn limit(n: u32, algorithm: Algorithm) -> Limit {
     Limit {
@@ -97,9 +136,10 @@ fn plans() -> [Arc<Plan>; PLANS] {
         limit(n, Algorithm::BucketedWindow(window))
     };
     let token = |capacity, amount, seconds, strict| {
-        let bucket =
-            TokenBucket { capacity, amount, interval: seconds * s, strict, max_debt: capacity };
-        limit(amount, Algorithm::TokenBucket(bucket))
+        let (interval, max_debt, n) = (seconds * s, capacity, amount);
+        let amount = u32::max(amount, 1);
+        let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
+        limit(n, Algorithm::TokenBucket(bucket))
     };
     let gcra = |n, seconds, burst, debt| {
         limit(n, Algorithm::Gcra(Gcra::new(n, seconds * s, burst, debt).unwrap()))
@@ -134,6 +174,23 @@ fn plans() -> [Arc<Plan>; PLANS] {
         vec![fixed(4, 60), denied(token(5, 1, 3, false)), bucketed(7, 30, 3), calendar(9)],
         vec![gcra(0, 60, 5, 0), shadow(sliding(2, 10))],
         vec![log(100, 60), denied(bucketed(50, 600, 60)), shadow(token(2, 1, 2, true))],
+        // Nothing is allowed.
+        vec![fixed(0, 60)],
+        vec![denied(sliding(0, 60))],
+        vec![denied(token(4, 0, 10, false))],
+        vec![denied(gcra(0, 60, 5, 3))],
+        vec![denied(concurrency(0, None))],
+        vec![Limit { requests_per_unit: 0, ..held() }],
+        vec![denied(fixed(0, 1)), fixed(5, 60), shadow(denied(bucketed(0, 60, 6)))],
+        vec![fixed(5, 60), shadow(log(0, 10)), denied(calendar(0))],
+        // The longest and the largest.
+        vec![gcra(1, YEAR, 100, 0)],
+        vec![denied(gcra(7, YEAR, 1_000, 1_000))],
+        vec![denied(gcra(10_007, YEAR, 1_000_000, 1_000_000)), denied(fixed(u32::MAX, 100 * YEAR))],
+        vec![sliding(3, 100 * YEAR)],
+        vec![denied(token(u32::MAX, u32::MAX, 100 * YEAR, false))],
+        vec![denied(sliding(u32::MAX, 1)), bucketed(u32::MAX, 100 * YEAR, 3_600)],
+        vec![fixed(u32::MAX, 100 * YEAR)],
     ]
     .map(|limits| Arc::new(Plan::new(limits)))
 }
@@ -185,7 +242,7 @@ pub(crate) async fn agrees_at_once(
     let plans = plans();
     let mut model = Model::default();
     for steps in steps.chunks(16) {
-        clock.advance(steps[0].pass);
+        clock.set((clock.now() + steps[0].pass).min(END - 1));
         let now = clock.now();
         let expected: Vec<Vec<Judged>> = steps
             .iter()
@@ -258,7 +315,7 @@ pub(crate) async fn agrees(
     let plans = plans();
     let mut model = Model::default();
     for step in steps {
-        clock.advance(step.pass);
+        clock.set((clock.now() + step.pass).min(END - 1));
         between();
         let now = clock.now();
         let before = model.clone();

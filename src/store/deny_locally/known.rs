@@ -58,22 +58,35 @@ impl Known {
         now < self.until.load(Ordering::Relaxed)
     }
 
-    /// The answer to a charge that is known to be denied at `now`.
-    pub(super) fn get(&self, charge: &Charge<'_>, now: Micros) -> Option<Judged> {
-        let Op::Take(hits @ 1..) = charge.op else { return None };
-        if !charge.plan.repeats_denials() {
-            return None;
-        }
-        let key = self.fingerprints.of(charge);
-        let set = self.set(&key).lock();
-        let denial = set.denials.iter().flatten().find(|denial| denial.key == key)?;
+    /// The key under which denials of a charge are known, where they may be.
+    pub(super) fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
+        let known = matches!(charge.op, Op::Take(1..)) && charge.plan.repeats_denials();
+        known.then(|| self.fingerprints.of(charge))
+    }
+
+    /// The answer to a charge that is known to be denied at `now`; `key` is the charge's.
+    pub(super) fn get(
+        &self,
+        key: &Fingerprint,
+        charge: &Charge<'_>,
+        now: Micros,
+    ) -> Option<Judged> {
+        let Op::Take(hits) = charge.op else { return None };
+        let more_alike = charge.plan.denies_more_alike();
+        let set = self.set(key).lock();
+        let denial = set.denials.iter().flatten().find(|denial| {
+            let alike = denial.hits == hits || more_alike && denial.hits < hits;
+            denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
+        })?;
         // None where another thread read the clock later and was answered before.
         let passed = now.saturating_sub(denial.sent);
-        let holds = now < denial.until && denial.hits <= hits && denial.is_by(charge.plan);
-        holds.then(|| Judged {
+        // More than a window ever allows wait for none.
+        let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
+        let retry_after = denial.judged.retry_after.filter(|_| !more_alike || hits <= n.into());
+        Some(Judged {
             remaining: 0,
             reset_after: denial.judged.reset_after.saturating_sub(passed),
-            retry_after: denial.judged.retry_after.map(|wait| wait.saturating_sub(passed)),
+            retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
             ..denial.judged
         })
@@ -89,12 +102,14 @@ impl Known {
         until: Micros,
     ) {
         let key = self.fingerprints.of(charge);
+        let more_alike = charge.plan.denies_more_alike();
         let mut set = self.set(&key).lock();
         if set.given_back.is_some_and(|given_back| sent <= given_back) {
             // The denial may be from before.
             return;
         }
-        let slot = match set.slot_of(&key) {
+        let same = |old: &Denial| old.key == key && (more_alike || old.hits == hits);
+        let slot = match set.slot_of(same) {
             // What denies fewer hits says more.
             Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
                 return;
@@ -106,6 +121,13 @@ impl Known {
         self.until.fetch_max(until, Ordering::Relaxed);
     }
 
+    /// Forgets what is known of a charge's key.
+    pub(super) fn forget(&self, charge: &Charge<'_>) {
+        if let Some(key) = self.key(charge) {
+            self.set(&key).lock().forget(&key);
+        }
+    }
+
     /// Forgets what is known of a key whose hits were given back, at `now` at the latest; answers
     /// to questions sent before are not learnt any more.
     pub(super) fn give_back(&self, charge: &Charge<'_>, now: Micros) {
@@ -115,9 +137,7 @@ impl Known {
         let key = self.fingerprints.of(charge);
         let mut set = self.set(&key).lock();
         set.given_back = set.given_back.max(Some(now));
-        if let Some(slot) = set.slot_of(&key) {
-            *slot = None;
-        }
+        set.forget(&key);
     }
 
     fn set(&self, key: &Fingerprint) -> &Mutex<Set> {
@@ -136,9 +156,16 @@ impl Known {
 }
 
 impl Set {
-    /// The slot of a key that has one.
-    fn slot_of(&mut self, key: &Fingerprint) -> Option<&mut Option<Denial>> {
-        self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(|old| old.key == *key))
+    /// The slot of a denial that is there.
+    fn slot_of(&mut self, is: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
+        self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&is))
+    }
+
+    /// Empties all slots of a key.
+    fn forget(&mut self, key: &Fingerprint) {
+        while let Some(slot) = self.slot_of(|old| old.key == *key) {
+            *slot = None;
+        }
     }
 
     /// A free slot, else that of the denial that ends soonest.

@@ -124,14 +124,17 @@ async fn a_step_of_the_wall_clock_makes_it_neither_longer_nor_shorter() {
 }
 
 #[tokio::test]
-async fn as_many_or_more_are_denied_and_fewer_ask() {
+async fn of_a_lone_window_as_many_or_more_are_denied_and_fewer_ask() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(10, Unit::Hour);
     assert!(take(&store, "d", "a", &plan, 6).await.allowed);
-    assert!(!take(&store, "d", "a", &plan, 5).await.allowed);
+    let wait = take(&store, "d", "a", &plan, 5).await.retry_after;
+    assert!(wait.is_some());
     store.inner().asked();
-    for hits in [5, 6, 1_000, u64::MAX] {
-        assert_eq!(take(&store, "d", "a", &plan, hits).await.source, Source::DeniedLocally);
+    // More than the limit is never allowed.
+    for (hits, wait) in [(5, wait), (6, wait), (10, wait), (11, None), (u64::MAX, None)] {
+        let judged = take(&store, "d", "a", &plan, hits).await;
+        assert_eq!((judged.source, judged.retry_after), (Source::DeniedLocally, wait), "{hits}");
     }
     assert_eq!(store.inner().asked(), 0);
     assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a look asks");
@@ -143,6 +146,75 @@ async fn as_many_or_more_are_denied_and_fewer_ask() {
     assert_eq!(take(&store, "d", "a", &plan, 5).await.source, Source::DeniedLocally);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);
     assert_eq!(take(&store, "d", "b", &plan, 10).await.source, Source::Store, "another key");
+}
+
+#[tokio::test]
+async fn more_hits_wait_for_longer_and_ask() {
+    let ([store, _], _) = replicas(MAX);
+    let minute = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
+    let algorithm = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 10, 0).unwrap());
+    let plan = Arc::new(Plan::new(vec![Limit { algorithm, charge_denied: false, ..minute }]));
+    assert!(take(&store, "d", "a", &plan, 10).await.allowed);
+    for source in [Source::Store, Source::DeniedLocally] {
+        for (hits, wait) in [(1, 1), (10, 10), (3, 3)] {
+            let judged = take(&store, "d", "a", &plan, hits).await;
+            let told = (judged.source, judged.retry_after);
+            assert_eq!(told, (source, Some(wait * SECOND)), "{hits}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_limit_that_binds_more_hits_is_told() {
+    let ([store, _], _) = replicas(MAX);
+    let limit = |n, unit| {
+        let limit = Limit::fixed_window(n, unit, 1).unwrap();
+        Limit { charge_denied: false, ..limit }
+    };
+    let plan = Arc::new(Plan::new(vec![limit(5, Unit::Second), limit(8, Unit::Day)]));
+    assert!(take(&store, "d", "a", &plan, 5).await.allowed);
+    for source in [Source::Store, Source::DeniedLocally] {
+        for (hits, limit, wait) in [(1, 0, SECOND), (4, 1, 86_400 * SECOND)] {
+            let judged = take(&store, "d", "a", &plan, hits).await;
+            let told = (judged.source, judged.limit, judged.retry_after);
+            assert_eq!(told, (source, limit, Some(wait)), "{hits}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn hits_admitted_here_are_seen_at_once_by_those_that_wait() {
+    let ([store, _], clock) = replicas(Duration::from_secs(60));
+    let minute = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
+    let algorithm = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 10, 0).unwrap());
+    let plan = Arc::new(Plan::new(vec![Limit { algorithm, charge_denied: false, ..minute }]));
+    assert!(take(&store, "d", "a", &plan, 10).await.allowed);
+    assert_eq!(take(&store, "d", "a", &plan, 10).await.retry_after, Some(10 * SECOND));
+    clock.advance(2 * SECOND);
+    assert_eq!(take(&store, "d", "a", &plan, 10).await.retry_after, Some(8 * SECOND));
+    assert!(take(&store, "d", "a", &plan, 2).await.allowed);
+    assert_eq!(take(&store, "d", "a", &plan, 10).await.retry_after, Some(10 * SECOND));
+    // Of one batch, in its order.
+    clock.advance(SECOND);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let of = |hits| Charge { key, plan: &plan, op: Op::Take(hits), hold: None, role: Role::Binds };
+    let judged = charge(&store, &[of(10), of(1), of(10)], false).await;
+    let waits: Vec<_> = judged.iter().map(|judged| judged.retry_after).collect();
+    assert_eq!(waits, [Some(9 * SECOND), None, Some(10 * SECOND)]);
+}
+
+#[tokio::test]
+async fn what_is_never_allowed_is_told_its_reset() {
+    let ([store, _], clock) = replicas(Duration::from_secs(86_400));
+    for charge_denied in [false, true] {
+        let limit = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
+        let plan = Arc::new(Plan::new(vec![Limit { charge_denied, ..limit }]));
+        for (pass, reset) in [(10, 60), (40, 50), (30, 10), (0, 40), (40, 40), (0, 60)] {
+            let judged = take(&store, "d", "a", &plan, 4).await;
+            assert_eq!((judged.retry_after, judged.reset_after), (None, reset * SECOND));
+            clock.advance(pass * SECOND);
+        }
+    }
 }
 
 #[tokio::test]

@@ -32,6 +32,8 @@ async fn conforms() {
             conformance::counts_each_key_apart(&store).await;
             conformance::peeks_and_gives_back(&store).await;
             conformance::charges_all_or_none(&store).await;
+            conformance::a_limit_of_zero_denies(&store).await;
+            conformance::keeps_the_longest_debts(&store, &clock).await;
         }
     }
 }
@@ -86,6 +88,23 @@ async fn a_step_back_after_hits_blocks_nobody_for_longer_than_a_period() {
         assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
         clock.advance(3_600 * SECOND);
         assert!(take(&store, "d", "a", &plan, 2).await.allowed);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn agrees_with_the_model_at_all_times(
+        from in prop_oneof![Just(0), Just(DAWN), Just((1 << 52) - 3_600 * SECOND)],
+        steps in model::long_schedules(true, |_| true),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (store, clock) in both_kinds(10_000) {
+            clock.set(from);
+            let sweep = || store.sweep(1);
+            runtime.block_on(model::agrees(&store, &clock, "model", &steps, sweep));
+        }
     }
 }
 
@@ -160,6 +179,21 @@ async fn coming_and_going_needs_no_timer() {
     let stats = store.stats();
     assert!(stats.keys < 3 * 5_000, "{stats:?}");
     assert_eq!(stats.keys as u64 + stats.swept, 200_000);
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_behind_the_stores_beginning_forgets_nobody() {
+    let plan = plan(1, Unit::Minute);
+    for (store, clock) in both_kinds(1_000) {
+        clock.set(DAWN - 365 * 86_400 * SECOND);
+        assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+        store.sweep(store.shards());
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        assert_eq!(store.stats().swept, 0);
+        clock.advance(60 * SECOND);
+        store.sweep(store.shards());
+        assert_eq!((store.stats().keys, store.stats().swept), (0, 1));
+    }
 }
 
 #[tokio::test]

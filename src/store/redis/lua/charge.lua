@@ -48,6 +48,8 @@ for i = 1, count do
     limit.algorithm, limit.at = algorithm, rule.width + 1
     limit.counts_denied, limit.never = flags % 2 == 1, flags > 7
     limit.shadow, limit.strict = flags % 4 > 1, flags % 8 > 3
+    -- A limit of 0 denies looks too, but for a fixed window that counts what it denies.
+    limit.blind = limit.never and not (limit.counts_denied and (kind < 3 or kind == 10))
     rule[j] = limit
     rule.format, rule.width = rule.format .. algorithm.format, rule.width + algorithm.width
     rule.alone = rule.alone or algorithm.alone
@@ -141,7 +143,7 @@ local function take(rule, v, hits, times, id)
     if hits == 0 then
       -- A look: denied past the limit where denied hits are charged, else where it is full.
       if room >= (limit.counts_denied and 0 or 1) then fit = times end
-      if limit.never and not limit.counts_denied then fit = 0 end
+      if limit.blind then fit = 0 end
     elseif room >= hits and not limit.never then
       fit = floor(room / hits)
     end
@@ -228,6 +230,7 @@ local function close(rule, key, state, v, grows)
       if e > ends then ends = e end
     end
     ends = ends > t and ceil((ends - t) / 1000) + slack or 1
+    if ends > LONGEST then ends = LONGEST end
   end
   local set
   if log then

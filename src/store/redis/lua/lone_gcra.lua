@@ -10,7 +10,8 @@
 --           for entries that follow each other and are of one rule: B that, from 0, B how many they
 --             are, and for each I4 hits, I4 how often
 -- Reply, state as in charge.lua
--- Expiry  as in gcra.lua: so it is only set where a state ends in another second than before
+-- Expiry  as in gcra.lua: so it is only set where a state ends in another second than before. At most a
+--         thousand years, as no rule is longer: in milliseconds 14 digits, and so a whole number
 -- Cost    two commands a key, one where nothing is charged
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
 -- One key of one rule: all numbers at once, and none of what several need.

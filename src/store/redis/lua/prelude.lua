@@ -4,6 +4,11 @@ local floor, ceil = math.floor, math.ceil
 -- The layout of states, the most a count can be, the first of the errors, a day.
 local LAYOUT, MOST, ERROR, DAY = 1, 2 ^ 32 - 1, 2 ^ 32 - 16, 86400000000
 
+-- No state is kept for longer, in milliseconds: a thousand years. What a rule may count is over by then;
+-- only what a rule of another amount left in a token bucket may take longer, and as long as it likes:
+-- numbers of fifteen digits and more are not whole numbers to every server.
+local LONGEST = 1000 * 365 * 86400000
+
 -- Of the first error that has no number of its own, what Redis says.
 local reason
 

@@ -22,6 +22,8 @@ fn conforms(topology: Topology) {
         conformance::peeks_and_gives_back(&store).await;
         conformance::charges_all_or_none(&store).await;
         conformance::model::steps_back(&store, &clock).await;
+        conformance::a_limit_of_zero_denies(&store).await;
+        conformance::keeps_the_longest_debts(&store, &clock).await;
     });
 }
 
@@ -65,6 +67,33 @@ fn a_single_server_conforms() {
 #[test]
 fn a_single_server_agrees_with_the_model() {
     agrees(single(&Server::start()), 200, true);
+}
+
+/// From the beginning of time to its end.
+#[test]
+fn a_single_server_agrees_with_the_model_at_all_times() {
+    let server = Server::start();
+    let runtime = runtime();
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let store = manual(single(&server), &clock);
+    runtime.block_on(store.answered());
+    let domains = std::cell::Cell::new(0);
+    let config =
+        ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() };
+    let mut runner = proptest::test_runner::TestRunner::new(config);
+    // At 0 the scripts ask for the server's time.
+    let from = prop_oneof![Just(1), Just(DAWN), Just((1 << 52) - 3_600 * SECOND)];
+    // A number tells windows apart for half a million of them; by then it has expired, but not here.
+    let holds = |plan: &Plan| plan.counter().is_none_or(|(_, window)| window.period > 1 << 50);
+    let schedules = (from, conformance::model::long_schedules(true, holds));
+    let run = runner.run(&schedules, |(from, steps)| {
+        clock.set(from);
+        domains.set(domains.get() + 1);
+        let domain = format!("ends-{}", domains.get());
+        runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
+        Ok(())
+    });
+    run.unwrap();
 }
 
 #[test]

@@ -1,0 +1,162 @@
+//! Packed states against whole ones, at the ends of every packed field.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Times are below this: about the year 2112.
+const END: Micros = 1 << 52;
+const YEAR: Micros = 365 * 86_400 * SECOND;
+
+/// A state kept packed and the same state kept whole.
+struct Twins {
+    whole: Driver,
+    packed: Packed,
+}
+
+impl Twins {
+    fn new(limit: Limit, now: Micros) -> Twins {
+        let whole = Driver { now, ..Driver::new(vec![limit]) };
+        assert!(whole.plan.packs());
+        Twins { whole, packed: Packed::default() }
+    }
+
+    /// Charges both, which must answer alike.
+    fn charge(&mut self, op: Op) -> ChargedBoth {
+        let whole = self.whole.charge(op);
+        let packed = self.whole.plan.charge_packed(&mut self.packed, self.whole.now, op, None);
+        // As stores do.
+        if whole.expires <= self.whole.now {
+            self.whole.state = State::default();
+        }
+        if packed.expires <= self.whole.now {
+            self.packed = Packed::default();
+        }
+        ChargedBoth { whole, packed }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+struct ChargedBoth {
+    whole: Charged,
+    packed: Charged,
+}
+
+impl ChargedBoth {
+    fn allowed(&self) -> bool {
+        assert_eq!(self.packed, self.whole);
+        self.packed.judged.allowed
+    }
+}
+
+#[test]
+fn a_packed_gcra_limits_beyond_the_year_2112() {
+    let mut twins = Twins::new(gcra(1, YEAR, 100), NOON);
+    let admitted = (0..500).filter(|_| twins.charge(Op::Take(1)).allowed()).count();
+    assert_eq!(admitted, 100);
+}
+
+#[test]
+fn a_packed_gcra_keeps_debt_beyond_the_year_2112() {
+    let algorithm = Gcra::new(1, YEAR, 1, 120).map(Algorithm::Gcra).expect("numbers that fit");
+    let mut twins = Twins::new(limit(1, algorithm, true), NOON);
+    assert!(!twins.charge(Op::Take(121)).allowed());
+    while twins.whole.now < END {
+        assert!(!twins.charge(Op::Take(0)).allowed());
+        twins.whole.now += YEAR / 2;
+    }
+}
+
+/// Small numbers, the largest, and any in between.
+fn ends(least: u32) -> impl Strategy<Value = u32> {
+    prop_oneof![
+        Just(least),
+        least..least + 4,
+        Just(u32::MAX),
+        Just(u32::MAX - 1),
+        Just(1 << 31),
+        least..=u32::MAX
+    ]
+}
+
+fn period() -> impl Strategy<Value = Micros> {
+    let seconds = prop_oneof![
+        Just(1),
+        Just(2),
+        Just(60),
+        Just(86_400),
+        Just(MAX_PERIOD_SECONDS),
+        Just(MAX_PERIOD_SECONDS - 1),
+        1..=MAX_PERIOD_SECONDS,
+    ];
+    seconds.prop_map(|seconds: u64| seconds * SECOND)
+}
+
+/// Every limit that is kept packed.
+fn packing() -> impl Strategy<Value = Limit> {
+    let numbers = (ends(0), period(), ends(0), ends(1), prop::option::of(ends(0)));
+    let kinds = (0_usize..5, any::<bool>());
+    (numbers, kinds).prop_filter_map(
+        "fits",
+        |((n, period, burst, amount, debt), (kind, strict))| {
+            let max_debt = debt.unwrap_or(0);
+            let algorithm = match kind {
+                0 => Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
+                1 => Algorithm::SlidingWindow(SlidingWindow { n, period }),
+                2 => Algorithm::TokenBucket(TokenBucket {
+                    capacity: burst,
+                    amount,
+                    interval: if strict { period } else { period / SECOND },
+                    strict,
+                    max_debt,
+                }),
+                3 => Algorithm::Gcra(Gcra::new(n, period, burst, max_debt).ok()?),
+                // The largest that fits.
+                _ => {
+                    let fits = |shift: u32| Gcra::new(n, period, burst >> shift, max_debt >> shift);
+                    Algorithm::Gcra((0..32).find_map(|shift| fits(shift).ok())?)
+                }
+            };
+            Some(limit(n, algorithm, debt.is_some()))
+        },
+    )
+}
+
+/// Times of a schedule, all within 60 years at either end of what is counted, or around now.
+fn schedule() -> impl Strategy<Value = Vec<(Micros, Op)>> {
+    const SPAN: Micros = 60 * YEAR;
+    let base = prop_oneof![Just(0), Just(NOON), Just(END - SPAN)];
+    base.prop_flat_map(|base| {
+        let at = prop_oneof![
+            3 => Just(0),
+            2 => 0..10 * SECOND,
+            2 => 0..SPAN,
+            3 => Just(SPAN - 1),
+            1 => SPAN - 10 * SECOND..SPAN,
+        ];
+        let hits = prop_oneof![
+            1 => Just(0),
+            4 => 1_u64..4,
+            2 => Just(u64::from(u32::MAX)),
+            1 => 0..u64::from(u32::MAX),
+        ];
+        let op = (hits, prop::bool::weighted(0.2))
+            .prop_map(|(hits, back)| if back { Op::GiveBack(hits) } else { Op::Take(hits) });
+        prop::collection::vec((at.prop_map(move |at| base + at), op), 1..20)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
+
+    /// Time goes forth and back, by up to 60 years.
+    #[test]
+    fn a_packed_state_is_the_whole_state(limit in packing(), schedule in schedule()) {
+        let mut twins = Twins::new(limit, 0);
+        for (at, op) in schedule {
+            twins.whole.now = at;
+            let charged = twins.charge(op);
+            prop_assert_eq!(charged.packed, charged.whole, "{:?} at {}", op, at);
+        }
+    }
+}
