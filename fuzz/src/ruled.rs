@@ -9,7 +9,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rules::source::RuleFile;
-use weir::rules::{Loaded, Options, Problem, Rule, RuleSet};
+use weir::rules::{Loaded, Options, Problem, Problems, Rule, RuleSet};
 use weir::service::Sent;
 
 use crate::bench::Bench;
@@ -19,8 +19,11 @@ const ASKED: usize = 16;
 
 /// Compiles files and sees to what came of them. Gives the problems for more.
 pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
-    let options = Options { merge_domains, max_log_bytes: 1 << 20 };
-    let loaded = Loaded::compile(files, Vec::new(), &options, None);
+    let options = Options { merge_domains, max_log_bytes: 1 << 20, max_problems: 10 };
+    let loaded = Loaded::compile(files, Problems::new(10), &options, None);
+    // Ten errors and ten warnings of a file, and ten times as many of all.
+    let most = 20 * loaded.files.len().min(10);
+    assert!(loaded.problems.len() <= most, "{} problems are listed", loaded.problems.len());
     for problem in &loaded.problems {
         let file = loaded.files.iter().find(|file| file.name == problem.file);
         stands_in(problem, &file.expect("a problem names its file").text);

@@ -6,13 +6,15 @@
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
 use weir::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
-use weir::rules::{Loaded, Options, RuleSet, xds};
+use weir::rules::{Loaded, Options, Problems, RuleSet, xds};
 use weir_fuzz::{made, ruled, wire};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(config) = RateLimitConfig::decode(bytes) else { return };
-    let file = xds::rule_file(&config);
-    let loaded = Loaded::compile(vec![file.clone()], Vec::new(), &Options::default(), None);
+    let Ok(file) = xds::rule_file(bytes.to_vec().into(), "") else { return };
+    assert_eq!(file.name, config.name);
+    let files = vec![file.clone()];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
     assert_eq!(xds::render_errors(&loaded).is_empty(), loaded.is_good());
     for problem in ruled::check(vec![file], false) {
         assert!(!problem.message.contains("yaml"), "no YAML was made of it: {problem}");

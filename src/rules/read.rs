@@ -62,7 +62,7 @@ impl Reader<'_> {
                 return None;
             }
         };
-        if !matches!(node.kind, Kind::Map(_)) {
+        if !matches!(node.kind(), Kind::Map(_)) {
             let what = describe(node);
             let message = format!("error loading config file: the root is {what}, not a map");
             let help = "begin the file with `domain: NAME` and `descriptors:`";

@@ -1,7 +1,7 @@
 //! YAML as a tree that keeps where each thing stands and whether it was quoted.
 //!
-//! Only the first document of a file is read. The tree is compact, 40 bytes a node, as a node may
-//! be two bytes of the file: it bounds what a file can make the process allocate.
+//! Only the first document of a file is read. A node takes 40 bytes, and may be one byte of the
+//! file: so the tree is what bounds the memory that a file can make the process take.
 
 mod scalar;
 
@@ -35,11 +35,16 @@ pub struct Place {
     pub column: u32,
 }
 
+impl Place {
+    /// No text has more lines.
+    pub const MAX: Place = Place { line: u32::MAX, column: u32::MAX };
+}
+
 /// A node of the tree.
 #[derive(Clone, Debug)]
 pub struct Node<'a> {
     pub place: Place,
-    pub kind: Kind<'a>,
+    content: Content<'a>,
     /// Nodes in it, itself included, aliases followed; long texts count more than once.
     size: u32,
     /// Levels of lists and maps in it, itself included, aliases followed.
@@ -50,10 +55,17 @@ pub struct Node<'a> {
 
 #[derive(Clone, Debug)]
 pub enum Kind<'a> {
-    /// As it was written.
+    /// As it was written, or decoded where it was encoded.
     Scalar(Cow<'a, str>),
-    List(Rc<[Node<'a>]>),
-    Map(Rc<[(Node<'a>, Node<'a>)]>),
+    List(Box<[Node<'a>]>),
+    Map(Box<[(Node<'a>, Node<'a>)]>),
+}
+
+#[derive(Clone, Debug)]
+enum Content<'a> {
+    Own(Kind<'a>),
+    /// Has an anchor, which aliases may refer to, or is such an alias.
+    Shared(Rc<Kind<'a>>),
 }
 
 /// Why a file is no YAML.
@@ -87,14 +99,21 @@ pub fn parse(text: &str) -> Result<Option<Node<'_>>, Broken> {
 }
 
 impl<'a> Node<'a> {
+    pub fn kind(&self) -> &Kind<'a> {
+        match &self.content {
+            Content::Own(kind) => kind,
+            Content::Shared(kind) => kind,
+        }
+    }
+
     /// What a scalar is; none for a list or a map.
     pub fn value(&self) -> Option<Value<'_>> {
         self.text().map(|text| self.style.value(text))
     }
 
-    /// A scalar's text as it was written, and decoded where it was encoded.
+    /// A scalar's text.
     pub fn text(&self) -> Option<&str> {
-        match &self.kind {
+        match self.kind() {
             Kind::Scalar(text) => Some(text),
             _ => None,
         }
@@ -105,19 +124,24 @@ impl<'a> Node<'a> {
         self.style == Style::Plain && self.text() == Some("<<")
     }
 
-    fn scalar(place: Place, text: Cow<'a, str>, style: Style) -> Node<'a> {
-        let size = u32::try_from(1 + text.len() / ALIASED_BYTES).unwrap_or(u32::MAX);
-        Node { place, kind: Kind::Scalar(text), size, depth: 0, style }
+    fn new(place: Place, kind: Kind<'a>, style: Style) -> Node<'a> {
+        let (size, depth) = match &kind {
+            Kind::Scalar(text) => {
+                (u32::try_from(1 + text.len() / ALIASED_BYTES).unwrap_or(u32::MAX), 0)
+            }
+            Kind::List(items) => extent(items.iter()),
+            Kind::Map(items) => extent(items.iter().flat_map(|(key, value)| [key, value])),
+        };
+        Node { place, content: Content::Own(kind), size, depth, style }
     }
 
-    fn list(place: Place, items: Vec<Node<'a>>) -> Node<'a> {
-        let (size, depth) = extent(items.iter());
-        Node { place, kind: Kind::List(items.into()), size, depth, style: Style::Plain }
-    }
-
-    fn map(place: Place, items: Vec<(Node<'a>, Node<'a>)>) -> Node<'a> {
-        let (size, depth) = extent(items.iter().flat_map(|(key, value)| [key, value]));
-        Node { place, kind: Kind::Map(items.into()), size, depth, style: Style::Plain }
+    /// Makes the node one that can be cloned for nothing.
+    fn share(self) -> Node<'a> {
+        let content = match self.content {
+            Content::Own(kind) => Content::Shared(Rc::new(kind)),
+            shared => shared,
+        };
+        Node { content, ..self }
     }
 }
 
@@ -138,8 +162,12 @@ impl<'a> Open<'a> {
     /// The node that is whole now, and its anchor.
     fn close(self) -> (Node<'a>, usize) {
         match self {
-            Open::List(place, anchor, items) => (Node::list(place, items), anchor),
-            Open::Map(place, anchor, items, _) => (Node::map(place, items), anchor),
+            Open::List(place, anchor, items) => {
+                (Node::new(place, Kind::List(items.into()), Style::Plain), anchor)
+            }
+            Open::Map(place, anchor, items, _) => {
+                (Node::new(place, Kind::Map(items.into()), Style::Plain), anchor)
+            }
         }
     }
 }
@@ -158,11 +186,11 @@ impl<'a> Tree<'a> {
     fn add(&mut self, event: Event<'a>, span: &Span) -> Result<(), Broken> {
         let place = Place { line: span.start.line() as u32, column: span.start.col() as u32 + 1 };
         let broken = |message: &str| Broken { place, message: message.to_owned() };
-        let (node, anchor) = match event {
+        let (mut node, anchor) = match event {
             Event::Scalar(text, style, anchor, tag) => {
                 let (text, style) = resolve(text, style, tag.as_deref())
                     .map_err(|message| Broken { place, message })?;
-                (Node::scalar(place, text, style), anchor)
+                (Node::new(place, Kind::Scalar(text), style), anchor)
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.open.push(Open::List(place, anchor, Vec::new()));
@@ -196,6 +224,7 @@ impl<'a> Tree<'a> {
             return Err(broken("it has too many nodes"));
         }
         if anchor != 0 {
+            node = node.share();
             self.anchors.insert(anchor, node.clone());
         }
         match self.open.last_mut() {

@@ -4,46 +4,51 @@ use prost::Message;
 use prost_types::Any;
 
 use crate::proto::envoy::service::discovery::v3::Resource;
-use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
-use crate::rules::Problem;
 use crate::rules::source::RuleFile;
-use crate::rules::xds;
+use crate::rules::{Problem, truncate, xds};
 
 /// What is asked for.
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 /// What a resource may be wrapped in, so that it has a version of its own.
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
+/// Bytes kept of a resource's name, which every problem of it repeats.
+const MAX_NAME_BYTES: usize = 256;
 
 /// The rule file that a resource is, or what is wrong with it. `name` is for one that tells none.
-pub fn rule_file(resource: &Any, name: &str) -> Result<RuleFile, Problem> {
+pub fn rule_file(resource: Any, name: &str) -> Result<RuleFile, Problem> {
+    let mut name = name.to_owned();
+    truncate(&mut name, MAX_NAME_BYTES);
     if message(&resource.type_url) != WRAPPER {
-        return unwrapped(resource, name);
+        return unwrapped(resource, &name);
     }
-    let wrapper = Resource::decode(&*resource.value).map_err(|error| {
+    let mut wrapper = Resource::decode(&*resource.value).map_err(|error| {
         let help = "send the resource itself, or a whole wrapper";
-        Problem::of_file(name, format!("the resource's wrapper cannot be read: {error}"), help)
+        Problem::of_file(&name, format!("the resource's wrapper cannot be read: {error}"), help)
     })?;
-    let name = if wrapper.name.is_empty() { name } else { &wrapper.name };
-    match &wrapper.resource {
-        Some(resource) => unwrapped(resource, name),
-        None => Err(Problem::of_file(name, "the wrapper is empty", "put the resource into it")),
+    drop(resource);
+    if !wrapper.name.is_empty() {
+        name = wrapper.name;
+        truncate(&mut name, MAX_NAME_BYTES);
+    }
+    match wrapper.resource.take() {
+        Some(resource) => unwrapped(resource, &name),
+        None => Err(Problem::of_file(&name, "the wrapper is empty", "put the resource into it")),
     }
 }
 
-fn unwrapped(resource: &Any, name: &str) -> Result<RuleFile, Problem> {
+fn unwrapped(resource: Any, name: &str) -> Result<RuleFile, Problem> {
     let wanted = message(TYPE_URL);
     if message(&resource.type_url) != wanted {
         let message = format!("the resource is a {:?}", resource.type_url);
         return Err(Problem::of_file(name, message, format!("send resources of {TYPE_URL}")));
     }
-    let mut config = RateLimitConfig::decode(&*resource.value).map_err(|error| {
-        let help = "send the message as Protobuf encodes it, of no more than 100 levels";
+    let mut file = xds::rule_file(resource.value.into(), name).map_err(|error| {
+        let help = "send the message as Protobuf encodes it, of no more than 100 levels, or split \
+                    it into several";
         Problem::of_file(name, format!("the resource cannot be read as {wanted}: {error}"), help)
     })?;
-    if config.name.is_empty() {
-        config.name = name.to_owned();
-    }
-    Ok(xds::rule_file(&config))
+    truncate(&mut file.name, MAX_NAME_BYTES);
+    Ok(file)
 }
 
 /// What is wrong with a response of another type than was asked for. One that tells no type is
@@ -64,6 +69,7 @@ fn message(type_url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
 
     fn any(type_url: &str, message: &impl Message) -> Any {
         Any { type_url: type_url.to_owned(), value: message.encode_to_vec() }
@@ -82,19 +88,19 @@ mod tests {
 
     #[test]
     fn a_resource_is_a_rule_file_wrapped_or_not() {
-        let name = |any| rule_file(&any, "resource 1").unwrap().name;
+        let name = |any| rule_file(any, "resource 1").unwrap().name;
         assert_eq!(name(config("a")), "a");
         assert_eq!(name(config("")), "resource 1");
         assert_eq!(name(wrapped("w", Some(config("a")))), "a");
         assert_eq!(name(wrapped("w", Some(config("")))), "w");
-        assert_eq!(rule_file(&config("a"), "").unwrap().text, "domain: \"shop\"\n");
+        assert_eq!(rule_file(config("a"), "").unwrap().text, "domain: \"shop\"\n");
         let other_prefix = Any { type_url: TYPE_URL.replace("type.", "x."), ..config("a") };
         assert_eq!(name(other_prefix), "a");
     }
 
     #[test]
     fn what_is_no_rule_file_is_told() {
-        let told = |any| rule_file(&any, "resource 1").unwrap_err().to_string();
+        let told = |any| rule_file(any, "resource 1").unwrap_err().to_string();
         let cluster = Any { type_url: "type.googleapis.com/x.Cluster".into(), value: vec![] };
         assert_eq!(
             told(cluster.clone()),

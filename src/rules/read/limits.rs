@@ -114,7 +114,7 @@ impl Reader<'_> {
                 self.error(several.place, message, "", help);
             }
             let items = self.maps(several, "rate_limits");
-            let is_list = matches!(several.kind, yaml::Kind::List(_));
+            let is_list = matches!(several.kind(), yaml::Kind::List(_));
             if is_list && !(1..=MAX_LIMITS).contains(&items.len()) {
                 let message = format!("config error, {} items in `rate_limits`", items.len());
                 let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");

@@ -47,7 +47,7 @@ impl Reader<'_> {
     /// The keys and values of a map in order, with those of another map where a `<<` merges it: of
     /// equal keys the last counts, as in the reference, even where that is the merged one.
     fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
-        let Kind::Map(items) = &node.kind else {
+        let Kind::Map(items) = node.kind() else {
             if !is_null(node) {
                 let message =
                     format!("error loading config file: cannot use {} as a map", describe(node));
@@ -57,7 +57,7 @@ impl Reader<'_> {
         };
         let mut entries = Vec::with_capacity(items.len());
         for (key, value) in items.iter() {
-            match &value.kind {
+            match value.kind() {
                 _ if !key.is_merge_key() => entries.push((key, value)),
                 Kind::List(maps) => {
                     maps.iter().rev().for_each(|map| entries.extend(self.entries(map)));
@@ -83,7 +83,7 @@ impl Reader<'_> {
     /// Checks what is ignored as far as the reference does: keys, lists, numbers, though not in
     /// metadata, which may have any.
     fn ignored(&mut self, field: &str, node: &Node<'_>, at: At) {
-        match &node.kind {
+        match node.kind() {
             _ if field == "metadata" => {}
             Kind::Scalar(_) => {
                 self.scalar_is_allowed(node, field);
@@ -118,12 +118,12 @@ impl Reader<'_> {
 
     /// A list of maps.
     pub(super) fn maps<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Vec<&'n Node<'n>> {
-        match &node.kind {
+        match node.kind() {
             _ if is_null(node) => Vec::new(),
             Kind::List(items) => items
                 .iter()
                 .filter(|item| {
-                    let map = matches!(item.kind, Kind::Map(_));
+                    let map = matches!(item.kind(), Kind::Map(_));
                     if !map {
                         let text = text_of(item);
                         let message = format!(
@@ -217,7 +217,7 @@ impl Reader<'_> {
         if is_null(node) {
             return None;
         }
-        if !matches!(node.kind, Kind::Map(_)) {
+        if !matches!(node.kind(), Kind::Map(_)) {
             let message = "error parsing metadata: it is not a map";
             self.error(node.place, message, &text_of(node), "write `key: value` pairs");
             return None;
@@ -245,7 +245,7 @@ impl Reader<'_> {
 
     fn json(&mut self, node: &Node<'_>) -> serde_json::Value {
         use serde_json::Value as Json;
-        match &node.kind {
+        match node.kind() {
             // What is left of a file that takes too much is not made.
             _ if self.budget.is_spent() => Json::Null,
             Kind::Scalar(text) => {
@@ -286,7 +286,7 @@ pub(super) fn is_null(node: &Node<'_>) -> bool {
 
 /// A node in a word or two.
 pub(super) fn describe(node: &Node<'_>) -> String {
-    match &node.kind {
+    match node.kind() {
         Kind::Scalar(_) => format!("`{}`", text_of(node)),
         Kind::List(_) => "a list".to_owned(),
         Kind::Map(_) => "a map".to_owned(),
@@ -295,7 +295,7 @@ pub(super) fn describe(node: &Node<'_>) -> String {
 
 /// A node's text, cut where it gets long.
 pub(super) fn text_of(node: &Node<'_>) -> String {
-    match &node.kind {
+    match node.kind() {
         Kind::Scalar(text) => text.chars().take(80).collect(),
         Kind::List(_) => "[…]".to_owned(),
         Kind::Map(_) => "{…}".to_owned(),

@@ -1,10 +1,13 @@
 //! The xDS form means what the rule file means.
 
 use proptest::prelude::*;
+use prost::Message;
+use prost::encoding::WireType;
 use prost_types::{Struct, Value, value::Kind};
 
 use super::{compile, tell};
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
+use crate::rules::source::RuleFile;
 use crate::rules::{Loaded, Options, Problem, Problems, RuleSet, xds};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
@@ -25,8 +28,12 @@ fn descriptor(key: &str, rate_limit: pb::RateLimitPolicy) -> pb::RateLimitDescri
     pb::RateLimitDescriptor { key: key.into(), rate_limit, ..Default::default() }
 }
 
+fn rule_file(config: &pb::RateLimitConfig) -> RuleFile {
+    xds::rule_file(config.encode_to_vec().into(), "resource").unwrap()
+}
+
 fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
-    let file = xds::rule_file(config);
+    let file = rule_file(config);
     let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
     (set, problems.iter().map(tell).collect())
 }
@@ -100,7 +107,7 @@ fn every_key_has_a_field() {
         ..config(vec![top])
     };
     let (by_xds, problems) = load(&sent);
-    assert_eq!(problems, Vec::<String>::new(), "{}", xds::rule_file(&sent).text);
+    assert_eq!(problems, Vec::<String>::new(), "{}", rule_file(&sent).text);
     let (by_file, problems) = compile(
         "domain: d
 on_store_failure: local
@@ -172,7 +179,7 @@ fn problems_are_told_by_their_place_in_the_message() {
         charge: "never".into(),
         ..config(vec![descriptor("k", policy(4, 1)), nested, several])
     };
-    let files = vec![xds::rule_file(&sent)];
+    let files = vec![rule_file(&sent)];
     let missing = Problem::of_file("other", "it is not there", "send it");
     let mut problems = Problems::default();
     problems.of_files([missing]);
@@ -187,6 +194,72 @@ fn problems_are_told_by_their_place_in_the_message() {
     ] {
         assert!(told.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {told}");
     }
+}
+
+#[test]
+fn both_places_of_a_duplicate_are_fields() {
+    let two = || vec![descriptor("k", policy(4, 1)), descriptor("k", policy(4, 2))];
+    let first = rule_file(&config(two()));
+    let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
+    let files = vec![first, rule_file(&second)];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    assert_eq!(
+        xds::render_errors(&loaded),
+        "shop-rules: error: duplicate descriptor composite key 'd.k'
+  at: descriptors[1].key (k)
+  note: the first is at shop-rules: descriptors[0].key (k)
+  help: one descriptor of this key and value may stand on a level: merge the two
+more: error: duplicate domain 'd' in config file
+  at: domain
+  note: the first is at shop-rules: domain
+  help: another file has this domain: rename one, or merge domains \
+         (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)
+"
+    );
+}
+
+/// A field of a message: its number and what is in it.
+fn field(number: u32, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    prost::encoding::encode_key(number, WireType::LengthDelimited, &mut out);
+    prost::encoding::encode_varint(value.len() as u64, &mut out);
+    [&out[..], value].concat()
+}
+
+#[test]
+fn metadata_is_the_same_in_whatever_order_and_parts_it_is_sent() {
+    let long = "k".repeat(2_000);
+    let number = |n: f64| Value { kind: Some(Kind::NumberValue(n)) }.encode_to_vec();
+    let entry = |key: &str, n| field(1, &[field(1, key.as_bytes()), field(2, &number(n))].concat());
+    let sent = |parts: &[Vec<u8>]| {
+        let metadata: Vec<u8> = parts.iter().flat_map(|part| field(8, part)).collect();
+        let limit = field(3, &policy(4, 1).encode_to_vec());
+        let descriptor = [field(1, b"k"), metadata, limit].concat();
+        let message = [field(2, b"d"), field(3, &descriptor)].concat();
+        xds::rule_file(message.into(), "resource").unwrap()
+    };
+    let one = sent(&[[entry("a", 1.0), entry(&long, 2.5), entry("c", 3.0)].concat()]);
+    let parts =
+        sent(&[[entry("c", 3.0), entry("a", 7.0)].concat(), entry(&long, 2.5), entry("a", 1.0)]);
+    assert_eq!(one.text, parts.text);
+    let (set, problems) = RuleSet::compile(&[one], &Options::default(), None);
+    assert_eq!(problems, []);
+    let metadata = set.rules().next().and_then(|rule| rule.metadata.clone()).unwrap();
+    let wanted = serde_json::json!({ "a": 1, "c": 3, (long): 2.5 });
+    assert_eq!(serde_json::Value::Object(metadata), wanted);
+}
+
+#[test]
+fn messages_may_nest_a_hundred_levels() {
+    let nested = |levels| {
+        let inner = (1..levels)
+            .fold(field(1, b"k"), |below, _| [field(1, b"k"), field(4, &below)].concat());
+        let message = [field(2, b"d"), field(3, &inner)].concat();
+        xds::rule_file(message.into(), "resource").map(|file| file.name)
+    };
+    assert_eq!(nested(100), Ok("resource".to_owned()));
+    let refused = nested(101).unwrap_err().to_string();
+    assert_eq!(refused, "messages are nested more than 100 levels deep");
 }
 
 fn text() -> impl Strategy<Value = String> {

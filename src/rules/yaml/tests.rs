@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn only_the_first_document_is_read() {
     let node = parse("---\na: 1\n---\nb: [").unwrap().unwrap();
-    let Kind::Map(items) = node.kind else { panic!() };
+    let Kind::Map(items) = node.kind() else { panic!() };
     assert_eq!(items.len(), 1);
     assert!(parse("").unwrap().is_none());
     assert!(parse("# nothing\n").unwrap().is_none());
@@ -14,9 +14,9 @@ fn only_the_first_document_is_read() {
 #[test]
 fn places_are_lines_and_columns_from_one() {
     let node = parse("a:\n  - b: c\n").unwrap().unwrap();
-    let Kind::Map(items) = &node.kind else { panic!() };
-    let Kind::List(list) = &items[0].1.kind else { panic!() };
-    let Kind::Map(inner) = &list[0].kind else { panic!() };
+    let Kind::Map(items) = node.kind() else { panic!() };
+    let Kind::List(list) = items[0].1.kind() else { panic!() };
+    let Kind::Map(inner) = list[0].kind() else { panic!() };
     assert_eq!(inner[0].1.place, Place { line: 2, column: 8 });
 }
 

@@ -57,7 +57,7 @@ impl Delta {
         }
         for Resource { name, version, resource } in updates {
             let file = match resource {
-                Some(resource) => resources::rule_file(&resource, &name),
+                Some(resource) => resources::rule_file(resource, &name),
                 // The server only says that it is still good.
                 None if self.sent.contains_key(&name) => continue,
                 None => Err(Problem::of_file(
