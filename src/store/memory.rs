@@ -21,7 +21,7 @@ use self::{
 };
 use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
-use crate::limit::{Judged, Micros, Plan, SECOND, State, plan::Packed};
+use crate::limit::{Judged, Micros, Plan, State, plan::Packed};
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
