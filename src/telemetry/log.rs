@@ -81,7 +81,9 @@ fn report(queue: &Queue, message: fmt::Arguments<'_>, error: &str) {
 fn report_panic(queue: &Queue, panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
-    let payload = panic.payload_as_str().unwrap_or("no message");
+    let text = panic.payload().downcast_ref::<&str>().copied();
+    let string = || panic.payload().downcast_ref::<String>().map(String::as_str);
+    let payload = text.or_else(string).unwrap_or("no message");
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
     let backtrace = match backtrace.status() {

@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn json_has_no_control_characters_and_keeps_the_meaning() {
-        let logged = logged(|filter, out| json(filter, out));
+        let logged = logged(json);
         let line = logged.strip_suffix('\n').unwrap();
         assert!(is_plain(line), "{logged:?}");
         let event: serde_json::Value = serde_json::from_str(line).unwrap();

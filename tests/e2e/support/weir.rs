@@ -143,7 +143,9 @@ impl Setup {
         let mut program = self.spawn();
         let mut listens = |what: &str| -> Result<SocketAddr, String> {
             let rest = program.until_said(&format!("Listening for {what} on '"))?;
-            Ok(rest.trim_end_matches('\'').parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
+            // As JSON the line does not end there.
+            let address = rest.split('\'').next().unwrap_or_default();
+            Ok(address.parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
         };
         let (grpc, http, debug) = (listens("gRPC")?, listens("HTTP")?, listens("debug")?);
         Ok(Weir { grpc, http, debug, program, dir: self.dir })
