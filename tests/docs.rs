@@ -1,10 +1,10 @@
-//! What the documents show is true.
+//! Checks the examples, worked examples and links of the documents.
 
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::fs;
 use std::iter::zip;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use weir::limit::{Judged, Micros, Op, Plan, SECOND, State};
 use weir::rules::source::RuleFile;
@@ -175,4 +175,69 @@ fn worked_examples_give_the_answers_shown() {
         }
     }
     assert_eq!(differences, "", "docs/semantics.md, by the line of the rule file");
+}
+
+/// The Markdown files of the project, by their names from its root.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for directory in ["", "docs", "docs/adr", "fuzz", "benches/load"] {
+        for entry in fs::read_dir(root.join(directory)).unwrap() {
+            let name = Path::new(directory).join(entry.unwrap().file_name());
+            if name.extension().is_some_and(|extension| extension == "md") {
+                found.push(name);
+            }
+        }
+    }
+    found
+}
+
+/// The text of a document without its code blocks.
+fn prose(document: &str) -> String {
+    let mut in_code = false;
+    let lines = document.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !fence && !in_code
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The anchors of the headings of a document, as GitHub makes them.
+fn anchors(document: &str) -> Vec<String> {
+    let headings = prose(document);
+    let headings = headings.lines().filter(|line| line.starts_with('#'));
+    let keep = |c: &char| c.is_alphanumeric() || ['-', '_', ' '].contains(c);
+    let anchor = |line: &str| -> String {
+        line.trim_start_matches('#').trim().to_lowercase().chars().filter(keep).collect()
+    };
+    headings.map(|line| anchor(line).replace(' ', "-")).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_exist() {
+    let mut broken = String::new();
+    for name in documents() {
+        let text = prose(&document(name.to_str().unwrap()));
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => name.clone(),
+                path => name.parent().unwrap().join(path),
+            };
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(&target);
+            let found = match anchor {
+                "" => file.exists(),
+                anchor => fs::read_to_string(file)
+                    .is_ok_and(|text| anchors(&text).iter().any(|other| other == anchor)),
+            };
+            if !found {
+                let _ = writeln!(broken, "{}: {link}", name.display());
+            }
+        }
+    }
+    assert_eq!(broken, "");
 }
