@@ -20,6 +20,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> SystemClock {
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         SystemClock { epoch: epoch.as_micros() as Micros, started: Instant::now() }
@@ -43,6 +44,7 @@ impl Clock for SystemClock {
 pub struct WallClock;
 
 impl Clock for WallClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Micros {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         since.as_micros() as Micros

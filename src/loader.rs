@@ -54,6 +54,7 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
             Ok(set) => return drop(set),
             Err(used) => set = used,
         }
+        #[expect(clippy::disallowed_methods, reason = "a thread that loads rules serves nobody")]
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -99,6 +100,7 @@ impl Loader {
         for problem in loaded.problems.iter().filter(|problem| !problem.is_error()) {
             tracing::warn!("{problem}; {}", problem.help);
         }
+        #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         if !loaded.is_good() {
             let problems = tell(&loaded);

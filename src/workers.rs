@@ -87,6 +87,7 @@ impl Workers {
         let each = (0..threads).map(|i| {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let begin = begin.clone();
+            #[expect(clippy::disallowed_methods, reason = "bounded by the number of connections")]
             let (sockets, handed) = mpsc::unbounded_channel();
             let (ends, ended) = oneshot::channel();
             let work = move || {

@@ -5,6 +5,8 @@
 //! installing tool chains and building weir again is left out. Nothing else is replaced: the ports
 //! are the default ones, so runs take turns through a file lock.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
+
 #[path = "readme/session.rs"]
 mod session;
 

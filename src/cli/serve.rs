@@ -273,6 +273,7 @@ fn stop_signal() -> std::io::Result<impl Future<Output = Stop>> {
                 _ = interrupt.recv() => {}
             }
             tracing::warn!("told to stop again: leaving now");
+            #[expect(clippy::disallowed_methods, reason = "a second signal asks for this")]
             std::process::exit(1);
         });
         stop
