@@ -13,7 +13,6 @@ mod session;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use session::Session;
 
@@ -40,13 +39,13 @@ fn commands_of_the_readme_work_as_pasted() {
 
     let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
     turn.lock().unwrap();
-    // A limit by the minute is hit later where a new minute starts in between, as the README says.
-    // Only then, the whole README is run once more.
+    // A limit by the minute is hit later if a new minute starts in between, as the README says, and
+    // Envoy lets requests pass if a busy machine takes longer than 20 ms. Both are rare: a README that
+    // is wrong fails each time.
     for attempt in 1.. {
-        let minute = minute_now();
         match run(&steps) {
             Ok(()) => return,
-            Err(error) if minute == minute_now() || attempt == 3 => panic!("{error}"),
+            Err(error) if attempt == 3 => panic!("{error}"),
             Err(_) => {}
         }
     }
@@ -150,10 +149,6 @@ fn envoy() -> PathBuf {
 
 fn root() -> PathBuf {
     env!("CARGO_MANIFEST_DIR").into()
-}
-
-fn minute_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 60
 }
 
 #[test]
