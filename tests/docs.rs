@@ -15,7 +15,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The fenced blocks of a language, each with the line it begins in.
+/// The fenced blocks of a language, each with the line of its first fence.
 fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = document.lines().enumerate();

@@ -2,7 +2,7 @@
 //!
 //! `weir` and `envoy` on the PATH are the binary under test and the Envoy that the other tests use.
 //! `cargo` is a stand-in that accepts the README's install command and nothing else, because
-//! installing tool chains and building weir again is left out. Nothing else is replaced: the ports
+//! installing toolchains and building weir again is left out. Nothing else is replaced: the ports
 //! are the default ones, so runs take turns through a file lock.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
