@@ -1,6 +1,5 @@
-//! What a key costs in the memory store, by algorithm: bytes of resident memory a key, everything
-//! included. Each is measured in a process of its own, as an allocator keeps what was freed. Linux
-//! only.
+//! Measures the resident memory per key of the memory store, by algorithm, everything included. Each
+//! algorithm runs in a process of its own, because allocators keep freed memory. Linux only.
 
 use std::fmt::Write as _;
 use std::future::Future as _;
@@ -22,7 +21,7 @@ use weir::store::{Answers, Batch, Charge, Key, Role, Store};
 const MINUTE: Micros = 60 * SECOND;
 const MILLION: usize = 1_000_000;
 
-/// So many keys, each charged once a round, all under the same limits.
+/// A number of keys with the same limits, each charged once per round.
 struct Case {
     name: &'static str,
     keys: usize,
@@ -119,7 +118,7 @@ fn concurrency(hold_id: Option<&str>) -> Concurrency {
 fn main() -> anyhow::Result<()> {
     if let Some(name) = std::env::args().nth(1) {
         let case = CASES.iter().find(|case| case.name == name);
-        return measure(case.with_context(|| format!("there is no case {name:?}"))?);
+        return measure(case.with_context(|| format!("no case {name:?}"))?);
     }
     for case in &CASES {
         let status = Command::new(std::env::current_exe()?).arg(case.name).status()?;
@@ -130,7 +129,7 @@ fn main() -> anyhow::Result<()> {
 
 fn measure(case: &Case) -> anyhow::Result<()> {
     let clock = Arc::new(ManualClock::new(1_700_006_400 * SECOND));
-    // Room for twice as many, so that none is dropped.
+    // Room for twice as many keys, so that none is evicted.
     let store = MemoryStore::new(clock.clone(), 2 * case.keys);
     let plan = Arc::new(Plan::new((case.limits)()?));
     let before = resident()?;
@@ -147,7 +146,7 @@ fn measure(case: &Case) -> anyhow::Result<()> {
     let (bytes, stats) = (resident()?.saturating_sub(before), store.stats());
     anyhow::ensure!(stats.keys == case.keys, "{} keys of {}", stats.keys, case.keys);
     println!(
-        "{:<34} {:>9} keys {:>7.1} bytes a key, {:>6.1} MB in all",
+        "{:<34} {:>9} keys {:>7.1} bytes per key, {:>6.1} MB total",
         case.name,
         stats.keys,
         bytes as f64 / stats.keys as f64,
@@ -184,7 +183,7 @@ fn charge(
     Ok(())
 }
 
-/// Bytes of memory this process occupies.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> anyhow::Result<usize> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

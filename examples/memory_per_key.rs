@@ -1,6 +1,6 @@
-//! What a key costs in the memory store: bytes of resident memory a key at one and at ten
-//! million keys, and the longest single operation while growing, at the cap, and while all of it
-//! expires. Linux only. Give a number of keys to change the ten million.
+//! Measures the resident memory per key of the memory store at one and at ten million keys, and the
+//! longest single operation while the store grows, at the cap, and while all keys expire. Linux only.
+//! The first argument replaces the ten million.
 
 use std::fmt::Write as _;
 use std::future::Future as _;
@@ -26,7 +26,7 @@ fn main() -> anyhow::Result<()> {
     let mut driver = Driver::new(&clock, max_keys)?;
     println!("empty, for up to {max_keys} keys: {} bytes", resident()?.saturating_sub(before));
 
-    println!("the machine, doing nothing for ten seconds: {}", idle(Duration::from_secs(10))?);
+    println!("the machine alone, for ten seconds: {}", idle(Duration::from_secs(10))?);
 
     let mut from = 0;
     for to in [MILLION, 3 * MILLION / 2, 2 * MILLION, 5 * MILLION, max_keys] {
@@ -35,7 +35,7 @@ fn main() -> anyhow::Result<()> {
         from = to;
         let (stats, bytes) = (driver.store.stats(), resident()?.saturating_sub(before));
         println!(
-            "{:>9} keys: {:.1} bytes a key resident, {:.1} in tables; {longest}",
+            "{:>9} keys: {:.1} bytes per key resident, {:.1} in tables; {longest}",
             stats.keys,
             bytes as f64 / stats.keys as f64,
             stats.table_bytes as f64 / stats.keys as f64,
@@ -44,7 +44,7 @@ fn main() -> anyhow::Result<()> {
 
     let longest = driver.charge_all(max_keys..max_keys + 2 * MILLION, Longest::new()?)?;
     println!("two million more at the cap: {longest}; {:?}", driver.store.stats());
-    println!("resident: {} bytes a key", resident()?.saturating_sub(before) / max_keys);
+    println!("resident: {} bytes per key", resident()?.saturating_sub(before) / max_keys);
 
     clock.advance(86_400 * SECOND);
     let longest = thread::scope(|scope| {
@@ -60,15 +60,15 @@ fn main() -> anyhow::Result<()> {
             longest = other.charge_all(key..key + 1_000, longest)?;
             key += 1_000;
         }
-        println!("all expired, swept in {:?}", sweeping.join().unwrap_or_default());
+        println!("all expired: swept in {:?}", sweeping.join().unwrap_or_default());
         anyhow::Ok(longest)
     })?;
-    println!("while it was swept: {longest}; {:?}", driver.store.stats());
-    println!("resident: {} bytes more than at first", resident()?.saturating_sub(before));
+    println!("during the sweep: {longest}; {:?}", driver.store.stats());
+    println!("resident: {} bytes more than at the start", resident()?.saturating_sub(before));
     Ok(())
 }
 
-/// What the machine does to operations that do nothing; the others' longest are no better known.
+/// Times operations that do nothing: the longest of the others cannot be known more precisely.
 fn idle(time: Duration) -> anyhow::Result<Longest> {
     let mut longest = Longest::new()?;
     while longest.total < time {
@@ -124,8 +124,8 @@ impl Driver {
     }
 }
 
-/// How long operations took. Those over 100 µs during which the system gave the core to another
-/// are only counted, as they tell of the machine.
+/// Durations of operations. Those over 100 µs during which the kernel ran another thread on this core
+/// are only counted, because they measure the machine.
 struct Longest {
     total: Duration,
     count: u32,
@@ -174,12 +174,12 @@ impl std::fmt::Display for Longest {
     }
 }
 
-/// Bytes of memory this process occupies.
+/// Returns the resident memory of this process, in bytes.
 fn resident() -> anyhow::Result<usize> {
     Ok(status("/proc/self/status", "VmRSS:")? as usize * 1024)
 }
 
-/// A number that the system tells of this process.
+/// Returns a number from a status file of the kernel.
 fn status(file: &str, name: &str) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(file)?;
     let line = status.lines().find_map(|line| line.strip_prefix(name));

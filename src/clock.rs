@@ -43,6 +43,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> SystemClock {
         SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
     }
@@ -118,6 +119,7 @@ fn wall() -> Micros {
 pub struct WallClock;
 
 impl Clock for WallClock {
+    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Micros {
         wall()
     }

@@ -107,6 +107,7 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
             Ok(set) => return drop(set),
             Err(used) => set = used,
         }
+        #[expect(clippy::disallowed_methods, reason = "a thread that loads rules serves nobody")]
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -179,6 +180,7 @@ impl Loader {
         let previous = self.rules.load_full();
         let loaded = Loaded::compile(files, problems, &self.options, previous.as_deref());
         self.log_warnings(sender, &loaded);
+        #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         if !loaded.is_good() {
             let problems = render_errors(&loaded);

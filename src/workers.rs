@@ -67,6 +67,7 @@ impl Workers {
     {
         let each = (0..threads).map(|i| {
             let begin = begin.clone();
+            #[expect(clippy::disallowed_methods, reason = "bounded by the number of connections")]
             let (sockets, handed) = mpsc::unbounded_channel();
             let ended = threads::start(&format!("weir-{i}"), move || async move {
                 let (begun, serve) = begin();

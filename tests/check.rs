@@ -1,5 +1,7 @@
 //! `weir check`, the program itself.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
+
 use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,8 +1,12 @@
-//! What the documents show is true.
+//! Checks the examples, worked examples and links of the documents.
 
+use std::collections::HashMap;
+use std::fmt::Write;
 use std::fs;
-use std::path::Path;
+use std::iter::zip;
+use std::path::{Path, PathBuf};
 
+use weir::limit::{Judged, Micros, Op, Plan, SECOND, State};
 use weir::rules::source::RuleFile;
 use weir::rules::{Options, RuleSet};
 
@@ -11,7 +15,7 @@ fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The fenced blocks of a language, each with the line it begins in.
+/// The fenced blocks of a language, each with the line of its first fence.
 fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = document.lines().enumerate();
@@ -89,4 +93,151 @@ fn the_problems_shown_are_told_so() {
         assert!(shown.contains(problem), "{problem}");
     }
     assert_eq!(problems.lines().count(), 3);
+}
+
+/// A full hour, and the start of a day.
+const START: Micros = 1_700_006_400 * SECOND;
+
+/// One row of a table of examples: a request for hits, and the columns that it shows.
+type Row<'a> = HashMap<&'a str, &'a str>;
+
+/// Returns the tables of examples of a document: a rule file, then what happens to one of its keys.
+fn worked_examples(document: &str) -> Vec<(usize, String, Vec<Row<'_>>)> {
+    let cells = |line| -> Vec<&str> { str::split(line, '|').map(str::trim).collect() };
+    let mut examples = Vec::new();
+    for (line, rules) in blocks(document, "yaml") {
+        let after = document.lines().skip(line + rules.lines().count() + 1);
+        let mut table =
+            after.skip_while(|line| line.is_empty()).take_while(|line| !line.is_empty());
+        let header = cells(table.next().unwrap_or_default());
+        if header.get(1) != Some(&"At") {
+            continue;
+        }
+        let rows = table.skip(1).map(|row| zip(header.clone(), cells(row)).collect());
+        examples.push((line, rules, rows.collect()));
+    }
+    examples
+}
+
+/// A time such as `0.4 s`.
+fn micros(text: &str) -> Micros {
+    let seconds: f64 = text.strip_suffix(" s").expect("seconds").parse().unwrap();
+    (seconds * SECOND as f64).round() as Micros
+}
+
+fn seconds(time: Micros) -> String {
+    format!("{} s", time as f64 / SECOND as f64)
+}
+
+/// What a column shows of a decision.
+fn shown(column: &str, plan: &Plan, decision: &Judged) -> String {
+    match column {
+        "Answer" => if decision.allowed { "OK" } else { "OVER_LIMIT" }.to_owned(),
+        "Binds" => plan.limits()[usize::from(decision.limit)].name.to_string(),
+        "Remaining" => decision.remaining.to_string(),
+        "Reset after" => seconds(decision.reset_after),
+        "Retry after" => match decision.retry_after {
+            _ if decision.allowed => "–".to_owned(),
+            None => "never".to_owned(),
+            Some(wait) => seconds(wait),
+        },
+        other => panic!("no example shows {other:?}"),
+    }
+}
+
+#[test]
+fn worked_examples_give_the_answers_shown() {
+    let document = document("docs/semantics.md");
+    let examples = worked_examples(&document);
+    assert!(examples.len() >= 8);
+    let mut differences = String::new();
+    for (line, rules, rows) in examples {
+        let (rules, problems) = compile(&rules);
+        assert_eq!(problems, "", "docs/semantics.md:{line}");
+        let plan = rules.rules().next().unwrap().plan.clone().expect("limits");
+        let mut state = State::default();
+        for row in rows {
+            let (at, hits) = (row["At"], row["Hits"]);
+            let op = Op::Take(hits.parse().unwrap());
+            let decision = plan.charge(&mut state, START + micros(at), op, None).judged;
+            for (column, value) in row {
+                if ["", "At", "Hits"].contains(&column) {
+                    continue;
+                }
+                let computed = shown(column, &plan, &decision);
+                if value != computed {
+                    let _ = writeln!(
+                        differences,
+                        "{line}: {hits} hits at {at}: {column} is {computed}, not {value}"
+                    );
+                }
+            }
+        }
+    }
+    assert_eq!(differences, "", "docs/semantics.md, by the line of the rule file");
+}
+
+/// The Markdown files of the project, by their names from its root.
+fn documents() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    for directory in ["", "docs", "docs/adr", "fuzz", "benches/load"] {
+        for entry in fs::read_dir(root.join(directory)).unwrap() {
+            let name = Path::new(directory).join(entry.unwrap().file_name());
+            if name.extension().is_some_and(|extension| extension == "md") {
+                found.push(name);
+            }
+        }
+    }
+    found
+}
+
+/// The text of a document without its code blocks.
+fn prose(document: &str) -> String {
+    let mut in_code = false;
+    let lines = document.lines().filter(|line| {
+        let fence = line.trim_start().starts_with("```");
+        in_code ^= fence;
+        !fence && !in_code
+    });
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The anchors of the headings of a document, as GitHub makes them.
+fn anchors(document: &str) -> Vec<String> {
+    let headings = prose(document);
+    let headings = headings.lines().filter(|line| line.starts_with('#'));
+    let keep = |c: &char| c.is_alphanumeric() || ['-', '_', ' '].contains(c);
+    let anchor = |line: &str| -> String {
+        line.trim_start_matches('#').trim().to_lowercase().chars().filter(keep).collect()
+    };
+    headings.map(|line| anchor(line).replace(' ', "-")).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings_that_exist() {
+    let mut broken = String::new();
+    for name in documents() {
+        let text = prose(&document(name.to_str().unwrap()));
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => name.clone(),
+                path => name.parent().unwrap().join(path),
+            };
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(&target);
+            let found = match anchor {
+                "" => file.exists(),
+                anchor => fs::read_to_string(file)
+                    .is_ok_and(|text| anchors(&text).iter().any(|other| other == anchor)),
+            };
+            if !found {
+                let _ = writeln!(broken, "{}: {link}", name.display());
+            }
+        }
+    }
+    assert_eq!(broken, "");
 }

@@ -1,5 +1,5 @@
-//! One run as a picture: above, what was asked and what was admitted; below, how much of it counts
-//! at each instant. On its own light background, so that it reads on any page.
+//! Draws one run: above, the requests and those admitted; below, how many count at each instant. The
+//! background is light, so that the picture is readable on any page.
 
 use std::fmt::{self, Write};
 
@@ -23,7 +23,7 @@ const ASKED: &str = "#cbd0d8";
 const ADMITTED: &str = "#2563eb";
 const LIMIT: &str = "#c2410c";
 
-/// A diagram over the time, from zero to `most`.
+/// A diagram over time, from zero to `most`.
 struct Panel {
     top: f64,
     height: f64,
@@ -39,7 +39,7 @@ impl Panel {
         self.bottom() - self.height * (value as f64 / f64::from(self.most)).min(1.0)
     }
 
-    /// Lines, numbers and the title at the left.
+    /// Draws grid lines, numbers and the title on the left.
     fn axes(&self, out: &mut String, step: usize, title: &str) -> fmt::Result {
         for value in (0..=self.most as usize).step_by(step) {
             let y = self.y(value);
@@ -138,7 +138,7 @@ fn legend(run: &Run, out: &mut String) -> fmt::Result {
         )?;
         text(out, (x + 18.0, y + 4.0), "start", INK, what)?;
     }
-    // As wide as its letters are about.
+    // An estimate of the width of the text.
     let last = 290.0 + 6.8 * run.counted.len() as f64;
     for (at, colour, dashes, what) in
         [(240.0, ADMITTED, "none", run.counted), (last, LIMIT, "6 4", "limit")]
@@ -153,7 +153,7 @@ fn legend(run: &Run, out: &mut String) -> fmt::Result {
     Ok(())
 }
 
-/// A bar for each half second in which something came.
+/// Draws a bar for each half second with requests.
 fn bars(out: &mut String, times: impl Iterator<Item = Micros>, colour: &str) -> fmt::Result {
     let mut bins = vec![0; (END / BIN) as usize];
     times.for_each(|at| bins[(at / BIN) as usize] += 1);
@@ -171,12 +171,12 @@ fn bars(out: &mut String, times: impl Iterator<Item = Micros>, colour: &str) -> 
     Ok(())
 }
 
-/// The line of how many admitted requests count at each instant.
+/// Draws the number of admitted requests that count at each instant.
 fn count(run: &Run, out: &mut String) -> fmt::Result {
     let mut changes = std::collections::BTreeMap::new();
     for at in run.admitted() {
         *changes.entry(at).or_insert(0) += 1;
-        // What is exactly a period old no longer counts.
+        // A request exactly one period old no longer counts.
         *changes.entry(at + run.counts_for).or_insert(0) -= 1;
     }
     let mut level = 0_usize;

@@ -1,4 +1,4 @@
-//! Draws what each algorithm makes of the same bursty traffic: docs/img/<algorithm>.svg.
+//! Draws what each algorithm admits of the same bursty traffic: docs/img/<algorithm>.svg.
 
 mod draw;
 mod simulate;

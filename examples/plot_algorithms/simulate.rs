@@ -1,4 +1,4 @@
-//! The traffic, and what every algorithm admits of it.
+//! Simulates the traffic and the answers of each algorithm.
 
 use weir::limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, Micros, Op, Plan, SECOND,
@@ -8,34 +8,34 @@ use weir::limit::{
 pub const N: u32 = 10;
 pub const PERIOD: Micros = 10 * SECOND;
 pub const END: Micros = 60 * SECOND;
-/// How long a request takes; it matters to concurrency alone.
+/// How long a request takes; only concurrency depends on it.
 pub const DURATION: Micros = 2 * SECOND;
 
-/// Second 0 of the pictures: a boundary of windows of ten seconds.
+/// Second 0 of the pictures: the start of a ten-second window.
 const START: Micros = 1_700_049_600 * SECOND;
 
-/// One algorithm's answers.
+/// The answers of one algorithm.
 pub struct Run {
     pub name: &'static str,
-    /// Its numbers, in words.
+    /// The limit, in words.
     pub numbers: &'static str,
-    /// What the lower half shows.
+    /// The title of the lower half.
     pub counted: &'static str,
-    /// How long an admitted request is counted there.
+    /// How long an admitted request counts there.
     pub counts_for: Micros,
-    /// When each request came, and whether it was admitted.
+    /// The time of each request, and whether it was admitted.
     pub asked: Vec<(Micros, bool)>,
 }
 
 impl Run {
-    /// When the admitted requests came.
+    /// Returns the times of the admitted requests.
     pub fn admitted(&self) -> impl Iterator<Item = Micros> {
         self.asked.iter().filter(|(_, admitted)| *admitted).map(|(at, _)| *at)
     }
 }
 
-/// When requests come: a trickle, a burst, twice as many as allowed for long, a pause, a burst
-/// across the boundary at 50 s, a trickle.
+/// Returns the times of the requests: a trickle, a burst, twice the allowed rate for a while, a pause,
+/// a burst across the boundary at 50 s, a trickle.
 fn traffic() -> Vec<Micros> {
     let every = |step: u64, from: u64, to: u64| (from..to).step_by(step as usize);
     let milliseconds = every(2_000, 1_000, 9_000)

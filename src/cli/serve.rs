@@ -277,6 +277,7 @@ fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = Stop>> {
             }
             tracing::warn!("second stop signal: exiting without draining");
             log::flush(&log);
+            #[expect(clippy::disallowed_methods, reason = "a second signal asks for this")]
             std::process::exit(1);
         });
         stop

@@ -88,7 +88,9 @@ impl Report {
             state.logged.push(failure.to_owned());
         }
         state.connected = false;
-        state.failure = Some((SystemTime::now(), failure.to_owned()));
+        #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
+        let now = SystemTime::now();
+        state.failure = Some((now, failure.to_owned()));
         self.tell(&state);
     }
 

@@ -1,0 +1,55 @@
+# Short names for the commands of CONTRIBUTING.md: https://just.systems
+# Everything works without just, too; .ci/run does not use it.
+
+_default:
+    @just --list --unsorted
+
+# Run all tests; installs what they need on Debian
+test *args:
+    scripts/test {{ args }}
+
+# Run everything that must pass before a change is merged
+ci:
+    .ci/run
+
+# Format all workspaces
+fmt:
+    cargo fmt
+    cargo fmt --manifest-path fuzz/Cargo.toml
+    cargo fmt --manifest-path benches/load/Cargo.toml
+
+# Run clippy as .ci/run does
+lint:
+    cargo clippy --locked --all-targets -- -D warnings
+
+# Check licenses, duplicates, advisories and origins of dependencies (needs cargo-deny)
+deny:
+    cargo deny check
+
+# Build the API documentation and open it
+doc:
+    cargo doc --no-deps --document-private-items --open
+
+# Write the generated tables of docs/settings.md
+update-docs:
+    UPDATE_DOCS=1 cargo test --lib docs
+
+# Draw the pictures of docs/algorithms.md
+update-pictures:
+    cargo run --example plot_algorithms
+
+# Fuzz a target, or all: `just fuzz rules 60`
+fuzz target="all" seconds="20":
+    fuzz/run {{ target }} {{ seconds }}
+
+# Compare the instruction counts of a request with benches/instructions.txt
+instructions *args:
+    cargo bench --bench instructions -- {{ args }}
+
+# Measure weir beside other servers: `just compare --quick cpu`
+compare *args:
+    python3 benches/compare {{ args }}
+
+# Serve the example rules
+serve *args:
+    cargo run --release -- serve --rules examples/rules {{ args }}

@@ -1,0 +1,106 @@
+//! Compares the dependencies between modules with the table of ARCHITECTURE.md.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The modules that every other one may use.
+const EVERYWHERE: [&str; 1] = ["throttle"];
+
+/// The modules that may use all others: they put them together.
+const WIRING: [&str; 2] = ["app", "cli"];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The top-level modules, as src/lib.rs declares them.
+fn modules() -> BTreeSet<String> {
+    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let declared = lib
+        .lines()
+        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
+    declared.map(str::to_owned).collect()
+}
+
+/// The source files of a module, without its tests.
+fn files(directory: &Path, found: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.map(Result::unwrap) {
+        let name = entry.file_name().into_string().unwrap();
+        if entry.file_type().unwrap().is_dir() {
+            if name != "tests" && name != "conformance" {
+                files(&entry.path(), found);
+            }
+        } else if name.ends_with(".rs") && name != "tests.rs" && name != "conformance.rs" {
+            found.push(fs::read_to_string(entry.path()).unwrap());
+        }
+    }
+}
+
+/// The other modules that a module names as `crate::module`.
+fn uses(module: &str) -> BTreeSet<String> {
+    let mut texts = vec![fs::read_to_string(root().join(format!("src/{module}.rs"))).unwrap()];
+    files(&root().join("src").join(module), &mut texts);
+    let names = texts.iter().flat_map(|text| {
+        // Unit tests at the end of a file may use anything.
+        let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let name = |path: &str| {
+            let path = path.trim_start();
+            path.split(|c: char| !c.is_ascii_lowercase() && c != '_').next().map(str::to_owned)
+        };
+        let named = |rest: &str| match rest.strip_prefix('{') {
+            Some(group) => {
+                let paths = group.split('}').next().unwrap_or_default().split(',');
+                paths.filter_map(name).collect::<Vec<_>>()
+            }
+            None => name(rest).into_iter().collect(),
+        };
+        code.split("crate::").skip(1).flat_map(named).collect::<Vec<_>>()
+    });
+    names.filter(|name| name != module).collect()
+}
+
+/// The table: which modules each may use.
+fn allowed() -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let table = text.split("| Module | May use |\n").nth(1).expect("the table of dependencies");
+    let names = |cell: &str| -> Vec<String> {
+        cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    };
+    let mut allowed = BTreeMap::new();
+    for row in table.lines().skip(1).take_while(|line| line.starts_with('|')) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let may_use = BTreeSet::from_iter(names(cells[2]));
+        allowed.extend(names(cells[1]).into_iter().map(|module| (module, may_use.clone())));
+    }
+    allowed
+}
+
+#[test]
+fn modules_use_only_what_the_table_allows() {
+    let (modules, allowed) = (modules(), allowed());
+    for module in modules.iter().filter(|module| !EVERYWHERE.contains(&module.as_str())) {
+        let may_use = allowed.get(module).unwrap_or_else(|| panic!("{module} is not in the table"));
+        if WIRING.contains(&module.as_str()) {
+            continue;
+        }
+        let used = uses(module);
+        let used = used.iter().filter(|name| modules.contains(*name));
+        let surplus: Vec<_> = used
+            .filter(|name| !may_use.contains(*name) && !EVERYWHERE.contains(&name.as_str()))
+            .collect();
+        assert!(surplus.is_empty(), "{module} uses {surplus:?}: ARCHITECTURE.md does not allow it");
+    }
+}
+
+#[test]
+fn the_table_names_no_module_that_is_gone() {
+    let modules = modules();
+    for (module, may_use) in allowed() {
+        assert!(modules.contains(&module), "{module}");
+        for used in may_use.iter().filter(|used| !WIRING.contains(&used.as_str())) {
+            assert!(modules.contains(used), "{module}: {used}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Checks the licenses and the duplicates of the dependencies against deny.toml.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The parts of deny.toml that are checked.
+#[derive(Deserialize)]
+struct Deny {
+    licenses: Licenses,
+    bans: Bans,
+}
+
+#[derive(Deserialize)]
+struct Licenses {
+    allow: BTreeSet<String>,
+}
+
+#[derive(Deserialize)]
+struct Bans {
+    skip: Vec<Skip>,
+}
+
+/// A version that may be there beside another one.
+#[derive(Deserialize)]
+struct Skip {
+    /// The name and the start of the version, as `name:0.1`.
+    #[serde(rename = "crate")]
+    spec: String,
+    reason: String,
+}
+
+impl Skip {
+    fn matches(&self, package: &Package) -> bool {
+        let (name, version) = self.spec.split_once(':').expect("a name and a version");
+        name == package.name && package.version.starts_with(&format!("{version}."))
+    }
+}
+
+#[derive(Debug)]
+struct Package {
+    name: String,
+    version: String,
+    license: String,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn deny() -> Deny {
+    let file = config::File::from(root().join("deny.toml"));
+    config::Config::builder().add_source(file).build().unwrap().try_deserialize().unwrap()
+}
+
+/// The packages that the program is built from: no dependencies of tests alone.
+fn packages() -> Vec<Package> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked"])
+        // One platform, so that the result does not depend on the machine.
+        .args(["--filter-platform", "x86_64-unknown-linux-gnu"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let nodes = list(&metadata["resolve"]["nodes"]);
+    let nodes: BTreeMap<_, _> = nodes.iter().map(|node| (text(&node["id"]), node)).collect();
+
+    let mut reached = BTreeSet::new();
+    let mut open = vec![text(&metadata["resolve"]["root"])];
+    while let Some(id) = open.pop() {
+        if !reached.insert(id.clone()) {
+            continue;
+        }
+        for dependency in list(&nodes[&id]["deps"]) {
+            if list(&dependency["dep_kinds"]).iter().any(|kind| kind["kind"] != "dev") {
+                open.push(text(&dependency["pkg"]));
+            }
+        }
+    }
+    let package = |package: &Value| Package {
+        name: text(&package["name"]),
+        version: text(&package["version"]),
+        license: text(&package["license"]),
+    };
+    let all = list(&metadata["packages"]);
+    all.iter().filter(|it| reached.contains(&text(&it["id"]))).map(package).collect()
+}
+
+/// Whether the allowed licenses satisfy an SPDX expression.
+fn is_allowed(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
+    let mut tokens = spaced.split_whitespace().peekable();
+    let satisfied = any(&mut tokens, allowed);
+    satisfied && tokens.peek().is_none()
+}
+
+type Tokens<'t> = std::iter::Peekable<std::str::SplitWhitespace<'t>>;
+
+fn any(tokens: &mut Tokens<'_>, allowed: &BTreeSet<String>) -> bool {
+    let mut satisfied = all(tokens, allowed);
+    while tokens.next_if_eq(&"OR").is_some() {
+        satisfied |= all(tokens, allowed);
+    }
+    satisfied
+}
+
+fn all(tokens: &mut Tokens<'_>, allowed: &BTreeSet<String>) -> bool {
+    let mut satisfied = one(tokens, allowed);
+    while tokens.next_if_eq(&"AND").is_some() {
+        satisfied &= one(tokens, allowed);
+    }
+    satisfied
+}
+
+fn one(tokens: &mut Tokens<'_>, allowed: &BTreeSet<String>) -> bool {
+    match tokens.next() {
+        Some("(") => any(tokens, allowed) & tokens.next_if_eq(&")").is_some(),
+        Some(name) if tokens.next_if_eq(&"WITH").is_some() => {
+            let exception = tokens.next().unwrap_or_default();
+            allowed.contains(&format!("{name} WITH {exception}"))
+        }
+        Some(name) => allowed.contains(name),
+        None => false,
+    }
+}
+
+#[test]
+fn licenses_are_on_the_list() {
+    let allowed = deny().licenses.allow;
+    let packages = packages();
+    assert!(packages.len() > 100, "the dependencies are found");
+    let refused: Vec<_> =
+        packages.iter().filter(|package| !is_allowed(&package.license, &allowed)).collect();
+    assert!(refused.is_empty(), "deny.toml does not allow their licenses: {refused:?}");
+}
+
+#[test]
+fn duplicates_are_known() {
+    let skip = deny().bans.skip;
+    let packages = packages();
+    let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for package in packages.iter().filter(|package| !skip.iter().any(|it| it.matches(package))) {
+        versions.entry(&package.name).or_default().push(&package.version);
+    }
+    versions.retain(|_, versions| versions.len() > 1);
+    assert!(
+        versions.is_empty(),
+        "avoid them, or add them to deny.toml with a reason: {versions:?}"
+    );
+
+    for entry in &skip {
+        let used = packages.iter().any(|package| entry.matches(package));
+        let Skip { spec, reason } = entry;
+        assert!(used && !reason.is_empty(), "{spec} is out of date, or has no reason");
+    }
+}
+
+#[test]
+fn license_expressions_are_evaluated() {
+    let allowed = ["MIT", "Zlib"].map(str::to_owned).into();
+    for (expression, expected) in [
+        ("MIT", true),
+        ("GPL-3.0", false),
+        ("", false),
+        ("GPL-3.0 OR MIT", true),
+        ("GPL-3.0/MIT", true),
+        ("MIT AND GPL-3.0", false),
+        ("MIT AND Zlib", true),
+        ("(GPL-3.0 OR MIT) AND Zlib", true),
+        ("MIT OR GPL-3.0 AND BSD-3-Clause", true),
+        ("MIT WITH LLVM-exception", false),
+        ("(MIT", false),
+        ("MIT Zlib", false),
+    ] {
+        assert_eq!(is_allowed(expression, &allowed), expected, "{expression:?}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Runs the commands of README.md as they are pasted, in order, and compares the outputs it shows.
+//!
+//! `weir` and `envoy` on the PATH are the binary under test and the Envoy that the other tests use.
+//! `cargo` is a stand-in that accepts the README's install command and nothing else, because
+//! installing toolchains and building weir again is left out. Nothing else is replaced: the ports
+//! are the default ones, so runs take turns through a file lock.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
+
+#[path = "readme/session.rs"]
+mod session;
+
+use std::fs::{self, File};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use session::Session;
+
+/// The ports of the commands: two of weir, its debug port, Envoy and Envoy's own backend.
+const PORTS: [u16; 5] = [8081, 8080, 6070, 10000, 10001];
+
+/// A command block and the output block that follows it.
+#[derive(Debug, PartialEq)]
+struct Step {
+    line: usize,
+    commands: String,
+    output: Option<String>,
+}
+
+#[test]
+fn commands_of_the_readme_work_as_pasted() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let steps = steps(&readme);
+    let other = readme.lines().filter_map(|line| line.strip_prefix("```"));
+    let other = other.filter(|language| !["", "sh", "text", "yaml"].contains(language));
+    assert_eq!(other.count(), 0, "commands are in `sh` blocks, or they would not be run");
+    assert!(steps.iter().any(|step| step.commands.contains("cargo install")), "installs weir");
+    assert!(steps.iter().any(|step| step.commands.contains("envoy -c")), "starts Envoy");
+
+    let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
+    turn.lock().unwrap();
+    // A limit by the minute is hit later if a new minute starts in between, as the README says, and
+    // Envoy lets requests pass if a busy machine takes longer than 20 ms. Both are rare: a README that
+    // is wrong fails each time.
+    for attempt in 1.. {
+        match run(&steps) {
+            Ok(()) => return,
+            Err(error) if attempt == 3 => panic!("{error}"),
+            Err(_) => {}
+        }
+    }
+}
+
+fn run(steps: &[Step]) -> Result<(), String> {
+    let tools = tempfile::tempdir().unwrap();
+    install_tools(tools.path());
+    let mut session = Session::new(&root(), tools.path(), &PORTS);
+    for Step { line, commands, output } in steps {
+        let describe = |error| format!("README.md:{line}: {error}");
+        let printed = if starts_a_server(commands) {
+            session.start(commands, output.as_deref().unwrap_or_default())
+        } else {
+            session.run(commands)
+        };
+        let printed = printed.map_err(describe)?;
+        if let Some(shown) = output {
+            compare(shown, &printed).map_err(describe)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the last command of a block runs until it is stopped.
+fn starts_a_server(commands: &str) -> bool {
+    let last = commands.lines().last().unwrap_or_default();
+    last.starts_with("weir serve") || last.starts_with("envoy -c")
+}
+
+/// Returns the `sh` blocks of a document, each with the `text` block that follows it.
+fn steps(document: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut lines = document.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let Some(language) = line.strip_prefix("```") else { continue };
+        let body = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
+        let body: String = body.map(|line| format!("{line}\n")).collect();
+        match (language, steps.last_mut()) {
+            ("sh", _) => steps.push(Step { line: number + 1, commands: body, output: None }),
+            ("text", Some(Step { output: output @ None, .. })) => *output = Some(body),
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Checks that the shown lines were printed in this order. Numbers may differ, except for HTTP
+/// statuses: those must be the same, and no others may have been printed.
+fn compare(shown: &str, printed: &str) -> Result<(), String> {
+    let describe = || format!("shown:\n{shown}\nprinted:\n{printed}");
+    let statuses = |text: &str| text.lines().filter_map(status).collect::<Vec<_>>();
+    if statuses(shown) != statuses(printed) {
+        return Err(format!("the statuses differ\n{}", describe()));
+    }
+    let mut rest = printed.lines();
+    for line in shown.lines() {
+        let wanted = without_numbers(line);
+        if !rest.any(|printed| without_numbers(printed).ends_with(&wanted)) {
+            return Err(format!("{line:?} was not printed\n{}", describe()));
+        }
+    }
+    Ok(())
+}
+
+/// The HTTP status that a line shows: the line itself, or that of a status line.
+fn status(line: &str) -> Option<u16> {
+    let text = line.strip_prefix("HTTP/1.1 ").map_or(line, |rest| rest.get(..3).unwrap_or(rest));
+    (text.len() == 3).then(|| text.parse().ok())?
+}
+
+fn without_numbers(line: &str) -> String {
+    let mut out = String::new();
+    for part in line.trim_end().split(|c: char| c.is_ascii_digit()).filter(|part| !part.is_empty())
+    {
+        out.push_str(part);
+        out.push('#');
+    }
+    out
+}
+
+/// Fills a directory for the PATH with `weir`, `envoy` and the stand-in for `cargo`.
+fn install_tools(tools: &Path) {
+    symlink(env!("CARGO_BIN_EXE_weir"), tools.join("weir")).unwrap();
+    symlink(envoy(), tools.join("envoy")).unwrap();
+    let cargo = tools.join("cargo");
+    fs::write(&cargo, "#!/bin/sh\n[ \"$*\" = 'install --locked --path .' ]\n").unwrap();
+    fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn envoy() -> PathBuf {
+    let installed = root().join(".tools/venv/bin/envoy");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).map(|directory| directory.join("envoy"));
+    let found = match std::env::var_os("WEIR_ENVOY") {
+        Some(named) => Some(PathBuf::from(named)).filter(|named| named.is_file()),
+        None => [installed].into_iter().chain(in_path).find(|program| program.is_file()),
+    };
+    found.expect("Envoy is missing: run scripts/test, which installs it, or set WEIR_ENVOY")
+}
+
+fn root() -> PathBuf {
+    env!("CARGO_MANIFEST_DIR").into()
+}
+
+#[test]
+fn steps_pair_commands_with_outputs() {
+    let document = "```sh\na\nb\n```\n\n```text\nout\n```\n```yaml\ny\n```\n```sh\nc\n```\n";
+    assert_eq!(
+        steps(document),
+        [
+            Step { line: 1, commands: "a\nb\n".into(), output: Some("out\n".into()) },
+            Step { line: 12, commands: "c\n".into(), output: None },
+        ]
+    );
+}
+
+#[test]
+fn outputs_are_compared_by_status_and_by_text() {
+    let shown = "200\nHTTP/1.1 429 Too Many Requests\nreset: 57\n";
+    assert!(compare(shown, "200\nHTTP/1.1 429 Too Many Requests\nother: 1\nreset: 3\n").is_ok());
+    for printed in [
+        "200\n200\nHTTP/1.1 429 Too Many Requests\nreset: 57\n",
+        "429\nHTTP/1.1 429 Too Many Requests\nreset: 57\n",
+        "200\nHTTP/1.1 200 OK\nreset: 57\n",
+        "200\nHTTP/1.1 429 Too Many Requests\n",
+        "reset: 57\n200\nHTTP/1.1 429 Too Many Requests\n",
+    ] {
+        assert!(compare(shown, printed).is_err(), "{printed}");
+    }
+}
