@@ -91,23 +91,6 @@ async fn a_step_back_after_hits_blocks_nobody_for_longer_than_a_period() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
-
-    #[test]
-    fn agrees_with_the_model_at_all_times(
-        from in prop_oneof![Just(0), Just(DAWN), Just((1 << 52) - 3_600 * SECOND)],
-        steps in model::long_schedules(true, |_| true),
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        for (store, clock) in both_kinds(10_000) {
-            clock.set(from);
-            let sweep = || store.sweep(1);
-            runtime.block_on(model::agrees(&store, &clock, "model", &steps, sweep));
-        }
-    }
-}
-
 #[test]
 fn slots_are_small() {
     assert_eq!(size_of::<table::Slot<Packed>>(), 28);
