@@ -7,22 +7,25 @@
 //! all have one, a few newcomers are still let in, to be served what costs nothing.
 
 mod accept;
+mod entry;
 #[cfg(test)]
 mod tests;
 
 pub use accept::accept;
+pub use entry::Handle;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
 use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
+
+use self::entry::{Class, Entry, Rank};
+use crate::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs a connection one load per request.
 const TICK: Duration = Duration::from_millis(250);
@@ -32,6 +35,9 @@ const ROOM_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How often to look for a connection to evict while a newcomer waits.
 const RETRY: Duration = Duration::from_millis(10);
+
+/// How often one of a listener's log lines may repeat.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The metrics of a listener's connections.
 #[derive(Clone, Debug, Default)]
@@ -65,9 +71,13 @@ pub struct Connections {
     clock: AtomicU32,
     /// Connections that were asked to close and have not closed yet.
     evicting: AtomicUsize,
+    /// Connections that never made a request.
+    unproven: AtomicUsize,
     state: Mutex<State>,
     closed: Notify,
     counts: Counts,
+    /// Of the log line about evictions.
+    throttle: Throttle,
 }
 
 #[derive(Debug, Default)]
@@ -79,66 +89,17 @@ struct State {
     candidates: Vec<(Rank, Arc<Entry>)>,
 }
 
-/// The order of eviction: the class, when it was last active, and its number.
-type Rank = (Class, u32, u64);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Class {
-    /// It never completed a request.
-    Unproven,
-    Idle,
-    /// Its client does not read the answer.
-    Stalled,
-}
-
-#[derive(Debug)]
-struct Entry {
-    id: u64,
-    /// The tick of its beginning or of its last request.
-    active: AtomicU32,
-    proven: AtomicBool,
-    busy: AtomicBool,
-    stalled: AtomicBool,
-    evicting: AtomicBool,
-    closed: AtomicBool,
-    waker: AtomicWaker,
-}
-
-impl Entry {
-    fn class(&self) -> Option<Class> {
-        if self.stalled.load(Ordering::Relaxed) {
-            Some(Class::Stalled)
-        } else if self.busy.load(Ordering::Relaxed) {
-            None
-        } else if self.proven.load(Ordering::Relaxed) {
-            Some(Class::Idle)
-        } else {
-            Some(Class::Unproven)
-        }
-    }
-
-    /// Its place in the order of eviction; none while it must stay.
-    fn rank(&self, now: u32, min_idle: u32) -> Option<Rank> {
-        if self.evicting.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {
-            return None;
-        }
-        let (class, active) = (self.class()?, self.active.load(Ordering::Relaxed));
-        if class == Class::Idle && now.wrapping_sub(active) < min_idle {
-            return None;
-        }
-        Some((class, active, self.id))
-    }
-}
-
 impl Connections {
     pub fn new(limits: Limits, counts: Counts) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
             clock: AtomicU32::new(0),
             evicting: AtomicUsize::new(0),
+            unproven: AtomicUsize::new(0),
             state: Mutex::default(),
             closed: Notify::new(),
             counts,
+            throttle: Throttle::new(LOG_INTERVAL),
         })
     }
 
@@ -160,17 +121,9 @@ impl Connections {
         let mut state = self.state.lock();
         let id = state.next_id;
         state.next_id += 1;
-        let entry = Arc::new(Entry {
-            id,
-            active: AtomicU32::new(self.clock.load(Ordering::Relaxed)),
-            proven: AtomicBool::new(false),
-            busy: AtomicBool::new(false),
-            stalled: AtomicBool::new(false),
-            evicting: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
-        });
+        let entry = Arc::new(Entry::new(id, self.clock.load(Ordering::Relaxed)));
         state.open.insert(id, entry.clone());
+        self.unproven.fetch_add(1, Ordering::Relaxed);
         self.counts.open.inc();
         let overflow = state.open.len() > self.limits.max;
         Handle { entry, connections: self.clone(), overflow }
@@ -191,7 +144,7 @@ impl Connections {
             if open < max {
                 return Some(self.register());
             }
-            if Instant::now() >= give_up {
+            if !wait {
                 self.counts.refused.inc();
                 return None;
             }
@@ -210,6 +163,13 @@ impl Connections {
                 state.candidates = candidates(state.open.values(), now, min_idle);
             }
             while let Some((rank, entry)) = state.candidates.pop() {
+                // An unproven one may have come since.
+                let is_first = rescan
+                    || rank.0 == Class::Unproven
+                    || self.unproven.load(Ordering::Relaxed) == 0;
+                if !is_first {
+                    break;
+                }
                 if entry.rank(now, min_idle) != Some(rank) {
                     continue;
                 }
@@ -217,10 +177,25 @@ impl Connections {
                 self.evicting.fetch_add(1, Ordering::Relaxed);
                 self.counts.evicted.inc();
                 entry.waker.wake();
+                drop(state);
+                self.log_eviction();
                 return true;
             }
         }
         false
+    }
+
+    fn log_eviction(&self) {
+        if let Some(suppressed) = self.throttle.pass() {
+            let Limits { listener, setting, max, .. } = self.limits;
+            tracing::warn!(
+                listener,
+                limit = max,
+                setting,
+                suppressed,
+                "connection evicted to make room for another"
+            );
+        }
     }
 }
 
@@ -240,68 +215,4 @@ fn candidates<'a>(
     }
     ranked.sort_unstable_by_key(|(rank, _)| std::cmp::Reverse(*rank));
     ranked
-}
-
-/// One connection's entry among all; it leaves when this is dropped.
-#[derive(Debug)]
-pub struct Handle {
-    entry: Arc<Entry>,
-    connections: Arc<Connections>,
-    overflow: bool,
-}
-
-impl Handle {
-    /// Whether the connection is one beyond the limit, to be served only what costs nothing.
-    pub fn is_overflow(&self) -> bool {
-        self.overflow
-    }
-
-    /// Reports whether a request is in progress, so that the connection must stay.
-    pub fn set_busy(&self, busy: bool) {
-        self.entry.busy.store(busy, Ordering::Relaxed);
-    }
-
-    /// Reports whether the client has stopped reading an answer.
-    pub fn set_stalled(&self, stalled: bool) {
-        self.entry.stalled.store(stalled, Ordering::Relaxed);
-    }
-
-    /// Reports a request, so that the connection is not one that never made any.
-    pub fn count_request(&self) {
-        let now = self.connections.clock.load(Ordering::Relaxed);
-        self.entry.active.store(now, Ordering::Relaxed);
-        self.entry.proven.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether the connection has completed a request.
-    pub fn is_proven(&self) -> bool {
-        self.entry.proven.load(Ordering::Relaxed)
-    }
-
-    /// Ready when the connection has to close. A connection that became busy after it was chosen
-    /// stays, and another is chosen.
-    pub fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
-        self.entry.waker.register(cx.waker());
-        if !self.entry.evicting.load(Ordering::Acquire) {
-            return Poll::Pending;
-        }
-        if self.entry.class().is_some() {
-            return Poll::Ready(());
-        }
-        self.entry.evicting.store(false, Ordering::Relaxed);
-        self.connections.evicting.fetch_sub(1, Ordering::Relaxed);
-        Poll::Pending
-    }
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.entry.closed.store(true, Ordering::Relaxed);
-        self.connections.state.lock().open.remove(&self.entry.id);
-        if self.entry.evicting.load(Ordering::Relaxed) {
-            self.connections.evicting.fetch_sub(1, Ordering::Relaxed);
-        }
-        self.connections.counts.open.dec();
-        self.connections.closed.notify_one();
-    }
 }

@@ -9,13 +9,11 @@ use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{Connections, Handle, TICK};
+use super::{Connections, Handle, LOG_INTERVAL, TICK};
 use crate::throttle::Throttle;
 
 /// How long to wait where the system has no room for another connection.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
-
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Accepts connections and hands them to `serve`. Does not end.
 pub async fn accept(

@@ -1,5 +1,6 @@
 use super::*;
 use std::future::poll_fn;
+use std::task::Context;
 use tokio::time::advance;
 
 fn connections(max: usize) -> Arc<Connections> {
@@ -97,6 +98,24 @@ fn many_go_in_order_though_they_are_looked_at_in_batches() {
     assert_eq!(gone, 1_000);
 }
 
+#[test]
+fn one_that_never_asked_goes_before_idle_ones_that_were_looked_at_earlier() {
+    let connections = connections(100);
+    let idle: Vec<_> = (0..10).map(|_| connections.register()).collect();
+    idle.iter().for_each(Handle::count_request);
+    (0..4).for_each(|_| connections.tick());
+    assert!(connections.evict());
+    assert!(is_evicted(&idle[0]));
+    let newcomer = connections.register();
+    assert!(connections.evict());
+    assert!(is_evicted(&newcomer) && !is_evicted(&idle[1]));
+    drop(newcomer);
+    assert!(connections.evict());
+    assert!(is_evicted(&idle[1]));
+    drop(idle);
+    assert_eq!(connections.unproven.load(Ordering::Relaxed), 0);
+}
+
 /// Closes when it is evicted.
 fn serve(handle: Handle) {
     tokio::spawn(async move { poll_fn(|cx| handle.poll_evicted(cx)).await });
@@ -130,13 +149,25 @@ async fn a_newcomer_is_refused_only_where_all_others_are_busy() {
     busy.iter().for_each(|handle| handle.set_busy(true));
     assert!(connections.admit().await.is_none());
     assert_eq!(connections.counts.refused.get(), 1);
+    busy[0].set_busy(false);
     let waiting = tokio::spawn({
         let connections = connections.clone();
         async move { connections.admit().await.is_some() }
     });
+    tokio::task::yield_now().await;
+    assert!(is_evicted(&busy[0]));
     advance(ROOM_TIMEOUT / 2).await;
     drop(busy);
     assert!(waiting.await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_does_not_wait_for_ever_for_one_that_does_not_close() {
+    let connections = connections(1);
+    let _stuck = connections.register();
+    let begun = Instant::now();
+    assert!(connections.admit().await.is_none());
+    assert!(begun.elapsed() >= ROOM_TIMEOUT && begun.elapsed() < 2 * ROOM_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,7 @@ use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
 use crate::store::Store;
 use crate::threads;
+use crate::throttle::Throttle;
 
 /// Bytes of requests that wait for the store at a time, at most. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;
@@ -56,7 +57,11 @@ impl Json {
         begin: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Json> {
         let (jobs, mut accepted) = mpsc::unbounded_channel();
-        let worker = Worker { rate_limit, deciding: Semaphore::new(DECIDING_BYTES) };
+        let worker = Worker {
+            rate_limit,
+            deciding: Semaphore::new(DECIDING_BYTES),
+            throttle: Throttle::new(Duration::from_secs(10)),
+        };
         threads::start("weir-json", || async move {
             tokio::spawn(begin);
             let worker = Arc::new(worker);
@@ -98,6 +103,7 @@ pub(super) async fn answer(
 struct Worker<S> {
     rate_limit: RateLimit<S>,
     deciding: Semaphore,
+    throttle: Throttle,
 }
 
 impl<S: Store> Worker<S> {
@@ -139,7 +145,9 @@ impl<S: Store> Worker<S> {
                 match codec::write(&response) {
                     Ok(body) => send(status, body, share),
                     Err(error) => {
-                        tracing::error!(%error, "a response could not be written as JSON");
+                        if let Some(suppressed) = self.throttle.pass() {
+                            tracing::error!(%error, suppressed, "cannot write a response as JSON");
+                        }
                         internal_error()
                     }
                 }

@@ -18,10 +18,15 @@ pub use self::shard::Evicted;
 use self::{
     fingerprint::{Fingerprint, Fingerprints, Print},
     shard::Shard,
+    table::Now,
 };
 use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
-use crate::limit::{Judged, Micros, Plan, State, plan::Packed};
+use crate::limit::{Judged, Micros, Plan, SECOND, State, plan::Packed};
+
+/// How far the clock may step back before keys expire early: slots count 136 years of seconds, and
+/// half of them are for the time to come.
+const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
@@ -55,6 +60,8 @@ const SWEEP_STRIDE: usize = 1024;
 /// odds of 1 in 10^23: at a million new keys a second, once in some billion years.
 pub struct MemoryStore<C> {
     clock: C,
+    /// From when slots count the seconds until they expire.
+    start: Micros,
     fingerprints: Fingerprints,
     shards: Box<[Aligned]>,
     /// The shard to sweep next.
@@ -87,6 +94,8 @@ impl<C: Clock> MemoryStore<C> {
         let shards = shares::shards(max_keys);
         let caps = shares::caps(max_keys, shards);
         MemoryStore {
+            // The clock may step back behind the time of now.
+            start: clock.now().saturating_sub(EXPIRY_BEHIND),
             clock,
             fingerprints: Fingerprints::new(),
             shards: caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect(),
@@ -103,7 +112,7 @@ impl<C: Clock> MemoryStore<C> {
     /// Keys that come and go are swept without it; this is for a timer, so that memory comes
     /// back when traffic has stopped.
     pub fn sweep(&self, shards: usize) {
-        let now = self.clock.now();
+        let now = self.now();
         for _ in 0..shards.min(self.shards.len()) {
             let next = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let Aligned(shard) = &self.shards[next];
@@ -119,7 +128,7 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Charges a batch at once; adds one answer for each charge to `answers`, in order.
     pub fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let now = self.clock.now();
+        let now = self.now();
         if batch.together {
             self.charge_together(batch, now, answers);
             return;
@@ -129,6 +138,10 @@ impl<C: Clock> MemoryStore<C> {
             let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
             answers.push(Ok(self.charge_shard(&mut shard, &fingerprint.print, charge, now)));
         }
+    }
+
+    fn now(&self) -> Now {
+        Now { micros: self.clock.now(), start: self.start }
     }
 }
 
@@ -162,7 +175,7 @@ impl<C> MemoryStore<C> {
         shard: &mut Shard,
         print: &Print,
         charge: &Charge<'_>,
-        now: Micros,
+        now: Now,
     ) -> Judged {
         if self.packs(charge.plan) {
             shard.charge::<Packed>(print, charge, now)

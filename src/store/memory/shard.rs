@@ -2,9 +2,9 @@
 
 use super::{
     fingerprint::Print,
-    table::{Candidate, Slot, Table, Worth},
+    table::{Candidate, Now, Slot, Table, Worth},
 };
-use crate::limit::{Charged, Fill, Judged, Micros, State, plan::Packed};
+use crate::limit::{Charged, Fill, Judged, State, plan::Packed};
 use crate::store::Charge;
 
 /// How many slots are looked at for one to drop, and how many more of either table when all of
@@ -14,15 +14,15 @@ const SECOND_SAMPLE: usize = 24;
 
 /// What a slot may hold: a packed state in place, or a boxed one.
 pub(super) trait Held: Default {
-    fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Charged;
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged;
 
     /// Where a shard keeps states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 }
 
 impl Held for Packed {
-    fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Charged {
-        charge.plan.charge_packed(self, now, charge.op, charge.hold)
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+        charge.plan.charge_packed(self, now.micros, charge.op, charge.hold)
     }
 
     fn table(shard: &mut Shard) -> &mut Table<Packed> {
@@ -31,8 +31,8 @@ impl Held for Packed {
 }
 
 impl Held for Box<State> {
-    fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Charged {
-        charge.plan.charge(self, now, charge.op, charge.hold)
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+        charge.plan.charge(self, now.micros, charge.op, charge.hold)
     }
 
     fn table(shard: &mut Shard) -> &mut Table<Box<State>> {
@@ -108,20 +108,20 @@ impl Shard {
         &mut self,
         print: &Print,
         charge: &Charge<'_>,
-        now: Micros,
+        now: Now,
     ) -> Judged {
         let Some(mut found) = V::table(self).find(print) else {
             let mut value = V::default();
             let charged = value.charge(charge, now);
-            if charged.expires > now {
-                self.insert(Slot::new(*print, value, &charged), now);
+            if charged.expires > now.micros {
+                self.insert(Slot::new(*print, value, &charged, now), now);
             }
             return charged.judged;
         };
         let slot = found.get_mut();
         let charged = slot.value.charge(charge, now);
-        if charged.expires > now {
-            slot.note(&charged);
+        if charged.expires > now.micros {
+            slot.note(&charged, now);
         } else {
             found.remove();
         }
@@ -134,23 +134,23 @@ impl Shard {
     }
 
     /// Puts a state, last charged as `charged` says, in the place of a key's state.
-    pub(super) fn put<V: Held>(&mut self, print: &Print, value: V, charged: &Charged, now: Micros) {
-        match (V::table(self).find(print), charged.expires > now) {
+    pub(super) fn put<V: Held>(&mut self, print: &Print, value: V, charged: &Charged, now: Now) {
+        match (V::table(self).find(print), charged.expires > now.micros) {
             (Some(mut found), true) => {
                 let slot = found.get_mut();
                 slot.value = value;
-                slot.note(charged);
+                slot.note(charged, now);
             }
             (Some(found), false) => {
                 found.remove();
             }
-            (None, true) => self.insert(Slot::new(*print, value, charged), now),
+            (None, true) => self.insert(Slot::new(*print, value, charged, now), now),
             (None, false) => {}
         }
     }
 
     /// Sweeps the next `buckets` buckets of both tables.
-    pub(super) fn sweep(&mut self, buckets: usize, now: Micros) {
+    pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
         self.packed.sweep(buckets, now);
         self.boxed.sweep(buckets, now);
     }
@@ -165,7 +165,7 @@ impl Shard {
         self.packed.buckets().max(self.boxed.buckets())
     }
 
-    fn insert<V: Held>(&mut self, slot: Slot<V>, now: Micros) {
+    fn insert<V: Held>(&mut self, slot: Slot<V>, now: Now) {
         V::table(self).sweep_on_insert(now);
         if self.keys() >= self.cap {
             self.evict(now, slot.random());
@@ -176,7 +176,7 @@ impl Shard {
     /// Drops one key: of a few, the one with which the least is lost. One at its limit goes only
     /// if all of a wider sample are: then the newcomer still gets in, because whoever is turned
     /// away uncounted is not limited at all, and the one that would be free again soonest goes.
-    fn evict(&mut self, now: Micros, random: u16) {
+    fn evict(&mut self, now: Now, random: u16) {
         // Either table loses keys in proportion to those it holds.
         let boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();
         let sampled =
@@ -202,11 +202,11 @@ impl Shard {
         }
     }
 
-    fn sample_packed(&mut self, wanted: usize, now: Micros) -> Option<Victim> {
+    fn sample_packed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
         self.packed.sample(wanted, now).map(Victim::Packed)
     }
 
-    fn sample_boxed(&mut self, wanted: usize, now: Micros) -> Option<Victim> {
+    fn sample_boxed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
         self.boxed.sample(wanted, now).map(Victim::Boxed)
     }
 }

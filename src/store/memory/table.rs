@@ -16,15 +16,25 @@ const SWEEP_BUCKETS: usize = 64;
 /// How many buckets are looked at for a sample, if one slot has been found by then.
 const SAMPLE_BUCKETS: usize = 256;
 
-/// Returns the whole seconds since the Unix epoch: 4 bytes reach into the year 2106, where they stop.
-fn seconds(now: Micros) -> u32 {
-    u32::try_from(now / 1_000_000).unwrap_or(u32::MAX - 1)
+/// An instant, to a store that counts seconds from `start`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Now {
+    pub(super) micros: Micros,
+    pub(super) start: Micros,
 }
 
-/// Returns the first whole second at which what expires at `expires` has expired. Beyond the year 2106
-/// it is never reached: such slots leave only to make room.
-fn expiry(expires: Micros) -> u32 {
-    u32::try_from(expires.div_ceil(1_000_000)).unwrap_or(u32::MAX)
+impl Now {
+    /// Whole seconds since `start`.
+    pub(super) fn seconds(self) -> u32 {
+        // The last second is never reached: what expires beyond it leaves only to make room.
+        u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX - 1)
+    }
+
+    /// The first whole second at which what expires at `expires` has expired.
+    fn expiry(self, expires: Micros) -> u32 {
+        let after = expires.saturating_sub(self.start).div_ceil(1_000_000);
+        u32::try_from(after).unwrap_or(u32::MAX)
+    }
 }
 
 /// A key's state, and what decides how long it is kept.
@@ -32,14 +42,14 @@ fn expiry(expires: Micros) -> u32 {
 pub(super) struct Slot<V> {
     print: Print,
     fill: Fill,
-    /// In seconds since the Unix epoch, rounded up.
+    /// In seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
     expires: u32,
     pub(super) value: V,
 }
 
 impl<V> Slot<V> {
-    pub(super) fn new(print: Print, value: V, charged: &Charged) -> Slot<V> {
-        Slot { print, fill: charged.fill, expires: expiry(charged.expires), value }
+    pub(super) fn new(print: Print, value: V, charged: &Charged, now: Now) -> Slot<V> {
+        Slot { print, fill: charged.fill, expires: now.expiry(charged.expires), value }
     }
 
     /// Sixteen bits that nobody can foresee, and that do not place the slot.
@@ -49,9 +59,9 @@ impl<V> Slot<V> {
     }
 
     /// Takes note of a charge.
-    pub(super) fn note(&mut self, charged: &Charged) {
+    pub(super) fn note(&mut self, charged: &Charged, now: Now) {
         self.fill = charged.fill;
-        self.expires = expiry(charged.expires);
+        self.expires = now.expiry(charged.expires);
     }
 }
 
@@ -121,7 +131,7 @@ impl<V> Table<V> {
     }
 
     /// Counts an insertion to come; every so often sweeps a little.
-    pub(super) fn sweep_on_insert(&mut self, now: Micros) {
+    pub(super) fn sweep_on_insert(&mut self, now: Now) {
         self.inserted = self.inserted.wrapping_add(1);
         if self.inserted.is_multiple_of(SWEEP_EVERY) {
             self.sweep(SWEEP_BUCKETS, now);
@@ -130,12 +140,12 @@ impl<V> Table<V> {
 
     /// Removes what has expired in the next `buckets` buckets, up to the last one; then starts
     /// over.
-    pub(super) fn sweep(&mut self, buckets: usize, now: Micros) {
-        let now = seconds(now);
+    pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
+        let seconds = now.seconds();
         let end = self.buckets();
         let stop = self.sweep_hand.saturating_add(buckets).min(end);
         for bucket in self.sweep_hand..stop {
-            if self.slots.get_bucket(bucket).is_some_and(|slot| slot.expires <= now) {
+            if self.slots.get_bucket(bucket).is_some_and(|slot| slot.expires <= seconds) {
                 self.remove(bucket);
                 self.swept += 1;
             }
@@ -151,8 +161,8 @@ impl<V> Table<V> {
     }
 
     /// The least of the next `wanted` slots; none only if there are no slots at all.
-    pub(super) fn sample(&mut self, wanted: usize, now: Micros) -> Option<Candidate> {
-        let now = seconds(now);
+    pub(super) fn sample(&mut self, wanted: usize, now: Now) -> Option<Candidate> {
+        let seconds = now.seconds();
         let buckets = self.buckets();
         let mut least: Option<Candidate> = None;
         let (mut seen, mut looked) = (0, 0);
@@ -163,7 +173,7 @@ impl<V> Table<V> {
             looked += 1;
             let Some(slot) = self.slots.get_bucket(bucket) else { continue };
             seen += 1;
-            let fill = (slot.expires > now).then_some(slot.fill);
+            let fill = (slot.expires > seconds).then_some(slot.fill);
             let worth = Worth { fill, expires: slot.expires };
             if least.is_none_or(|least| worth < least.worth) {
                 least = Some(Candidate { worth, bucket });

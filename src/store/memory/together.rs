@@ -11,8 +11,9 @@ use super::{
     MemoryStore,
     fingerprint::Fingerprint,
     shard::{Held, Shard},
+    table::Now,
 };
-use crate::limit::{Charged, Micros, Op, State, plan::Packed};
+use crate::limit::{Charged, Op, State, plan::Packed};
 use crate::store::{Answers, Batch, Charge};
 
 /// A copy of one key's state while the batch is not decided.
@@ -30,7 +31,7 @@ enum Value {
 }
 
 impl Value {
-    fn charge(&mut self, charge: &Charge<'_>, now: Micros) -> Charged {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
         match self {
             Value::Packed(packed) => packed.charge(charge, now),
             Value::Boxed(state) => state.charge(charge, now),
@@ -40,7 +41,7 @@ impl Value {
 
 impl<C> MemoryStore<C> {
     /// Charges a batch, all or none, and adds its answers.
-    pub(super) fn charge_together(&self, batch: Batch<'_>, now: Micros, answers: &mut Answers) {
+    pub(super) fn charge_together(&self, batch: Batch<'_>, now: Now, answers: &mut Answers) {
         let charges = batch.charges;
         let fingerprints: SmallVec<[Fingerprint; 8]> =
             charges.iter().map(|charge| self.fingerprints.of(charge)).collect();
