@@ -2,7 +2,7 @@
 
 pub mod configured;
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;
