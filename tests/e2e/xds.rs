@@ -2,6 +2,7 @@
 
 mod away;
 mod delta;
+mod large;
 mod tls;
 
 use std::net::SocketAddr;

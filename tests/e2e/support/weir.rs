@@ -191,6 +191,11 @@ impl Weir {
         self.program.leave_unread(unread);
     }
 
+    /// The most memory it has had so far, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        self.program.peak_memory()
+    }
+
     pub fn signal(&self, signal: &str) {
         self.program.signal(signal);
     }
