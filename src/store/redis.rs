@@ -12,6 +12,7 @@ mod key;
 mod known;
 mod lane;
 mod log;
+mod nodes;
 mod reply;
 mod script;
 #[cfg(test)]
