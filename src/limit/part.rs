@@ -127,7 +127,14 @@ impl Part {
 
     /// What the settled state says of `hits`. None of them is a look: denied past the limit where
     /// denied hits are charged, else where the limit is full.
-    pub(super) fn judge(&self, limit: &Limit, log: &Log, now: Micros, hits: u32) -> Asked {
+    pub(super) fn judge(
+        &self,
+        limit: &Limit,
+        log: &Log,
+        now: Micros,
+        hits: u32,
+        hold: u64,
+    ) -> Asked {
         let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
         if limit.requests_per_unit == 0 && hits > 0 {
             return Asked { allowed: false, retry_after: None };
@@ -144,7 +151,7 @@ impl Part {
             (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.judge(state, now, hits),
             (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.judge(state, now, hits),
             (Algorithm::Concurrency(limit), Part::Concurrency(state)) => {
-                limit.judge(state, now, hits)
+                limit.judge(state, now, hits, hold)
             }
             _ => Asked::ALLOWED,
         }

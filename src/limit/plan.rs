@@ -248,7 +248,7 @@ impl Plan {
         let mut asked = [Asked::ALLOWED; 16];
         let mut allowed = true;
         for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
-            *asked = part.judge(limit, log, now, hits);
+            *asked = part.judge(limit, log, now, hits, hold);
             allowed &= asked.allowed || limit.shadow_mode;
         }
         if hits > 0 {
@@ -270,7 +270,7 @@ impl Plan {
             // What a denial charged, and a strict bucket that begins anew, lengthen the wait.
             for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
                 if !asked.allowed {
-                    asked.retry_after = part.judge(limit, log, now, hits).retry_after;
+                    asked.retry_after = part.judge(limit, log, now, hits, hold).retry_after;
                 }
             }
         }

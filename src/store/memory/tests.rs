@@ -32,6 +32,7 @@ async fn conforms() {
             conformance::counts_each_key_apart(&store).await;
             conformance::peeks_and_gives_back(&store).await;
             conformance::charges_all_or_none(&store).await;
+            conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;
         }
     }
 }

@@ -76,6 +76,31 @@ fn slot_of(value: &str, plan: &Plan) -> u16 {
     slot(&key::write("weir:", &Key { domain: "test", entries: &[("key", value)] }, plan))
 }
 
+/// An access list may forbid CLUSTER NODES; it did not matter before.
+#[test]
+fn a_user_that_may_not_list_nodes_is_served_all_the_same() {
+    let cluster = Cluster::start(2, 0);
+    for server in cluster.servers() {
+        server.command(&["ACL", "SETUSER", "weir", "on", ">pw", "~*", "+@all", "-cluster|nodes"]);
+    }
+    runtime().block_on(async {
+        let mut options = options(Topology::Cluster(endpoints(&cluster.addresses()[..1])));
+        let login = &mut options.access.login;
+        (login.username, login.password) = (Some("weir".into()), Some("pw".into()));
+        let store = RedisStore::new(options);
+        store.answered().await;
+        let plan = plan(100, Unit::Day);
+        let (value, slot) = values(&cluster, &plan)[0].clone();
+        until("it to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        let start = try_take(&store, &value, &plan).await.unwrap().used_before;
+        cluster.begin_to_move(slot, 1);
+        cluster.move_keys(slot, 1);
+        assert_eq!(try_take(&store, &value, &plan).await.unwrap().used_before, start + 1);
+        cluster.end_the_move(slot, 1);
+        assert_eq!(try_take(&store, &value, &plan).await.unwrap().used_before, start + 2);
+    });
+}
+
 /// Neither by its name nor by leaving the name out can a node send credentials elsewhere.
 #[test]
 fn a_redirection_outside_the_cluster_is_not_followed() {
