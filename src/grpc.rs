@@ -9,6 +9,7 @@ mod budget;
 mod call;
 mod connection;
 mod fair;
+mod hold;
 mod route;
 mod turns;
 

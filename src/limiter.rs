@@ -3,11 +3,13 @@
 
 mod account;
 mod decision;
+mod holds;
 mod request;
 #[cfg(test)]
 mod tests;
 
 pub use decision::{Decision, Refused, ShownLimit, Status};
+pub use holds::Holds;
 pub use request::{Descriptor, Override, Request};
 
 use std::iter::zip;
@@ -118,15 +120,17 @@ impl<S: Store> Limiter<S> {
         add(&self.counts.service_error);
     }
 
-    /// Decides one request by the rules of one snapshot, within `budget`.
+    /// Decides one request by the rules of one snapshot, within `budget`. What it takes of concurrency
+    /// limits is added to `holds`, also where the outcome is an error.
     pub async fn decide<'s>(
         &self,
         rules: Option<&'s RuleSet>,
         request: &Request<'_>,
         budget: Duration,
+        holds: &mut Holds,
     ) -> Result<Decision<'s>, Refused> {
         let decided = match self.look_up(rules, request) {
-            Ok(applies) => self.charge(rules, request, &applies, budget).await,
+            Ok(applies) => self.charge(rules, request, &applies, budget, holds).await,
             Err(refused) => Err(refused),
         };
         add(&self.counts.requests);
@@ -186,6 +190,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         applies: &[Applies<'s>],
         budget: Duration,
+        holds: &mut Holds,
     ) -> Result<Decision<'s>, Refused> {
         let domain = rules.and_then(|rules| rules.domain(request.domain));
         // Where a rule shares its threshold, the key has the pattern in place of the value.
@@ -234,6 +239,7 @@ impl<S: Store> Limiter<S> {
             let on_failure = domain.and_then(|domain| domain.on_store_failure);
             let batch = Batch { charges: &charges, together, quota_passes, budget, on_failure };
             self.store.charge(batch, &mut answers).await;
+            holds.add(&batch, &answers);
         }
         self.conclude(request, applies, answers)
     }

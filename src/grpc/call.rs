@@ -14,7 +14,9 @@ use http::{Method, Request, Response, StatusCode};
 use tonic::Status;
 
 use super::Grpc;
+use super::hold::Held;
 use super::route::send_data;
+use crate::limiter::Holds;
 use crate::service::timeout;
 use crate::store::Store;
 
@@ -53,7 +55,7 @@ pub(super) fn begin<S: Store + 'static>(
     let left = if rest.is_none() && grpc.rate_limit.answers_at_once() {
         let answer = pin!(answer(grpc, first, patience));
         match answer.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Left::Deliver(send(respond, answer)?),
+            Poll::Ready((answer, held)) => Left::Deliver(send(respond, answer, held)?),
             Poll::Pending => return None,
         }
     } else {
@@ -73,11 +75,11 @@ pub(super) fn begin<S: Store + 'static>(
                         None => return,
                     },
                 };
-                let answer = match message {
+                let (answer, held) = match message {
                     Ok(message) => answer(&grpc, message, patience).await,
-                    Err(status) => Err(status),
+                    Err(status) => (Err(status), Held::default()),
                 };
-                send(respond, answer)
+                send(respond, answer, held)
             }
         };
         if let Some(unsent) = unsent {
@@ -156,11 +158,23 @@ fn too_large(length: usize, most: usize) -> Status {
     Status::resource_exhausted(told)
 }
 
-/// The answer to a message with its prefix, with a prefix of its own.
-async fn answer<S: Store>(
+/// The answer to a message with its prefix, with a prefix of its own, and what it took of concurrency
+/// limits.
+async fn answer<S: Store + 'static>(
+    grpc: &Grpc<S>,
+    framed: Bytes,
+    patience: Option<Duration>,
+) -> (Result<Bytes, Status>, Held) {
+    let mut holds = Holds::default();
+    let answer = decide(grpc, framed, patience, &mut holds).await;
+    (answer, Held::new(&grpc.rate_limit, holds))
+}
+
+async fn decide<S: Store>(
     grpc: &Grpc<S>,
     mut framed: Bytes,
     patience: Option<Duration>,
+    holds: &mut Holds,
 ) -> Result<Bytes, Status> {
     let length = announced(&framed).ok_or_else(|| Status::internal("the request is missing"))?;
     if length > grpc.limits.max_message {
@@ -175,12 +189,16 @@ async fn answer<S: Store>(
         message.ok_or_else(|| Status::internal("one message is sent, of the length it says"))?;
     let sent =
         grpc.rate_limit.read(message).map_err(|error| Status::internal(error.to_string()))?;
-    Ok(grpc.rate_limit.answer_framed(&sent, patience).await?.into())
+    Ok(grpc.rate_limit.answer_framed(&sent, patience, holds).await?.into())
 }
 
 /// Sends an answer. What comes back is too large to be sent before its client makes room for it.
-fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Option<Unsent> {
-    // Errors of sending say that the client is gone.
+fn send(
+    mut respond: SendResponse<Bytes>,
+    answer: Result<Bytes, Status>,
+    held: Held,
+) -> Option<Unsent> {
+    // Errors of sending say that the client is gone, or has reset the call.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
@@ -188,10 +206,10 @@ fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Opti
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
             let mut stream = respond.send_response(response, false).ok()?;
             if message.len() > SMALL {
-                return Some(Unsent { stream, message });
+                return Some(Unsent { stream, message, held });
             }
-            if stream.send_data(message, false).is_ok() {
-                let _ = stream.send_trailers(good());
+            if stream.send_data(message, false).is_ok() && stream.send_trailers(good()).is_ok() {
+                held.sent();
             }
         }
         Err(status) => {
@@ -199,7 +217,9 @@ fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Opti
             if response.headers().is_empty() {
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
             }
-            let _ = respond.send_response(response, true);
+            if respond.send_response(response, true).is_ok() {
+                held.sent();
+            }
         }
     }
     None
@@ -216,6 +236,7 @@ fn good() -> HeaderMap {
 struct Unsent {
     stream: SendStream<Bytes>,
     message: Bytes,
+    held: Held,
 }
 
 impl Unsent {
@@ -227,7 +248,9 @@ impl Unsent {
             matches!(tokio::time::timeout(grpc.limits.timeout, sent).await, Ok(Ok(())))
         };
         if taken {
-            let _ = self.stream.send_trailers(good());
+            if self.stream.send_trailers(good()).is_ok() {
+                self.held.sent();
+            }
         } else {
             self.stream.send_reset(Reason::CANCEL);
         }

@@ -40,8 +40,8 @@ impl Bench {
     }
 
     fn decide<'s>(&'s self, request: &Request<'_>) -> Result<Decision<'s>, Refused> {
-        let budget = Duration::from_millis(8);
-        let decide = pin!(self.limiter.decide(Some(&self.rules), request, budget));
+        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let decide = pin!(self.limiter.decide(Some(&self.rules), request, budget, holds));
         match decide.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(decided) => decided,
             Poll::Pending => panic!("memory answers at once"),
