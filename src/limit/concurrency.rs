@@ -17,6 +17,9 @@ use siphasher::sip::SipHasher13;
 
 use super::{Asked, Levels, Micros, wait};
 
+/// The most hits in flight that are counted: what stays exact in a double, and so in every store.
+const MAX_IN_FLIGHT: u64 = 1 << 52;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     pub n: u32,
@@ -125,8 +128,9 @@ impl Concurrency {
         let t = now.max(state.last);
         state.last = t;
         state.count += u64::from(hits);
-        if self.hold_id.is_some() {
-            state.holds.push_back(Hold { id: hold, start: t, hits });
+        match self.hold_id {
+            Some(_) => state.holds.push_back(Hold { id: hold, start: t, hits }),
+            None => state.count = state.count.min(MAX_IN_FLIGHT),
         }
     }
 
