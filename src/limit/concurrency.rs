@@ -18,6 +18,9 @@ use siphasher::sip::SipHasher13;
 
 use super::{Asked, Levels, Micros, wait};
 
+/// The most hits in flight that are counted: what stays exact in a double, and so in every store.
+const MAX_IN_FLIGHT: u64 = 1 << 52;
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     pub n: u32,
@@ -141,7 +144,11 @@ impl Concurrency {
             }
             state.holds.push_back(Hold { id: hold, start: t, hits });
         }
+        }
         state.count += u64::from(hits);
+        if self.hold_id.is_none() {
+            state.count = state.count.min(MAX_IN_FLIGHT);
+        }
     }
 
     pub fn give_back(&self, state: &mut State, now: Micros, hits: u32, hold: u64) {

@@ -181,3 +181,15 @@ fn a_limit_of_zero_blocks_all() {
         }
     }
 }
+
+/// Hits in flight were added up without end, and wrapped.
+#[test]
+fn hits_in_flight_saturate() {
+    let held = Concurrency { n: 3, timeout: 60 * SECOND, hold_id: None };
+    let mut driver = Driver::new(vec![limit(3, Algorithm::Concurrency(held), true)]);
+    for _ in 0..(1 << 20) + 10 {
+        driver.take(u32::MAX.into());
+    }
+    let charged = driver.take(0);
+    assert_eq!((charged.allowed, charged.used_before), (false, 1 << 52));
+}
