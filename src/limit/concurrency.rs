@@ -144,7 +144,6 @@ impl Concurrency {
             }
             state.holds.push_back(Hold { id: hold, start: t, hits });
         }
-        }
         state.count += u64::from(hits);
         if self.hold_id.is_none() {
             state.count = state.count.min(MAX_IN_FLIGHT);
