@@ -107,7 +107,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
         let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (close, closed) = tokio::sync::watch::channel(false);
-        tokio::spawn(async move { grpc.serve(server, closed, &Turns::default()).await });
+        tokio::spawn(async move { grpc.serve(server, None, closed, &Turns::default()).await });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);
         // Room for all answers.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
@@ -140,9 +140,10 @@ impl App {
         let begin = move || {
             let (grpc, open, limiter) = (grpc.clone(), open.clone(), limiter.clone());
             let turns = Turns::default();
-            let serve = move |socket| {
+            let serve = move |socket: TcpStream| {
                 let (grpc, open, turns) = (grpc.clone(), open.clone(), turns.clone());
-                async move { grpc.serve(socket, open, &turns).await }
+                let peer = socket.peer_addr().ok();
+                async move { grpc.serve(socket, peer, open, &turns).await }
             };
             // So that the first request need not wait for it.
             let connects = async move { limiter.store().answered().await };

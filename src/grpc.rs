@@ -9,10 +9,12 @@ mod budget;
 mod call;
 mod connection;
 mod fair;
+mod resets;
 mod route;
 mod turns;
 
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,10 +27,12 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use self::budget::Budget;
+use self::call::{Begun, Outcome};
 use self::fair::Fair;
 pub use self::turns::Turns;
 use crate::service::RateLimit;
 use crate::store::Store;
+use crate::throttle::Throttle;
 
 /// What a client may take of the process.
 #[derive(Clone, Copy, Debug)]
@@ -54,26 +58,40 @@ pub struct Grpc<S> {
     others: Routes,
     limits: Limits,
     slow: Budget,
+    /// Throttles the log of connections that are closed as abusive.
+    abuse: Throttle,
 }
+
+/// How often a line that clients can provoke is logged, at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The path of `ShouldRateLimit`.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 impl<S: Store + 'static> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, others: Routes, limits: Limits) -> Grpc<S> {
-        Grpc { rate_limit, others: others.prepare(), limits, slow: Budget::default() }
+        Grpc {
+            rate_limit,
+            others: others.prepare(),
+            limits,
+            slow: Budget::default(),
+            abuse: Throttle::new(LOG_INTERVAL),
+        }
     }
 
-    /// Serves one connection to its end, beside the others of its thread. When `closed` turns true the client is told to go away;
-    /// what it has asked by then is answered.
+    /// Serves one connection to its end, beside the others of its thread.
+    ///
+    /// When `closed` turns true it sends GOAWAY, and ends once the requests in flight are answered.
+    /// `peer` is for the log.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
+        peer: Option<SocketAddr>,
         closed: watch::Receiver<bool>,
         turns: &Turns,
     ) {
         let turn = turns.turn();
-        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), closed));
+        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), peer, closed));
         poll_fn(|cx| {
             turn.begin();
             served.as_mut().poll(cx)
@@ -81,18 +99,25 @@ impl<S: Store + 'static> Grpc<S> {
         .await;
     }
 
-    /// Answers a request, or begins to: what is left to do is for the connection, whose calls of
-    /// other methods each own a part of `others`.
+    /// Begins a request. The connection's calls of other methods each own a part of `others`.
     fn begin(
         self: &Arc<Self>,
         request: Request<h2::RecvStream>,
         respond: SendResponse<Bytes>,
         others: &Arc<()>,
-    ) -> Option<impl Future<Output = ()> + Send + use<S>> {
+    ) -> Begun<impl Future<Output = Outcome> + Send + use<S>> {
         if request.uri().path() == SHOULD_RATE_LIMIT {
             return call::begin(self, request, respond);
         }
         tokio::spawn(route::forward(self.others.clone(), request, respond, others.clone()));
-        None
+        Begun::Done(Outcome::Answered)
+    }
+
+    /// Logs that a connection is closed since its client demands too much.
+    fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.abuse.pass() {
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, %error, suppressed, "closed an abusive gRPC connection");
+        }
     }
 }

@@ -27,40 +27,60 @@ const SMALL: usize = 4 << 10;
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Answers a call at once, where its message is here and the store answers at once. Otherwise it is
-/// what is left to do.
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Answered,
+    /// Its client reset it before it was read.
+    Reset,
+}
+
+/// A request that has begun.
+pub(super) enum Begun<F> {
+    Done(Outcome),
+    /// The future does the rest.
+    Pending(F),
+}
+
+/// Answers a call, at once where its message is here and the store answers at once.
 pub(super) fn begin<S: Store + 'static>(
     grpc: &Arc<Grpc<S>>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-) -> Option<impl Future<Output = ()> + Send + use<S>> {
+) -> Begun<impl Future<Output = Outcome> + Send + use<S>> {
     let (head, mut body) = request.into_parts();
     let kind = head.headers.get(CONTENT_TYPE);
     if head.method != Method::POST || !kind.is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let mut refused = Response::new(());
         *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(refused, true);
-        return None;
+        return Begun::Done(Outcome::Answered);
     }
     let patience = head.headers.get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
     // Who waits for more of the body polls again.
     let first = match body.poll_data(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Some(Ok(first))) => first,
-        Poll::Ready(Some(Err(_))) => return None,
+        Poll::Ready(Some(Err(_))) => return Begun::Done(Outcome::Reset),
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
     let rest = if body.is_end_stream() { None } else { Some(body) };
-    let left = if rest.is_none() && grpc.rate_limit.answers_at_once() {
+    let (outcome, left) = if rest.is_none() && grpc.rate_limit.answers_at_once() {
         let answer = pin!(answer(grpc, first, patience));
-        match answer.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Left::Deliver(send(respond, answer)?),
-            Poll::Pending => return None,
+        let Poll::Ready(answer) = answer.poll(&mut Context::from_waker(Waker::noop())) else {
+            return Begun::Done(Outcome::Answered);
+        };
+        match send(respond, answer) {
+            Ok(unsent) => (Outcome::Answered, Left::Deliver(unsent)),
+            Err(outcome) => return Begun::Done(outcome),
         }
     } else {
-        Left::Answer { first, rest, respond }
+        // It is decided all the same: its hits may have to be given back.
+        let reset = respond.poll_reset(&mut Context::from_waker(Waker::noop())).is_ready();
+        let outcome = if reset { Outcome::Reset } else { Outcome::Answered };
+        (outcome, Left::Answer { first, rest, respond })
     };
     let grpc = grpc.clone();
-    Some(async move {
+    Begun::Pending(async move {
         let unsent = match left {
             Left::Deliver(unsent) => Some(unsent),
             Left::Answer { first, rest, respond } => {
@@ -69,20 +89,20 @@ pub(super) fn begin<S: Store + 'static>(
                     // Seldom: it need not lie within every call.
                     Some(body) => match Box::pin(arrive(&grpc, first, body)).await {
                         Some(message) => message,
-                        // Its client went away.
-                        None => return,
+                        None => return Outcome::Reset,
                     },
                 };
                 let answer = match message {
                     Ok(message) => answer(&grpc, message, patience).await,
                     Err(status) => Err(status),
                 };
-                send(respond, answer)
+                send(respond, answer).ok()
             }
         };
         if let Some(unsent) = unsent {
             Box::pin(unsent.deliver(&grpc)).await;
         }
+        outcome
     })
 }
 
@@ -178,17 +198,21 @@ async fn answer<S: Store>(
     Ok(grpc.rate_limit.answer_framed(&sent, patience).await?.into())
 }
 
-/// Sends an answer. What comes back is too large to be sent before its client makes room for it.
-fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Option<Unsent> {
+/// Sends an answer, unless it is too large to be sent before its client makes room for it.
+fn send(
+    mut respond: SendResponse<Bytes>,
+    answer: Result<Bytes, Status>,
+) -> Result<Unsent, Outcome> {
     // Errors of sending say that the client is gone.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
             response.headers_mut().reserve(1);
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
-            let mut stream = respond.send_response(response, false).ok()?;
+            let sent = respond.send_response(response, false);
+            let mut stream = sent.map_err(|_| Outcome::Reset)?;
             if message.len() > SMALL {
-                return Some(Unsent { stream, message });
+                return Ok(Unsent { stream, message });
             }
             if stream.send_data(message, false).is_ok() {
                 let _ = stream.send_trailers(good());
@@ -199,10 +223,10 @@ fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Opti
             if response.headers().is_empty() {
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
             }
-            let _ = respond.send_response(response, true);
+            respond.send_response(response, true).map_err(|_| Outcome::Reset)?;
         }
     }
-    None
+    Err(Outcome::Answered)
 }
 
 /// The trailers of an answer.

@@ -1,6 +1,7 @@
 //! One connection: takes requests off it, and ends it in good order.
 
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -10,12 +11,14 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use h2::server::{Builder, Connection, SendResponse};
-use h2::{Ping, PingPong, RecvStream};
+use h2::{Ping, PingPong, Reason, RecvStream};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
+use super::call::{Begun, Outcome};
+use super::resets::Resets;
 use super::{Grpc, Limits};
 use crate::chance::random;
 use crate::store::Store;
@@ -29,6 +32,10 @@ const STREAM_WINDOW: u32 = 64 << 10;
 /// Bytes of a large answer that wait on its stream for its client to take them.
 const SEND_BUFFER: usize = 64 << 10;
 
+/// Requests that may be reset before h2 has handed them over, which it does after each read. A read
+/// of 4 KiB holds some 160: this is never met, and [`Resets`] bounds them.
+const MAX_PENDING_RESETS: usize = 256;
+
 /// Requests that came together and whose room is kept.
 const BURST: usize = 64;
 
@@ -40,6 +47,8 @@ enum Event {
     Requests,
     /// Its client is to go away.
     Close,
+    /// Its client only resets what it requests.
+    Abuse,
     /// It is over, in whatever way.
     Ended,
 }
@@ -47,6 +56,7 @@ enum Event {
 pub(super) async fn serve<S: Store + 'static>(
     grpc: &Arc<Grpc<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
+    peer: Option<SocketAddr>,
     mut closed: watch::Receiver<bool>,
 ) {
     let Limits { keepalive, timeout: patience, max_headers, max_streams, .. } = grpc.limits;
@@ -56,6 +66,7 @@ pub(super) async fn serve<S: Store + 'static>(
         .max_send_buffer_size(SEND_BUFFER)
         .max_header_list_size(max_headers)
         .max_concurrent_streams(max_streams)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .handshake::<_, Bytes>(io);
     // Whoever only connects is not kept.
     let Ok(Ok(mut connection)) = timeout(patience, handshake).await else { return };
@@ -64,17 +75,25 @@ pub(super) async fn serve<S: Store + 'static>(
     // Set where it closes: who does not take note of that by then is not waited for.
     let mut closes = pin!(None::<Sleep>);
     let mut requests: Vec<Incoming> = Vec::new();
+    let mut resets = Resets::default();
     let others = Arc::new(());
     // What waits for the store, or for the rest of its message.
     let mut calls = FuturesUnordered::new();
     loop {
         let event = poll_fn(|cx| {
             // Before the connection is polled, which then writes what they answer.
-            while let Poll::Ready(Some(())) = calls.poll_next_unpin(cx) {}
+            while let Poll::Ready(Some(outcome)) = calls.poll_next_unpin(cx) {
+                if resets.count(outcome == Outcome::Reset) {
+                    return Poll::Ready(Event::Abuse);
+                }
+            }
             loop {
                 match connection.poll_accept(cx) {
                     Poll::Ready(Some(Ok(request))) => requests.push(request),
                     Poll::Ready(Some(Err(error))) => {
+                        if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+                            grpc.log_abuse(peer, &error);
+                        }
                         tracing::debug!(%error, "a connection over gRPC failed");
                         return Poll::Ready(Event::Ended);
                     }
@@ -99,10 +118,16 @@ pub(super) async fn serve<S: Store + 'static>(
         match event {
             // All that came together are answered before the connection writes again.
             Event::Requests => {
-                let begun = requests.drain(..);
-                calls.extend(
-                    begun.filter_map(|(request, respond)| grpc.begin(request, respond, &others)),
-                );
+                let mut abuse = false;
+                for (request, respond) in requests.drain(..) {
+                    match grpc.begin(request, respond, &others) {
+                        Begun::Done(outcome) => abuse |= resets.count(outcome == Outcome::Reset),
+                        Begun::Pending(call) => calls.push(call),
+                    }
+                }
+                if abuse {
+                    break;
+                }
                 // What a burst needed is not kept.
                 requests.shrink_to(BURST);
             }
@@ -110,9 +135,13 @@ pub(super) async fn serve<S: Store + 'static>(
                 closes.set(Some(sleep(patience)));
                 connection.graceful_shutdown();
             }
+            Event::Abuse => break,
             Event::Ended => return,
         }
     }
+    grpc.log_abuse(peer, &"too many resets");
+    connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+    let _ = timeout(patience, poll_fn(|cx| connection.poll_closed(cx))).await;
 }
 
 /// Asks the client from time to time whether it is still there.
