@@ -101,6 +101,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             max_message: 1 << 20,
             max_headers: 16 << 10,
             max_streams: 1024,
+            max_buffered: 64 << 20,
             keepalive: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
         };

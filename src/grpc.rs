@@ -9,26 +9,26 @@ mod budget;
 mod call;
 mod connection;
 mod fair;
+mod outbound;
 mod resets;
 mod route;
 mod turns;
+mod wait;
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::server::SendResponse;
-use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use self::budget::Budget;
-use self::call::{Begun, Outcome};
+use self::budget::{Account, Budget};
+use self::connection::Shared;
 use self::fair::Fair;
+use self::outbound::Outbound;
 pub use self::turns::Turns;
 use crate::service::RateLimit;
 use crate::store::Store;
@@ -43,10 +43,13 @@ pub struct Limits {
     pub max_headers: u32,
     /// Requests in flight on one connection.
     pub max_streams: u32,
+    /// Bytes of partly received requests and unread answers that all clients together may make the
+    /// process hold, besides a little for each connection.
+    pub max_buffered: usize,
     /// How often a connection is pinged; zero: never.
     pub keepalive: Duration,
-    /// How long the answer to a ping may take; also the time for a connection to begin, and for
-    /// a request to arrive whole.
+    /// How long the answer to a ping may take; also the time for a connection to begin, for a
+    /// request to arrive whole, and for an answer to be read.
     pub timeout: Duration,
 }
 
@@ -57,7 +60,7 @@ pub struct Grpc<S> {
     /// Everything but `ShouldRateLimit`.
     others: Routes,
     limits: Limits,
-    slow: Budget,
+    budget: Arc<Budget>,
     /// Throttles the log of connections that are closed as abusive.
     abuse: Throttle,
 }
@@ -74,7 +77,7 @@ impl<S: Store + 'static> Grpc<S> {
             rate_limit,
             others: others.prepare(),
             limits,
-            slow: Budget::default(),
+            budget: Budget::new(limits.max_buffered),
             abuse: Throttle::new(LOG_INTERVAL),
         }
     }
@@ -91,26 +94,16 @@ impl<S: Store + 'static> Grpc<S> {
         turns: &Turns,
     ) {
         let turn = turns.turn();
-        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), peer, closed));
+        let outbound = Arc::<Outbound>::default();
+        let io = Fair::new(io, turn.clone(), outbound.clone());
+        let account = Account::new(&self.budget);
+        let shared = Shared { grpc: self.clone(), account, outbound, others: Arc::default() };
+        let mut served = pin!(connection::serve(Arc::new(shared), io, peer, closed));
         poll_fn(|cx| {
             turn.begin();
             served.as_mut().poll(cx)
         })
         .await;
-    }
-
-    /// Begins a request. The connection's calls of other methods each own a part of `others`.
-    fn begin(
-        self: &Arc<Self>,
-        request: Request<h2::RecvStream>,
-        respond: SendResponse<Bytes>,
-        others: &Arc<()>,
-    ) -> Begun<impl Future<Output = Outcome> + Send + use<S>> {
-        if request.uri().path() == SHOULD_RATE_LIMIT {
-            return call::begin(self, request, respond);
-        }
-        tokio::spawn(route::forward(self.others.clone(), request, respond, others.clone()));
-        Begun::Done(Outcome::Answered)
     }
 
     /// Logs that a connection is closed since its client demands too much.

@@ -1,5 +1,7 @@
 //! What a client may do with a connection, frame by frame.
 
+#[cfg(target_os = "linux")]
+mod memory;
 mod resets;
 mod slow;
 

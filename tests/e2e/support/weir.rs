@@ -166,6 +166,11 @@ impl Weir {
         self.program.runs()
     }
 
+    /// Bytes of memory that it has resident.
+    pub fn resident_bytes(&self) -> usize {
+        self.program.resident_bytes()
+    }
+
     pub fn kill(&mut self) {
         self.program.kill();
     }
