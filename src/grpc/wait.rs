@@ -44,16 +44,18 @@ impl Incomplete {
         let Incomplete { first, mut body, timeout, respond } = self;
         let mut share = shared.account.share();
         let read = async {
-            // What h2 received lies in its read buffer, which is larger and would be kept.
             let (mut whole, mut more) = (BytesMut::new(), first);
             loop {
+                let received = more.len();
                 whole.extend_from_slice(&more);
+                // It lies in the connection's read buffer, and would keep all of that.
+                drop(more);
                 call::announced(&whole, &shared.grpc.limits)?;
                 if !share.resize(whole.capacity()) {
                     return Err(call::too_much_held());
                 }
                 // Makes room for more.
-                let _ = body.flow_control().release_capacity(more.len());
+                let _ = body.flow_control().release_capacity(received);
                 more = match poll_fn(|cx| body.poll_data(cx)).await {
                     Some(Ok(more)) => more,
                     Some(Err(_)) => return Ok(None),
