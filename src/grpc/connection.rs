@@ -98,9 +98,13 @@ pub(super) async fn serve<S: Store + 'static>(
                 while !shared.outbound.is_full() {
                     let next = if let Some((request, respond)) = requests.pop_front() {
                         begin(&shared, request, respond)
-                    } else if let Poll::Ready(Some(next)) = asking.poll_next_unpin(cx) {
+                    } else if !asking.is_empty()
+                        && let Poll::Ready(Some(next)) = asking.poll_next_unpin(cx)
+                    {
                         next
-                    } else if let Poll::Ready(Some(next)) = waiting.poll_next_unpin(cx) {
+                    } else if !waiting.is_empty()
+                        && let Poll::Ready(Some(next)) = waiting.poll_next_unpin(cx)
+                    {
                         next
                     } else {
                         break;

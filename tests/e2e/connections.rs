@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod memory;
+mod raw;
 mod resets;
 mod slow;
 
@@ -18,6 +19,7 @@ use tokio::net::TcpStream as Socket;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
+use self::raw::{frame, preface};
 use crate::support::PATIENCE;
 use crate::support::api::{code, request};
 use crate::support::weir::{Setup, Weir, serving};
@@ -249,17 +251,6 @@ async fn more_connections_than_allowed_are_closed_at_once() {
         assert!(Instant::now() < give_up);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// What a connection begins with.
-fn preface() -> Vec<u8> {
-    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
 }
 
 #[test]
