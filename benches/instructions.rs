@@ -107,6 +107,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             max_message: 1 << 20,
             max_headers: 16 << 10,
             max_streams: 1024,
+            max_buffered: 64 << 20,
             keepalive: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
         };
@@ -121,7 +122,9 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             min_idle: Duration::from_secs(1),
         };
         let handle = Connections::new(limits, connections::Counts::default()).register();
-        tokio::spawn(async move { grpc.serve(server, &handle, closed, &Turns::default()).await });
+        tokio::spawn(async move {
+            grpc.serve(server, &handle, None, closed, &Turns::default()).await;
+        });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);
         // Room for all answers.

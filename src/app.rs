@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
@@ -158,9 +159,10 @@ impl App {
         let begin = move || {
             let (grpc, open, limiter) = (grpc.clone(), open.clone(), limiter.clone());
             let turns = Turns::default();
-            let serve = move |socket, handle: Arc<connections::Handle>| {
+            let serve = move |socket: TcpStream, handle: Arc<connections::Handle>| {
                 let (grpc, open, turns) = (grpc.clone(), open.clone(), turns.clone());
-                async move { grpc.serve(socket, &handle, open, &turns).await }
+                let peer = socket.peer_addr().ok();
+                async move { grpc.serve(socket, &handle, peer, open, &turns).await }
             };
             // So that the first request need not wait for it.
             let connects = async move { limiter.store().answered().await };

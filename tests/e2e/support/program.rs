@@ -97,6 +97,14 @@ impl Program {
         self.child.try_wait().expect("waits for its child").is_none()
     }
 
+    /// Bytes of memory that it has resident, as Linux counts them.
+    pub fn resident_bytes(&self) -> usize {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("it runs, on Linux");
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
+        kib.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number") << 10
+    }
+
     pub fn kill(&mut self) {
         // It may be gone already.
         let _ = self.child.kill();
