@@ -20,6 +20,7 @@ use crate::loader::Loader;
 use crate::rules::Problem;
 use crate::rules::source::{RuleFile, Selection};
 use crate::telemetry::metrics::Metrics;
+use crate::throttle::Throttle;
 use places::Places;
 
 /// After a change, how long nothing more must happen before files are read: a program that writes
@@ -27,6 +28,10 @@ use places::Places;
 const QUIET: Duration = Duration::from_millis(100);
 /// How long to wait for that: where something always changes, files are read all the same.
 const NO_LONGER: Duration = Duration::from_millis(500);
+
+/// How often it is logged at most that places cannot be watched: which ones may change with every
+/// look.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 /// How changes are found.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +55,7 @@ struct Shared {
     loader: Arc<Loader>,
     metrics: Arc<Metrics>,
     changed: Arc<Notify>,
+    unwatched_line: Throttle,
     state: Mutex<State>,
 }
 
@@ -70,10 +76,9 @@ impl RuleFiles {
         metrics: Arc<Metrics>,
     ) -> RuleFiles {
         let (changed, state) = Default::default();
-        RuleFiles {
-            shared: Arc::new(Shared { selection, loader, metrics, changed, state }),
-            options,
-        }
+        let unwatched_line = Throttle::new(LOG_INTERVAL);
+        let shared = Shared { selection, loader, metrics, changed, unwatched_line, state };
+        RuleFiles { shared: Arc::new(shared), options }
     }
 
     /// Reads the files, and has them loaded where they are not what was read before.
@@ -145,7 +150,10 @@ impl Shared {
         if !troubles.is_empty() {
             self.metrics.rules_watch_error.inc();
             if troubles != state.told {
+                let Some(suppressed) = self.unwatched_line.pass() else { return };
+                let suppressed = (suppressed > 0).then_some(suppressed);
                 tracing::warn!(
+                    suppressed,
                     "some changes of rule files are not told of, and are seen only when weir \
                      looks by itself (rules.poll): {troubles}"
                 );
