@@ -309,7 +309,8 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Drops every rule whose name any matched rule of the request replaces, itself replaced or not.
+/// Drops every rule whose name any matched rule of the request replaces, itself replaced or not. A
+/// rule that is unlimited stays, as in the reference.
 fn set_replaced_aside(applies: &mut [Applies<'_>]) {
     if applies.iter().all(|a| a.rule().is_none_or(|rule| rule.replaces.is_empty())) {
         return;
@@ -320,7 +321,7 @@ fn set_replaced_aside(applies: &mut [Applies<'_>]) {
         .flat_map(|rule| rule.replaces.iter().map(AsRef::as_ref))
         .collect();
     for applies in applies {
-        if applies.rule().is_some_and(|rule| rule.is_named_by(&replaced)) {
+        if applies.rule().is_some_and(|rule| rule.plan.is_some() && rule.is_named_by(&replaced)) {
             *applies = Applies::Nothing;
         }
     }

@@ -1,9 +1,8 @@
 //! Messages that are made to take memory and time, and sets that are refused again and again.
 
 use prost_types::Any;
-use weir::proto::envoy::service::discovery::v3::DiscoveryResponse;
 
-use super::{any, asking, bad, of};
+use super::{any, asking, bad, rules, with_shop};
 use crate::support::http;
 use crate::support::management::{Management, TYPE_URL};
 use crate::support::messages::messages;
@@ -30,5 +29,51 @@ fn bad_messages_are_not_amplified() {
         assert!(said <= MOST_LOG, "{name}: {said} bytes in the log");
         let why = answer.error_detail.map_or(0, |why| why.message.len());
         assert!(why <= 5_000, "{name}: {why} bytes for the server");
+    }
+}
+
+#[test]
+fn a_server_that_sends_bad_sets_continuously_does_not_fill_the_log() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    for i in 0..50 {
+        let why = server.refused(&format!("bad {i}"), vec![any(&bad(&format!("d{i}")))], "1");
+        assert!(why.starts_with(&format!("d{i}-resource: error: ")), "{why}");
+    }
+    // One in ten seconds: here all 50 come within a few.
+    let logged = weir.said().matches("Error loading new configuration").count();
+    assert!((1..=10).contains(&logged), "{logged} lines");
+    // Nothing is lost to those who look.
+    assert_eq!(weir.metric("weir_config_load_error_total"), 50);
+    let status = http::get(weir.debug, "/status").json();
+    assert!(status["refused"]["problems"].as_str().unwrap().contains("d49-resource"), "{status}");
+}
+
+#[test]
+fn a_server_that_sends_good_sets_continuously_does_not_fill_the_log() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    for i in 2..50 {
+        server.set(&i.to_string(), vec![any(&rules("shop", i))]);
+    }
+    let logged = weir.said().matches("rules are loaded").count();
+    assert!((1..=10).contains(&logged), "{logged} lines");
+    assert_eq!(weir.metric("weir_config_load_success_total"), 49);
+}
+
+#[test]
+fn a_server_that_ends_every_stream_does_not_fill_the_log() {
+    let server = Management::start();
+    let weir = asking(server.address).start_unhealthy();
+    for _ in 0..30 {
+        server.sotw.next();
+        server.sotw.end();
+    }
+    server.sotw.next();
+    assert!(weir.metric("weir_xds_stream_failures_total") >= 30);
+    let said = weir.said();
+    for line in ["connected to the management server", "no stream from the management server"] {
+        let logged = said.matches(line).count();
+        assert!((1..=10).contains(&logged), "{logged} lines: {line}");
     }
 }
