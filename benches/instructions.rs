@@ -20,7 +20,7 @@ use tonic::service::Routes;
 use weir::clock::SystemClock;
 use weir::connections::{self, Connections};
 use weir::grpc::{Grpc, Limits, Turns};
-use weir::limiter::{Behaviour, Limiter};
+use weir::limiter::{Behaviour, Holds, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -92,7 +92,8 @@ fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
         let Ok(sent) = service.read(message) else { panic!("a good request") };
-        let answer = pin!(service.answer_framed(&sent, None));
+        let mut holds = Holds::default();
+        let answer = pin!(service.answer_framed(&sent, None, &mut holds));
         let answer = answer.poll(&mut Context::from_waker(Waker::noop()));
         let Poll::Ready(Ok(_)) = std::hint::black_box(answer) else { panic!("an answer") };
     }
@@ -106,6 +107,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             max_message: 1 << 20,
             max_headers: 16 << 10,
             max_streams: 1024,
+            max_buffered: 64 << 20,
             keepalive: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
         };
@@ -120,7 +122,9 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             min_idle: Duration::from_secs(1),
         };
         let handle = Connections::new(limits, connections::Counts::default()).register();
-        tokio::spawn(async move { grpc.serve(server, &handle, closed, &Turns::default()).await });
+        tokio::spawn(async move {
+            grpc.serve(server, &handle, None, closed, &Turns::default()).await;
+        });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);
         // Room for all answers.

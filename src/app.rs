@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
@@ -25,6 +26,7 @@ use crate::proto::DESCRIPTORS;
 use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
 use crate::settings::{Drain, Settings};
 use crate::store::configured::Configured;
+use crate::store::memory::Evictions;
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use crate::workers::Workers;
@@ -157,9 +159,10 @@ impl App {
         let begin = move || {
             let (grpc, open, limiter) = (grpc.clone(), open.clone(), limiter.clone());
             let turns = Turns::default();
-            let serve = move |socket, handle: Arc<connections::Handle>| {
+            let serve = move |socket: TcpStream, handle: Arc<connections::Handle>| {
                 let (grpc, open, turns) = (grpc.clone(), open.clone(), turns.clone());
-                async move { grpc.serve(socket, &handle, open, &turns).await }
+                let peer = socket.peer_addr().ok();
+                async move { grpc.serve(socket, &handle, peer, open, &turns).await }
             };
             // So that the first request need not wait for it.
             let connects = async move { limiter.store().answered().await };
@@ -276,14 +279,20 @@ impl App {
     }
 }
 
-/// Frees expired keys while nobody asks; requests free them along the way.
+/// Frees expired keys while nobody asks; requests free them along the way. Warns where the store is
+/// too small.
 async fn sweep(limiter: Arc<Limiter<Configured>>) {
     let Some(store) = limiter.store().memory() else { return std::future::pending().await };
+    let (mut evictions, mut ticks) = (Evictions::default(), 0_u32);
     let mut tick = tokio::time::interval(Duration::from_millis(100));
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         tick.tick().await;
         // Once around in ten seconds.
         store.sweep(store.shards().div_ceil(100));
+        ticks = ticks.wrapping_add(1);
+        if ticks.is_multiple_of(10) {
+            evictions.check(store);
+        }
     }
 }

@@ -9,27 +9,32 @@ mod budget;
 mod call;
 mod connection;
 mod fair;
+mod hold;
+mod outbound;
+mod resets;
 mod route;
 mod turns;
+mod wait;
 
-use std::future::{Future, poll_fn};
+use std::future::poll_fn;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::server::SendResponse;
-use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use self::budget::Budget;
+use self::budget::{Account, Budget};
+use self::connection::Shared;
 use self::fair::Fair;
+use self::outbound::Outbound;
 pub use self::turns::Turns;
 use crate::connections::Handle;
 use crate::service::RateLimit;
 use crate::store::Store;
+use crate::throttle::Throttle;
 
 /// What a client may take of the process.
 #[derive(Clone, Copy, Debug)]
@@ -40,10 +45,13 @@ pub struct Limits {
     pub max_headers: u32,
     /// Requests in flight on one connection.
     pub max_streams: u32,
+    /// Bytes of partly received requests and unread answers that all clients together may make the
+    /// process hold, besides a little for each connection.
+    pub max_buffered: usize,
     /// How often a connection is pinged; zero: never.
     pub keepalive: Duration,
-    /// How long the answer to a ping may take; also the time for a connection to begin, and for
-    /// a request to arrive whole.
+    /// How long the answer to a ping may take; also the time for a connection to begin, for a
+    /// request to arrive whole, and for an answer to be read.
     pub timeout: Duration,
 }
 
@@ -54,28 +62,46 @@ pub struct Grpc<S> {
     /// Everything but `ShouldRateLimit`.
     others: Routes,
     limits: Limits,
-    slow: Budget,
+    budget: Arc<Budget>,
+    /// Throttles the log of connections that are closed as abusive.
+    abuse: Throttle,
 }
+
+/// How often a line that clients can provoke is logged, at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The path of `ShouldRateLimit`.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 impl<S: Store + 'static> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, others: Routes, limits: Limits) -> Grpc<S> {
-        Grpc { rate_limit, others: others.prepare(), limits, slow: Budget::default() }
+        Grpc {
+            rate_limit,
+            others: others.prepare(),
+            limits,
+            budget: Budget::new(limits.max_buffered),
+            abuse: Throttle::new(LOG_INTERVAL),
+        }
     }
 
-    /// Serves one connection to its end, beside the others of its thread. When `closed` turns true the client is told to go away;
-    /// what it has asked by then is answered.
+    /// Serves one connection to its end, beside the others of its thread.
+    ///
+    /// When `closed` turns true it sends GOAWAY, and ends once the requests in flight are answered.
+    /// `peer` is for the log.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
         handle: &Handle,
+        peer: Option<SocketAddr>,
         closed: watch::Receiver<bool>,
         turns: &Turns,
     ) {
         let turn = turns.turn();
-        let mut served = pin!(connection::serve(self, Fair::new(io, turn.clone()), handle, closed));
+        let outbound = Arc::<Outbound>::default();
+        let io = Fair::new(io, turn.clone(), outbound.clone());
+        let account = Account::new(&self.budget);
+        let shared = Shared { grpc: self.clone(), account, outbound, others: Arc::default() };
+        let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, closed));
         poll_fn(|cx| {
             turn.begin();
             served.as_mut().poll(cx)
@@ -83,18 +109,11 @@ impl<S: Store + 'static> Grpc<S> {
         .await;
     }
 
-    /// Answers a request, or begins to: what is left to do is for the connection, whose calls of
-    /// other methods each own a part of `others`.
-    fn begin(
-        self: &Arc<Self>,
-        request: Request<h2::RecvStream>,
-        respond: SendResponse<Bytes>,
-        others: &Arc<()>,
-    ) -> Option<impl Future<Output = ()> + Send + use<S>> {
-        if request.uri().path() == SHOULD_RATE_LIMIT {
-            return call::begin(self, request, respond);
+    /// Logs that a connection is closed since its client demands too much.
+    fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.abuse.pass() {
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, %error, suppressed, "closed an abusive gRPC connection");
         }
-        tokio::spawn(route::forward(self.others.clone(), request, respond, others.clone()));
-        None
     }
 }

@@ -3,11 +3,13 @@
 
 mod account;
 mod decision;
+mod holds;
 mod request;
 #[cfg(test)]
 mod tests;
 
 pub use decision::{Decision, Refused, ShownLimit, Status};
+pub use holds::Holds;
 pub use request::{Descriptor, Override, Request};
 
 use std::iter::zip;
@@ -118,15 +120,17 @@ impl<S: Store> Limiter<S> {
         add(&self.counts.service_error);
     }
 
-    /// Decides one request by the rules of one snapshot, within `budget`.
+    /// Decides one request by the rules of one snapshot, within `budget`. What it takes of concurrency
+    /// limits is added to `holds`, also where the outcome is an error.
     pub async fn decide<'s>(
         &self,
         rules: Option<&'s RuleSet>,
         request: &Request<'_>,
         budget: Duration,
+        holds: &mut Holds,
     ) -> Result<Decision<'s>, Refused> {
         let decided = match self.look_up(rules, request) {
-            Ok(applies) => self.charge(rules, request, &applies, budget).await,
+            Ok(applies) => self.charge(rules, request, &applies, budget, holds).await,
             Err(refused) => Err(refused),
         };
         add(&self.counts.requests);
@@ -186,6 +190,7 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         applies: &[Applies<'s>],
         budget: Duration,
+        holds: &mut Holds,
     ) -> Result<Decision<'s>, Refused> {
         let domain = rules.and_then(|rules| rules.domain(request.domain));
         // Where a rule shares its threshold, the key has the pattern in place of the value.
@@ -234,6 +239,7 @@ impl<S: Store> Limiter<S> {
             let on_failure = domain.and_then(|domain| domain.on_store_failure);
             let batch = Batch { charges: &charges, together, quota_passes, budget, on_failure };
             self.store.charge(batch, &mut answers).await;
+            holds.add(&batch, &answers);
         }
         self.conclude(request, applies, answers)
     }
@@ -303,7 +309,8 @@ impl<S: Store> Limiter<S> {
     }
 }
 
-/// Drops every rule whose name any matched rule of the request replaces, itself replaced or not.
+/// Drops every rule whose name any matched rule of the request replaces, itself replaced or not. A
+/// rule that is unlimited stays, as in the reference.
 fn set_replaced_aside(applies: &mut [Applies<'_>]) {
     if applies.iter().all(|a| a.rule().is_none_or(|rule| rule.replaces.is_empty())) {
         return;
@@ -314,7 +321,7 @@ fn set_replaced_aside(applies: &mut [Applies<'_>]) {
         .flat_map(|rule| rule.replaces.iter().map(AsRef::as_ref))
         .collect();
     for applies in applies {
-        if applies.rule().is_some_and(|rule| rule.is_named_by(&replaced)) {
+        if applies.rule().is_some_and(|rule| rule.plan.is_some() && rule.is_named_by(&replaced)) {
             *applies = Applies::Nothing;
         }
     }

@@ -260,3 +260,25 @@ impl Loader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_new_text_about_files_is_logged_and_none_again_at_once() {
+        let line = LogLine::default();
+        assert_eq!(line.pass(Sender::Files, "a"), Some(0));
+        assert_eq!(line.pass(Sender::Files, "b"), Some(0));
+        assert_eq!(line.pass(Sender::Files, "b"), Some(0), "for the first time");
+        assert_eq!(line.pass(Sender::Files, "b"), None);
+        assert_eq!(line.pass(Sender::Files, "c"), Some(0));
+    }
+
+    #[test]
+    fn a_management_server_gets_one_line_in_a_while() {
+        let line = LogLine::default();
+        assert_eq!(line.pass(Sender::ManagementServer, "a"), Some(0));
+        assert_eq!(line.pass(Sender::ManagementServer, "b"), None);
+    }
+}

@@ -19,7 +19,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tonic::{Code, Status};
 
-use crate::limiter::{self, Decision, Limiter, Refused};
+use crate::limiter::{self, Decision, Holds, Limiter, Refused};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use crate::rules::RuleSet;
 use crate::store::Store;
@@ -98,22 +98,30 @@ impl<S: Store> RateLimit<S> {
         sent: &Sent<'_>,
         patience: Option<Duration>,
     ) -> Result<pb::RateLimitResponse, Refused> {
-        self.decide(sent, patience, response::encode).await
+        self.decide(sent, patience, &mut Holds::default(), response::encode).await
     }
 
-    /// The same, as gRPC sends it: with a message's prefix.
+    /// The same, as gRPC sends it: with a message's prefix. What the request takes of concurrency
+    /// limits is added to `holds`.
     pub async fn answer_framed(
         &self,
         sent: &Sent<'_>,
         patience: Option<Duration>,
+        holds: &mut Holds,
     ) -> Result<Vec<u8>, Refused> {
-        self.decide(sent, patience, encode::encode).await
+        self.decide(sent, patience, holds, encode::encode).await
+    }
+
+    /// Gives back what a request took, for a caller who went away.
+    pub async fn give_back(&self, holds: Holds) {
+        holds.give_back(self.limiter.store()).await;
     }
 
     async fn decide<T>(
         &self,
         sent: &Sent<'_>,
         patience: Option<Duration>,
+        holds: &mut Holds,
         encode: impl FnOnce(&limiter::Request<'_>, &Decision<'_>, &Options) -> T,
     ) -> Result<T, Refused> {
         let descriptors = sent.descriptors();
@@ -124,7 +132,7 @@ impl<S: Store> RateLimit<S> {
         }
         let rules = self.rules.load();
         let budget = budget::budget(self.options.budget, patience);
-        let decision = self.limiter.decide(rules.as_deref(), &request, budget).await?;
+        let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
         Ok(encode(&request, &decision, &self.options))
     }
 }

@@ -312,6 +312,7 @@ impl Settings {
                     max_message: size("grpc.max_message"),
                     max_headers: u32::try_from(int("grpc.max_headers")).unwrap_or(u32::MAX),
                     max_streams: u32::try_from(int("grpc.max_streams")).unwrap_or(u32::MAX),
+                    max_buffered: size("grpc.max_buffered"),
                     keepalive: time("grpc.keepalive"),
                     timeout: patience("grpc.timeout"),
                 },

@@ -2,7 +2,7 @@
 
 pub mod configured;
 #[cfg(test)]
-mod conformance;
+pub(crate) mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;
@@ -13,7 +13,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use crate::limit::{Judged, Op, Plan};
+use crate::limit::{Judged, Op, Plan, Source};
 
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
@@ -75,6 +75,24 @@ impl Charge<'_> {
             OnStoreFailure::Deny if matches!(self.op, Op::Take(_)) && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
+    }
+
+    /// Returns whether giving back is right where the caller goes away: a concurrency limit took hits,
+    /// or may have. Where that is not known, an id makes it safe: one without a hold gives nothing
+    /// back.
+    pub fn may_hold(&self, answer: &Answer) -> bool {
+        let Some(at) = self.plan.concurrency() else { return false };
+        let charges_denied =
+            || self.plan.limits().get(usize::from(at)).is_some_and(|limit| limit.charge_denied);
+        let known = match answer {
+            Ok(judged) if judged.source == Source::Store => {
+                let watched = judged.would_deny >> at & 1 > 0;
+                Some(judged.allowed && !watched || charges_denied())
+            }
+            Err(failed) if failed.is_refusal() => Some(false),
+            _ => None,
+        };
+        matches!(self.op, Op::Take(1..)) && known.unwrap_or(self.hold.is_some())
     }
 
     /// Whether hits were taken, going by the answer, that can be given back. Where only some limits
@@ -149,7 +167,8 @@ pub trait Store: Send + Sync {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
     /// A store that answers at once is ready at the first poll. One that may take longer ends
-    /// within the batch's budget.
+    /// within the batch's budget. Dropped before, it gives back the holds that have an id, once it is
+    /// known what became of them; what else was sent stays charged.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 
     /// Whether it answers at once.

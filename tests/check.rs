@@ -30,7 +30,19 @@ struct Ran {
 
 /// Runs `weir check` with these arguments in a directory; it may take two minutes.
 fn check(directory: &Path, args: &[&str]) -> Ran {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_weir"))
+    run(Command::new(env!("CARGO_BIN_EXE_weir")), directory, args)
+}
+
+/// The same, with so many kilobytes of memory to allocate.
+fn check_within(kilobytes: u32, directory: &Path, args: &[&str]) -> Ran {
+    let mut limited = Command::new("sh");
+    let script = format!("ulimit -v {kilobytes} && exec \"$@\"");
+    limited.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_weir")]);
+    run(limited, directory, args)
+}
+
+fn run(mut command: Command, directory: &Path, args: &[&str]) -> Ran {
+    let mut child = command
         .arg("check")
         .args(args)
         .current_dir(directory)
@@ -184,7 +196,7 @@ fn output_as_json() {
         json["problems"],
         serde_json::json!([{
             "severity": "warning", "file": "./b.yaml", "line": 2, "column": 1,
-            "message": "'unit' has no effect here", "text": "unit",
+            "message": "'unit' has no effect here", "text": "unit", "first": null,
             "help": "`unit` belongs in `rate_limit`, or an item of `rate_limits`",
         }])
     );
@@ -195,6 +207,55 @@ fn output_as_json() {
     let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!((&json["ok"], json["rules"].as_array().map(Vec::len)), (&false.into(), Some(0)));
     assert_eq!(json["problems"][0]["severity"], "error");
+}
+
+#[test]
+fn duplicates_name_both_places() {
+    let directory = directory(&[
+        ("a.yaml", "domain: d\ndescriptors:\n- key: k\n- key: k\n"),
+        ("b.yaml", "domain: d\n"),
+    ]);
+    let ran = check(directory.path(), &["."]);
+    let wanted = "\
+./a.yaml:4:8: error: duplicate descriptor composite key 'd.k'
+ 4 | - key: k
+   |        ^
+  note: the first is at ./a.yaml:3:8
+  help: one descriptor of this key and value may stand on a level: merge the two
+./b.yaml:1:9: error: duplicate domain 'd' in config file
+ 1 | domain: d
+   |         ^
+  note: the first is at ./a.yaml:1:9
+  help: another file has this domain: rename one, or merge domains (setting rules.merge_domains, \
+MERGE_DOMAIN_CONFIG)
+2 errors, 0 warnings
+";
+    assert_eq!(ran.err, wanted);
+    let ran = check(directory.path(), &[".", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let first = serde_json::json!({ "file": "./a.yaml", "line": 3, "column": 8 });
+    assert_eq!(json["problems"][0]["first"], first);
+}
+
+#[test]
+fn a_million_bad_keys_are_counted_and_cost_little() {
+    let keys = "a,".repeat(1_000_000);
+    let directory = directory(&[("a.yaml", &format!("{{domain: d, {keys}}}"))]);
+    // 250 MB of address space: what the file may take, and the program itself. It took three times
+    // as much, and wrote 165 MB.
+    let ran = check_within(250_000, directory.path(), &["a.yaml"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.err);
+    assert!(ran.err.len() < 50_000, "{}", ran.err.len());
+    assert_eq!(ran.err.matches("unknown key 'a'").count(), 100);
+    let wanted = "999900 more errors are not listed (setting rules.max_problems)\n\
+                  1000000 errors, 0 warnings\n";
+    assert!(ran.err.ends_with(wanted), "{}", ran.err);
+
+    let args = ["a.yaml", "--max-problems", "3", "--output", "json"];
+    let ran = check_within(250_000, directory.path(), &args);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["problems"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json["omitted"], serde_json::json!({ "errors": 999_997, "warnings": 0 }));
 }
 
 #[test]

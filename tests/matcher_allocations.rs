@@ -1,40 +1,11 @@
 //! A look-up allocates nothing.
 
-#![expect(unsafe_code, reason = "an allocator that counts cannot be written without")]
+#[path = "support/allocator.rs"]
+mod allocator;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use allocator::allocations;
 use weir::rules::source::RuleFile;
 use weir::rules::{Options, RuleSet};
-
-thread_local! {
-    /// Of this thread alone: the test harness has others.
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-// SAFETY: everything is handed on to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations(run: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    run();
-    ALLOCATIONS.get() - before
-}
 
 #[test]
 fn a_look_up_allocates_nothing() {

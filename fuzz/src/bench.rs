@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use weir::clock::ManualClock;
 use weir::limit::SECOND;
-use weir::limiter::{Behaviour, Limiter, Refused};
+use weir::limiter::{Behaviour, Holds, Limiter, Refused};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::rules::RuleSet;
 use weir::service::{HeaderNames, Options, RateLimit, Rules, Sent};
@@ -50,7 +50,7 @@ impl Bench {
 
     /// As gRPC sends it.
     pub fn answer_framed(&self, sent: &Sent<'_>) -> Result<Vec<u8>, Refused> {
-        at_once(self.service.answer_framed(sent, None))
+        at_once(self.service.answer_framed(sent, None, &mut Holds::default()))
     }
 }
 

@@ -238,7 +238,7 @@ fn announce(addresses: &Addresses, debug_is_default: bool) {
     if debug_is_default {
         tracing::info!(
             setting = "debug.address",
-            "debug is open to this host only, unless the setting or DEBUG_HOST or DEBUG_PORT opens it"
+            "debug listens on loopback only: the setting, DEBUG_HOST or DEBUG_PORT opens it"
         );
     }
 }

@@ -1,95 +1,102 @@
-//! One call of `ShouldRateLimit`.
+//! Calls of `ShouldRateLimit`.
+//!
+//! A call goes through up to three states: it waits for the rest of its request, for the store, and
+//! for its client to read the answer. Most go through none of them: the request is complete, the
+//! store answers at once, and HTTP/2 takes the answer.
 
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
+use h2::RecvStream;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tonic::Status;
 
-use super::Grpc;
-use super::route::send_data;
-use crate::service::timeout;
+use super::budget::Share;
+use super::connection::Shared;
+use super::hold::Held;
+use super::wait::{Incomplete, Unread, Waiting};
+use super::{Grpc, Limits};
+use crate::limiter::Holds;
+use crate::service::{Sent, timeout};
 use crate::store::Store;
 
 /// Before the message: whether it is compressed, and its length.
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
-/// Bytes of an answer that are sent without asking whether its client takes them.
-const SMALL: usize = 4 << 10;
+/// Bytes of a request waiting for the store that are not counted: those of small requests, which
+/// are served whatever others hold.
+const UNCOUNTED_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// Answers a call at once, where its message is here and the store answers at once. Otherwise it is
-/// what is left to do.
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Answered,
+    /// Its client reset it before it was read.
+    Reset,
+}
+
+/// What a call does next.
+pub(super) enum Next {
+    Done(Outcome),
+    /// Waits for its client.
+    Wait(Waiting),
+    /// Waits for the store.
+    Ask(Complete),
+}
+
+/// A request whose message is here.
+pub(super) struct Complete {
+    pub message: Bytes,
+    /// How long the client waits for the answer, where it says so.
+    pub timeout: Option<Duration>,
+    pub respond: SendResponse<Bytes>,
+    /// What it holds of the memory for clients, if anything.
+    pub share: Option<Share>,
+    pub outcome: Outcome,
+}
+
+/// Begins a call, and completes it where neither client nor store is waited for.
 pub(super) fn begin<S: Store + 'static>(
-    grpc: &Arc<Grpc<S>>,
+    shared: &Shared<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-) -> Option<impl Future<Output = ()> + Send + use<S>> {
+) -> Next {
     let (head, mut body) = request.into_parts();
     let kind = head.headers.get(CONTENT_TYPE);
     if head.method != Method::POST || !kind.is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let mut refused = Response::new(());
         *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(refused, true);
-        return None;
+        return Next::Done(Outcome::Answered);
     }
-    let patience = head.headers.get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
-    // Who waits for more of the body polls again.
-    let first = match body.poll_data(&mut Context::from_waker(Waker::noop())) {
+    let timeout = head.headers.get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
+    let context = &mut Context::from_waker(Waker::noop());
+    // A call that waits for more of the body polls again.
+    let first = match body.poll_data(context) {
         Poll::Ready(Some(Ok(first))) => first,
-        Poll::Ready(Some(Err(_))) => return None,
+        Poll::Ready(Some(Err(_))) => return Next::Done(Outcome::Reset),
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
-    let rest = if body.is_end_stream() { None } else { Some(body) };
-    let left = if rest.is_none() && grpc.rate_limit.answers_at_once() {
-        let answer = pin!(answer(grpc, first, patience));
-        match answer.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(answer) => Left::Deliver(send(respond, answer)?),
-            Poll::Pending => return None,
-        }
-    } else {
-        Left::Answer { first, rest, respond }
-    };
-    let grpc = grpc.clone();
-    Some(async move {
-        let unsent = match left {
-            Left::Deliver(unsent) => Some(unsent),
-            Left::Answer { first, rest, respond } => {
-                let message = match rest {
-                    None => Ok(first),
-                    // Seldom: it need not lie within every call.
-                    Some(body) => match Box::pin(arrive(&grpc, first, body)).await {
-                        Some(message) => message,
-                        // Its client went away.
-                        None => return,
-                    },
-                };
-                let answer = match message {
-                    Ok(message) => answer(&grpc, message, patience).await,
-                    Err(status) => Err(status),
-                };
-                send(respond, answer)
-            }
-        };
-        if let Some(unsent) = unsent {
-            Box::pin(unsent.deliver(&grpc)).await;
-        }
-    })
-}
-
-/// What is left to do for a call.
-enum Left {
-    Answer { first: Bytes, rest: Option<RecvStream>, respond: SendResponse<Bytes> },
-    Deliver(Unsent),
+    if !body.is_end_stream() {
+        return Next::Wait(Waiting::Request(Incomplete { first, body, timeout, respond }));
+    }
+    let mut outcome = Outcome::Answered;
+    // Where the store answers at once, sending the answer shows it.
+    if !shared.grpc.rate_limit.answers_at_once() && respond.poll_reset(context).is_ready() {
+        // The request is decided all the same: it may return what another took.
+        outcome = Outcome::Reset;
+    }
+    let share = None;
+    complete(shared, Complete { message: first, timeout, respond, share, outcome })
 }
 
 /// Whether a content type is gRPC's, and not that of gRPC-Web or whatever else begins like it.
@@ -97,139 +104,144 @@ fn is_grpc(kind: &[u8]) -> bool {
     matches!(kind.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// Waits for the rest of a body, as long as a client may take. None where it breaks off.
-async fn arrive<S>(
-    grpc: &Grpc<S>,
-    first: Bytes,
-    mut body: RecvStream,
-) -> Option<Result<Bytes, Status>> {
-    let read = read(grpc, first, &mut body);
-    match tokio::time::timeout(grpc.limits.timeout, read).await {
-        Ok(read) => read,
-        Err(_) => Some(Err(Status::deadline_exceeded("the request did not arrive in time"))),
+/// Answers a request where the store answers at once.
+pub(super) fn complete<S: Store + 'static>(shared: &Shared<S>, request: Complete) -> Next {
+    if !shared.grpc.rate_limit.answers_at_once() {
+        return Next::Ask(request);
     }
-}
-
-/// Reads what is left of a body. None where it breaks off.
-async fn read<S>(
-    grpc: &Grpc<S>,
-    first: Bytes,
-    body: &mut RecvStream,
-) -> Option<Result<Bytes, Status>> {
-    let mut whole = BytesMut::from(first);
-    let mut taken = whole.len();
-    let mut share = grpc.slow.share();
-    loop {
-        if !share.grow_to(whole.len()) {
-            let told = "too many bytes of requests wait for the rest: send smaller ones, or faster";
-            return Some(Err(Status::resource_exhausted(told)));
-        }
-        if whole.len() > grpc.limits.max_message + PREFIX {
-            return Some(Err(too_large(whole.len(), grpc.limits.max_message)));
-        }
-        if let Some(length) = announced(&whole)
-            && length > grpc.limits.max_message
-        {
-            return Some(Err(too_large(length, grpc.limits.max_message)));
-        }
-        // Makes room for more.
-        let _ = body.flow_control().release_capacity(std::mem::take(&mut taken));
-        match poll_fn(|cx| body.poll_data(cx)).await {
-            Some(Ok(more)) => {
-                taken = more.len();
-                whole.extend_from_slice(&more);
+    let Complete { message, timeout, respond, share: _, outcome } = request;
+    let answer = match read(&shared.grpc, &message) {
+        Ok(sent) => {
+            let answer = pin!(answer(&shared.grpc, &sent, timeout));
+            match answer.poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answer) => answer,
+                Poll::Pending => return Next::Done(outcome),
             }
-            Some(Err(_)) => return None,
-            None => return Some(Ok(whole.freeze())),
         }
+        Err(status) => (Err(status), Held::default()),
+    };
+    send(shared, respond, answer, outcome)
+}
+
+impl Complete {
+    /// Answers a request when the store does.
+    pub async fn ask<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> Next {
+        let timeout = self.timeout;
+        let answer = match self.read(&shared) {
+            Ok(sent) => answer(&shared.grpc, &sent, timeout).await,
+            Err(status) => (Err(status), Held::default()),
+        };
+        send(&shared, self.respond, answer, self.outcome)
+    }
+
+    /// Reads the message, and counts what it takes while the store is waited for.
+    fn read<S: Store>(&mut self, shared: &Shared<S>) -> Result<Sent<'_>, Status> {
+        let sent = read(&shared.grpc, &self.message)?;
+        let bytes = self.message.len() + sent.heap_bytes();
+        if bytes > UNCOUNTED_BYTES || self.share.is_some() {
+            let share = self.share.get_or_insert_with(|| shared.account.share());
+            if !share.resize(bytes) {
+                return Err(too_much_held());
+            }
+        }
+        Ok(sent)
     }
 }
 
-fn announced(bytes: &[u8]) -> Option<usize> {
-    let (_, length) = bytes.first_chunk::<PREFIX>()?.split_first()?;
-    Some(u32::from_be_bytes(length.try_into().ok()?) as usize)
+pub(super) fn too_much_held() -> Status {
+    let text = "clients hold too much memory (setting grpc.max_buffered): send smaller requests, \
+                faster, or read the responses";
+    Status::resource_exhausted(text)
 }
 
-fn too_large(length: usize, most: usize) -> Status {
-    let told =
-        format!("a request of {length} bytes, {most} are allowed (setting grpc.max_message)");
-    Status::resource_exhausted(told)
-}
-
-/// The answer to a message with its prefix, with a prefix of its own.
-async fn answer<S: Store>(
-    grpc: &Grpc<S>,
-    mut framed: Bytes,
-    patience: Option<Duration>,
-) -> Result<Bytes, Status> {
-    let length = announced(&framed).ok_or_else(|| Status::internal("the request is missing"))?;
-    if length > grpc.limits.max_message {
-        return Err(too_large(length, grpc.limits.max_message));
+/// Returns the length that a message with its prefix announces, once that is here.
+///
+/// # Errors
+///
+/// The status for a message that is too large.
+pub(super) fn announced(bytes: &[u8], limits: &Limits) -> Result<Option<usize>, Status> {
+    let announced =
+        bytes.first_chunk::<PREFIX>().map(|[_, length @ ..]| u32::from_be_bytes(*length));
+    let announced = announced.map(|length| length as usize);
+    let length = announced.unwrap_or(0).max(bytes.len().saturating_sub(PREFIX));
+    let max = limits.max_message;
+    if length > max {
+        let text =
+            format!("a request of {length} bytes, {max} are allowed (setting grpc.max_message)");
+        return Err(Status::resource_exhausted(text));
     }
+    Ok(announced)
+}
+
+/// Reads a message with its prefix.
+fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<Sent<'a>, Status> {
+    let length = announced(framed, &grpc.limits)?;
+    let length = length.ok_or_else(|| Status::internal("the request is missing"))?;
     if framed[0] != 0 {
         return Err(Status::unimplemented("the request is compressed: send it as it is"));
     }
-    framed.advance(PREFIX);
-    let message = framed.get(..length).filter(|message| message.len() == framed.len());
+    let message = Some(&framed[PREFIX..]).filter(|message| message.len() == length);
     let message =
         message.ok_or_else(|| Status::internal("one message is sent, of the length it says"))?;
-    let sent =
-        grpc.rate_limit.read(message).map_err(|error| Status::internal(error.to_string()))?;
-    Ok(grpc.rate_limit.answer_framed(&sent, patience).await?.into())
+    grpc.rate_limit.read(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Sends an answer. What comes back is too large to be sent before its client makes room for it.
-fn send(mut respond: SendResponse<Bytes>, answer: Result<Bytes, Status>) -> Option<Unsent> {
-    // Errors of sending say that the client is gone.
+/// An answer with its prefix, and what its request took of concurrency limits.
+pub(super) type Answer = (Result<Bytes, Status>, Held);
+
+async fn answer<S: Store + 'static>(
+    grpc: &Grpc<S>,
+    sent: &Sent<'_>,
+    timeout: Option<Duration>,
+) -> Answer {
+    let mut holds = Holds::default();
+    let answer = grpc.rate_limit.answer_framed(sent, timeout, &mut holds).await;
+    (answer.map(Bytes::from).map_err(Status::from), Held::new(&grpc.rate_limit, holds))
+}
+
+/// Sends an answer. One that its client does not let be sent now waits.
+pub(super) fn send<S>(
+    shared: &Shared<S>,
+    mut respond: SendResponse<Bytes>,
+    (answer, held): Answer,
+    outcome: Outcome,
+) -> Next {
+    // Errors of sending say that the client has reset the request.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
             response.headers_mut().reserve(1);
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
-            let mut stream = respond.send_response(response, false).ok()?;
-            if message.len() > SMALL {
-                return Some(Unsent { stream, message });
+            let Ok(mut stream) = respond.send_response(response, false) else {
+                return Next::Done(Outcome::Reset);
+            };
+            stream.reserve_capacity(message.len());
+            if stream.capacity() < message.len() {
+                return Next::Wait(Waiting::Answer(Unread { stream, message, held, outcome }));
             }
-            if stream.send_data(message, false).is_ok() {
-                let _ = stream.send_trailers(good());
+            shared.outbound.hand_over(message.len());
+            if stream.send_data(message, false).is_ok() && stream.send_trailers(good()).is_ok() {
+                held.sent();
             }
         }
         Err(status) => {
+            shared.outbound.hand_over(status.message().len());
             let mut response = status.into_http::<()>();
             if response.headers().is_empty() {
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
             }
-            let _ = respond.send_response(response, true);
+            if respond.send_response(response, true).is_err() {
+                return Next::Done(Outcome::Reset);
+            }
+            held.sent();
         }
     }
-    None
+    Next::Done(outcome)
 }
 
 /// The trailers of an answer.
-fn good() -> HeaderMap {
+pub(super) fn good() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers
-}
-
-/// A message whose client must make room for it.
-struct Unsent {
-    stream: SendStream<Bytes>,
-    message: Bytes,
-}
-
-impl Unsent {
-    /// Sends it, if its client takes it in time.
-    async fn deliver<S>(mut self, grpc: &Grpc<S>) {
-        let mut share = grpc.slow.share();
-        let taken = share.grow_to(self.message.len()) && {
-            let sent = send_data(self.message, &mut self.stream);
-            matches!(tokio::time::timeout(grpc.limits.timeout, sent).await, Ok(Ok(())))
-        };
-        if taken {
-            let _ = self.stream.send_trailers(good());
-        } else {
-            self.stream.send_reset(Reason::CANCEL);
-        }
-    }
 }

@@ -1,7 +1,9 @@
 //! One connection: takes requests off it, and ends it in good order.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -16,19 +18,25 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
-use super::{Grpc, Limits};
+use super::budget::Account;
+use super::call::{self, Next, Outcome};
+use super::outbound::Outbound;
+use super::resets::Resets;
+use super::{Grpc, Limits, SHOULD_RATE_LIMIT, route};
 use crate::chance::random;
 use crate::connections::Handle;
 use crate::store::Store;
 
-/// Bytes a client may send on a connection before they are taken off it.
-const WINDOW: u32 = 1 << 20;
+/// Bytes a client may send on a connection, and on each of its streams, before they are read. It is
+/// what HTTP/2 begins with; a connection's window cannot be smaller.
+const WINDOW: u32 = (1 << 16) - 1;
 
-/// Bytes it may send on one stream; larger requests wait for more.
-const STREAM_WINDOW: u32 = 64 << 10;
+/// Bytes of an answer that HTTP/2 takes at once. Larger answers are sent in parts.
+const SEND_BUFFER: usize = 16 << 10;
 
-/// Bytes of a large answer that wait on its stream for its client to take them.
-const SEND_BUFFER: usize = 64 << 10;
+/// Requests that may be reset before h2 has handed them over, which it does after each read. A read
+/// of 4 KiB holds some 160: this is never met, and [`Resets`] bounds them.
+const MAX_PENDING_RESETS: usize = 256;
 
 /// How long an evicted client may take to answer GOAWAY. Its place is needed.
 const EVICTION_GRACE: Duration = Duration::from_millis(100);
@@ -38,31 +46,43 @@ const BURST: usize = 64;
 
 type Incoming = (Request<RecvStream>, SendResponse<Bytes>);
 
+/// What the calls of one connection share.
+#[derive(Debug)]
+pub(super) struct Shared<S> {
+    pub grpc: Arc<Grpc<S>>,
+    pub account: Arc<Account>,
+    pub outbound: Arc<Outbound>,
+    /// Has an owner for each call of another method, and one more.
+    pub others: Arc<()>,
+}
+
 /// What may happen to a connection.
 enum Event {
-    /// Requests came.
-    Requests,
     /// Its client is to go away.
     Close,
     /// Its place is needed for another connection.
     Evict,
+    /// Its client only resets what it requests.
+    Abuse,
     /// It is over, in whatever way.
     Ended,
 }
 
 pub(super) async fn serve<S: Store + 'static>(
-    grpc: &Arc<Grpc<S>>,
+    shared: Arc<Shared<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
     handle: &Handle,
+    peer: Option<SocketAddr>,
     mut closed: watch::Receiver<bool>,
 ) {
-    let Limits { keepalive, timeout: patience, max_headers, max_streams, .. } = grpc.limits;
+    let Limits { keepalive, timeout: patience, max_headers, max_streams, .. } = shared.grpc.limits;
     let handshake = Builder::new()
         .initial_connection_window_size(WINDOW)
-        .initial_window_size(STREAM_WINDOW)
+        .initial_window_size(WINDOW)
         .max_send_buffer_size(SEND_BUFFER)
         .max_header_list_size(max_headers)
         .max_concurrent_streams(max_streams)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .handshake::<_, Bytes>(io);
     // Whoever only connects is not kept.
     let handshake = tokio::select! {
@@ -74,38 +94,85 @@ pub(super) async fn serve<S: Store + 'static>(
     let mut closing = pin!(async move { drop(closed.wait_for(|closed| *closed).await) });
     // Set where it closes: who does not take note of that by then is not waited for.
     let mut closes = pin!(None::<Sleep>);
-    let mut requests: Vec<Incoming> = Vec::new();
-    let others = Arc::new(());
-    // What waits for the store, or for the rest of its message.
-    let mut calls = FuturesUnordered::new();
+    // Set while the client does not read all there is for it.
+    let mut unread: Option<Pin<Box<Sleep>>> = None;
+    let mut requests: VecDeque<Incoming> = VecDeque::new();
+    let mut resets = Resets::default();
+    // Calls that wait for the store, and those that wait for the client. They are apart since the
+    // first are large, and clients can make the others last.
+    let mut asking = FuturesUnordered::new();
+    let mut waiting = FuturesUnordered::new();
     loop {
         let event = poll_fn(|cx| {
-            // Before the connection is polled, which then writes what they answer.
-            while let Poll::Ready(Some(())) = calls.poll_next_unpin(cx) {}
             loop {
-                match connection.poll_accept(cx) {
-                    Poll::Ready(Some(Ok(request))) => requests.push(request),
-                    Poll::Ready(Some(Err(error))) => {
-                        tracing::debug!(%error, "a connection over gRPC failed");
+                // All that came together is answered before the connection writes.
+                while !shared.outbound.is_full() {
+                    let next = if let Some((request, respond)) = requests.pop_front() {
+                        handle.count_request();
+                        begin(&shared, request, respond)
+                    } else if !asking.is_empty()
+                        && let Poll::Ready(Some(next)) = asking.poll_next_unpin(cx)
+                    {
+                        next
+                    } else if !waiting.is_empty()
+                        && let Poll::Ready(Some(next)) = waiting.poll_next_unpin(cx)
+                    {
+                        next
+                    } else {
+                        break;
+                    };
+                    match next {
+                        Next::Ask(request) => asking.push(request.ask(shared.clone())),
+                        Next::Wait(call) => waiting.push(call.finish(shared.clone())),
+                        Next::Done(outcome) => {
+                            if resets.count(outcome == Outcome::Reset) {
+                                return Poll::Ready(Event::Abuse);
+                            }
+                        }
+                    }
+                }
+                // What a burst needed is not kept.
+                requests.shrink_to(BURST);
+                let is_more_to_answer = shared.outbound.is_full();
+                loop {
+                    match connection.poll_accept(cx) {
+                        Poll::Ready(Some(Ok(request))) => requests.push_back(request),
+                        Poll::Ready(Some(Err(error))) => {
+                            let reason = error.reason();
+                            if error.is_library() && reason == Some(Reason::ENHANCE_YOUR_CALM) {
+                                shared.grpc.log_abuse(peer, &error);
+                            }
+                            tracing::debug!(%error, "a connection over gRPC failed");
+                            return Poll::Ready(Event::Ended);
+                        }
+                        Poll::Ready(None) => return Poll::Ready(Event::Ended),
+                        Poll::Pending => break,
+                    }
+                }
+                let is_all_written = shared.outbound.written();
+                if is_all_written {
+                    unread = None;
+                } else {
+                    let unread = unread.get_or_insert_with(|| Box::pin(sleep(patience)));
+                    if unread.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(Event::Ended);
                     }
-                    Poll::Ready(None) => return Poll::Ready(Event::Ended),
-                    Poll::Pending => break,
                 }
-            }
-            if !requests.is_empty() {
-                return Poll::Ready(Event::Requests);
+                if requests.is_empty() && !is_more_to_answer || !is_all_written {
+                    break;
+                }
             }
             let late = match closes.as_mut().as_pin_mut() {
                 None if closing.as_mut().poll(cx).is_ready() => return Poll::Ready(Event::Close),
                 None => false,
                 Some(late) => late.poll(cx).is_ready(),
             };
-            if late && calls.is_empty() {
+            if late && asking.is_empty() && waiting.is_empty() {
                 return Poll::Ready(Event::Ended);
             }
-            let busy = !calls.is_empty() || Arc::strong_count(&others) > 1;
-            handle.set_busy(busy || connection.has_streams());
+            let asks = !(requests.is_empty() && asking.is_empty() && waiting.is_empty());
+            let busy = asks || Arc::strong_count(&shared.others) > 1 || connection.has_streams();
+            handle.set_busy(busy);
             if closes.is_none() && handle.poll_evicted(cx).is_ready() {
                 return Poll::Ready(Event::Evict);
             }
@@ -113,16 +180,6 @@ pub(super) async fn serve<S: Store + 'static>(
         })
         .await;
         match event {
-            // All that came together are answered before the connection writes again.
-            Event::Requests => {
-                handle.count_request();
-                let begun = requests.drain(..);
-                calls.extend(
-                    begun.filter_map(|(request, respond)| grpc.begin(request, respond, &others)),
-                );
-                // What a burst needed is not kept.
-                requests.shrink_to(BURST);
-            }
             Event::Close => {
                 closes.set(Some(sleep(patience)));
                 connection.graceful_shutdown();
@@ -135,9 +192,26 @@ pub(super) async fn serve<S: Store + 'static>(
                     connection.abrupt_shutdown(Reason::NO_ERROR);
                 }
             }
+            Event::Abuse => break,
             Event::Ended => return,
         }
     }
+    shared.grpc.log_abuse(peer, &"too many resets");
+    connection.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+    let _ = timeout(patience, poll_fn(|cx| connection.poll_closed(cx))).await;
+}
+
+/// Begins a request.
+fn begin<S: Store + 'static>(
+    shared: &Shared<S>,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) -> Next {
+    if request.uri().path() == SHOULD_RATE_LIMIT {
+        return call::begin(shared, request, respond);
+    }
+    route::begin(shared, request, respond);
+    Next::Done(Outcome::Answered)
 }
 
 /// Asks the client from time to time whether it is still there.

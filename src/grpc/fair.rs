@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
+use super::outbound::Outbound;
 use super::turns::Turn;
 
 /// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
@@ -15,20 +16,19 @@ use super::turns::Turn;
 pub(super) struct Fair<T> {
     io: T,
     turn: Arc<Turn>,
-    /// Whether the other side takes no more.
-    blocked: bool,
-    /// Whether somebody wanted to read meanwhile.
+    outbound: Arc<Outbound>,
+    /// Whether somebody wanted to read while the other side took no more.
     wanted: bool,
 }
 
 impl<T> Fair<T> {
-    pub fn new(io: T, turn: Arc<Turn>) -> Fair<T> {
-        Fair { io, turn, blocked: false, wanted: false }
+    pub fn new(io: T, turn: Arc<Turn>, outbound: Arc<Outbound>) -> Fair<T> {
+        Fair { io, turn, outbound, wanted: false }
     }
 
     fn wrote<R>(&mut self, cx: &Context<'_>, written: &Poll<R>) {
-        self.blocked = written.is_pending();
-        if !self.blocked && self.wanted {
+        self.outbound.set_blocked(written.is_pending());
+        if written.is_ready() && self.wanted {
             self.wanted = false;
             cx.waker().wake_by_ref();
         }
@@ -41,7 +41,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.blocked {
+        if self.outbound.is_blocked() {
             self.wanted = true;
             return Poll::Pending;
         }
@@ -111,7 +111,7 @@ mod tests {
     async fn a_turn_ends_though_there_is_more_to_read() {
         let (mut client, server) = duplex(4 * TURN);
         let turn = Turns::default().turn();
-        let mut server = Fair::new(server, turn.clone());
+        let mut server = Fair::new(server, turn.clone(), Arc::default());
         client.write_all(&[7; 3 * TURN]).await.unwrap();
         let mut taken = [0; TURN];
         assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
@@ -138,7 +138,7 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_read_from_who_does_not_read() {
         let (mut client, server) = duplex(64);
-        let mut server = Fair::new(server, Turns::default().turn());
+        let mut server = Fair::new(server, Turns::default().turn(), Arc::default());
         client.write_all(b"more").await.unwrap();
         assert!(now_or_never(server.write_all(&[7; 65])).is_none());
         let mut taken = [0; 64];

@@ -4,33 +4,67 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::server::SendResponse;
-use h2::{RecvStream, SendStream};
+use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use tonic::Status;
 use tonic::service::Routes;
 use tower_service::Service;
 
-/// Calls of one connection that may be here at a time: some last as long as their client likes.
-const CALLS: usize = 100;
+use super::call::too_much_held;
+use super::connection::Shared;
 
-/// Has a call answered by tonic's services. Ends where the client resets it. `calls` has one owner
-/// for each call of the connection, and the connection.
-pub(super) async fn forward(
+/// Calls of one connection that may be here at a time: some last as long as their client likes.
+const MAX_CALLS: usize = 100;
+
+/// Bytes that a call takes: its headers, its message, and a part of the answer.
+const CALL_BYTES: usize = 64 << 10;
+
+/// Bytes that a call of reflection takes. Its client may send while it does not read, and a frame
+/// of 256 bytes keeps the 8 KiB that were read with it.
+const REFLECTION_BYTES: usize = 2 << 20;
+
+/// Has a call answered by tonic's services.
+pub(super) fn begin<S>(
+    shared: &Shared<S>,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
+    let is_reflection = request.uri().path().starts_with("/grpc.reflection.");
+    let bytes = if is_reflection { REFLECTION_BYTES } else { CALL_BYTES };
+    let mut share = shared.account.share();
+    let refused = if Arc::strong_count(&shared.others) > MAX_CALLS {
+        let text = format!("more than {MAX_CALLS} calls of other methods on one connection");
+        Some(Status::resource_exhausted(text))
+    } else if !share.resize(bytes) {
+        Some(too_much_held())
+    } else {
+        None
+    };
+    if let Some(status) = refused {
+        let _ = respond.send_response(status.into_http::<()>(), true);
+        return;
+    }
+    let owned = (share, shared.others.clone());
+    let (routes, timeout) = (shared.grpc.others.clone(), shared.grpc.limits.timeout);
+    tokio::spawn(async move {
+        forward(routes, request, respond, timeout).await;
+        drop(owned);
+    });
+}
+
+/// Ends where its client resets the call. `timeout` is how long a client may take to read a part of
+/// the answer.
+async fn forward(
     mut routes: Routes,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-    calls: Arc<()>,
+    timeout: Duration,
 ) {
-    if Arc::strong_count(&calls) - 1 > CALLS {
-        let told = format!("more than {CALLS} calls of other methods on one connection");
-        let refused = Status::resource_exhausted(told).into_http::<()>();
-        let _ = respond.send_response(refused, true);
-        return;
-    }
     let mut answered = pin!(routes.call(request.map(Received)));
     let response = poll_fn(|cx| match respond.poll_reset(cx) {
         Poll::Ready(_) => Poll::Ready(None),
@@ -42,13 +76,14 @@ pub(super) async fn forward(
     let Ok(stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
     if !ends {
         // Errors of sending say that the client is gone.
-        let _ = send(body, stream).await;
+        let _ = send(body, stream, timeout).await;
     }
 }
 
 async fn send(
     body: impl Body<Data = Bytes>,
     mut stream: SendStream<Bytes>,
+    timeout: Duration,
 ) -> Result<(), h2::Error> {
     let mut body = pin!(body);
     loop {
@@ -60,7 +95,14 @@ async fn send(
             None | Some(Some(Err(_))) => return Ok(()),
             Some(None) => return stream.send_data(Bytes::new(), true),
             Some(Some(Ok(frame))) => match frame.into_data() {
-                Ok(data) => send_data(data, &mut stream).await?,
+                Ok(data) => {
+                    let sent = send_data(data, &mut stream);
+                    let Ok(sent) = tokio::time::timeout(timeout, sent).await else {
+                        stream.send_reset(Reason::CANCEL);
+                        return Ok(());
+                    };
+                    sent?;
+                }
                 Err(frame) => {
                     return stream.send_trailers(frame.into_trailers().unwrap_or_default());
                 }
@@ -70,10 +112,7 @@ async fn send(
 }
 
 /// Sends data as the client makes room for it.
-pub(super) async fn send_data(
-    mut data: Bytes,
-    stream: &mut SendStream<Bytes>,
-) -> Result<(), h2::Error> {
+async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
         let Some(room) = poll_fn(|cx| stream.poll_capacity(cx)).await else { return Ok(()) };

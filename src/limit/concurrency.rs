@@ -1,13 +1,14 @@
 //! Concurrency: at most `n` in flight. Hits are taken at the start and given back at the end.
 //!
 //! With a hold id, each start is held under its id: only that id gives it back, an unknown one
-//! gives back nothing, and a hold whose end never comes lapses after the time-out. Without, there
+//! gives back nothing, and a hold whose end never comes lapses after the time-out. An id has one
+//! hold: taking it again replaces the hold, which starts anew with the hits of the last time. Without, there
 //! is only a level: whoever calls at the end of denied requests too (as Envoy does) must have been
 //! charged for them, so denials are charged, and ends that are lost clear once there was no traffic
 //! for the time-out.
 //!
 //! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
-//! holds to give one back, else constant. Guarantee: never more than `n` admitted and not yet given
+//! holds, else constant. Guarantee: never more than `n` admitted and not yet given
 //! back. Source: Stripe, "Scaling your API with rate limiters".
 
 use std::collections::VecDeque;
@@ -16,6 +17,9 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
 use super::{Asked, Levels, Micros, wait};
+
+/// The most hits in flight that are counted: what stays exact in a double, and so in every store.
+const MAX_IN_FLIGHT: u64 = 1 << 52;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
@@ -46,6 +50,12 @@ pub(super) struct Hold {
 impl State {
     pub(super) fn of_count(count: u64, last: Micros) -> State {
         State { count, last, holds: VecDeque::new() }
+    }
+
+    /// Hits held under an id, which taking it again replaces.
+    fn held(&self, id: u64) -> u64 {
+        let of_id = self.holds.iter().filter(|hold| hold.id == id);
+        of_id.map(|hold| u64::from(hold.hits)).sum()
     }
 
     /// Of holds in the order of their starts.
@@ -83,18 +93,20 @@ impl Concurrency {
         }
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
+    pub fn judge(&self, state: &State, now: Micros, hits: u64, hold: u64) -> Asked {
         let n = u64::from(self.n);
-        let allowed = state.count + hits <= n;
+        let others = state.count - state.held(hold);
+        let allowed = others + hits <= n;
         if allowed || hits > n {
             return Asked { allowed, retry_after: None };
         }
-        let mut over = state.count + hits - n;
+        let mut over = others + hits - n;
         let lapses = match self.hold_id {
             None => Some(state.last),
             Some(_) => state
                 .holds
                 .iter()
+                .filter(|other| other.id != hold)
                 .find(|hold| {
                     over = over.saturating_sub(hold.hits.into());
                     over == 0
@@ -124,9 +136,17 @@ impl Concurrency {
     pub fn charge(&self, state: &mut State, now: Micros, hits: u32, hold: u64) {
         let t = now.max(state.last);
         state.last = t;
-        state.count += u64::from(hits);
         if self.hold_id.is_some() {
+            let replaced = state.held(hold);
+            if replaced > 0 {
+                state.count -= replaced;
+                state.holds.retain(|other| other.id != hold);
+            }
             state.holds.push_back(Hold { id: hold, start: t, hits });
+        }
+        state.count += u64::from(hits);
+        if self.hold_id.is_none() {
+            state.count = state.count.min(MAX_IN_FLIGHT);
         }
     }
 

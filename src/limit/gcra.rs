@@ -113,6 +113,11 @@ impl Gcra {
     }
 
     fn set(&self, state: &mut State, now: Micros, level: u64) {
+        if level == 0 {
+            // Or it would be owed again after a step back of the clock.
+            *state = State::default();
+            return;
+        }
         let ahead = level.div_ceil(self.n);
         *state = State { tat: now / self.tick + ahead, rem: ahead * self.n - level };
     }

@@ -146,7 +146,14 @@ impl Part {
     ///
     /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
     /// look as any other limit, which is what the reference does.
-    pub(super) fn judge(&self, limit: &Limit, log: &Log, now: Micros, hits: u32) -> Asked {
+    pub(super) fn judge(
+        &self,
+        limit: &Limit,
+        log: &Log,
+        now: Micros,
+        hits: u32,
+        hold: u64,
+    ) -> Asked {
         if limit.requests_per_unit == 0 && (hits > 0 || !limit.looks_at_zero()) {
             return Asked { allowed: false, retry_after: None };
         }
@@ -163,7 +170,7 @@ impl Part {
             (Algorithm::TokenBucket(limit), Part::Token(state)) => limit.judge(state, now, hits),
             (Algorithm::Gcra(limit), Part::Gcra(state)) => limit.judge(state, now, hits),
             (Algorithm::Concurrency(limit), Part::Concurrency(state)) => {
-                limit.judge(state, now, hits)
+                limit.judge(state, now, hits, hold)
             }
             _ => Asked::ALLOWED,
         }

@@ -79,6 +79,8 @@ pub struct Plan {
     shape: Box<str>,
     /// Of the sliding_log limits, where there are any.
     shared: Option<Shared>,
+    /// Which limit is a concurrency limit, if any.
+    concurrency: Option<u8>,
 }
 
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
@@ -121,7 +123,9 @@ impl Plan {
             }
             limit.algorithm.shape(&mut shape);
         }
-        Plan { limits: limits.into(), shape: shape.into(), shared }
+        let is_concurrency = |limit: &Limit| matches!(limit.algorithm, Algorithm::Concurrency(_));
+        let concurrency = limits.iter().position(is_concurrency).map(|at| at as u8);
+        Plan { limits: limits.into(), shape: shape.into(), shared, concurrency }
     }
 
     pub fn limits(&self) -> &[Limit] {
@@ -146,6 +150,11 @@ impl Plan {
             Algorithm::Concurrency(concurrency) => concurrency.hold_id.as_deref(),
             _ => None,
         })
+    }
+
+    /// Returns which of the limits is a concurrency limit, if any.
+    pub fn concurrency(&self) -> Option<u8> {
+        self.concurrency
     }
 
     /// Whether every limit has a period of one second: what the reference can keep in a Redis of
@@ -254,7 +263,7 @@ impl Plan {
         let mut asked = [Asked::ALLOWED; 16];
         let mut allowed = true;
         for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
-            *asked = part.judge(limit, log, now, hits);
+            *asked = part.judge(limit, log, now, hits, hold);
             allowed &= asked.allowed || limit.shadow_mode;
         }
         if hits > 0 {
@@ -276,7 +285,7 @@ impl Plan {
             // What a denial charged, and a strict bucket that begins anew, lengthen the wait.
             for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
                 if !asked.allowed {
-                    asked.retry_after = part.judge(limit, log, now, hits).retry_after;
+                    asked.retry_after = part.judge(limit, log, now, hits, hold).retry_after;
                 }
             }
         }

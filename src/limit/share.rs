@@ -8,7 +8,9 @@
 //! wait longer for it, and gcra spaces hits over a longer period. One token a minute among ten
 //! replicas is one in ten minutes for each, not one a minute.
 
-use super::{Algorithm, Gcra, Limit, MAX_PERIOD_SECONDS, Micros, Plan, SECOND, TokenBucket};
+use super::{
+    Algorithm, Gcra, GcraError, Limit, MAX_PERIOD_SECONDS, Micros, Plan, SECOND, TokenBucket,
+};
 
 /// The longest a part may take to come back.
 const LONGEST: Micros = MAX_PERIOD_SECONDS * SECOND;
@@ -63,6 +65,16 @@ impl Gcra {
     fn share(&self, n: u32, replicas: u32) -> Gcra {
         let period = self.period().saturating_mul(replicas.into()).min(LONGEST);
         let part = |whole: u64| u32::try_from(whole).unwrap_or(u32::MAX).div_ceil(replicas);
-        Gcra::new(n, period, part(self.burst()), part(self.max_debt())).unwrap_or(*self)
+        let (burst, max_debt) = (part(self.burst()), part(self.max_debt()));
+        let share = match Gcra::new(n, period, burst, max_debt) {
+            // Rounded up, it takes longer to come back than the whole may.
+            Err(GcraError::TooSlow(most)) => {
+                let most = u32::try_from(most).unwrap_or(u32::MAX);
+                let burst = burst.min(most);
+                Gcra::new(n, period, burst, max_debt.min(most - burst))
+            }
+            share => share,
+        };
+        share.unwrap_or(*self)
     }
 }

@@ -40,8 +40,8 @@ impl Bench {
     }
 
     fn decide<'s>(&'s self, request: &Request<'_>) -> Result<Decision<'s>, Refused> {
-        let budget = Duration::from_millis(8);
-        let decide = pin!(self.limiter.decide(Some(&self.rules), request, budget));
+        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let decide = pin!(self.limiter.decide(Some(&self.rules), request, budget, holds));
         match decide.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(decided) => decided,
             Poll::Pending => panic!("memory answers at once"),
@@ -280,8 +280,33 @@ descriptors:
     // Also by one that is replaced itself; and both where each replaces the other.
     let (_, told) = bench.ask(&[("a", ""), ("b", ""), ("c", "")]);
     assert_eq!(told, [bare, bare, (false, Some(5), 4, 40)]);
-    assert_eq!(bench.ask(&[("d", ""), ("e", "")]), (false, vec![bare, bare]));
+    // All but one that is unlimited, which replaces others all the same.
+    let unlimited = (false, None, u32::MAX, 0);
+    assert_eq!(bench.ask(&[("d", ""), ("e", "")]), (false, vec![bare, unlimited]));
     assert_eq!(bench.stats("d.a"), [0; 5]);
+}
+
+#[test]
+fn an_unlimited_rule_that_is_replaced_is_no_quota() {
+    let rules = "domain: d
+descriptors:
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: free, quota_mode: true, rate_limit: {name: free, unlimited: true}}
+  - {key: r, rate_limit: {unit: minute, requests_per_unit: 5, replaces: [{name: free}]}}
+";
+    let entries = [("q", ""), ("free", ""), ("r", "")];
+    let quota_mode = |quota_mode| Behaviour { quota_mode, ..Default::default() };
+    // The one quota is over. A descriptor without a rule would be a quota that passes, where all
+    // are quotas.
+    let bench = Bench::with(rules, quota_mode(true));
+    assert!(bench.ask(&entries[..2]).0);
+    let (over, told) = Bench::with(rules, quota_mode(false)).ask(&entries);
+    assert!(over);
+    assert_eq!(told[1], (false, None, u32::MAX, 0));
+    // With r as a quota that passes, nothing is over; it is r that decides, not what it replaces.
+    assert!(!bench.ask(&entries).0);
+    let over = rules.replace("requests_per_unit: 5", "requests_per_unit: 0");
+    assert!(Bench::with(&over, quota_mode(true)).ask(&entries).0);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Node {
         }
         let index = self.children.len() as u32;
         if text.contains('*') {
-            let parts = text.split('*').map(Into::into).collect();
+            let parts = parts(&text);
             self.wildcards.push(Wildcard { child: index, parts });
         }
         let hash = hash(&[&text]);
@@ -164,6 +164,13 @@ impl Node {
         }
         exact(hash(&[key]), &|text| text == key).map(|child| (child, false))
     }
+}
+
+/// The literal texts between the stars; of stars side by side one is enough.
+fn parts(text: &str) -> Box<[Box<str>]> {
+    let last = text.matches('*').count();
+    let is_needed = |&(i, part): &(usize, &str)| i == 0 || i == last || !part.is_empty();
+    text.split('*').enumerate().filter(is_needed).map(|(_, part)| part.into()).collect()
 }
 
 fn rehash(children: &[Child], index: u32) -> u64 {

@@ -66,6 +66,11 @@ impl Problems {
             && self.in_all[kind] < self.max_per_file.saturating_mul(FILES)
     }
 
+    /// Whether there is an error: the set cannot be used.
+    pub fn has_errors(&self) -> bool {
+        self.in_all[Severity::Error as usize] > 0
+    }
+
     /// Counts a problem that is not listed.
     pub fn omit(&mut self, severity: Severity) {
         match severity {

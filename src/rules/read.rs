@@ -185,7 +185,10 @@ impl Reader<'_> {
         // A descriptor that cannot be added is read all the same, for what is wrong below it.
         let (rule, below) =
             tree.add(text, share_threshold, origin).unwrap_or((&mut lost_rule, &mut lost));
-        if let Some(rate_limit) = rate_limit {
+        // What is never used need not be made.
+        if let Some(rate_limit) = rate_limit
+            && !self.problems.has_errors()
+        {
             let made = Arc::new(Rule {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),

@@ -82,6 +82,17 @@ impl<'a> Sent<'a> {
         Ok(head)
     }
 
+    /// Bytes that this, its descriptors and the keys made of them take beside the message and what
+    /// lies in place: those of large requests.
+    pub fn heap_bytes(&self) -> usize {
+        /// A key and what its charge needs.
+        const CHARGE: usize = 1 << 10;
+        let entries = if self.entries.spilled() { self.entries.capacity() } else { 0 };
+        let descriptors = if self.descriptors.spilled() { self.descriptors.capacity() } else { 0 };
+        let descriptor = size_of::<Head>() + size_of::<Descriptor<'_>>() + CHARGE;
+        entries * size_of::<Entry<'_>>() + descriptors * descriptor
+    }
+
     /// The descriptors, to be asked for with [`request`](Sent::request).
     pub fn descriptors(&self) -> Descriptors<'_> {
         let mut rest = self.entries.as_slice();

@@ -95,6 +95,7 @@ fn effect(of: Effect) -> String {
             Meaning::LogFormat => "`log.format`: json in any letter case, all else is text".into(),
         },
         Effect::Ignored(reason) => format!("ignored: {reason}"),
+        Effect::Warned(reason) => format!("no effect, with a warning: {reason}"),
         Effect::Later(what) => format!("checked, not effective yet: {what}"),
         Effect::Refused(help) => format!("refused: {help}"),
         Effect::SetText(name) => code(name),

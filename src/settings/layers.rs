@@ -128,10 +128,11 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
                 naming.push(format!("store.redis.url ({})", url.origin));
             }
             if !naming.is_empty() {
+                let verb = if naming.len() == 1 { "has" } else { "have" };
                 let (origin, naming) = (&kind.origin, naming.join(", "));
                 notes.push(format!(
                     "counters live in this process's memory, since {origin} says so: \
-                     {naming} changes nothing"
+                     {naming} {verb} no effect"
                 ));
             }
         }

@@ -34,6 +34,8 @@ pub enum Effect {
     SetText(&'static str),
     /// It changes nothing, for this reason.
     Ignored(&'static str),
+    /// It has no effect, as in the reference, for this reason; a warning says so.
+    Warned(&'static str),
     /// It is checked, and said not to be effective yet; this is what it is for.
     Later(&'static str),
     /// Doing without what it asks for would be dangerous; what to do instead.

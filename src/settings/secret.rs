@@ -24,8 +24,9 @@ fn is_secret(name: &str) -> bool {
     // Headers carry tokens.
     ["auth", "password", "token", "headers"].iter().any(|word| {
         let rest = name.strip_suffix(word);
-        // `response.headers` is a switch.
-        rest.is_some_and(|rest| rest.ends_with(['_', '.'])) && name != "response.headers"
+        // Of these one is a switch, and one a number.
+        let is_none = ["response.headers", "grpc.max_headers"].contains(&name.as_str());
+        rest.is_some_and(|rest| rest.ends_with(['_', '.'])) && !is_none
     })
 }
 
@@ -69,6 +70,7 @@ mod tests {
         assert_eq!(shown("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a:b:c"), "***");
         assert_eq!(shown("store.redis.password_file", "/run/pw"), "/run/pw");
         assert_eq!(shown("response.headers", "true"), "true");
+        assert_eq!(shown("grpc.max_headers", "16KiB"), "16KiB");
     }
 
     #[test]

@@ -68,9 +68,10 @@ pub const SETTINGS: &[Setting] = &[
     setting("grpc.max_headers", Kind::Bytes, "16KiB", "A request whose headers are larger in all is refused."),
     // Envoy opens one stream for each request in flight.
     setting("grpc.max_streams", Kind::Int(1, u32::MAX as u64), "1024", "Requests in flight on one connection."),
+    setting("grpc.max_buffered", Kind::Bytes, "64MiB", "Memory for partly received requests and unread responses across all clients; the first 128KiB of each connection is free, and one connection can use an eighth."),
     setting("grpc.max_connections", Kind::Int(1, 10_000_000), "16_384", "Connections at a time. Near the limit a newcomer replaces a connection that has no request in progress: one that never made a request first, then the one that has been idle longest."),
     setting("grpc.keepalive", Kind::Duration, "60s", "How often a client is pinged, at least, to end connections nobody reads from; 0: never."),
-    setting("grpc.timeout", Kind::Duration, "10s", "How long a client may take to begin a connection, to send a request whole, to take a large answer, and to answer a ping; 0: as long as it likes."),
+    setting("grpc.timeout", Kind::Duration, "10s", "How long a client may take to open a connection, to send a complete request, to read a response, and to answer a ping; 0: unlimited."),
     setting("grpc.max_descriptors", Kind::Int(1, 100_000), "256", "A request with more descriptors is refused."),
     setting("grpc.allow_overrides", Kind::Bool, "true", "Whether a gRPC client may send limits along."),
     setting("grpc.allow_negative_hits", Kind::Bool, "true", "Whether a gRPC client may give hits back."),

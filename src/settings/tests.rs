@@ -241,18 +241,44 @@ fn naming_redis_makes_it_the_store_and_has_its_mistakes_told_with_all_others() {
 fn what_would_be_dangerous_to_ignore_is_refused() {
     for (name, text) in [
         ("BACKEND_TYPE", "memcache"),
-        ("MEMCACHE_HOST_PORT", "cache:11211"),
         ("GRPC_UDS", "/run/weir.sock"),
+        ("GRPC_SERVER_USE_TLS", "true"),
     ] {
         let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
         assert!(mistakes.len() == 1 && mistakes[0].origin == name, "{mistakes:?}");
     }
+    assert!(Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().notes.is_empty());
+}
+
+#[test]
+fn variables_of_what_is_not_used_are_warned_of() {
+    let notes = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().notes;
+    let memcache = "no effect: only BACKEND_TYPE=memcache, which is not supported, uses it";
+    for (backend, kind) in [("redis", "redis"), ("", "memory")] {
+        let env = [("BACKEND_TYPE", backend), ("MEMCACHE_HOST_PORT", "cache:11211")];
+        assert_eq!(Settings::load(&inputs(&env)).unwrap().store.kind, kind);
+        assert_eq!(notes(&env), [format!("MEMCACHE_HOST_PORT has {memcache}")]);
+    }
+    // As the reference's docker-compose file has it.
+    let compose = [
+        ("MEMCACHE_HOST_PORT", "memcached:11211"),
+        ("MEMCACHE_MAX_IDLE_CONNS", "2"),
+        ("MEMCACHE_TLS", "false"),
+    ];
+    let names = "MEMCACHE_HOST_PORT, MEMCACHE_MAX_IDLE_CONNS have";
+    assert_eq!(notes(&compose), [format!("{names} {memcache}")]);
+    let tls = "no effect: only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it";
+    let certificate = [("GRPC_SERVER_TLS_CERT", "/cert"), ("GRPC_SERVER_USE_TLS", "false")];
+    assert_eq!(notes(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
+    // It must still be what the reference can read.
+    let bad = Settings::load(&inputs(&[("MEMCACHE_MAX_IDLE_CONNS", "many")])).unwrap_err();
+    assert_eq!(bad[0].origin, "MEMCACHE_MAX_IDLE_CONNS");
 }
 
 #[test]
 fn variables_without_effect_are_checked_and_named() {
     let settings = Settings::load(&inputs(&[
-        ("GRPC_SERVER_USE_TLS", "true"),
+        ("GRPC_MAX_CONNECTION_AGE", "1h"),
         ("USE_STATSD", "false"),
         ("USE_PROMETHEUS", "true"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
@@ -260,7 +286,7 @@ fn variables_without_effect_are_checked_and_named() {
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
-    let names = "GRPC_SERVER_USE_TLS, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
+    let names = "GRPC_MAX_CONNECTION_AGE, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
     assert_eq!(settings.notes, [format!("{names} are set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),

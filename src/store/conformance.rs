@@ -3,6 +3,7 @@
 //! Each keeps to keys of its own domain, so that one store may go through all of them.
 
 pub(crate) mod fakes;
+pub(crate) mod holds;
 pub(crate) mod model;
 
 use std::future::Future;

@@ -1,5 +1,6 @@
 //! Counting in this process.
 
+mod evictions;
 pub(super) mod fingerprint;
 mod shard;
 mod shares;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
+pub use self::evictions::Evictions;
 pub use self::shard::Evicted;
 use self::{
     fingerprint::{Fingerprint, Fingerprints, Print},
@@ -64,6 +66,7 @@ pub struct MemoryStore<C> {
     start: Micros,
     fingerprints: Fingerprints,
     shards: Box<[Aligned]>,
+    max_keys: usize,
     /// The shard to sweep next.
     next_swept: AtomicUsize,
     /// Boxes every state, whatever its plan.
@@ -99,6 +102,7 @@ impl<C: Clock> MemoryStore<C> {
             clock,
             fingerprints: Fingerprints::new(),
             shards: caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect(),
+            max_keys: max_keys.max(1),
             next_swept: AtomicUsize::new(0),
             #[cfg(test)]
             boxes: false,
@@ -146,6 +150,11 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C> MemoryStore<C> {
+    /// How many keys are kept at most.
+    pub fn max_keys(&self) -> usize {
+        self.max_keys
+    }
+
     /// How many shards there are: what [`sweep`](Self::sweep) takes to go once around.
     pub fn shards(&self) -> usize {
         self.shards.len()

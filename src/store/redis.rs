@@ -12,6 +12,7 @@ mod key;
 mod known;
 mod lane;
 mod log;
+mod nodes;
 mod reply;
 mod script;
 #[cfg(test)]
@@ -315,8 +316,7 @@ impl Undo for RedisStore {
         } else {
             lanes.push(items);
         }
-        // Also where the caller goes away while it waits.
-        let _abandon = reply.abandon_on_drop();
+        let _cancels = CancelOnDrop { store: self, lanes, batch: &batch, reply: &reply };
         let _ = tokio::time::timeout(batch.budget, All(&reply)).await;
         let told = reply.take();
         let first = answers.len();
@@ -342,6 +342,37 @@ impl Undo for RedisStore {
             Some(item)
         });
         self.lanes().push(items);
+    }
+}
+
+/// Gives up a batch that is dropped before it has ended: its caller is gone. What was not sent yet is
+/// not sent. Holds that have an id are given back: on the same way, so not before they are taken. Other
+/// holds are not, as it may not be known whether they were taken.
+struct CancelOnDrop<'a> {
+    store: &'a RedisStore,
+    lanes: &'a Lanes,
+    batch: &'a Batch<'a>,
+    reply: &'a Reply,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        let Some(answers) = self.reply.cancel() else { return };
+        let charges = self.batch.charges;
+        if charges.iter().all(|charge| charge.hold.is_none()) {
+            return;
+        }
+        let reply = Reply::new(charges.len(), Failed::TimedOut, None);
+        let held =
+            zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
+                let Op::Take(hits) = charge.op else { return None };
+                let item = || Item {
+                    op: Ask::Op(Op::GiveBack(hits)),
+                    ..self.store.item(charge, &reply, index, 0)
+                };
+                (charge.hold.is_some() && charge.may_hold(&answer)).then(item)
+            });
+        self.lanes.push(held);
     }
 }
 

@@ -11,6 +11,8 @@ use crate::rules::{Problem, truncate, xds};
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 /// What a resource may be wrapped in, so that it has a version of its own.
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
+/// How many resources there may be: each is a domain.
+const MAX_RESOURCES: usize = 100_000;
 /// Bytes kept of a resource's name, which every problem of it repeats.
 const MAX_NAME_BYTES: usize = 256;
 
@@ -58,6 +60,15 @@ pub fn wrong_type(type_url: &str) -> Option<Problem> {
     wrong.then(|| {
         let message = format!("the type of the response is {type_url:?}");
         Problem::of_file("response", message, format!("answer with what was asked for, {TYPE_URL}"))
+    })
+}
+
+/// What is wrong with a set of so many resources.
+pub fn too_many(resources: usize) -> Option<Problem> {
+    (resources > MAX_RESOURCES).then(|| {
+        let message = format!("there are {resources} resources");
+        let help = format!("send at most {MAX_RESOURCES}, each with more rules");
+        Problem::of_file("response", message, help)
     })
 }
 
@@ -114,6 +125,12 @@ mod tests {
         assert!(told(garbage).contains("cannot be read as ratelimit.config"));
         let garbage = Any { value: b"\xff".to_vec(), ..wrapped("w", None) };
         assert!(told(garbage).contains("wrapper cannot be read"));
+    }
+
+    #[test]
+    fn resources_are_limited_in_number() {
+        assert_eq!(too_many(MAX_RESOURCES), None);
+        assert!(too_many(MAX_RESOURCES + 1).unwrap().to_string().contains("100001 resources"));
     }
 
     #[test]

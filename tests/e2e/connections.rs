@@ -1,5 +1,9 @@
 //! What a client may do with a connection, frame by frame.
 
+#[cfg(target_os = "linux")]
+mod memory;
+mod raw;
+mod resets;
 mod slow;
 
 use std::future::Future;
@@ -15,6 +19,7 @@ use tokio::net::TcpStream as Socket;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
+use self::raw::{frame, preface};
 use crate::support::PATIENCE;
 use crate::support::api::{code, request};
 use crate::support::weir::{Setup, Weir, serving};
@@ -278,6 +283,10 @@ async fn newcomers_replace_connections_that_never_asked_and_then_idle_ones() {
     // Then the one that has been idle longest.
     while !idle_ended.is_finished() {
         assert!(Instant::now() < give_up);
+        // The one before has left.
+        while weir.metric("weir_grpc_connections") > 2 {
+            assert!(Instant::now() < give_up);
+        }
         let held = connect(&weir).await;
         assert_eq!(newcomer(&weir).await.as_deref(), Some("0"));
         drop(held);
@@ -286,17 +295,6 @@ async fn newcomers_replace_connections_that_never_asked_and_then_idle_ones() {
     stream.send_data(asked("ann").slice(7..), true).unwrap();
     assert_eq!(response.await.unwrap().status(), StatusCode::OK);
     drop((idle, silent));
-}
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
-/// What a connection begins with.
-fn preface() -> Vec<u8> {
-    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
 }
 
 #[test]
@@ -321,41 +319,4 @@ fn a_client_cannot_fill_the_log() {
     weir.signal("INT");
     weir.until_said("stopped").unwrap();
     assert!(weir.said().lines().count() < 100, "{}", weir.said());
-}
-
-#[tokio::test]
-async fn streams_reset_at_speed_end_their_connection_alone() {
-    let weir = setup().start();
-    // POST, http, the path and the authority as literals, and application/grpc.
-    let mut block = vec![0x83, 0x86, 0x04, u8::try_from(PATH.len()).unwrap()];
-    block.extend_from_slice(PATH.as_bytes());
-    block.extend_from_slice(b"\x01\x04weir\x0f\x10\x10application/grpc");
-    let mut sent = preface();
-    for stream in (1..2_000).step_by(2) {
-        sent.extend(frame(1, 4, stream, &block));
-        sent.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
-    }
-    let told = tokio::task::spawn_blocking(move || {
-        let mut socket = TcpStream::connect(weir.grpc).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.write_all(&sent).unwrap();
-        let mut told = Vec::new();
-        // The end may be a reset, as not all was read that was sent.
-        let _ = socket.read_to_end(&mut told);
-        (told, weir)
-    });
-    let (told, weir) = told.await.unwrap();
-    // The last frame says why: it is to calm down.
-    let mut rest = &told[..];
-    let mut reason = None;
-    while let Some((head, more)) = rest.split_first_chunk::<9>() {
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        let Some((payload, more)) = more.split_at_checked(length) else { break };
-        if head[3] == 7 {
-            reason = Some(u32::from_be_bytes(payload[4..8].try_into().unwrap()));
-        }
-        rest = more;
-    }
-    assert_eq!(reason, Some(h2::Reason::ENHANCE_YOUR_CALM.into()));
-    assert_eq!(code(weir.grpc, request("shop", &[("user", "bob")])).await, Code::Ok);
 }

@@ -1,7 +1,13 @@
 //! A real Envoy asks weir, and a client before Envoy sees what comes of it.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use crate::support::weir::{Setup, serving};
-use crate::support::{envoy, http};
+use crate::support::{PATIENCE, envoy, http, wait_for};
 
 const RULES: &str = "\
 domain: edge
@@ -136,4 +142,67 @@ fn the_example_limits_a_path_to_five_requests_a_minute() {
     assert!(statuses.starts_with(&[200, 200, 200, 200, 200]), "{statuses:?}");
     assert!(statuses.contains(&429), "{statuses:?}");
     assert_eq!(envoy.statuses(1, "/other", &[]), [200]);
+}
+
+/// Stops what runs beside it when it is dropped: a test that fails would wait for it forever.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Sends requests on one connection at a steady rate, until `stop`.
+fn send_requests(envoy: &envoy::Envoy, per_second: u32, stop: &AtomicBool) {
+    let mut socket = TcpStream::connect(envoy.address).unwrap();
+    socket.set_nodelay(true).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let start = Instant::now();
+    for number in 0_u32.. {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let due = start + Duration::from_secs(1) * number / per_second;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        socket.write_all(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\nhi\n") {
+            let mut part = [0; 1024];
+            let read = socket.read(&mut part).unwrap();
+            assert!(read > 0, "{}", String::from_utf8_lossy(&answer));
+            answer.extend_from_slice(&part[..read]);
+        }
+    }
+}
+
+#[test]
+fn a_stalled_weir_keeps_its_connections() {
+    let weir = serving(&RULES.replace("1000", "1000000000")).start();
+    // It waits for 20 ms, resets what is not answered by then, and lets the request through.
+    let envoy = envoy::hasty(&weir);
+    let failed = || envoy.stat("cluster.backend.ratelimit.error");
+    let answered = || envoy.stat("cluster.backend.ratelimit.ok");
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        for _ in 0..32 {
+            scope.spawn(|| send_requests(&envoy, 30, &stop));
+        }
+        wait_for("answers", || (answered() > 100).then_some(()));
+        for stall in [130, 170, 210, 250, 130, 170, 210, 250] {
+            let (failed_before, answered_before) = (failed(), answered());
+            weir.signal("STOP");
+            thread::sleep(Duration::from_millis(stall));
+            weir.signal("CONT");
+            wait_for("answers after a stall", || {
+                (answered() > answered_before + 100).then_some(())
+            });
+            assert!(failed() > failed_before, "the stall was felt");
+        }
+    });
+    // What failed had waited for its timeout.
+    assert_eq!(envoy.stat("cluster.weir.upstream_rq_timeout"), failed());
+    assert_eq!(envoy.stat("cluster.weir.upstream_cx_destroy"), 0, "connections that ended");
+    assert!(!weir.said().contains("abusive"), "{}", weir.said());
 }

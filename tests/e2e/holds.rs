@@ -1,5 +1,7 @@
 //! What is known only when a stream is done: holds that end, and budgets paid afterwards.
 
+mod cancelled;
+
 use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 

@@ -387,6 +387,17 @@ fn variables_without_effect_are_named_at_the_start() {
 }
 
 #[test]
+fn a_server_that_is_to_use_tls_does_not_start() {
+    let tls = |value| serving(RULES).env("GRPC_SERVER_USE_TLS", value).env("LOG_LEVEL", "error");
+    let (status, said) = tls("true").run();
+    assert_eq!(status.code(), Some(64), "{said}");
+    assert!(said.contains("GRPC_SERVER_USE_TLS: it is \"true\"; "), "{said}");
+    let weir = tls("false").env("GRPC_SERVER_TLS_CERT", "/certs/tls.crt").env("LOG_LEVEL", "warn");
+    let said = weir.start().said();
+    assert!(said.contains("GRPC_SERVER_TLS_CERT has no effect: "), "{said}");
+}
+
+#[test]
 fn redis_is_printed_with_who_named_it_and_without_passwords() {
     let (status, said) = serving(RULES)
         .arg("--print-settings")
@@ -422,6 +433,6 @@ fn memory_may_be_asked_for_although_redis_is_named() {
     let weir =
         serving(RULES).env("REDIS_URL", "redis:1").env("WEIR__STORE__KIND", "memory").start();
     let said = weir.said();
-    let wanted = "since WEIR__STORE__KIND says so: REDIS_URL changes nothing";
+    let wanted = "since WEIR__STORE__KIND says so: REDIS_URL has no effect";
     assert!(said.contains(wanted), "{said}");
 }

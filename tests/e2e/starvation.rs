@@ -190,6 +190,20 @@ async fn idle_grpc_connections_leave_descriptors_to_others() {
     assert_eq!(http::get(weir.debug, "/status").status, 200);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn health_has_spare_descriptors_where_none_are_left() {
+    // What the service itself needs, and not much more.
+    let weir = setup().env("WEIR__RUNTIME__THREADS", "1").max_files(64).start();
+    let _idle: Vec<_> = (0..200).map(|_| TcpStream::connect(weir.grpc).unwrap()).collect();
+    let _slow = open_slow(weir.http, 50);
+    assert_healthy(&weir);
+    assert_eq!(code(weir.grpc, request("shop", &[("user", "ann")])).await, Code::Ok);
+    let said = weir.said();
+    let failures = said.matches("cannot accept a connection").count();
+    // One a listener, however many they are.
+    assert!((1..=2).contains(&failures), "{said}");
+}
+
 /// Rules whose metrics are some megabytes.
 fn many_rules() -> Setup {
     let rule = |i| {

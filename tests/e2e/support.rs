@@ -6,6 +6,8 @@ pub mod envoy;
 pub mod http;
 pub mod load;
 pub mod management;
+#[path = "../support/messages.rs"]
+pub mod messages;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;

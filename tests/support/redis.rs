@@ -11,6 +11,8 @@
 
 #[path = "redis/cluster.rs"]
 pub mod cluster;
+#[path = "redis/fake.rs"]
+pub mod fake;
 #[path = "redis/proxy.rs"]
 pub mod proxy;
 #[path = "redis/sentinel.rs"]

@@ -145,6 +145,32 @@ fn a_hold_is_given_back_by_its_id_or_lapses() {
 }
 
 #[test]
+fn an_id_that_is_taken_again_replaces_its_hold() {
+    let plan = Plan::new(vec![concurrency(3, Some("request_id"))]);
+    let mut state = State::default();
+    let mut at = |seconds: u64, op, id| {
+        plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).judged
+    };
+    let mut take = |seconds, hits, id| {
+        let judged = at(seconds, Op::Take(hits), id);
+        (judged.allowed, judged.remaining)
+    };
+    assert_eq!(take(0, 2, "a"), (true, 1));
+    assert_eq!(take(10, 2, "a"), (true, 1), "it is not counted twice");
+    assert_eq!(take(20, 1, "b"), (true, 0));
+    assert_eq!(take(30, 1, "a"), (true, 1), "also where there was no room for another");
+    assert_eq!(take(40, 2, "a"), (true, 0));
+    assert_eq!(take(40, 3, "a"), (false, 0), "only its own hold is replaced");
+    assert_eq!(take(40, 0, "a"), (true, 0));
+    assert_eq!(take(40, 0, "c"), (false, 0));
+    // The denied one left the hold as it was.
+    assert_eq!(take(70, 1, "c"), (false, 0), "it started at 40");
+    assert_eq!(take(80, 1, "c"), (true, 0), "b lapsed");
+    at(80, Op::GiveBack(2), "a");
+    assert_eq!(at(80, Op::GiveBack(2), "a").remaining, 2, "there was one hold of 2");
+}
+
+#[test]
 fn in_a_rule_with_a_concurrency_limit_gifts_touch_that_alone() {
     let mut driver = Driver::new(vec![concurrency(5, None), fixed(2, SECOND)]);
     driver.take(1);

@@ -352,9 +352,11 @@ proptest! {
             let charged =
                 driver.plan.charge(&mut driver.state, driver.now, op, Some(IDS[id]));
             if start {
-                let allowed = n > 0 && list.len() as u64 + hits.max(1) <= n.into();
+                let others = list.iter().filter(|(_, held)| *held != id).count() as u64;
+                let allowed = n > 0 && others + hits.max(1) <= n.into();
                 prop_assert_eq!(charged.judged.allowed, allowed);
-                if allowed {
+                if allowed && hits > 0 {
+                    list.retain(|(_, held)| *held != id);
                     list.extend((0..hits).map(|_| (driver.now, id)));
                 }
             } else {
@@ -369,8 +371,12 @@ proptest! {
                 u64::from(n).saturating_sub(list.len() as u64)
             );
             if let (true, Some(wait)) = (start, charged.judged.retry_after) {
-                prop_assert!(driver.would_allow(wait, hits.max(1)));
-                prop_assert!(!driver.would_allow(wait - 1, hits.max(1)));
+                let would_allow = |wait| {
+                    let Driver { plan, mut state, now } = driver.clone();
+                    plan.charge(&mut state, now + wait, Op::Take(hits), Some(IDS[id])).judged.allowed
+                };
+                prop_assert!(would_allow(wait));
+                prop_assert!(!would_allow(wait - 1));
             }
         }
     }

@@ -83,6 +83,17 @@ fn what_cannot_be_divided_comes_back_later() {
 }
 
 #[test]
+fn a_part_of_the_longest_burst_is_not_the_whole() {
+    let year = 365 * 86_400 * SECOND;
+    let debt = Gcra::new(1, year, 500, 500).map(Algorithm::Gcra).unwrap();
+    for (whole, burst) in [(cells(1, year, 1_000), 333), (limit(1, debt, true), 167)] {
+        let part = part(whole, 3);
+        let Algorithm::Gcra(gcra) = part.limits()[0].algorithm else { panic!("a gcra") };
+        assert_eq!((gcra.burst(), gcra.period()), (burst, 3 * year));
+    }
+}
+
+#[test]
 fn huge_numbers_stay_in_range() {
     let longest = MAX_PERIOD_SECONDS * SECOND;
     for replicas in [2, 1_000, u32::MAX] {

@@ -181,3 +181,40 @@ fn a_limit_of_zero_blocks_all() {
         }
     }
 }
+
+/// Hits in flight were added up without end, and wrapped.
+#[test]
+fn hits_in_flight_saturate() {
+    let held = Concurrency { n: 3, timeout: 60 * SECOND, hold_id: None };
+    let mut driver = Driver::new(vec![limit(3, Algorithm::Concurrency(held), true)]);
+    for _ in 0..(1 << 20) + 10 {
+        driver.take(u32::MAX.into());
+    }
+    let charged = driver.take(0);
+    assert_eq!((charged.allowed, charged.used_before), (false, 1 << 52));
+}
+
+/// A step back of the clock made owed again what had been given back.
+#[test]
+fn what_was_given_back_is_not_owed_after_a_step_back() {
+    for limit in [gcra(1, 60 * SECOND, 1), bucket(1, 1, 60 * SECOND), fixed(1, 60 * SECOND)] {
+        let mut driver = Driver::new(vec![limit]);
+        assert!(driver.take(1).allowed);
+        driver.charge(Op::GiveBack(1));
+        driver.now -= 30 * SECOND;
+        assert!(driver.take(1).allowed, "{:?}", driver.plan);
+    }
+}
+
+/// What a gcra keeps where n is changed is a time, as the documents have it.
+#[test]
+fn changing_n_of_a_gcra_keeps_the_time_until_it_is_empty() {
+    let minute = |n| gcra(n, 60 * SECOND, n);
+    for (before, hits, after, left) in [(5, 3, 10, 4), (10, 6, 5, 2), (10, 10, 0, 0)] {
+        let mut driver = Driver::new(vec![minute(before)]);
+        let reset = driver.take(hits).reset_after;
+        driver.plan = Plan::new(vec![minute(after)]);
+        let look = driver.take(0);
+        assert_eq!((look.remaining, look.reset_after), (left, reset), "{before} to {after}");
+    }
+}

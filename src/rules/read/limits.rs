@@ -429,7 +429,7 @@ impl Reader<'_> {
             }
         };
         let message = format!("config error, {what} more than {MAX_WAIT_YEARS} years to come back");
-        let help = format!("write `{key}: {most}` or less, or let more come back in less time");
+        let help = format!("write `{key}: {most}` or less, or raise the rate");
         self.error(fields.place(key), message, &fields.text(key), &help);
     }
 

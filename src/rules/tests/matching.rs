@@ -156,3 +156,12 @@ fn letters_of_several_bytes() {
     assert!(find(&set, &[("k", "äö")]).is_some());
     assert!(find(&set, &[("k", "äx")]).is_none());
 }
+
+#[test]
+fn stars_side_by_side_are_as_good_as_one() {
+    let set = rules("- { key: k, value: 'a**b***', L }\n- { key: 'm***', L }\n");
+    assert_eq!(find(&set, &[("k", "ab")]), Some("k_a**b***"));
+    assert_eq!(find(&set, &[("k", "a-b-c")]), Some("k_a**b***"));
+    assert_eq!(find(&set, &[("k", "ba")]), None);
+    assert_eq!(find(&set, &[("m", "")]), Some("m***"));
+}

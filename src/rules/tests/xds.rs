@@ -152,6 +152,17 @@ fn problems_are_told_in_the_references_words_under_the_resources_name() {
             config(vec![descriptor("k", pb::RateLimitPolicy { unlimited: true, ..policy(1, 0) })]),
             "should not specify rate limit unit when unlimited",
         ),
+        (
+            config(vec![descriptor(
+                "k",
+                pb::RateLimitPolicy {
+                    algorithm: "gcra".into(),
+                    burst: Some(5_000),
+                    ..policy(pb::RateLimitUnit::Year.into(), 1)
+                },
+            )]),
+            "a burst of 5000 takes more than 1000 years to come back",
+        ),
     ] {
         let (_, problems) = load(&sent);
         let [problem] = &problems[..] else { panic!("{problems:?}") };

@@ -35,11 +35,14 @@ fn memory_is_the_store_until_redis_is_named() {
     let settings = Settings::load(&inputs(&memory)).unwrap();
     assert!(settings.store.redis.is_none());
     let note = "counters live in this process's memory, since WEIR__STORE__KIND says so: \
-                REDIS_URL changes nothing";
+                REDIS_URL has no effect";
     assert_eq!(settings.notes, [note]);
+    let two = [("REDIS_SOCKET_TYPE", "tcp"), memory[0], memory[1]];
+    let notes = Settings::load(&inputs(&two)).unwrap().notes;
+    assert!(notes[0].ends_with("REDIS_SOCKET_TYPE, REDIS_URL have no effect"), "{notes:?}");
     let own = [(URL, "h:1"), ("WEIR__STORE__KIND", "memory")];
     let notes = Settings::load(&inputs(&own)).unwrap().notes;
-    assert!(notes[0].ends_with("store.redis.url (WEIR__STORE__REDIS__URL) changes nothing"));
+    assert!(notes[0].ends_with("store.redis.url (WEIR__STORE__REDIS__URL) has no effect"));
     let nowhere = told(&[("WEIR__STORE__KIND", "redis")]);
     assert!(nowhere.len() == 1 && nowhere[0].contains("store.redis.url is not set"), "{nowhere:?}");
 }

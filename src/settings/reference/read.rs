@@ -17,6 +17,8 @@ pub struct Said {
     /// The variables that name Redis.
     pub naming_redis: Vec<&'static str>,
     pub(super) later: Vec<String>,
+    /// Variables that are set and have no effect, by the reason.
+    without_effect: BTreeMap<&'static str, Vec<&'static str>>,
     pub(super) per_second: bool,
 }
 
@@ -49,6 +51,10 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Said {
     }
     said.refuse_several_sinks(env);
     said.name_redis(&below);
+    for (reason, names) in &said.without_effect {
+        let verb = if names.len() == 1 { "has" } else { "have" };
+        said.notes.push(format!("{} {verb} no effect: {reason}", names.join(", ")));
+    }
     if !said.later.is_empty() {
         let (names, verb) =
             (said.later.join(", "), if said.later.len() == 1 { "is" } else { "are" });
@@ -80,6 +86,9 @@ impl Said {
                 self.set.push((name, variable.name.to_owned(), text.to_owned()));
             }
             Effect::Later(_) if asks => self.later.push(variable.name.to_owned()),
+            Effect::Warned(reason) if asks => {
+                self.without_effect.entry(reason).or_default().push(variable.name);
+            }
             Effect::Refused(help) if asks => self.mistakes.push(Mistake {
                 origin: variable.name.to_owned(),
                 message: format!("it is {:?}", secret::shown(variable.name, text)),
@@ -96,7 +105,7 @@ impl Said {
                 }
             }
             // Keys of the reference begin with nothing unless told; an empty text tells nothing.
-            Effect::SetText(_) | Effect::Ignored(_) | Effect::Later(_) => {}
+            Effect::SetText(_) | Effect::Ignored(_) | Effect::Warned(_) | Effect::Later(_) => {}
             Effect::Refused(_) | Effect::NamesRedis | Effect::Redis(_) => {}
         }
     }

@@ -1,6 +1,6 @@
 //! Every variable the reference reads, and what becomes of it here.
 
-use super::Effect::{ByValue, Ignored, Later, NamesRedis, Redis, Refused, Set, SetText};
+use super::Effect::{ByValue, Ignored, Later, NamesRedis, Redis, Refused, Set, SetText, Warned};
 use super::Meaning::{Bytes, Host, LogFormat, LogLevel, Port, Same, Source};
 use super::go::Kind;
 use super::{About, Variable};
@@ -16,13 +16,21 @@ const fn variable(
 
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
-const TLS: super::Effect = Later("TLS");
+// To serve without what was asked for would show traffic that was to be encrypted.
+const USE_TLS: super::Effect = Refused(
+    "this version serves gRPC without TLS only: take it out, and let a proxy in front of weir end \
+     TLS",
+);
+const TLS: super::Effect =
+    Warned("only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it");
 const STATSD: super::Effect = Later("StatsD; read Prometheus metrics at /metrics");
 const PROMETHEUS: super::Effect =
     Later("its own Prometheus listener; /metrics of the HTTP and the debug port has the metrics");
 const TRACING: super::Effect = Later("tracing");
-const MEMCACHED: super::Effect =
+const USE_MEMCACHED: super::Effect =
     Refused("weir does not count in Memcached: take it out to count in memory");
+const MEMCACHED: super::Effect =
+    Warned("only BACKEND_TYPE=memcache, which is not supported, uses it");
 const SOCKET: About = About::Ignored(
     "the URL tells: host:port is TCP, and what begins with a slash is a Unix socket",
 );
@@ -46,7 +54,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("GRPC_PORT", Kind::PORT, "8081", Set(Port("grpc.address"))),
     variable("GRPC_MAX_CONNECTION_AGE", Kind::Duration, "24h", Later("ending old connections")),
     variable("GRPC_MAX_CONNECTION_AGE_GRACE", Kind::Duration, "1h", Later("ending old connections")),
-    variable("GRPC_SERVER_USE_TLS", Kind::Bool, "false", TLS),
+    variable("GRPC_SERVER_USE_TLS", Kind::Bool, "false", USE_TLS),
     variable("GRPC_SERVER_TLS_CERT", Kind::Text, "", TLS),
     variable("GRPC_SERVER_TLS_KEY", Kind::Text, "", TLS),
     variable("GRPC_CLIENT_TLS_CACERT", Kind::Text, "", TLS),
@@ -91,7 +99,7 @@ pub const VARIABLES: &[Variable] = &[
 
     variable("BACKEND_TYPE", Kind::Word(&["redis", "memcache", ""]), "redis", ByValue(&[
         ("redis", NamesRedis),
-        ("memcache", MEMCACHED),
+        ("memcache", USE_MEMCACHED),
         ("", Ignored("weir counts in memory unless Redis is named")),
     ])),
     variable("EXPIRATION_JITTER_MAX_SECONDS", Kind::INT, "300", Ignored("a key is kept for as long as its state matters, which differs from key to key")),

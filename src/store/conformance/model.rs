@@ -103,7 +103,7 @@ const YEAR: u64 = 365 * 86_400;
 
 const KEYS: [&str; 3] = ["a", "b", ""];
 const HOLDS: [&str; 3] = ["one", "two", "three"];
-const PLANS: usize = 37;
+const PLANS: usize = 39;
 
 fn limit(n: u32, algorithm: Algorithm) -> Limit {
     Limit {
@@ -174,6 +174,8 @@ fn plans() -> [Arc<Plan>; PLANS] {
         vec![fixed(4, 60), denied(token(5, 1, 3, false)), bucketed(7, 30, 3), calendar(9)],
         vec![gcra(0, 60, 5, 0), shadow(sliding(2, 10))],
         vec![log(100, 60), denied(bucketed(50, 600, 60)), shadow(token(2, 1, 2, true))],
+        vec![fixed(2, 1), fixed(5, 60), denied(fixed(9, 3_600))],
+        vec![fixed(4, 10), shadow(fixed(2, 1)), fixed(u32::MAX, 100 * YEAR)],
         // Nothing is allowed.
         vec![fixed(0, 60)],
         vec![denied(sliding(0, 60))],
@@ -277,31 +279,37 @@ pub(crate) async fn agrees_at_once(
 /// A clock that steps back by far blocks nobody for longer than a period: as the plans' own
 /// arithmetic has it, also where the first to ask afterwards is denied.
 pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
+    const DAY: i64 = 86_400;
     let plans = plans();
-    for (plan, of) in plans.iter().enumerate() {
-        let mut model = Model::default();
-        let domain = format!("back-{plan}");
-        let ask = |hits| Asked { key: 0, plan, op: Op::Take(hits), hold: 0, role: Role::Binds };
-        let start = clock.now();
-        for (at, hits) in [
-            (0, 2),
-            (0, 1),
-            (0, 90),
-            (-40 * 86_400, 90),
-            (-40 * 86_400, 1),
-            (-40 * 86_400 + 30, 1),
-            (-40 * 86_400 + 61, 1),
-            (-40 * 86_400 + 3_700, 1),
-            (-38 * 86_400, 1),
-        ] {
-            clock.set(start.saturating_add_signed(at * SECOND as i64));
-            let expected = model.charge(&ask(hits), of, clock.now());
-            let step = Step { pass: 0, together: false, charges: vec![ask(hits)] };
-            let told = of_step(store, &domain, &plans, &step).await;
-            assert_eq!(told, [expected], "plan {plan}: {hits} at {at}");
+    let before = clock.now();
+    let begun = [before, 41 * DAY as u64 * SECOND];
+    let used = [(-50, Op::Take(2)), (0, Op::Take(1)), (0, Op::Take(90))];
+    let given_back = [(0, Op::Take(1)), (0, Op::GiveBack(1)), (0, Op::Take(0))];
+    let cases = begun.into_iter().flat_map(|begun| [(begun, used), (begun, given_back)]);
+    for (case, (begun, first)) in cases.enumerate() {
+        for (plan, of) in plans.iter().enumerate() {
+            let mut model = Model::default();
+            let domain = format!("back-{case}-{plan}");
+            let after = [
+                (-40 * DAY, 90),
+                (-40 * DAY, 1),
+                (-40 * DAY + 30, 1),
+                (-40 * DAY + 61, 1),
+                (-40 * DAY + 3_700, 1),
+                (-38 * DAY, 1),
+            ];
+            let after = after.map(|(at, hits)| (at, Op::Take(hits)));
+            for (at, op) in first.into_iter().chain(after) {
+                clock.set(begun.saturating_add_signed(at * SECOND as i64));
+                let asked = Asked { key: 0, plan, op, hold: 0, role: Role::Binds };
+                let expected = model.charge(&asked, of, clock.now());
+                let step = Step { pass: 0, together: false, charges: vec![asked] };
+                let told = of_step(store, &domain, &plans, &step).await;
+                assert_eq!(told, [expected], "{of:?}: {op:?} {at} s from {begun}");
+            }
         }
-        clock.set(start);
     }
+    clock.set(before);
 }
 
 /// A store answers a schedule as the model does, whatever it tidies up `between` the steps.

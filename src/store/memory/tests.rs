@@ -34,6 +34,7 @@ async fn conforms() {
             conformance::charges_all_or_none(&store).await;
             conformance::a_limit_of_zero_denies(&store).await;
             conformance::keeps_the_longest_debts(&store, &clock).await;
+            conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;
         }
     }
 }

@@ -1,7 +1,8 @@
 //! A cluster: a lane for each node, and which slot is whose.
 //!
 //! What a node says belongs elsewhere was not counted there, and is sent on. A node that fails, fails
-//! its own keys only.
+//! its own keys only. A redirection is followed only to nodes that the cluster lists: nobody else gets
+//! credentials. Before one is refused, the list is read again.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +14,14 @@ use parking_lot::Mutex;
 use redis::ServerErrorKind;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Shared;
 use super::calls::Item;
-use super::connect::{ConnectError, Endpoint, Slots, ask_slots};
+use super::connect::{ConnectError, Endpoint};
 use super::key::SLOTS;
 use super::lane::{Goal, Lane};
+use super::nodes::{self, Nodes, Target, View};
 use crate::store::Failed;
 
 /// How often the slots are asked for, when nothing told of a change.
@@ -38,8 +40,19 @@ pub(super) struct Cluster {
     seeds: Vec<Endpoint>,
     lanes: Mutex<HashMap<Endpoint, Arc<Lane>>>,
     slots: ArcSwap<Vec<Option<Arc<Lane>>>>,
+    nodes: ArcSwap<Nodes>,
+    /// Redirected to nodes that are not known, until the nodes have been read again.
+    unknown: Mutex<Vec<Redirected>>,
     stale: Notify,
     closed: AtomicBool,
+}
+
+/// Charges that a node redirected.
+#[derive(Debug)]
+struct Redirected {
+    items: Vec<Item>,
+    from: Endpoint,
+    to: Target,
 }
 
 /// What goes to one node.
@@ -60,6 +73,8 @@ impl Cluster {
             seeds,
             lanes: Mutex::default(),
             slots: ArcSwap::from_pointee(vec![None; SLOTS.into()]),
+            nodes: ArcSwap::default(),
+            unknown: Mutex::default(),
             stale: Notify::new(),
             closed: AtomicBool::new(false),
         });
@@ -95,10 +110,10 @@ impl Cluster {
         lanes.entry(endpoint.clone()).or_insert_with(start).clone()
     }
 
-    /// Takes over what a node told of the slots.
-    fn adopt(self: &Arc<Self>, told: &Slots) {
+    /// Applies what a node says of the cluster.
+    fn adopt(self: &Arc<Self>, view: View) {
         let mut slots = vec![None; SLOTS.into()];
-        for (first, last, endpoint) in told {
+        for (first, last, endpoint) in &view.slots {
             let lane = self.lane(endpoint);
             for slot in *first..=(*last).min(SLOTS - 1) {
                 slots[usize::from(slot)] = Some(lane.clone());
@@ -106,13 +121,41 @@ impl Cluster {
         }
         self.slots.store(Arc::new(slots));
         self.lanes.lock().retain(|endpoint, lane| {
-            let kept = told.iter().any(|(_, _, node)| node == endpoint);
+            // A new master has no slots while the first one is on its way to it.
+            let kept = view.slots.iter().any(|(_, _, node)| node == endpoint)
+                || view.nodes.include_master(endpoint);
             if !kept {
                 lane.close();
             }
             kept
         });
+        if let Some(error) = &view.no_nodes {
+            self.shared.log.no_nodes(error);
+        }
+        self.nodes.store(Arc::new(view.nodes));
         self.shared.changed.send_replace(());
+    }
+
+    /// Sends redirected charges to a node of the cluster, at once or when the nodes have been read.
+    fn redirect(self: &Arc<Self>, redirected: Redirected) {
+        if self.nodes.load().include(&redirected.to) {
+            return self.lane(&redirected.to.endpoint).push(redirected.items);
+        }
+        self.unknown.lock().push(redirected);
+        self.stale.notify_one();
+    }
+
+    /// Sends redirected charges on, or refuses them: the nodes have been read since.
+    fn redirect_or_refuse(self: &Arc<Self>, redirected: Vec<Redirected>) {
+        let nodes = self.nodes.load();
+        for Redirected { items, from, to } in redirected {
+            if nodes.include(&to) {
+                self.lane(&to.endpoint).push(items);
+            } else {
+                self.shared.log.redirect_refused(&from, &to.endpoint);
+                refuse(items);
+            }
+        }
     }
 
     /// Whether each node that serves slots has answered once.
@@ -122,7 +165,8 @@ impl Cluster {
         serve.peek().is_some() && serve.all(|lane| lane.has_answered())
     }
 
-    async fn ask(&self) -> Result<Slots, ConnectError> {
+    /// Asks one of the nodes for its view: one of `first`, else one that is up, else a seed.
+    async fn ask(&self, first: Vec<Endpoint>) -> Result<View, ConnectError> {
         let access = &self.shared.options.access;
         let known: Vec<Endpoint> = {
             let lanes = self.lanes.lock();
@@ -130,13 +174,13 @@ impl Cluster {
             up.map(|(endpoint, _)| endpoint.clone()).collect()
         };
         let mut last = ConnectError::NoSlots;
-        for endpoint in known.iter().chain(&self.seeds) {
+        for endpoint in first.iter().chain(&known).chain(&self.seeds) {
             let asked = async {
                 let mut connection = access.connect(endpoint).await?;
-                ask_slots(&mut connection, endpoint).await
+                nodes::ask(&mut connection, endpoint).await
             };
             match timeout(access.timeout, asked).await {
-                Ok(Ok(slots)) => return Ok(slots),
+                Ok(Ok(view)) => return Ok(view),
                 Ok(Err(error)) => last = error,
                 Err(_) => last = ConnectError::TimedOut(access.timeout),
             }
@@ -157,26 +201,39 @@ impl Cluster {
 
 /// Keeps the slots up to date as long as the cluster is there.
 async fn refresh(cluster: Weak<Cluster>) {
-    let mut told = false;
+    let mut failed = false;
     loop {
         let Some(strong) = cluster.upgrade() else { return };
-        match strong.ask().await {
+        let calm = Instant::now() + CALM;
+        let redirected = std::mem::take(&mut *strong.unknown.lock());
+        // Who names a node knows it; others may not yet.
+        let from = redirected.iter().map(|redirected| redirected.from.clone()).collect();
+        match strong.ask(from).await {
             Ok(_) if strong.closed.load(Ordering::Relaxed) => return,
-            Ok(slots) => {
-                strong.adopt(&slots);
-                told = false;
+            Ok(view) => {
+                strong.adopt(view);
+                strong.redirect_or_refuse(redirected);
+                failed = false;
             }
-            Err(error) if !told => {
-                strong.shared.log.no_slots(&error);
-                told = true;
+            Err(error) => {
+                redirected.into_iter().for_each(|redirected| refuse(redirected.items));
+                if !failed {
+                    strong.shared.log.no_slots(&error);
+                }
+                failed = true;
             }
-            Err(_) => {}
         }
-        let calm = strong.shared.options.probe_max.min(REFRESH);
-        let wait = if told { calm } else { REFRESH };
+        let retry = strong.shared.options.probe_max.min(REFRESH);
+        let wait = if failed { retry } else { REFRESH };
         let _ = timeout(wait, strong.stale.notified()).await;
         drop(strong);
-        tokio::time::sleep(CALM).await;
+        sleep_until(calm).await;
+    }
+}
+
+fn refuse(items: Vec<Item>) {
+    for item in items {
+        item.reply.set(item.index, Err(Failed::Unavailable), 0);
     }
 }
 
@@ -188,24 +245,15 @@ impl Redirects {
         }
     }
 
-    /// The node that a redirection names, by `slot host:port`.
-    fn read(&self, told: &str) -> Option<Endpoint> {
-        let (host, port) = told.split(' ').nth(1)?.rsplit_once(':')?;
-        let host = match (host, &self.node) {
-            // It does not know its name, and is where the one is that was asked.
-            ("", Endpoint::Tcp(host, _)) => host,
-            _ => host,
-        };
-        Some(Endpoint::Tcp(host.to_owned(), port.parse().ok()?))
-    }
-
     /// Sends on what a node did not take: it was not counted.
     pub fn send(&self, items: impl IntoIterator<Item = Item>, kind: ServerErrorKind, told: &str) {
         let cluster = self.cluster.upgrade();
         let to = match kind {
             // Where half has moved, the other half is asked for in the same place again.
-            ServerErrorKind::TryAgain => Some(self.node.clone()),
-            _ => self.read(told),
+            ServerErrorKind::TryAgain => {
+                Some(Target { endpoint: self.node.clone(), same_host: false })
+            }
+            _ => Target::read(told, &self.node),
         };
         if kind == ServerErrorKind::Moved {
             self.refresh();
@@ -221,13 +269,11 @@ impl Redirects {
         }
         let tired = items.iter().any(|item| item.hops > MAX_HOPS);
         match (cluster.filter(|_| !tired), to) {
-            (Some(cluster), Some(endpoint)) => cluster.lane(&endpoint).push(items),
-            (Some(cluster), _) => cluster.push(items),
-            (None, _) => {
-                for item in items {
-                    item.reply.set(item.index, Err(Failed::Unavailable), 0);
-                }
+            (Some(cluster), Some(to)) => {
+                cluster.redirect(Redirected { items, from: self.node.clone(), to });
             }
+            (Some(cluster), _) => cluster.push(items),
+            (None, _) => refuse(items),
         }
     }
 }

@@ -7,8 +7,7 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo, Value,
+    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
 };
 
 /// The least version: `SET … KEEPTTL`, and scripts that may ask for the time before they write.
@@ -81,7 +80,7 @@ pub enum ConnectError {
     Replica,
     #[error("none of the sentinels knows the master {0:?}")]
     NoMaster(String),
-    #[error("no node told of the cluster's slots")]
+    #[error("no node reports the cluster's slots")]
     NoSlots,
 }
 
@@ -227,35 +226,4 @@ pub(super) async fn ask_sentinel(
         Ok(told) => Ok(told?.map(|(host, port)| Endpoint::Tcp(host, port))),
         Err(_) => Err(ConnectError::TimedOut(access.timeout)),
     }
-}
-
-/// Slots, first and last, and who serves them.
-pub(super) type Slots = Vec<(u16, u16, Endpoint)>;
-
-/// The slots of a cluster as one of its nodes tells them.
-pub(super) async fn ask_slots(
-    connection: &mut MultiplexedConnection,
-    asked: &Endpoint,
-) -> Result<Slots, ConnectError> {
-    let told: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
-    let int = |value: &Value| match value {
-        Value::Int(number) => u16::try_from(*number).ok(),
-        _ => None,
-    };
-    let range = |value: &Value| {
-        let Value::Array(parts) = value else { return None };
-        let [first, last, Value::Array(master), ..] = &parts[..] else { return None };
-        let host = match master.first()? {
-            Value::BulkString(host) if !host.is_empty() => String::from_utf8(host.clone()).ok()?,
-            // A node that does not know its own address: it is the one we reached.
-            _ => match asked {
-                Endpoint::Tcp(host, _) => host.clone(),
-                Endpoint::Unix(_) => return None,
-            },
-        };
-        Some((int(first)?, int(last)?, Endpoint::Tcp(host, int(master.get(1)?)?)))
-    };
-    let Value::Array(ranges) = &told else { return Err(ConnectError::NoSlots) };
-    let slots: Slots = ranges.iter().filter_map(range).collect();
-    if slots.is_empty() { Err(ConnectError::NoSlots) } else { Ok(slots) }
 }

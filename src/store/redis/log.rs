@@ -26,6 +26,7 @@ pub(super) struct Log {
     down: Throttle,
     up: Throttle,
     slots: Throttle,
+    nodes: Throttle,
     redirect: Throttle,
     skew: Throttle,
     policy_logged: AtomicBool,
@@ -43,6 +44,7 @@ impl Default for Log {
             down: throttle(),
             up: throttle(),
             slots: throttle(),
+            nodes: throttle(),
             redirect: throttle(),
             skew: throttle(),
             policy_logged: AtomicBool::new(false),
@@ -112,6 +114,16 @@ impl Log {
     pub fn no_slots(&self, error: &dyn Display) {
         if let Some(suppressed) = self.slots.pass() {
             tracing::warn!(%error, suppressed, "cannot read redis cluster slots, retrying");
+        }
+    }
+
+    /// Slots that move to a new node fail meanwhile.
+    pub fn no_nodes(&self, error: &dyn Display) {
+        if let Some(suppressed) = self.nodes.pass() {
+            tracing::warn!(
+                %error, suppressed,
+                "cannot list redis cluster nodes: allow the user the command CLUSTER NODES"
+            );
         }
     }
 

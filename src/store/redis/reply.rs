@@ -55,9 +55,11 @@ impl Reply {
         }
     }
 
-    /// Gives up waiting when the value goes.
-    pub fn abandon_on_drop(&self) -> Abandon<'_> {
-        Abandon(self)
+    /// Gives up waiting where the request does not exist any more. The answers so far; none where it
+    /// had given up before.
+    pub fn cancel(&self) -> Option<SmallVec<[(Answer, Micros); 4]>> {
+        let ended = self.abandoned.swap(true, Ordering::Relaxed);
+        (!ended).then(|| std::mem::take(&mut self.inner.lock().answers))
     }
 
     /// Returns whether the request still waits at `now`. Its task may not have noticed its deadline
@@ -70,16 +72,6 @@ impl Reply {
     pub fn take(&self) -> SmallVec<[(Answer, Micros); 4]> {
         self.abandoned.store(true, Ordering::Relaxed);
         std::mem::take(&mut self.inner.lock().answers)
-    }
-}
-
-/// See [`Reply::abandon_on_drop`].
-#[derive(Debug)]
-pub(super) struct Abandon<'r>(&'r Reply);
-
-impl Drop for Abandon<'_> {
-    fn drop(&mut self) {
-        self.0.abandoned.store(true, Ordering::Relaxed);
     }
 }
 

@@ -6,6 +6,7 @@ mod keys;
 mod migration;
 mod nodes;
 mod plain;
+mod redirects;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
 mod together;

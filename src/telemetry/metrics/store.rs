@@ -31,15 +31,17 @@ fn of_memory<C: Clock>(store: &MemoryStore<C>, encoder: &mut DescriptorEncoder<'
         let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
         gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
     }
-    let help = "Keys dropped to make room: expired ones, ones below their limit, ones at it";
+    let evicted = store.evicted;
+    let help = "Keys evicted to make room that had expired or were below their limit";
     let mut family =
         encoder.encode_descriptor("store_evictions", help, None, MetricType::Counter)?;
-    let evicted = store.evicted;
-    for (kind, count) in
-        [("expired", evicted.expired), ("live", evicted.live), ("full", evicted.full)]
-    {
+    for (kind, count) in [("expired", evicted.expired), ("live", evicted.live)] {
         ConstCounter::new(count).encode(family.encode_family(&[("kind", kind)])?)?;
     }
+    let help = "Keys evicted to make room that were at or over their limit";
+    let family =
+        encoder.encode_descriptor("store_evictions_at_limit", help, None, MetricType::Counter)?;
+    ConstCounter::new(evicted.full).encode(family)?;
     let help = "Expired keys removed by sweeping";
     let family = encoder.encode_descriptor("store_swept", help, None, MetricType::Counter)?;
     ConstCounter::new(store.swept).encode(family)
@@ -88,4 +90,39 @@ fn of_redis(guarded: &Guarded, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
         ConstGauge::new(down).encode(family.encode_family(&[("instance", *instance)])?)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::clock::SystemClock;
+    use crate::limit::Unit;
+    use crate::limiter::{Behaviour, Limiter};
+    use crate::service::Rules;
+    use crate::store::configured::Configured;
+    use crate::store::conformance::{plan, take};
+    use crate::store::memory::MemoryStore;
+    use crate::telemetry::metrics::Metrics;
+
+    #[tokio::test]
+    async fn evictions_of_keys_at_their_limit_are_a_metric_of_their_own() {
+        let store = Configured::Memory(MemoryStore::new(Arc::new(SystemClock::new()), 8));
+        let (one, more) = (plan(1, Unit::Year), plan(9, Unit::Year));
+        for i in 0..10 {
+            take(&store, "d", &i.to_string(), &more, 1).await;
+        }
+        for i in 0..20 {
+            take(&store, "full", &i.to_string(), &one, 1).await;
+        }
+        let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
+        let metrics = Metrics::new(limiter, Rules::default()).encode();
+        for line in [
+            "weir_store_evictions_total{kind=\"live\"} 10",
+            "weir_store_evictions_total{kind=\"expired\"} 0",
+            "weir_store_evictions_at_limit_total 12",
+        ] {
+            assert!(metrics.lines().any(|it| it == line), "{line}: {metrics}");
+        }
+    }
 }

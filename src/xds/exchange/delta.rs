@@ -94,10 +94,16 @@ impl Exchange for Delta {
             Some(problem) => problems.of_files([problem]),
             None => self.change(response.resources, &response.removed_resources),
         }
-        for sent in self.sent.values() {
-            match &sent.file {
-                Ok(file) => files.push(file.clone()),
-                Err(problem) => problems.of_files([problem.clone()]),
+        // What the server takes to be here is kept: it would not send it again.
+        match resources::too_many(self.sent.len()) {
+            Some(problem) => problems.of_files([problem]),
+            None => {
+                for sent in self.sent.values() {
+                    match &sent.file {
+                        Ok(file) => files.push(file.clone()),
+                        Err(problem) => problems.of_files([problem.clone()]),
+                    }
+                }
             }
         }
         let version = response.system_version_info;

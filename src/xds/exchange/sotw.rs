@@ -48,7 +48,12 @@ impl Exchange for Sotw {
         let mut files = Vec::new();
         let mut problems = loader.new_problems();
         problems.of_files(resources::wrong_type(&response.type_url));
-        for (number, resource) in response.resources.into_iter().enumerate() {
+        let mut sent = response.resources;
+        if let Some(problem) = resources::too_many(sent.len()) {
+            problems.of_files([problem]);
+            sent.clear();
+        }
+        for (number, resource) in sent.into_iter().enumerate() {
             match resources::rule_file(resource, &format!("resource {}", number + 1)) {
                 Ok(file) => files.push(file),
                 Err(problem) => problems.of_files([problem]),

@@ -8,10 +8,10 @@ use super::*;
 use crate::support::api::{channel, descriptor};
 use crate::support::wait_for;
 
-/// Begins a request of a megabyte, and never ends it. The future is its answer.
-fn half(client: &mut SendRequest<Bytes>) -> impl Future<Output = String> + use<> {
+/// Begins a request of so many bytes, and never ends it. The future is its answer.
+fn half(client: &mut SendRequest<Bytes>, bytes: usize) -> impl Future<Output = String> + use<> {
     let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
-    let whole = framed(&vec![0; 1 << 20]);
+    let whole = framed(&vec![0; bytes]);
     stream.send_data(whole.slice(..whole.len() - 1), false).unwrap();
     async move {
         let _not_reset = stream;
@@ -24,29 +24,38 @@ async fn status(client: &mut SendRequest<Bytes>, parts: &[Bytes]) -> Option<Stri
 }
 
 #[tokio::test]
-async fn half_sent_requests_take_no_more_than_all_may() {
-    let weir = setup().env("WEIR__GRPC__TIMEOUT", "1h").start();
-    let mut client = connect(&weir).await;
-    // 64 MiB are allowed.
-    let mut halves: tokio::task::JoinSet<String> = (0..80).map(|_| half(&mut client)).collect();
-    for _ in 0..10 {
-        assert_eq!(halves.join_next().await.unwrap().unwrap(), "8");
-    }
-    let mut other = connect(&weir).await;
-    let large = asked(&"x".repeat(100 << 10));
+async fn half_sent_requests_are_refused_beyond_what_clients_may_hold() {
+    let weir =
+        setup().env("WEIR__GRPC__TIMEOUT", "1h").env("WEIR__GRPC__MAX_BUFFERED", "24MiB").start();
+    let large = asked(&"x".repeat(200 << 10));
     let in_pieces = [large.slice(..80 << 10), large.slice(80 << 10..)];
-    // What those were given that were refused is free again.
+    let small = asked("ann");
+    let small_in_pieces = [small.slice(..7), small.slice(7..)];
+    let mut other = connect(&weir).await;
+    let mut halves = tokio::task::JoinSet::new();
+    let mut attackers = Vec::new();
+    for _ in 0..8 {
+        assert_eq!(status(&mut other, &in_pieces).await.as_deref(), Some("0"));
+        // A connection gets an eighth.
+        let mut client = connect(&weir).await;
+        for _ in 0..5 {
+            halves.spawn(half(&mut client, 1 << 20));
+        }
+        assert_eq!(halves.join_next().await.unwrap().unwrap(), "8");
+        attackers.push(client);
+    }
+    // Smaller ones take what is left.
     let give_up = Instant::now() + PATIENCE;
     while status(&mut other, &in_pieces).await.as_deref() != Some("8") {
-        halves.spawn(half(&mut client));
+        for client in &mut attackers {
+            halves.spawn(half(client, 50 << 10));
+        }
         assert!(Instant::now() < give_up);
     }
-    let small = asked("ann");
-    let in_pieces_too = [small.slice(..7), small.slice(7..)];
-    assert_eq!(status(&mut other, &in_pieces_too).await.as_deref(), Some("0"));
+    assert_eq!(status(&mut other, &small_in_pieces).await.as_deref(), Some("0"));
     // There is room again when they are gone.
     halves.abort_all();
-    drop(client);
+    drop(attackers);
     let give_up = Instant::now() + PATIENCE;
     while status(&mut other, &in_pieces).await.as_deref() != Some("0") {
         assert!(Instant::now() < give_up);
@@ -70,8 +79,8 @@ fn with_long_answers() -> Setup {
     ))
 }
 
-/// A connection that takes no more than that of an answer until it says so.
-async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
+/// A connection with this window for each answer.
+pub async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, connection) =
         h2::client::Builder::new().initial_window_size(window).handshake(socket).await.unwrap();
@@ -80,13 +89,32 @@ async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
 }
 
 #[tokio::test]
-async fn a_large_answer_waits_for_its_client_and_not_for_ever() {
+async fn an_answer_of_any_size_waits_for_its_client_and_not_forever() {
     let weir = with_long_answers().env("WEIR__GRPC__TIMEOUT", "200ms").start();
-    let mut client = taking(&weir, 1000).await;
-    let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
-    stream.send_data(long(), true).unwrap();
+    for (request, window) in [(long(), 1000), (asked("ann"), 10), (asked("ann"), 0)] {
+        let mut client = taking(&weir, window).await;
+        let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
+        stream.send_data(request, true).unwrap();
+        let mut body = response.await.unwrap().into_body();
+        if window > 0 {
+            assert_eq!(body.data().await.unwrap().unwrap().len(), window as usize);
+        }
+        let reset = body.data().await.unwrap().unwrap_err();
+        assert_eq!(reset.reason(), Some(h2::Reason::CANCEL), "{window}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_reflection_does_not_wait_forever() {
+    let weir = setup().env("WEIR__GRPC__TIMEOUT", "200ms").start();
+    let mut client = taking(&weir, 10).await;
+    let path = "http://weir/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let head = Request::post(path).header("content-type", "application/grpc");
+    let (response, mut stream) = client.send_request(head.body(()).unwrap(), false).unwrap();
+    // list_services
+    stream.send_data(framed(b"\x3a\x00"), false).unwrap();
     let mut body = response.await.unwrap().into_body();
-    assert_eq!(body.data().await.unwrap().unwrap().len(), 1000);
+    assert_eq!(body.data().await.unwrap().unwrap().len(), 10);
     let reset = body.data().await.unwrap().unwrap_err();
     assert_eq!(reset.reason(), Some(h2::Reason::CANCEL));
 }

@@ -1,9 +1,10 @@
-//! A cluster of which one node is gone.
+//! A cluster of which one node is gone, or one is new.
 
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
 use super::*;
 use crate::support::api::{ask, descriptor};
+use crate::support::load::Load;
 use crate::support::redis::cluster::Cluster;
 
 const POLICIES: [&str; 3] = ["error", "allow", "deny"];
@@ -73,6 +74,41 @@ async fn a_node_that_is_gone_fails_its_own_keys_only() {
             assert_eq!(refused.code(), tonic::Code::Unknown, "{refused}");
         }
     }
+}
+
+/// The new master is in no range of slots when the first charge is redirected to it.
+#[test]
+fn slots_move_to_a_new_node_under_load_and_nobody_notices() {
+    let mut cluster = Cluster::start(2, 0);
+    let setup = serving(WIDE)
+        .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
+        .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
+    let weir = within(setup, "5s").start();
+    let users: Vec<String> = (0..10).map(|i| format!("moves{i}")).collect();
+    let requests: Vec<_> = users.iter().map(|user| request("shop", &[("user", user)])).collect();
+    let began = Instant::now();
+    let load = Load::start(weir.grpc, 50, &requests);
+    wait_for("all threads to know all nodes", || {
+        let samples = load.since(began);
+        (samples.iter().filter(|sample| sample.got == Got::Ok).count() > 200).then_some(())
+    });
+    cluster.add_empty_master();
+    let moving = Instant::now();
+    for user in &users {
+        let name = format!("{{shop|user={user}}}");
+        let slot = cluster.masters[1].command(&["CLUSTER", "KEYSLOT", &name]).int();
+        let slot = u16::try_from(slot).expect("a slot");
+        for step in [Cluster::begin_to_move, Cluster::move_keys, Cluster::end_the_move] {
+            step(&cluster, slot, 2);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let samples = load.stop();
+    let wrong: Vec<_> =
+        samples.iter().filter(|sample| sample.sent >= moving && sample.got != Got::Ok).collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(cluster.masters[2].command(&["DBSIZE"]).int(), 10);
 }
 
 /// Asks until it is counted: when weir has just started it may not know the nodes yet.

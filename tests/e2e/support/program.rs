@@ -84,8 +84,25 @@ impl Program {
         wait_for(&format!("{name} ends"), || self.child.try_wait().expect("waits for its child"))
     }
 
+    /// The most memory it has had so far, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).expect("it runs, on Linux");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
+        kilobytes.and_then(|text| text.parse::<u64>().ok()).expect("a number of kB") << 10
+    }
+
     pub fn runs(&mut self) -> bool {
         self.child.try_wait().expect("waits for its child").is_none()
+    }
+
+    /// Bytes of memory that it has resident, as Linux counts them.
+    pub fn resident_bytes(&self) -> usize {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).expect("it runs, on Linux");
+        let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB"));
+        kib.and_then(|kib| kib.trim().parse::<usize>().ok()).expect("a number") << 10
     }
 
     pub fn kill(&mut self) {

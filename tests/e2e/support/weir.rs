@@ -172,15 +172,6 @@ impl Weir {
         self.program.until_said(what)
     }
 
-    /// The memory it takes.
-    pub fn resident_bytes(&self) -> usize {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.program.id()));
-        let status = status.expect("it runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kibibytes = line.and_then(|line| line.trim().strip_suffix(" kB")).expect("its memory");
-        kibibytes.parse::<usize>().expect("a number") << 10
-    }
-
     /// All it has said, once it has ended.
     pub fn said_in_all(&mut self) -> String {
         self.program.said_in_all()
@@ -189,6 +180,11 @@ impl Weir {
     /// Stops reading its log, or goes on.
     pub fn leave_unread(&self, unread: bool) {
         self.program.leave_unread(unread);
+    }
+
+    /// The most memory it has had so far, in bytes.
+    pub fn peak_memory(&self) -> u64 {
+        self.program.peak_memory()
     }
 
     pub fn signal(&self, signal: &str) {
@@ -201,6 +197,11 @@ impl Weir {
 
     pub fn runs(&mut self) -> bool {
         self.program.runs()
+    }
+
+    /// Bytes of memory that it has resident.
+    pub fn resident_bytes(&self) -> usize {
+        self.program.resident_bytes()
     }
 
     pub fn kill(&mut self) {

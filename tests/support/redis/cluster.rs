@@ -14,19 +14,6 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(masters: u16, replicas: u16) -> Cluster {
-        let node = || {
-            Server::with(Config {
-                lines: vec![
-                    "cluster-enabled yes".into(),
-                    // Long enough for a busy machine, short enough to wait for.
-                    "cluster-node-timeout 1500".into(),
-                    "cluster-require-full-coverage no".into(),
-                    "cluster-replica-validity-factor 0".into(),
-                    "cluster-migration-barrier 100".into(),
-                ],
-                ..Config::default()
-            })
-        };
         let cluster = Cluster {
             masters: (0..masters).map(|_| node()).collect(),
             replicas: (0..masters * replicas).map(|_| node()).collect(),
@@ -74,6 +61,23 @@ impl Cluster {
         cluster
     }
 
+    /// Adds a master without slots, and waits until it serves and all others know it.
+    pub fn add_empty_master(&mut self) {
+        let new = node();
+        new.command(&["CLUSTER", "MEET", "127.0.0.1", &self.masters[0].port().to_string()]);
+        self.masters.push(new);
+        let size = self.servers().count();
+        for server in self.servers() {
+            wait_for("all nodes to know the new one", || {
+                let nodes = server.command(&["CLUSTER", "NODES"]).text();
+                let known = nodes.lines().filter(|line| line.contains(" connected")).count();
+                let serves = server.command(&["CLUSTER", "INFO"]).text();
+                let serves = serves.contains("cluster_state:ok");
+                (serves && known == size && !nodes.contains("handshake")).then_some(())
+            });
+        }
+    }
+
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.masters.iter().chain(&self.replicas)
     }
@@ -115,11 +119,27 @@ impl Cluster {
 
     /// Ends a move.
     pub fn end_the_move(&self, slot: u16, to: usize) {
-        let to = id(&self.masters[to]);
-        for server in &self.masters {
-            server.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &to]);
+        let new = id(&self.masters[to]);
+        // The new owner first, as redis-cli does: until it knows, it sends charges back.
+        let others = self.masters.iter().enumerate().filter(|(i, _)| *i != to);
+        for server in std::iter::once(&self.masters[to]).chain(others.map(|(_, server)| server)) {
+            server.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &new]);
         }
     }
+}
+
+fn node() -> Server {
+    Server::with(Config {
+        lines: vec![
+            "cluster-enabled yes".into(),
+            // Long enough for a busy machine, short enough to wait for.
+            "cluster-node-timeout 1500".into(),
+            "cluster-require-full-coverage no".into(),
+            "cluster-replica-validity-factor 0".into(),
+            "cluster-migration-barrier 100".into(),
+        ],
+        ..Config::default()
+    })
 }
 
 fn id(server: &Server) -> String {

@@ -19,6 +19,20 @@ pub enum Reply {
 }
 
 impl Client {
+    /// The server's side of a connection.
+    pub fn serve(stream: TcpStream) -> Client {
+        Client(BufReader::new(stream))
+    }
+
+    /// The words of the next command.
+    pub fn command(&mut self) -> Result<Vec<String>> {
+        Ok(self.read()?.list().iter().map(Reply::text).collect())
+    }
+
+    pub fn reply(&mut self, reply: &str) -> Result<()> {
+        self.0.get_mut().write_all(reply.as_bytes())
+    }
+
     pub fn connect(port: u16) -> Result<Client> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;

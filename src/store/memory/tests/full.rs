@@ -1,6 +1,44 @@
 //! The cap on keys, and who goes when it is reached.
 
+use std::io;
+
+use parking_lot::Mutex;
+use tracing_subscriber::fmt::MakeWriter;
+
 use super::*;
+
+/// What is logged on this thread.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    fn capture(&self) -> tracing::subscriber::DefaultGuard {
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(self.clone());
+        tracing::subscriber::set_default(log.finish())
+    }
+
+    fn lines(&self) -> Vec<String> {
+        String::from_utf8_lossy(&self.0.lock()).lines().map(str::to_owned).collect()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.lock().write(text)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Log {
+    type Writer = Log;
+
+    fn make_writer(&self) -> Log {
+        self.clone()
+    }
+}
 
 #[tokio::test]
 async fn the_cap_is_never_passed() {
@@ -98,4 +136,50 @@ async fn boxed_and_packed_keys_share_the_cap_in_proportion() {
     let shard = store.shards[0].0.lock();
     let boxed = shard.boxed_keys();
     assert!((CAP / 5..CAP / 3).contains(&boxed), "{boxed} boxed keys of {CAP}");
+}
+
+/// As many keys again as there is room for, each at its limit: whoever is dropped is seen.
+#[tokio::test]
+async fn evicted_keys_that_were_at_their_limit_are_counted_and_warned_of() {
+    const CAP: usize = 20_000;
+    const KEYS: usize = 44_000;
+    let plan = plan(1, Unit::Minute);
+    let (store, clock) = store(CAP);
+    let mut evictions = Evictions::default();
+    let log = Log::default();
+    let _guard = log.capture();
+    for i in 0..KEYS {
+        assert!(take(&store, "d", &i.to_string(), &plan, 1).await.allowed);
+        if i + 1 == CAP / 2 {
+            evictions.check(&store);
+            assert_eq!(log.lines(), Vec::<String>::new(), "half of the keys fit");
+        }
+    }
+    let stats = store.stats();
+    assert_eq!(stats.keys, CAP);
+    assert_eq!(stats.evicted, Evicted { expired: 0, live: 0, full: (KEYS - CAP) as u64 });
+
+    evictions.check(&store);
+    let [line] = &log.lines()[..] else { panic!("{:?}", log.lines()) };
+    for part in [
+        "WARN",
+        "the memory store is full",
+        "evicted=24000",
+        "max_keys=20000",
+        "setting=\"store.memory.max_keys\"",
+        "suppressed=0",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    // Nothing more is evicted, and then it is, just after.
+    evictions.check(&store);
+    take(&store, "d", "another", &plan, 1).await;
+    assert_eq!(store.stats().evicted.full, (KEYS - CAP) as u64 + 1);
+    evictions.check(&store);
+    assert_eq!(log.lines().len(), 1);
+
+    // What expired is no loss.
+    clock.advance(60 * SECOND);
+    take(&store, "d", "later", &plan, 1).await;
+    assert_eq!(store.stats().evicted.full, (KEYS - CAP) as u64 + 1);
 }

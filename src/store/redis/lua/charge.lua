@@ -139,7 +139,7 @@ local function take(rule, v, hits, times, id)
   local fits, all, log = {}, times, rule.log
   for i = 1, #rule do
     local limit = rule[i]
-    local room, fit = limit.room(limit, v, t), 0
+    local room, fit = limit.room(limit, v, t, id), 0
     if hits == 0 then
       -- A look: denied past the limit where denied hits are charged, else where it is full.
       if room >= (limit.counts_denied and 0 or 1) then fit = times end

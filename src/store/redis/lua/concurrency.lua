@@ -1,7 +1,7 @@
 -- concurrency without hold ids; limit/concurrency.rs says what it is.
 --
 -- Numbers  n, time-out (I7 each)
--- State    I7 hits in flight, I7 when something was last taken or given back
+-- State    I7 hits in flight, at most 2^52, I7 when something was last taken or given back
 -- Cost     constant
 -- Expiry   the time-out after the last
 algorithms[8] = {
@@ -17,7 +17,7 @@ algorithms[8] = {
   room = function(limit, v) return limit[1] - v[limit.at] end,
   take = function(limit, v, t, hits)
     local a = limit.at
-    v[a] = v[a] + hits
+    v[a] = v[a] + hits < 2 ^ 52 and v[a] + hits or 2 ^ 52
     if v[a + 1] < t then v[a + 1] = t end
     return true
   end,

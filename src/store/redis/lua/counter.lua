@@ -19,7 +19,9 @@
 --         it is an error: plus 4 of a wrong type, 8 not a state, 12 no memory, 16 read-only, 20 other
 -- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window,
 --         and counts nothing: a plain INCRBY found no key. A count beyond 2^32 - 1 is one of that; more
---         plain hits than fit above it are never under way. With the window in the key: the count.
+--         plain hits than fit above it are never under way. Windows are told apart for 2^19 of them: a state
+--         that is farther away, which takes a step of a clock, is taken for one of the past or of the future.
+--         With the window in the key: the count, up to 2^52.
 -- Cost    one command a key; a second one where a window begins
 -- Expiry  with the window, rounded up; set when the window begins
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type
@@ -55,7 +57,7 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     if text:find('READONLY', 1, true) then return ERROR + 16 end
     return ERROR + 20
   end
-  local most = p > 0 and MOST or STATES - 1
+  local most = p > 0 and MOST or 2 ^ 52
   local old
   if op == 1 then
     if type(new) == 'table' then return failed(new) end
@@ -140,7 +142,7 @@ while at <= last do
   end
   if op == 1 then
     local low, high = window * COUNTS, window * COUNTS + MOST
-    if p == 0 then low, high = 0, 2 ^ 53 - 1 end
+    if p == 0 then low, high = 0, 2 ^ 52 end
     for _ = 1, count do
       i = i + 1
       local key, hits = KEYS[i], nil

@@ -17,6 +17,11 @@ end
 
 local function set(limit, v, now, l)
   local a, n = limit.at, limit[2]
+  if l == 0 then
+    -- Or it would be owed again after a step back of the clock.
+    v[a], v[a + 1] = 0, 0
+    return
+  end
   local ahead = ceil(l / n)
   v[a], v[a + 1] = now + ahead, ahead * n - l
 end

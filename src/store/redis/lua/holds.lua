@@ -3,11 +3,27 @@
 -- Numbers  n, time-out (I7 each)
 -- State    under a key of its own: a byte of layout, I7 the newest start, then for each hold in the
 --          order of their starts its id (8 bytes, a hash), I7 its start, I4 its hits
+-- Hold     one for an id: taking it again replaces the hold
 -- Cost     two commands; grows with the holds, 19 bytes each
 -- Expiry   the time-out after the newest start
 local HEAD, HOLD = 8, 19
 
 local function hits_of(holds, at) return (read('<I4', holds, at + 15)) end
+
+-- Takes what is held under an id out of the holds: what is left, and the hits taken out.
+local function without(holds, id)
+  local hits, at = 0, holds:find(id, 1, true)
+  while at do
+    if at % HOLD == 1 then
+      hits = hits + hits_of(holds, at)
+      holds = holds:sub(1, at - 1) .. holds:sub(at + HOLD)
+    else
+      at = at + 1
+    end
+    at = holds:find(id, at, true)
+  end
+  return holds, hits
+end
 
 algorithms[9] = {
   numbers = 'I7I7',
@@ -40,11 +56,15 @@ algorithms[9] = {
     for at = 1, #holds, HOLD do sum = sum + hits_of(holds, at) end
     limit.holds, limit.sum = holds, sum
   end,
-  room = function(limit) return limit[1] - limit.sum end,
+  room = function(limit, _, _, id)
+    local _, held = without(limit.holds, id)
+    return limit[1] - limit.sum + held
+  end,
   take = function(limit, _, t, hits, id)
     if limit.last < t then limit.last = t end
-    limit.holds = limit.holds .. pack('<c8I7I4', id, limit.last, hits)
-    limit.sum, limit.changed = limit.sum + hits, true
+    local others, held = without(limit.holds, id)
+    limit.holds = others .. pack('<c8I7I4', id, limit.last, hits)
+    limit.sum, limit.changed = limit.sum - held + hits, true
   end,
   give_back = function(limit, _, _, hits, _, id)
     local holds, kept = limit.holds, {}

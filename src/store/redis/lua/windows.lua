@@ -110,8 +110,9 @@ while at <= last do
             if v[a + 1] > 0 and e > ends then ends = e end
             a = a + 2
           end
-          ends = (ends - t) / 1000
-          set = try('SET', key, text, 'PX', ends - ends % 1 + 1 + slack)
+          -- All were given back: only that it was moved is written, and nothing is kept.
+          ends = ends > t and (ends - t) / 1000 + slack or 0
+          set = try('SET', key, text, 'PX', ends - ends % 1 + 1)
         end
         if set.err then said = failed(set) end
       end

@@ -1,6 +1,7 @@
 //! What is found under a key, and what is not weir's.
 
 use super::*;
+use crate::limit::{Algorithm, Concurrency};
 
 #[test]
 fn what_is_not_a_state_fails_its_own_key_only() {
@@ -187,5 +188,39 @@ fn no_memory_is_an_error_and_no_wrong_verdict() {
         assert_eq!(try_take(&store, "a", &several).await, Err(Failed::OutOfMemory));
         server.command(&["CONFIG", "SET", "maxmemory", "0"]);
         assert!(try_take(&store, "a", &several).await.is_ok_and(|judged| judged.allowed));
+    });
+}
+
+/// Numbers beyond what is exact in a script would be no states, or wrap.
+#[test]
+fn counts_saturate_where_scripts_are_exact() {
+    let server = Server::start();
+    let clock = Arc::new(ManualClock::new(DAWN));
+    runtime().block_on(async {
+        let (layout, wall) = (Layout::Reference, clock.clone());
+        let options = Options { layout, wall, clock: Clock::Caller, ..options(single(&server)) };
+        let store = RedisStore::new(options);
+        store.answered().await;
+        // The window is in the key: the number is the count.
+        let day = plan(5, Unit::Day);
+        let key = format!("weir:test_key_a_{}", DAWN / SECOND);
+        server.command(&["SET", &key, &((1_u64 << 52) - 1).to_string()]);
+        for hits in [1, 3, u64::from(u32::MAX)] {
+            let judged = take(&store, "test", "a", &day, hits).await;
+            assert_eq!((judged.allowed, judged.used_before), (false, u32::MAX.into()), "{hits}");
+            let number: u64 = server.command(&["GET", &key]).text().parse().unwrap();
+            assert_eq!(number, 1 << 52, "{hits}");
+        }
+
+        let held = Concurrency { n: 3, timeout: 60 * SECOND, hold_id: None };
+        let limit = Limit::fixed_window(3, Unit::Day, 1).unwrap();
+        let algorithm = Algorithm::Concurrency(held);
+        let held = Arc::new(Plan::new(vec![Limit { algorithm, unit: None, ..limit }]));
+        let script = "redis.call('SET', KEYS[1], struct.pack('<BI7I7', 1, 2^52 - 1, ARGV[1]))";
+        server.command(&["EVAL", script, "1", "weir:{test|key=b}c", &DAWN.to_string()]);
+        for used in [(1 << 52) - 1, 1 << 52, 1 << 52] {
+            let judged = take(&store, "test", "b", &held, u32::MAX.into()).await;
+            assert_eq!((judged.allowed, judged.used_before), (false, used));
+        }
     });
 }

@@ -1,0 +1,38 @@
+//! Detects clients that keep resetting their requests.
+
+/// Requests that may be reset before they are read for each one that is not, beyond which a
+/// connection is closed. A client whose requests time out while this process is stalled resets all
+/// of them, so there is room for five seconds of 2000 requests a second.
+const MAX_RESETS: u32 = 10_000;
+
+/// The requests of one connection that were reset before they were read, less those that were not.
+#[derive(Debug, Default)]
+pub(super) struct Resets(u32);
+
+impl Resets {
+    /// Counts a request. Returns whether the connection is to be closed.
+    pub fn count(&mut self, reset: bool) -> bool {
+        self.0 = if reset { self.0 + 1 } else { self.0.saturating_sub(1) };
+        self.0 > MAX_RESETS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_only_resets_is_too_much() {
+        let mut resets = Resets::default();
+        assert!(!(0..MAX_RESETS).any(|_| resets.count(true)));
+        assert!(resets.count(true));
+    }
+
+    #[test]
+    fn a_client_that_resets_half_of_its_requests_is_not() {
+        let mut resets = Resets::default();
+        // Stalls of a second at 2000 requests a second, each followed by a good second.
+        let stalls = (0..20 * MAX_RESETS).map(|i| i / 2_000 % 2 == 0);
+        assert!(!stalls.into_iter().any(|reset| resets.count(reset)));
+    }
+}

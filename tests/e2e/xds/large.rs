@@ -1,0 +1,79 @@
+//! Messages that are made to take memory and time, and sets that are refused again and again.
+
+use prost_types::Any;
+
+use super::{any, asking, bad, rules, with_shop};
+use crate::support::http;
+use crate::support::management::{Management, TYPE_URL};
+use crate::support::messages::messages;
+
+/// Bytes of a message.
+const SIZE: usize = 500_000;
+
+/// What weir may take more for one, in bytes, and write to its log: `docs/rules.md` has the bound.
+const MOST_MEMORY: u64 = (32 << 20) + 150 * SIZE as u64;
+const MOST_LOG: usize = 200_000;
+
+#[test]
+fn bad_messages_are_not_amplified() {
+    for (name, value) in messages(SIZE) {
+        let server = Management::start();
+        let weir = asking(server.address).start_unhealthy();
+        server.sotw.next();
+        let before = weir.peak_memory();
+        let resources = vec![Any { type_url: TYPE_URL.to_owned(), value }];
+        let answer = server.answer_to("1", resources);
+        let more = weir.peak_memory() - before;
+        assert!(more <= MOST_MEMORY, "{name}: {more} bytes");
+        let said = weir.said().len();
+        assert!(said <= MOST_LOG, "{name}: {said} bytes in the log");
+        let why = answer.error_detail.map_or(0, |why| why.message.len());
+        assert!(why <= 5_000, "{name}: {why} bytes for the server");
+    }
+}
+
+#[test]
+fn a_server_that_sends_bad_sets_continuously_does_not_fill_the_log() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    for i in 0..50 {
+        let why = server.refused(&format!("bad {i}"), vec![any(&bad(&format!("d{i}")))], "1");
+        assert!(why.starts_with(&format!("d{i}-resource: error: ")), "{why}");
+    }
+    // One in ten seconds: here all 50 come within a few.
+    let logged = weir.said().matches("Error loading new configuration").count();
+    assert!((1..=10).contains(&logged), "{logged} lines");
+    // Nothing is lost to those who look.
+    assert_eq!(weir.metric("weir_config_load_error_total"), 50);
+    let status = http::get(weir.debug, "/status").json();
+    assert!(status["refused"]["problems"].as_str().unwrap().contains("d49-resource"), "{status}");
+}
+
+#[test]
+fn a_server_that_sends_good_sets_continuously_does_not_fill_the_log() {
+    let server = Management::start();
+    let weir = with_shop(&server);
+    for i in 2..50 {
+        server.set(&i.to_string(), vec![any(&rules("shop", i))]);
+    }
+    let logged = weir.said().matches("rules are loaded").count();
+    assert!((1..=10).contains(&logged), "{logged} lines");
+    assert_eq!(weir.metric("weir_config_load_success_total"), 49);
+}
+
+#[test]
+fn a_server_that_ends_every_stream_does_not_fill_the_log() {
+    let server = Management::start();
+    let weir = asking(server.address).start_unhealthy();
+    for _ in 0..30 {
+        server.sotw.next();
+        server.sotw.end();
+    }
+    server.sotw.next();
+    assert!(weir.metric("weir_xds_stream_failures_total") >= 30);
+    let said = weir.said();
+    for line in ["connected to the management server", "no stream from the management server"] {
+        let logged = said.matches(line).count();
+        assert!((1..=10).contains(&logged), "{logged} lines: {line}");
+    }
+}

@@ -1,0 +1,127 @@
+//! What files and messages can make the process allocate while it reads them, by the byte: they may
+//! be made to take as much as they can.
+
+#[path = "support/allocator.rs"]
+mod allocator;
+#[path = "support/messages.rs"]
+mod messages;
+
+use allocator::peak;
+use weir::rules::source::RuleFile;
+use weir::rules::{Loaded, Options, Problems, xds};
+
+/// Bytes of each file and message.
+const SIZE: usize = 200_000;
+
+/// What may be allocated at a time: as `docs/rules.md` says.
+const MOST: usize = (16 << 20) + 100 * SIZE;
+
+/// A file that repeats `item`, between `head` and `tail`.
+fn repeated(head: &str, item: impl Fn(usize) -> String, tail: &str) -> String {
+    let mut text = head.to_owned();
+    for i in 0.. {
+        text += &item(i);
+        if text.len() >= SIZE {
+            break;
+        }
+    }
+    text + tail
+}
+
+/// A list of descriptors in flow style.
+fn descriptors(item: impl Fn(usize) -> String) -> String {
+    repeated("domain: d\ndescriptors: [", item, "]")
+}
+
+/// The metadata of one descriptor.
+fn metadata(head: &str, item: impl Fn(usize) -> String, tail: &str) -> String {
+    let head =
+        format!("domain: d\ndescriptors: [{{key: a, rate_limit: {{unit: day}}, metadata: {head}");
+    repeated(&head, item, &format!("{tail}}}]"))
+}
+
+/// Descriptors below one with a key of so many bytes.
+fn below(key_bytes: usize, item: impl Fn(usize) -> String) -> String {
+    let key = "k".repeat(key_bytes);
+    repeated(&format!("domain: d\ndescriptors: [{{key: {key}, descriptors: ["), item, "]}]")
+}
+
+/// Descriptors below descriptors, and again.
+fn deep(i: usize) -> String {
+    let levels: String = (0..120)
+        .map(|level| format!("{{key: k{i}_{level},rate_limit: {{unit: day}},descriptors: ["))
+        .collect();
+    levels + &"]}".repeat(120) + ","
+}
+
+fn of(text: &'static str) -> impl Fn(usize) -> String {
+    move |_| text.to_owned()
+}
+
+/// Compiles a file and renders its problems; how long those are.
+fn read(file: RuleFile, render: fn(&Loaded) -> String) -> usize {
+    let loaded = Loaded::compile(vec![file], Problems::default(), &Options::default(), None);
+    render(&loaded).len()
+}
+
+/// Has `run` read something, and compares what that takes with what it may.
+fn check(name: &str, run: impl FnOnce() -> usize) {
+    let mut rendered = 0;
+    let peak = peak(|| rendered = run());
+    println!("{name}: {peak} bytes, {} a byte", peak / SIZE);
+    assert!(peak <= MOST, "{name}: {peak} bytes, {} a byte", peak / SIZE);
+    assert!(rendered <= 200_000, "{name}: {rendered} bytes of problems");
+}
+
+#[test]
+fn files_take_no_more_than_their_size_allows() {
+    let anchor = "descriptors: [{key: a, rate_limit: &l {unit: day}}, ";
+    let long = "x".repeat(SIZE / 20);
+    let value = format!("domain: d\ndescriptors: [{{key: a, value: &v {long}}}, ");
+    let aliased = format!("domain: d\ndescriptors: [{{key: a, metadata: &m {{a: {long}}}}}, ");
+    let files = [
+        ("bad keys", repeated("{", of("a,"), "}")),
+        ("bad numbers", repeated("", |i| format!("{i}:\n"), "")),
+        ("words", descriptors(of("a,"))),
+        ("lists", descriptors(of("[],"))),
+        ("maps", descriptors(of("{},"))),
+        ("tags", descriptors(of("!a b,"))),
+        ("anchors", descriptors(|i| format!("&{i} a,"))),
+        ("keys", descriptors(|i| format!("{{key: k{i}}},"))),
+        ("one key", descriptors(of("{key: k},"))),
+        ("rules", descriptors(|i| format!("{{key: k{i},rate_limit: {{unit: day}}}},"))),
+        ("aliased limits", repeated(anchor, |i| format!("{{key: k{i},rate_limit: *l}},"), "]")),
+        ("wildcards", descriptors(|i| format!("{{key: 'k{i}*'}},"))),
+        ("stars", repeated("domain: d\ndescriptors: [{key: '", of("a*"), "'}]")),
+        ("metadata lists", metadata("{a: [", of("a,"), "]}")),
+        ("metadata maps", metadata("{", |i| format!("k{i},"), "}")),
+        ("metadata maps in lists", metadata("{a: [", of("{a},"), "]}")),
+        ("long names", below(10_000, |i| format!("{{key: k{i},rate_limit: {{unit: day}}}},"))),
+        ("longer names", below(SIZE / 2, |i| format!("{{key: k{i},rate_limit: {{unit: day}}}},"))),
+        ("long duplicates", below(10_000, of("{key: a},"))),
+        ("deep", descriptors(deep)),
+        ("aliased values", repeated(&value, |i| format!("{{key: k{i},value: *v}},"), "]")),
+        (
+            "aliased metadata",
+            repeated(
+                &aliased,
+                |i| format!("{{key: k{i},rate_limit: {{unit: day}},metadata: *m}},"),
+                "]",
+            ),
+        ),
+    ];
+    for (name, text) in files {
+        let file = RuleFile { name: "rules.yaml".into(), text };
+        check(name, || read(file, Loaded::render_errors));
+    }
+}
+
+#[test]
+fn messages_take_no_more_than_their_size_allows() {
+    for (name, message) in messages::messages(SIZE) {
+        check(name, || {
+            let file = xds::rule_file(message.into(), "resource").expect("a message");
+            read(file, xds::render_errors)
+        });
+    }
+}
