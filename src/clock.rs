@@ -43,7 +43,6 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> SystemClock {
         SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
     }
@@ -109,6 +108,7 @@ fn signed(micros: Micros) -> i64 {
     i64::try_from(micros).unwrap_or(i64::MAX)
 }
 
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
 fn wall() -> Micros {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     since.as_micros() as Micros
@@ -119,7 +119,6 @@ fn wall() -> Micros {
 pub struct WallClock;
 
 impl Clock for WallClock {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock")]
     fn now(&self) -> Micros {
         wall()
     }

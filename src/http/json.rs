@@ -56,6 +56,7 @@ impl Json {
         limits: &Limits,
         begin: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Json> {
+        #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
         let (jobs, mut accepted) = mpsc::unbounded_channel();
         let worker = Worker {
             rate_limit,

@@ -84,6 +84,7 @@ where
 }
 
 #[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "tracing writes to this kind of lock")]
 mod tests {
     use std::sync::{Arc, Mutex};
 

@@ -133,6 +133,7 @@ impl State {
 
 /// Writes as long as it takes. Errors are ignored: the reader may have gone away, which is no
 /// reason to end.
+#[expect(clippy::disallowed_methods, reason = "the thread does nothing but write")]
 fn write(out: &mut impl Write, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match out.write(bytes) {
@@ -198,6 +199,7 @@ mod tests {
         read: Arc<Mutex<Vec<Vec<u8>>>>,
     }
 
+    #[expect(clippy::disallowed_methods, reason = "the test sends a few messages")]
     /// A queue whose reader has stalled over a first line, `first`.
     fn stalled(limit: usize) -> Stalled {
         let (permits, waits) = mpsc::channel();
