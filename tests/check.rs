@@ -247,8 +247,8 @@ fn a_million_bad_keys_are_counted_and_cost_little() {
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     assert!(ran.err.len() < 50_000, "{}", ran.err.len());
     assert_eq!(ran.err.matches("unknown key 'a'").count(), 100);
-    let wanted = "999900 more errors are not listed (setting rules.max_problems)\n\
-                  1000000 errors, 0 warnings\n";
+    let wanted = "999900 more errors are not listed (setting rules.max_problems, or \
+                  --max-problems)\n1000000 errors, 0 warnings\n";
     assert!(ran.err.ends_with(wanted), "{}", ran.err);
 
     let args = ["a.yaml", "--max-problems", "3", "--output", "json"];

@@ -200,7 +200,7 @@ fn problem_json(problem: &Problem) -> serde_json::Value {
         "column": problem.place.map(|place| place.column),
         "message": problem.message,
         "text": problem.text,
-        "first": problem.first.as_ref().map(origin_json),
+        "first": problem.first.as_deref().map(origin_json),
         "help": problem.help,
     })
 }

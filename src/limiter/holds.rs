@@ -9,9 +9,9 @@ use crate::store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, R
 /// How long giving back may take: no request waits for it.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The holds of one request. Without any, nothing is allocated.
+/// The holds of one request. Most have none, so it is as small as can be, and nothing is allocated.
 #[derive(Debug, Default)]
-pub struct Holds(Vec<Hold>);
+pub struct Holds(Option<Box<Vec<Hold>>>);
 
 #[derive(Debug)]
 struct Hold {
@@ -26,7 +26,7 @@ struct Hold {
 
 impl Holds {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// Adds what a batch took, going by its answers.
@@ -38,6 +38,7 @@ impl Holds {
     }
 
     #[cold]
+    #[inline(never)]
     fn add_each(&mut self, batch: &Batch<'_>, answers: &[Answer]) {
         for (charge, answer) in batch.charges.iter().zip(answers) {
             let Op::Take(hits) = charge.op else { continue };
@@ -45,7 +46,7 @@ impl Holds {
                 continue;
             }
             let entry = |(key, value): &Entry<'_>| (Box::from(*key), Box::from(*value));
-            self.0.push(Hold {
+            self.0.get_or_insert_default().push(Hold {
                 domain: charge.key.domain.into(),
                 entries: charge.key.entries.iter().map(entry).collect(),
                 plan: charge.plan.clone(),
@@ -59,7 +60,7 @@ impl Holds {
 
     /// Gives all of them back. What the store fails lapses with its time-out.
     pub async fn give_back(self, store: &impl Store) {
-        for hold in self.0 {
+        for hold in *self.0.unwrap_or_default() {
             let entries: Vec<Entry<'_>> =
                 hold.entries.iter().map(|(key, value)| (&**key, &**value)).collect();
             let charge = Charge {

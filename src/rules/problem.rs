@@ -27,7 +27,7 @@ pub struct Problem {
     /// The offending text; empty where there is none to show.
     pub text: String,
     /// Where the first of two duplicates is.
-    pub first: Option<Origin>,
+    pub first: Option<Box<Origin>>,
     /// What to write instead.
     pub help: String,
 }

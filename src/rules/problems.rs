@@ -136,7 +136,8 @@ impl Omitted {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let verb = if self.errors + self.warnings == 1 { "is" } else { "are" };
         (!parts.is_empty()).then(|| {
-            format!("{} {verb} not listed (setting rules.max_problems)", parts.join(" and "))
+            let which = "setting rules.max_problems, or --max-problems";
+            format!("{} {verb} not listed ({which})", parts.join(" and "))
         })
     }
 }

@@ -229,7 +229,7 @@ impl Reader<'_> {
         help: &str,
     ) {
         let problem = self.made(Severity::Error, place, message, text, help);
-        self.problems.push(Problem { first: Some(first), ..problem });
+        self.problems.push(Problem { first: Some(Box::new(first)), ..problem });
     }
 
     fn warn(&mut self, place: Place, message: String, text: &str, help: &str) {

@@ -1,5 +1,6 @@
 //! Rules as a whole: from the text of a file to what a look-up finds.
 
+mod bounds;
 mod dialect;
 mod errors;
 mod limits;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn entry<'a>(entries: &'a [Entry<'a>], hits: Option<u64>, back: bool) -> Descriptor<'a> {
+pub(super) fn entry<'a>(entries: &'a [Entry<'a>], hits: Option<u64>, back: bool) -> Descriptor<'a> {
     Descriptor { entries, hits_addend: hits, is_negative_hits: back, ..Default::default() }
 }
 

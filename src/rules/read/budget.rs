@@ -100,4 +100,13 @@ mod tests {
         assert!(error.contains(&(BASE_BYTES + 480).to_string()), "{error}");
         assert_eq!((budget.is_spent(), budget.spend(1)), (true, Ok(())));
     }
+
+    #[test]
+    fn the_densest_rules_are_within_the_budget() {
+        let limit = crate::limit::Limit::fixed_window(1, crate::limit::Unit::Day, 1);
+        let rate_limit = RateLimit { limits: limit.into_iter().collect(), ..Default::default() };
+        let line = "- {key: k12345,rate_limit: *l}\n";
+        let bytes = node_bytes("k12345", "d") + rule_bytes("d.k12345", 1, Some(&rate_limit));
+        assert!(bytes <= BYTES_PER_BYTE * line.len(), "{bytes}");
+    }
 }

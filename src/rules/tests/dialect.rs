@@ -72,6 +72,42 @@ fn what_is_not_quoted_is_taken_as_text_where_text_is_wanted() {
 }
 
 #[test]
+fn binary_scalars_are_the_text_they_stand_for() {
+    let set = good(
+        "domain: !!binary ZA==\ndescriptors:\n- key: !!binary aGVsbG8=\n  value: !!binary |\n    \
+         d29y\n    bGQ=\n  !!binary cmF0ZV9saW1pdA==: { unit: day, requests_per_unit: 5 }\n",
+    );
+    assert_eq!(find(&set, &[("hello", "world")]), Some("hello_world"));
+    let bad = "domain: d\ndescriptors:\n- key: !!binary aGVsbG8\n";
+    assert_eq!(
+        told(bad),
+        ["3:17: error: error loading config file: yaml: line 3: !!binary value contains invalid \
+          base64 data «aGVsbG8»"]
+    );
+}
+
+#[test]
+fn a_tag_for_floats_is_none_for_a_rule_file() {
+    let limit = |n: &str| {
+        told(&format!(
+            "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{ unit: day, requests_per_unit: {n} }}\n"
+        ))
+    };
+    let number = "error checking config: cannot use 3 as a number for `requests_per_unit` «3»";
+    assert_eq!(limit("!!float 3"), [format!("4:55: error: {number}")]);
+    assert_eq!(limit("!!int \"3\""), [""; 0]);
+    assert_eq!(
+        told("domain: d\ndescriptors: [{ key: k, value: !!float 3 }, { key: !!float 3 }]\n")[0],
+        "2:40: error: error checking config: `value` is 3 «3»"
+    );
+    assert_eq!(
+        told("domain: d\ndescriptors: [{ key: k, value: !!int x }]\n"),
+        ["2:38: error: error loading config file: yaml: line 2: cannot decode !!str `x` as a \
+          !!int «x»"]
+    );
+}
+
+#[test]
 fn files_as_editors_save_them() {
     let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n";
     for text in [

@@ -1,5 +1,6 @@
 //! Against real servers.
 
+mod cancel;
 mod conformance;
 mod deadlines;
 mod keys;

@@ -1,0 +1,163 @@
+//! What a request took of concurrency limits, and gives back where its call is cancelled.
+
+use super::limits::entry;
+use super::*;
+use crate::limit::{Judged, Source};
+
+const RULES: &str = "domain: d
+descriptors:
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: { algorithm: concurrency, requests_per_unit: 2, hold_id: id }
+  - key: level
+    rate_limit: { algorithm: concurrency, requests_per_unit: 2 }
+  - key: strict
+    rate_limit: { algorithm: concurrency, requests_per_unit: 2, charge_denied: false }
+  - key: window
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: several
+    descriptors:
+      - key: id
+        rate_limits:
+          - { unit: hour, requests_per_unit: 2 }
+          - { algorithm: concurrency, requests_per_unit: 9, hold_id: id }
+";
+
+/// Decides a request, and what it took.
+fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
+    let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0 };
+    let mut holds = Holds::default();
+    let budget = Duration::from_millis(8);
+    {
+        let decide = pin!(bench.limiter.decide(Some(&bench.rules), &request, budget, &mut holds));
+        assert!(decide.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+    }
+    holds
+}
+
+fn take(bench: &Bench, entries: &[Entry<'_>]) -> Holds {
+    let entries = Descriptor { entries, hits_addend: Some(1), ..Default::default() };
+    holds(bench, &[entries])
+}
+
+fn give_back(bench: &Bench, holds: Holds) {
+    let giving = pin!(holds.give_back(bench.limiter.store()));
+    assert!(giving.poll(&mut Context::from_waker(Waker::noop())).is_ready());
+}
+
+/// What is left to a look.
+fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
+    let look = Descriptor { entries, hits_addend: Some(0), ..Default::default() };
+    let request = Request { domain: "d", descriptors: &[look], hits_addend: 0, beyond: 0 };
+    bench.decide(&request).unwrap().statuses[0].remaining
+}
+
+#[test]
+fn what_was_taken_by_an_id_is_given_back_and_nothing_else() {
+    let bench = Bench::new(RULES);
+    let first = take(&bench, &[("user", "ann"), ("id", "1")]);
+    let second = take(&bench, &[("user", "ann"), ("id", "2")]);
+    let denied = take(&bench, &[("user", "ann"), ("id", "3")]);
+    assert_eq!([first.is_empty(), second.is_empty(), denied.is_empty()], [false, false, true]);
+    give_back(&bench, second);
+    assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 1);
+    give_back(&bench, denied);
+    give_back(&bench, first);
+    assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 2);
+}
+
+#[test]
+fn without_ids_denials_that_were_charged_are_given_back_too() {
+    let bench = Bench::new(RULES);
+    for (key, charges_denied) in [("level", true), ("strict", false)] {
+        let entries = [(key, "")];
+        let taken: Vec<Holds> = (0..3).map(|_| take(&bench, &entries)).collect();
+        let empty: Vec<bool> = taken.iter().map(Holds::is_empty).collect();
+        assert_eq!(empty, [false, false, !charges_denied], "{key}");
+        taken.into_iter().for_each(|holds| give_back(&bench, holds));
+        assert_eq!(left(&bench, &entries), 2, "{key}");
+    }
+}
+
+#[test]
+fn other_limits_looks_and_gifts_take_no_holds() {
+    let bench = Bench::new(RULES);
+    assert!(take(&bench, &[("window", "")]).is_empty());
+    let entries = [("user", "ann"), ("id", "1")];
+    for (hits, back) in [(0, false), (1, true)] {
+        assert!(holds(&bench, &[entry(&entries, Some(hits), back)]).is_empty(), "{hits} {back}");
+    }
+    // Beside others, only the concurrency limit gets its hold back.
+    let taken = take(&bench, &[("several", "a"), ("id", "1")]);
+    give_back(&bench, taken);
+    assert_eq!(left(&bench, &[("several", "a"), ("id", "look")]), 1, "of the window");
+    // All of a request.
+    let both = [entry(&entries, Some(2), false), entry(&[("level", "")], Some(1), false)];
+    let taken = holds(&bench, &both);
+    give_back(&bench, taken);
+    assert_eq!(left(&bench, &entries), 2);
+    assert_eq!(left(&bench, &[("level", "")]), 2);
+}
+
+#[test]
+fn what_a_batch_that_is_denied_as_a_whole_did_not_take_is_not_given_back() {
+    let rules = "domain: d
+charge: together
+descriptors:
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: { algorithm: concurrency, requests_per_unit: 2, hold_id: id }
+  - key: none
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+";
+    let bench = Bench::new(rules);
+    let id = [("user", "ann"), ("id", "1")];
+    assert!(!take(&bench, &id).is_empty());
+    let denied = [entry(&id, Some(1), false), entry(&[("none", "")], Some(1), false)];
+    let taken = holds(&bench, &denied);
+    assert!(taken.is_empty(), "the hold of the first request stays");
+}
+
+#[test]
+fn where_the_outcome_is_not_known_only_an_id_is_given_back() {
+    let judged = Judged {
+        allowed: true,
+        limit: 0,
+        would_deny: 0,
+        used_before: 0,
+        remaining: 1,
+        reset_after: 0,
+        retry_after: None,
+        source: Source::Store,
+    };
+    let degraded = Judged { source: Source::Degraded, ..judged };
+    let bench = Bench::new(RULES);
+    let plan = |name: &str| {
+        let rule = bench.rules.rules().find(|rule| rule.name.ends_with(name)).unwrap();
+        rule.plan.clone().unwrap()
+    };
+    let (with_id, level) = (plan("user.id"), plan("level"));
+    let of = |plan, hold, op| Charge {
+        key: Key { domain: "d", entries: &[] },
+        plan,
+        op,
+        hold,
+        role: Role::Binds,
+    };
+    for (answer, by_id, without) in [
+        (Ok(judged), true, true),
+        (Ok(degraded), true, false),
+        (Err(Failed::TimedOut), true, false),
+        (Err(Failed::CallerDeadline), true, false),
+        (Err(Failed::Unavailable), true, false),
+        (Err(Failed::Corrupt), false, false),
+    ] {
+        let may_hold = |plan, hold| of(plan, hold, Op::Take(1)).may_hold(&answer);
+        assert_eq!(may_hold(&with_id, Some("1")), by_id, "{answer:?}");
+        assert_eq!(may_hold(&level, None), without, "{answer:?}");
+        assert!(!of(&with_id, Some("1"), Op::Take(0)).may_hold(&answer));
+        assert!(!of(&with_id, Some("1"), Op::GiveBack(1)).may_hold(&answer));
+    }
+}
