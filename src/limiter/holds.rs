@@ -11,6 +11,7 @@ const BUDGET: Duration = Duration::from_secs(1);
 
 /// The holds of one request. Most have none, so it is as small as can be, and nothing is allocated.
 #[derive(Debug, Default)]
+#[expect(clippy::box_collection, reason = "one word where nothing is held")]
 pub struct Holds(Option<Box<Vec<Hold>>>);
 
 #[derive(Debug)]

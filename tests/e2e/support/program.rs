@@ -42,10 +42,6 @@ impl Program {
         self.unread.store(unread, Ordering::Relaxed);
     }
 
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
