@@ -58,7 +58,7 @@ fn a_panic_does_not_wait_for_the_reader() {
         .spawn()
         .unwrap();
     let mut output = child.stdout.take().unwrap();
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut read = String::new();
         let _ = output.read_to_string(&mut read);
