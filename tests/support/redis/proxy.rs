@@ -129,7 +129,7 @@ impl State {
     /// How much later one answer comes by chance.
     fn slowness(&self) -> Duration {
         let one_in = self.slow_one_in.load(Ordering::Relaxed);
-        if one_in == 0 || random() % one_in != 0 {
+        if one_in == 0 || !random().is_multiple_of(one_in) {
             return Duration::ZERO;
         }
         self.slowed.fetch_add(1, Ordering::Relaxed);
