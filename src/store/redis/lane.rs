@@ -337,11 +337,12 @@ impl Lane {
     /// Waits until the server answers within the threshold.
     async fn probe(&self, connection: &mut MultiplexedConnection, why: &str) -> Result<(), Lost> {
         let mut wait = FIRST_WAIT;
+        let slow_after = self.shared.options.slow_after;
         self.shared.log.connection_down(&self.goal, why);
         loop {
             let asked = Instant::now();
-            match timeout(STALLED, ping(connection)).await {
-                Ok(Ok(())) if asked.elapsed() <= self.shared.options.slow_after => break,
+            match timeout(STALLED.max(slow_after), ping(connection)).await {
+                Ok(Ok(())) if asked.elapsed() <= slow_after => break,
                 Ok(Err(error)) if error.is_unrecoverable_error() => return Err(Lost::Error(error)),
                 Ok(_) => {}
                 Err(_) => return Err(Lost::Stalled),
