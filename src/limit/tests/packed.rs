@@ -101,6 +101,11 @@ fn packing() -> impl Strategy<Value = Limit> {
         |((n, period, burst, amount, debt), (kind, strict))| {
             let max_debt = debt.unwrap_or(0);
             let algorithm = match kind {
+                0 if strict => {
+                    let calendar = Calendar::new(Unit::Year, "America/New_York").ok()?;
+                    let calendar = Some(std::sync::Arc::new(calendar));
+                    Algorithm::FixedWindow(FixedWindow { n, period: YEAR, calendar })
+                }
                 0 => Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
                 1 => Algorithm::SlidingWindow(SlidingWindow { n, period }),
                 2 => Algorithm::TokenBucket(TokenBucket {

@@ -10,7 +10,7 @@ use crate::support::messages::messages;
 /// Bytes of a message.
 const SIZE: usize = 500_000;
 
-/// What weir may take more for one, in bytes, and write to its log: `docs/rules.md` has the bound.
+/// What weir may take more for one, in bytes, and write to its log: `docs/xds.md` has the bound.
 const MOST_MEMORY: u64 = (32 << 20) + 150 * SIZE as u64;
 const MOST_LOG: usize = 200_000;
 
