@@ -84,6 +84,11 @@ pub(super) async fn serve<S: Store + 'static>(
         .max_concurrent_streams(max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .handshake::<_, Bytes>(io);
+    poll_fn(|cx| {
+        handle.wake_on_eviction(cx);
+        Poll::Ready(())
+    })
+    .await;
     // Whoever only connects is not kept.
     let handshake = tokio::select! {
         handshake = timeout(patience, handshake) => handshake,
@@ -171,10 +176,14 @@ pub(super) async fn serve<S: Store + 'static>(
                 return Poll::Ready(Event::Ended);
             }
             let asks = !(requests.is_empty() && asking.is_empty() && waiting.is_empty());
-            let busy = asks || Arc::strong_count(&shared.others) > 1 || connection.has_streams();
+            let busy = asks || Arc::strong_count(&shared.others) > 1;
             handle.set_busy(busy);
-            if closes.is_none() && handle.poll_evicted(cx).is_ready() {
-                return Poll::Ready(Event::Evict);
+            if closes.is_none() && handle.is_chosen() {
+                // Unread answers count too, but to look for them takes a lock.
+                handle.set_busy(busy || connection.has_streams());
+                if handle.poll_evicted(cx).is_ready() {
+                    return Poll::Ready(Event::Evict);
+                }
             }
             life.as_mut().poll(cx).map(|()| Event::Ended)
         })
