@@ -86,15 +86,15 @@ fn the_budget_and_the_threshold_are_two_numbers() {
         (store.budget, store.redis.unwrap().slow_after)
     };
     let ms = Duration::from_millis;
-    assert_eq!(of(&[(URL, "h")]), (None, ms(20)));
-    let set = [(URL, "h"), ("WEIR__STORE__BUDGET", "8ms"), (SLOW_AFTER, "1s")];
+    assert_eq!(of(&[(URL, "h:1")]), (None, ms(20)));
+    let set = [(URL, "h:1"), ("WEIR__STORE__BUDGET", "8ms"), (SLOW_AFTER, "1s")];
     assert_eq!(of(&set), (Some(ms(8)), ms(1_000)));
-    let second = ("WEIR__STORE__REDIS__PER_SECOND__URL", "i");
-    let per_second = store(&[(URL, "h"), (SLOW_AFTER, "1s"), second]).per_second.unwrap();
+    let second = ("WEIR__STORE__REDIS__PER_SECOND__URL", "i:1");
+    let per_second = store(&[(URL, "h:1"), (SLOW_AFTER, "1s"), second]).per_second.unwrap();
     assert_eq!(per_second.slow_after, ms(1_000), "one for both");
-    let zero = told(&[(URL, "h"), (SLOW_AFTER, "0")]);
+    let zero = told(&[(URL, "h:1"), (SLOW_AFTER, "0")]);
     assert!(zero.len() == 1 && zero[0].contains("store.redis.slow_after is 0"), "{zero:?}");
-    let word = told(&[(URL, "h"), ("WEIR__STORE__BUDGET", "soon")]);
+    let word = told(&[(URL, "h:1"), ("WEIR__STORE__BUDGET", "soon")]);
     assert!(word.len() == 1 && word[0].contains("auto, or a duration"), "{word:?}");
 }
 
