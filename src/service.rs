@@ -116,7 +116,10 @@ impl<S: Store> RateLimit<S> {
     ) -> Result<T, Refused> {
         let descriptors = sent.descriptors();
         let request = sent.request(&descriptors);
-        if let Err(refused) = self.options.permissions.check(&descriptors) {
+        let permissions = self.options.permissions;
+        if permissions.are_limited()
+            && let Err(refused) = permissions.check(&descriptors)
+        {
             self.limiter.count_refused();
             return Err(refused);
         }

@@ -28,15 +28,17 @@ impl Default for Permissions {
 }
 
 impl Permissions {
+    /// Whether anything is off.
+    pub(super) fn are_limited(self) -> bool {
+        !(self.allow_overrides && self.allow_negative_hits)
+    }
+
     /// Checks a request.
     ///
     /// # Errors
     ///
     /// For the first descriptor that asks for what is off, with the setting.
     pub(super) fn check(self, descriptors: &[Descriptor<'_>]) -> Result<(), Refused> {
-        if self.allow_overrides && self.allow_negative_hits {
-            return Ok(());
-        }
         for (i, descriptor) in descriptors.iter().enumerate() {
             if descriptor.is_negative_hits && !self.allow_negative_hits {
                 return Err(Refused::BadDescriptor(i, self.no_negative_hits()));
