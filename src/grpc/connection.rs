@@ -84,11 +84,6 @@ pub(super) async fn serve<S: Store + 'static>(
         .max_concurrent_streams(max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .handshake::<_, Bytes>(io);
-    poll_fn(|cx| {
-        handle.wake_on_eviction(cx);
-        Poll::Ready(())
-    })
-    .await;
     // Whoever only connects is not kept.
     let handshake = tokio::select! {
         handshake = timeout(patience, handshake) => handshake,
@@ -178,6 +173,7 @@ pub(super) async fn serve<S: Store + 'static>(
             let asks = !(requests.is_empty() && asking.is_empty() && waiting.is_empty());
             let busy = asks || Arc::strong_count(&shared.others) > 1;
             handle.set_busy(busy);
+            handle.wake_on_eviction(cx);
             if closes.is_none() && handle.is_chosen() {
                 // Unread answers count too, but to look for them takes a lock.
                 handle.set_busy(busy || connection.has_streams());

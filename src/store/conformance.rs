@@ -165,9 +165,13 @@ pub(crate) async fn a_limit_of_zero_denies(store: &impl Store) {
                 continue;
             }
             let what = format!("{} {charge_denied} {beside} {together}", zero.shape());
+            let asked = std::cell::Cell::new(0);
             let ask = async |value: &str, plan: &Arc<Plan>, hits| {
                 let key = Key { domain: "zero", entries: &[("case", &what), ("key", value)] };
-                let (op, hold) = (Op::Take(hits), plan.hold_id());
+                // An id that is taken again would replace its hold.
+                asked.set(asked.get() + 1);
+                let id = asked.get().to_string();
+                let (op, hold) = (Op::Take(hits), plan.hold_id().map(|_| id.as_str()));
                 let one = Charge { key, plan, op, hold, role: Role::Binds };
                 charge(store, &[one], together).await[0]
             };
