@@ -210,8 +210,8 @@ pub(super) fn send<S>(
                 return Next::Done(Outcome::Reset);
             };
             stream.reserve_capacity(message.len());
-            if stream.capacity() < message.len() {
-                return Next::Wait(Waiting::Answer(Unread { stream, message, outcome }));
+            if stream.capacity() < message.len() || shared.outbound.is_full() {
+                return Unread::new(shared, stream, message, outcome);
             }
             shared.outbound.hand_over(message.len());
             if stream.send_data(message, false).is_ok() {

@@ -10,9 +10,10 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
+use super::budget::Share;
 use super::call::{self, Complete, Next, Outcome};
 use super::connection::Shared;
-use super::outbound::Outbound;
+use super::outbound::{ANSWER_BYTES, Outbound};
 use crate::store::Store;
 
 /// A call that waits for its client.
@@ -79,26 +80,39 @@ impl Incomplete {
 
 /// An answer that its client does not let be sent yet.
 pub(super) struct Unread {
-    pub stream: SendStream<Bytes>,
-    pub message: Bytes,
-    pub outcome: Outcome,
+    stream: SendStream<Bytes>,
+    message: Bytes,
+    share: Share,
+    outcome: Outcome,
 }
 
 impl Unread {
-    /// Sends the answer as its client makes room for it; resets the stream if that takes too long.
-    async fn deliver<S>(mut self, shared: &Shared<S>) -> Outcome {
+    /// Lets an answer wait, or resets its stream where clients let too much wait.
+    pub fn new<S>(
+        shared: &Shared<S>,
+        mut stream: SendStream<Bytes>,
+        message: Bytes,
+        outcome: Outcome,
+    ) -> Next {
         let mut share = shared.account.share();
-        if !share.resize(self.message.len()) {
+        if !share.resize(message.len() + ANSWER_BYTES) {
             // For a client of gRPC that is RESOURCE_EXHAUSTED.
-            self.stream.send_reset(Reason::ENHANCE_YOUR_CALM);
-            return self.outcome;
+            stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+            return Next::Done(outcome);
         }
-        let sent = send_data(self.message, &mut self.stream, &shared.outbound);
+        Next::Wait(Waiting::Answer(Unread { stream, message, share, outcome }))
+    }
+
+    /// Sends the answer as its client makes room for it; resets the stream if that takes too long.
+    async fn deliver<S>(self, shared: &Shared<S>) -> Outcome {
+        let Unread { mut stream, message, share, outcome } = self;
+        let sent = send_data(message, &mut stream, &shared.outbound);
         match tokio::time::timeout(shared.grpc.limits.timeout, sent).await {
-            Ok(Ok(())) => drop(self.stream.send_trailers(call::good())),
-            _ => self.stream.send_reset(Reason::CANCEL),
+            Ok(Ok(())) => drop(stream.send_trailers(call::good())),
+            _ => stream.send_reset(Reason::CANCEL),
         }
-        self.outcome
+        drop(share);
+        outcome
     }
 }
 
@@ -111,7 +125,7 @@ async fn send_data(
         stream.reserve_capacity(data.len());
         let room = poll_fn(|cx| {
             if outbound.is_full() {
-                // The connection does not poll its calls until it has written.
+                // The connection does not poll calls that wait for the client until it has written.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -1,5 +1,6 @@
 //! Clients that do not send, do not take, and do not end.
 
+use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -99,7 +100,7 @@ async fn an_answer_of_any_size_waits_for_its_client_and_not_forever() {
         if window > 0 {
             assert_eq!(body.data().await.unwrap().unwrap().len(), window as usize);
         }
-        let reset = body.data().await.unwrap().unwrap_err();
+        let reset = timeout(PATIENCE, body.data()).await.expect("an end").unwrap().unwrap_err();
         assert_eq!(reset.reason(), Some(h2::Reason::CANCEL), "{window}");
     }
 }
@@ -115,7 +116,7 @@ async fn an_answer_of_reflection_does_not_wait_forever() {
     stream.send_data(framed(b"\x3a\x00"), false).unwrap();
     let mut body = response.await.unwrap().into_body();
     assert_eq!(body.data().await.unwrap().unwrap().len(), 10);
-    let reset = body.data().await.unwrap().unwrap_err();
+    let reset = timeout(PATIENCE, body.data()).await.expect("an end").unwrap().unwrap_err();
     assert_eq!(reset.reason(), Some(h2::Reason::CANCEL));
 }
 
