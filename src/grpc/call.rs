@@ -216,8 +216,8 @@ pub(super) fn send<S>(
                 return Next::Done(Outcome::Reset);
             };
             stream.reserve_capacity(message.len());
-            if stream.capacity() < message.len() {
-                return Next::Wait(Waiting::Answer(Unread { stream, message, held, outcome }));
+            if stream.capacity() < message.len() || shared.outbound.is_full() {
+                return Unread::wait(shared, stream, message, held, outcome);
             }
             shared.outbound.hand_over(message.len());
             if stream.send_data(message, false).is_ok() && stream.send_trailers(good()).is_ok() {

@@ -106,15 +106,17 @@ pub(super) async fn serve<S: Store + 'static>(
         let event = poll_fn(|cx| {
             loop {
                 // All that came together is answered before the connection writes.
-                while !shared.outbound.is_full() {
-                    let next = if let Some((request, respond)) = requests.pop_front() {
+                loop {
+                    let is_full = shared.outbound.is_full();
+                    let next = if !is_full && let Some((request, respond)) = requests.pop_front() {
                         handle.count_request();
                         begin(&shared, request, respond)
                     } else if !asking.is_empty()
                         && let Poll::Ready(Some(next)) = asking.poll_next_unpin(cx)
                     {
                         next
-                    } else if !waiting.is_empty()
+                    } else if !is_full
+                        && !waiting.is_empty()
                         && let Poll::Ready(Some(next)) = waiting.poll_next_unpin(cx)
                     {
                         next
@@ -122,6 +124,8 @@ pub(super) async fn serve<S: Store + 'static>(
                         break;
                     };
                     match next {
+                        // There are more only where the client resets those that wait.
+                        Next::Ask(_) if asking.len() >= max_streams as usize => {}
                         Next::Ask(request) => asking.push(request.ask(shared.clone())),
                         Next::Wait(call) => waiting.push(call.finish(shared.clone())),
                         Next::Done(outcome) => {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 const MAX_BYTES: usize = 128 << 10;
 
 /// Bytes that an answer takes besides its message: three frames and two header maps.
-const ANSWER_BYTES: usize = 1 << 10;
+pub(super) const ANSWER_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
@@ -18,7 +18,8 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    /// Counts an answer, or a part of one, that is handed to HTTP/2.
+    /// Counts an answer, or a part of one, that is handed to HTTP/2. Only the connection's task does
+    /// that.
     pub fn hand_over(&self, bytes: usize) {
         let before = self.bytes.load(Ordering::Relaxed);
         self.bytes.store(before.saturating_add(bytes + ANSWER_BYTES), Ordering::Relaxed);

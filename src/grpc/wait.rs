@@ -10,10 +10,11 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
+use super::budget::Share;
 use super::call::{self, Complete, Next, Outcome};
 use super::connection::Shared;
 use super::hold::Held;
-use super::outbound::Outbound;
+use super::outbound::{ANSWER_BYTES, Outbound};
 use crate::store::Store;
 
 /// A call that waits for its client.
@@ -92,31 +93,45 @@ impl Incomplete {
 
 /// An answer that its client does not let be sent yet.
 pub(super) struct Unread {
-    pub stream: SendStream<Bytes>,
-    pub message: Bytes,
-    pub held: Held,
-    pub outcome: Outcome,
+    stream: SendStream<Bytes>,
+    message: Bytes,
+    held: Held,
+    share: Share,
+    outcome: Outcome,
 }
 
 impl Unread {
-    /// Sends the answer as its client makes room for it; resets the stream if that takes too long.
-    async fn deliver<S>(mut self, shared: &Shared<S>) -> Outcome {
+    /// Lets an answer wait, or resets its stream where clients let too much wait.
+    pub fn wait<S>(
+        shared: &Shared<S>,
+        mut stream: SendStream<Bytes>,
+        message: Bytes,
+        held: Held,
+        outcome: Outcome,
+    ) -> Next {
         let mut share = shared.account.share();
-        if !share.resize(self.message.len()) {
+        if !share.resize(message.len() + ANSWER_BYTES) {
             // For a client of gRPC that is RESOURCE_EXHAUSTED.
-            self.stream.send_reset(Reason::ENHANCE_YOUR_CALM);
-            return self.outcome;
+            stream.send_reset(Reason::ENHANCE_YOUR_CALM);
+            return Next::Done(outcome);
         }
-        let sent = send_data(self.message, &mut self.stream, &shared.outbound);
+        Next::Wait(Waiting::Answer(Unread { stream, message, held, share, outcome }))
+    }
+
+    /// Sends the answer as its client makes room for it; resets the stream if that takes too long.
+    async fn deliver<S>(self, shared: &Shared<S>) -> Outcome {
+        let Unread { mut stream, message, held, share, outcome } = self;
+        let sent = send_data(message, &mut stream, &shared.outbound);
         match tokio::time::timeout(shared.grpc.limits.timeout, sent).await {
             Ok(Ok(())) => {
-                if self.stream.send_trailers(call::good()).is_ok() {
-                    self.held.sent();
+                if stream.send_trailers(call::good()).is_ok() {
+                    held.sent();
                 }
             }
-            _ => self.stream.send_reset(Reason::CANCEL),
+            _ => stream.send_reset(Reason::CANCEL),
         }
-        self.outcome
+        drop(share);
+        outcome
     }
 }
 
@@ -129,7 +144,7 @@ async fn send_data(
         stream.reserve_capacity(data.len());
         let room = poll_fn(|cx| {
             if outbound.is_full() {
-                // The connection does not poll its calls until it has written.
+                // The connection does not poll calls that wait for the client until it has written.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -179,7 +179,8 @@ fn plans() -> [Arc<Plan>; PLANS] {
         // Nothing is allowed.
         vec![fixed(0, 60)],
         vec![denied(sliding(0, 60))],
-        vec![denied(token(4, 0, 10, false))],
+        // Not of the shape of a plan above, whose states would expire by that plan's refill.
+        vec![denied(token(4, 0, 11, false))],
         vec![denied(gcra(0, 60, 5, 3))],
         vec![denied(concurrency(0, None))],
         vec![Limit { requests_per_unit: 0, ..held() }],

@@ -11,6 +11,7 @@ use super::raw::call;
 use super::slow::taking;
 use super::*;
 use crate::support::api::{channel, descriptor};
+use crate::support::redis::Server;
 use crate::support::wait_for;
 
 const MIB: usize = 1 << 20;
@@ -34,6 +35,13 @@ fn with_names() -> Setup {
         .env("WEIR__GRPC__MAX_BUFFERED", "16MiB")
         // What attackers hold stays.
         .env("WEIR__GRPC__TIMEOUT", "1h")
+}
+
+/// The same, counted in Redis. The requests arrive faster than it answers.
+fn with_redis(redis: &Server) -> Setup {
+    with_names()
+        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
+        .env("WEIR__STORE__BUDGET", "10s")
 }
 
 /// A request of a kilobyte with an answer of four.
@@ -110,9 +118,7 @@ async fn half_sent_requests_stay_within_the_bound() {
     assert_serves(&weir).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn unread_answers_stay_within_the_bound() {
-    let weir = with_names().start();
+async fn assert_unread_answers_stay_within_the_bound(weir: Weir) {
     let before = weir.resident_bytes();
     let mut held = Held::default();
     for _ in 0..ATTACKERS {
@@ -121,6 +127,17 @@ async fn unread_answers_stay_within_the_bound() {
     let grown = settled(&weir) - before;
     assert!(grown < MAX_BUFFERED + ATTACKERS * CONNECTION, "{} MiB", grown / MIB);
     assert_serves(&weir).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_answers_stay_within_the_bound() {
+    assert_unread_answers_stay_within_the_bound(with_names().start()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_answers_stay_within_the_bound_with_redis() {
+    let redis = Server::start();
+    assert_unread_answers_stay_within_the_bound(with_redis(&redis).start()).await;
 }
 
 /// A socket with small buffers, that is written to and never read.
@@ -132,9 +149,8 @@ fn unread_socket(weir: &Weir) -> TcpStream {
     socket.into()
 }
 
-#[test]
-fn clients_that_do_not_read_their_socket_stay_within_the_bound_and_are_closed() {
-    let setup = with_names().env("WEIR__GRPC__KEEPALIVE", "0s").env("WEIR__GRPC__TIMEOUT", "5s");
+fn assert_blocked_clients_stay_within_the_bound_and_are_closed(setup: Setup) {
+    let setup = setup.env("WEIR__GRPC__KEEPALIVE", "0s").env("WEIR__GRPC__TIMEOUT", "5s");
     let weir = setup.start();
     let before = weir.resident_bytes();
     let body = many_descriptors();
@@ -164,4 +180,15 @@ fn clients_that_do_not_read_their_socket_stay_within_the_bound_and_are_closed() 
         (weir.metric("weir_grpc_connections") == 0).then_some(())
     });
     drop(sockets);
+}
+
+#[test]
+fn blocked_clients_stay_within_the_bound_and_are_closed() {
+    assert_blocked_clients_stay_within_the_bound_and_are_closed(with_names());
+}
+
+#[test]
+fn blocked_clients_stay_within_the_bound_and_are_closed_with_redis() {
+    let redis = Server::start();
+    assert_blocked_clients_stay_within_the_bound_and_are_closed(with_redis(&redis));
 }
