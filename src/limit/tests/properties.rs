@@ -305,6 +305,10 @@ proptest! {
         if let Kind::Gcra { burst } = kind {
             prop_assume!(Gcra::new(n as u32, period, burst as u32, 0).is_ok());
         }
+        if let Kind::Token { capacity, amount, .. } = kind {
+            // Rules whose buckets take longer to fill are refused.
+            prop_assume!(capacity <= (crate::limit::MAX_WAIT / period).saturating_mul(amount));
+        }
         let mut model = Model::new(kind, n, period);
         let mut driver = Driver::new(vec![model.limit()]);
         // A tick of more than a microsecond rounds time down; keep to whole ticks.
