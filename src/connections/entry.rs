@@ -115,8 +115,8 @@ impl Handle {
     /// Ready when the connection has to close. A connection that became busy after it was chosen
     /// stays, and another is chosen.
     pub fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
-        self.wake_on_eviction(cx);
-        if !self.is_chosen() {
+        self.entry.waker.register(cx.waker());
+        if !self.entry.evicting.load(Ordering::Acquire) {
             return Poll::Pending;
         }
         if self.entry.class().is_some() {
@@ -125,17 +125,6 @@ impl Handle {
         self.entry.evicting.store(false, Ordering::Relaxed);
         self.connections.evicting.fetch_sub(1, Ordering::Relaxed);
         Poll::Pending
-    }
-
-    /// Wakes the task whenever the connection is chosen for eviction. A task that does this once
-    /// need not poll, but look whether it [is chosen](Self::is_chosen).
-    pub fn wake_on_eviction(&self, cx: &Context<'_>) {
-        self.entry.waker.register(cx.waker());
-    }
-
-    /// Whether the connection is chosen for eviction.
-    pub fn is_chosen(&self) -> bool {
-        self.entry.evicting.load(Ordering::Acquire)
     }
 }
 

@@ -175,15 +175,10 @@ pub(super) async fn serve<S: Store + 'static>(
                 return Poll::Ready(Event::Ended);
             }
             let asks = !(requests.is_empty() && asking.is_empty() && waiting.is_empty());
-            let busy = asks || Arc::strong_count(&shared.others) > 1;
+            let busy = asks || Arc::strong_count(&shared.others) > 1 || connection.has_streams();
             handle.set_busy(busy);
-            handle.wake_on_eviction(cx);
-            if closes.is_none() && handle.is_chosen() {
-                // Unread answers count too, but to look for them takes a lock.
-                handle.set_busy(busy || connection.has_streams());
-                if handle.poll_evicted(cx).is_ready() {
-                    return Poll::Ready(Event::Evict);
-                }
+            if closes.is_none() && handle.poll_evicted(cx).is_ready() {
+                return Poll::Ready(Event::Evict);
             }
             life.as_mut().poll(cx).map(|()| Event::Ended)
         })
