@@ -38,6 +38,7 @@ impl Bench {
             ratelimit_fields: more,
             dynamic_metadata: more,
             budget: None,
+            ..Options::default()
         };
         let in_force = Rules::default();
         in_force.store(Some(rules));
