@@ -139,7 +139,7 @@ impl Connections {
                 self.evict();
             }
             // Where one is about to close, there is room in a moment.
-            let wait = self.evicting.load(Ordering::Relaxed) > 0 && Instant::now() < give_up;
+            let wait = self.is_evicting() && Instant::now() < give_up;
             let max = self.limits.max + if wait { 0 } else { self.limits.overflow };
             if open < max {
                 return Some(self.register());
@@ -152,8 +152,24 @@ impl Connections {
         }
     }
 
-    /// Asks one connection to close. Returns whether there was one.
+    /// Whether a connection that was asked to close has not closed yet.
+    fn is_evicting(&self) -> bool {
+        self.evicting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Asks one connection to close, to make room for one that is not registered yet. Returns
+    /// whether there was one.
     fn evict(&self) -> bool {
+        self.evict_except(None)
+    }
+
+    /// Asks one connection to close, but not the newest: its request may not have been read yet.
+    fn evict_older(&self) -> bool {
+        let newest = self.state.lock().next_id.checked_sub(1);
+        self.evict_except(newest)
+    }
+
+    fn evict_except(&self, id: Option<u64>) -> bool {
         let now = self.clock.load(Ordering::Relaxed);
         let min_idle = self.limits.min_idle.as_millis().div_ceil(TICK.as_millis());
         let min_idle = u32::try_from(min_idle).unwrap_or(u32::MAX);
@@ -170,7 +186,7 @@ impl Connections {
                 if !is_first {
                     break;
                 }
-                if entry.rank(now, min_idle) != Some(rank) {
+                if entry.rank(now, min_idle) != Some(rank) || Some(entry.id) == id {
                     continue;
                 }
                 entry.evicting.store(true, Ordering::Release);

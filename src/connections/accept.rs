@@ -26,28 +26,37 @@ pub async fn accept(
     let mut spares = Spares::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    spares.refill();
     loop {
-        spares.refill();
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = ticks.tick() => {
                 connections.tick();
+                spares.refill();
                 continue;
             }
         };
         let socket = match accepted {
-            Ok((socket, _)) => socket,
+            Ok((socket, _)) => {
+                // Where it took the place of a spare, another connection has to give up its own.
+                if !spares.refill() {
+                    connections.evict();
+                }
+                socket
+            }
             Err(error) => {
                 if let Some(suppressed) = failures.pass() {
                     let listener = limits.listener;
                     tracing::warn!(%error, listener, suppressed, "cannot accept a connection");
                 }
-                // Its client may have gone away: that is no reason to let others wait.
-                if is_exhausted(&error) {
-                    connections.evict();
-                    if !spares.release() {
-                        sleep(ACCEPT_BACKOFF).await;
+                // Its client may have gone away: that is no reason to let others wait. A connection is
+                // evicted only for one that was accepted: the system reports exhaustion even when
+                // no client waits.
+                if is_exhausted(&error) && !spares.release() {
+                    if !connections.is_evicting() {
+                        connections.evict_older();
                     }
+                    sleep(ACCEPT_BACKOFF).await;
                 }
                 continue;
             }
@@ -82,11 +91,13 @@ struct Spares(Vec<File>);
 impl Spares {
     const COUNT: usize = 4;
 
-    fn refill(&mut self) {
+    /// Opens the descriptors that are missing. Returns false where the system has none left.
+    fn refill(&mut self) -> bool {
         while self.0.len() < Spares::COUNT {
-            let Ok(spare) = File::open("/dev/null") else { return };
+            let Ok(spare) = File::open("/dev/null") else { return false };
             self.0.push(spare);
         }
+        true
     }
 
     /// Frees one descriptor. False where none is left.

@@ -1,10 +1,12 @@
 //! One connection among those of its listener.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
+use tokio::task::yield_now;
 
 use super::Connections;
 
@@ -110,6 +112,14 @@ impl Handle {
     /// Whether the connection has completed a request.
     pub fn is_proven(&self) -> bool {
         self.entry.proven.load(Ordering::Relaxed)
+    }
+
+    /// Ends when the connection has to close, after what its client has sent had its turn: data that
+    /// arrived before the connection was accepted is reported only after the runtime has looked.
+    pub async fn evicted(&self) {
+        poll_fn(|cx| self.poll_evicted(cx)).await;
+        yield_now().await;
+        poll_fn(|cx| self.poll_evicted(cx)).await;
     }
 
     /// Ready when the connection has to close. A connection that became busy after it was chosen

@@ -86,8 +86,9 @@ pub(super) async fn serve<S: Store + 'static>(
         .handshake::<_, Bytes>(io);
     // Whoever only connects is not kept.
     let handshake = tokio::select! {
+        biased;
         handshake = timeout(patience, handshake) => handshake,
-        () = poll_fn(|cx| handle.poll_evicted(cx)) => return,
+        () = handle.evicted() => return,
     };
     let Ok(Ok(mut connection)) = handshake else { return };
     let mut life = pin!(Life::new(&mut connection, keepalive, patience).watch());

@@ -1,7 +1,6 @@
 //! Serves HTTP/1.1 connections.
 
 use std::convert::Infallible;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -97,7 +96,7 @@ async fn connection(
         // What went wrong was the client's doing.
         _ = connection.as_mut() => return,
         // A request that has not arrived whole is dropped.
-        () = poll_fn(|cx| handle.poll_evicted(cx)) => return,
+        () = handle.evicted() => return,
         _ = closed.wait_for(|closed| *closed) => {}
     }
     connection.as_mut().graceful_shutdown();

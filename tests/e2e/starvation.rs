@@ -223,8 +223,8 @@ fn health_has_spare_descriptors_where_none_are_left() {
     assert_newcomer_served(&weir);
     let said = weir.said();
     let failures = said.matches("cannot accept a connection").count();
-    // One a listener, however many they are.
-    assert!((1..=2).contains(&failures), "{said}");
+    // None where evicted connections close in time; else one a listener, however many they are.
+    assert!(failures <= 2, "{said}");
 }
 
 /// Rules whose metrics are some megabytes.
