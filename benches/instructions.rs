@@ -20,7 +20,7 @@ use tonic::service::Routes;
 use weir::clock::SystemClock;
 use weir::connections::{self, Connections};
 use weir::grpc::{Grpc, Limits, Turns};
-use weir::limiter::{Behaviour, Holds, Limiter};
+use weir::limiter::{self, Holds, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -65,7 +65,7 @@ fn service() -> Service {
     let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
-    let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
+    let limiter = Arc::new(Limiter::new(store, limiter::Options::default()));
     let rules = Arc::new(ArcSwapOption::from_pointee(rules));
     RateLimit::new(
         limiter,

@@ -91,7 +91,7 @@ impl Key {
             Held::Packed(packed) => self.plan.charge_packed(packed, self.now, op, hold),
             Held::Boxed(state) => self.plan.charge(state, self.now, op, hold),
         };
-        black_box(charged).judged.allowed
+        black_box(charged).decision.allowed
     }
 
     /// Takes what there is.

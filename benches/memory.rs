@@ -53,7 +53,7 @@ fn charge_all(store: &Memory, plan: &Arc<Plan>, keys: &[u64], together: bool) {
         plan,
         op: Op::Take(1),
         hold: None,
-        role: Role::Binds,
+        role: Role::Enforced,
     });
     let charges = &charges[..keys.len().min(2)];
     let mut answers = Answers::new();

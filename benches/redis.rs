@@ -149,7 +149,7 @@ async fn decide(
                 let value = format!("v{}", at % keys);
                 let entries = [("key", value.as_str())];
                 let key = Key { domain: "bench", entries: &entries };
-                let (op, role) = (Op::Take(1), Role::Binds);
+                let (op, role) = (Op::Take(1), Role::Enforced);
                 let charge = Charge { key, plan: &plan, op, hold: None, role };
                 let batch = Batch {
                     charges: &[charge],

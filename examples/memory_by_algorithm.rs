@@ -167,7 +167,7 @@ fn charge(
         plan,
         op: Op::Take(1),
         hold: Some(hold),
-        role: Role::Binds,
+        role: Role::Enforced,
     };
     let batch = Batch {
         charges: &[charge],
@@ -178,7 +178,8 @@ fn charge(
     };
     let mut answers = Answers::new();
     let _ = pin!(store.charge(batch, &mut answers)).poll(&mut Context::from_waker(Waker::noop()));
-    let allowed = answers.iter().all(|answer| answer.as_ref().is_ok_and(|judged| judged.allowed));
+    let allowed =
+        answers.iter().all(|answer| answer.as_ref().is_ok_and(|decision| decision.allowed));
     anyhow::ensure!(allowed, "{user} was refused");
     Ok(())
 }

@@ -105,7 +105,7 @@ impl Driver {
                 plan: &self.plan,
                 op: Op::Take(1),
                 hold: None,
-                role: Role::Binds,
+                role: Role::Enforced,
             };
             let batch = Batch {
                 charges: &[charge],

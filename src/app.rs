@@ -78,7 +78,7 @@ impl App {
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone());
-        let limiter = Arc::new(Limiter::new(store, settings.behaviour));
+        let limiter = Arc::new(Limiter::new(store, settings.limiter));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
         let health =

@@ -20,7 +20,6 @@
 #![forbid(unsafe_code)]
 
 pub mod app;
-mod chance;
 pub mod cli;
 pub mod clock;
 pub mod connections;
@@ -34,12 +33,13 @@ pub mod http;
 pub mod limit;
 pub mod limiter;
 pub mod loader;
-mod near;
 pub mod proto;
+mod random;
 pub mod rules;
 pub mod service;
 pub mod settings;
 pub mod store;
+mod suggest;
 pub mod telemetry;
 mod threads;
 pub mod throttle;

@@ -24,7 +24,7 @@ pub use calendar::Calendar;
 pub use concurrency::Concurrency;
 pub use fixed_window::FixedWindow;
 pub use gcra::{Gcra, GcraError};
-pub use plan::{Charged, Fill, Judged, Op, Packed, Plan, Source, State};
+pub use plan::{ChargeOutcome, Decision, Fill, Op, Packed, Plan, Source, State};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
@@ -174,15 +174,15 @@ impl Algorithm {
 
 /// What one limit says of hits that are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Verdict {
     pub allowed: bool,
     /// The smallest wait after which the same hits are allowed if nothing else happens: none
     /// where they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
 }
 
-impl Asked {
-    const ALLOWED: Asked = Asked { allowed: true, retry_after: None };
+impl Verdict {
+    const ALLOWED: Verdict = Verdict { allowed: true, retry_after: None };
 }
 
 /// Where one limit stands.

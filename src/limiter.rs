@@ -8,7 +8,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use decision::{Decision, Refused, ShownLimit, Status};
+pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use holds::Holds;
 pub use request::{Descriptor, Override, Request};
 
@@ -21,11 +21,11 @@ use smallvec::SmallVec;
 
 use crate::limit::{Limit, Op, Plan, SECOND, Unit};
 use crate::rules::{Found, Rule, RuleSet};
-use crate::store::{Answers, Batch, Charge, Entry, Failed, Key, Role, Store};
+use crate::store::{Answers, Batch, Charge, Entry, Key, Role, Store, StoreError};
 
-/// How requests are judged, apart from the rules.
+/// How requests are decided, apart from the rules.
 #[derive(Clone, Copy, Debug)]
-pub struct Behaviour {
+pub struct Options {
     /// Every request passes; statuses still tell the truth.
     pub shadow_mode: bool,
     /// Every descriptor counts as a quota.
@@ -35,9 +35,9 @@ pub struct Behaviour {
     pub max_descriptors: usize,
 }
 
-impl Default for Behaviour {
+impl Default for Options {
     fn default() -> Self {
-        Behaviour {
+        Options {
             shadow_mode: false,
             quota_mode: false,
             near_limit_ratio: 0.8,
@@ -67,38 +67,38 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Limiter<S> {
     store: S,
-    behaviour: Behaviour,
+    options: Options,
     counts: Counts,
 }
 
 /// What applies to one descriptor.
-enum Applies<'s> {
+enum Match<'s> {
     /// No rule, or one that another rule set aside.
     Nothing,
     Rule(Found<'s>),
     Override(Arc<Plan>),
 }
 
-impl<'s> Applies<'s> {
+impl<'s> Match<'s> {
     fn rule(&self) -> Option<&'s Rule> {
         match self {
-            Applies::Rule(found) => Some(found.rule),
+            Match::Rule(found) => Some(found.rule),
             _ => None,
         }
     }
 
     fn plan(&self) -> Option<&Arc<Plan>> {
         match self {
-            Applies::Nothing => None,
-            Applies::Rule(found) => found.rule.plan.as_ref(),
-            Applies::Override(plan) => Some(plan),
+            Match::Nothing => None,
+            Match::Rule(found) => found.rule.plan.as_ref(),
+            Match::Override(plan) => Some(plan),
         }
     }
 }
 
 impl<S: Store> Limiter<S> {
-    pub fn new(store: S, behaviour: Behaviour) -> Limiter<S> {
-        Limiter { store, behaviour, counts: Counts::default() }
+    pub fn new(store: S, options: Options) -> Limiter<S> {
+        Limiter { store, options, counts: Counts::default() }
     }
 
     pub fn counts(&self) -> &Counts {
@@ -111,7 +111,7 @@ impl<S: Store> Limiter<S> {
 
     /// The most descriptors that a request may have.
     pub fn max_descriptors(&self) -> usize {
-        self.behaviour.max_descriptors
+        self.options.max_descriptors
     }
 
     /// Counts a request that was refused before it came here.
@@ -128,16 +128,16 @@ impl<S: Store> Limiter<S> {
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
-    ) -> Result<Decision<'s>, Refused> {
+    ) -> Result<RequestDecision<'s>, RequestError> {
         let decided = match self.look_up(rules, request) {
-            Ok(applies) => self.charge(rules, request, &applies, budget, holds).await,
+            Ok(matched) => self.charge(rules, request, &matched, budget, holds).await,
             Err(refused) => Err(refused),
         };
         add(&self.counts.requests);
         match &decided {
             Ok(decision) if decision.over_limit => add(&self.counts.over_limit),
             Ok(_) => {}
-            Err(Refused::Store(_)) => add(&self.counts.store_error),
+            Err(RequestError::Store(_)) => add(&self.counts.store_error),
             Err(_) => add(&self.counts.service_error),
         }
         decided
@@ -148,55 +148,55 @@ impl<S: Store> Limiter<S> {
         &self,
         rules: Option<&'s RuleSet>,
         request: &Request<'_>,
-    ) -> Result<SmallVec<[Applies<'s>; 4]>, Refused> {
+    ) -> Result<SmallVec<[Match<'s>; 4]>, RequestError> {
         if request.domain.is_empty() {
-            return Err(Refused::EmptyDomain);
+            return Err(RequestError::EmptyDomain);
         }
         if request.descriptors.is_empty() {
-            return Err(Refused::NoDescriptors);
+            return Err(RequestError::NoDescriptors);
         }
-        let rules = rules.ok_or(Refused::NoRules)?;
-        let (sent, most) = (request.descriptors.len(), self.behaviour.max_descriptors);
+        let rules = rules.ok_or(RequestError::NoRules)?;
+        let (sent, most) = (request.descriptors.len(), self.options.max_descriptors);
         if sent > most || request.beyond > 0 {
-            return Err(Refused::TooManyDescriptors(sent + request.beyond, most));
+            return Err(RequestError::TooManyDescriptors(sent + request.beyond, most));
         }
         let domain = rules.domain(request.domain);
         if domain.is_none() {
             self.counts.domain_not_found.fetch_add(sent as u64, Ordering::Relaxed);
         }
-        let mut applies = SmallVec::with_capacity(sent);
+        let mut matched = SmallVec::with_capacity(sent);
         for (i, descriptor) in request.descriptors.iter().enumerate() {
-            let bad = |why| Refused::BadDescriptor(i, why);
+            let bad = |why| RequestError::BadDescriptor(i, why);
             // An override is checked even where its domain has no rules: it is as wrong there.
             let plan = match &descriptor.limit {
                 Some(sent) => Some(override_plan(sent).map_err(bad)?),
                 None => None,
             };
-            applies.push(match (domain, plan) {
-                (None, _) => Applies::Nothing,
-                (Some(_), Some(plan)) => Applies::Override(plan),
+            matched.push(match (domain, plan) {
+                (None, _) => Match::Nothing,
+                (Some(_), Some(plan)) => Match::Override(plan),
                 (Some(domain), None) => {
-                    domain.find(descriptor.entries).map_or(Applies::Nothing, Applies::Rule)
+                    domain.find(descriptor.entries).map_or(Match::Nothing, Match::Rule)
                 }
             });
         }
-        set_replaced_aside(&mut applies);
-        Ok(applies)
+        drop_replaced(&mut matched);
+        Ok(matched)
     }
 
     async fn charge<'s>(
         &self,
         rules: Option<&'s RuleSet>,
         request: &Request<'_>,
-        applies: &[Applies<'s>],
+        matched: &[Match<'s>],
         budget: Duration,
         holds: &mut Holds,
-    ) -> Result<Decision<'s>, Refused> {
+    ) -> Result<RequestDecision<'s>, RequestError> {
         let domain = rules.and_then(|rules| rules.domain(request.domain));
         // Where a rule shares its threshold, the key has the pattern in place of the value.
-        let patched: SmallVec<[Option<Vec<Entry<'_>>>; 4]> = zip(applies, request.descriptors)
-            .map(|(applies, descriptor)| match (applies, domain) {
-                (Applies::Rule(found), Some(domain)) if found.shares => {
+        let patched: SmallVec<[Option<Vec<Entry<'_>>>; 4]> = zip(matched, request.descriptors)
+            .map(|(matched, descriptor)| match (matched, domain) {
+                (Match::Rule(found), Some(domain)) if found.shares => {
                     Some(domain.shared_entries(descriptor.entries))
                 }
                 _ => None,
@@ -205,10 +205,10 @@ impl<S: Store> Limiter<S> {
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
         // Whether a quota descriptor passes whatever the store says.
         let mut quota_passes = false;
-        for ((applies, descriptor), patched) in zip(zip(applies, request.descriptors), &patched) {
-            let quota = self.is_quota(applies);
-            let shadow = applies.rule().is_some_and(|rule| rule.shadow_mode);
-            let Some(plan) = applies.plan() else {
+        for ((matched, descriptor), patched) in zip(zip(matched, request.descriptors), &patched) {
+            let quota = self.is_quota(matched);
+            let shadow = matched.rule().is_some_and(|rule| rule.shadow_mode);
+            let Some(plan) = matched.plan() else {
                 quota_passes |= quota;
                 continue;
             };
@@ -226,10 +226,10 @@ impl<S: Store> Limiter<S> {
                 op: op(request, descriptor),
                 hold,
                 // In the global shadow mode no denial denies the request.
-                role: match (shadow || self.behaviour.shadow_mode, quota) {
+                role: match (shadow || self.options.shadow_mode, quota) {
                     (true, _) => Role::Shadow,
                     (_, true) => Role::Quota,
-                    _ => Role::Binds,
+                    _ => Role::Enforced,
                 },
             });
         }
@@ -241,46 +241,46 @@ impl<S: Store> Limiter<S> {
             self.store.charge(batch, &mut answers).await;
             holds.add(&batch, &answers);
         }
-        self.conclude(request, applies, answers)
+        self.conclude(request, matched, answers)
     }
 
     /// Makes statuses of a store's answers, counts them, and says what the request comes to.
     fn conclude<'s>(
         &self,
         request: &Request<'_>,
-        applies: &[Applies<'s>],
+        matched: &[Match<'s>],
         answers: Answers,
-    ) -> Result<Decision<'s>, Refused> {
+    ) -> Result<RequestDecision<'s>, RequestError> {
         let mut answers = answers.into_iter();
-        let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(applies.len());
+        let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
-        for (applies, descriptor) in zip(applies, request.descriptors) {
-            let mut status = Status { quota: self.is_quota(applies), ..Status::default() };
-            if let Some(plan) = applies.plan() {
-                let judged = answers.next().unwrap_or(Err(Failed::Unavailable))?;
-                let limit = &plan.limits()[usize::from(judged.limit)];
+        for (matched, descriptor) in zip(matched, request.descriptors) {
+            let mut status = Status { quota: self.is_quota(matched), ..Status::default() };
+            if let Some(plan) = matched.plan() {
+                let decision = answers.next().unwrap_or(Err(StoreError::Unavailable))?;
+                let limit = &plan.limits()[usize::from(decision.limit)];
                 let mut shadow = false;
                 let mut name = "";
-                if let Applies::Rule(Found { rule, .. }) = applies {
-                    let ratio = self.behaviour.near_limit_ratio;
+                if let Match::Rule(Found { rule, .. }) = matched {
+                    let ratio = self.options.near_limit_ratio;
                     let hits = match op(request, descriptor) {
                         Op::Take(hits) => hits,
                         Op::GiveBack(_) => 0,
                     };
-                    account::count(rule, hits, limit, &judged, ratio);
+                    account::count(rule, hits, limit, &decision, ratio);
                     shadow = rule.shadow_mode;
                     status.metadata = rule.metadata.as_ref();
-                    name = rule.limit_name(judged.limit);
+                    name = rule.limit_name(decision.limit);
                 }
-                status.over_limit = !judged.allowed && !shadow;
+                status.over_limit = !decision.allowed && !shadow;
                 status.limit = Some(ShownLimit::new(limit, name));
-                if judged.allowed {
-                    status.remaining = u32::try_from(judged.remaining).unwrap_or(u32::MAX);
+                if decision.allowed {
+                    status.remaining = u32::try_from(decision.remaining).unwrap_or(u32::MAX);
                 }
-                let wait = if judged.allowed { None } else { judged.retry_after };
-                let wait = wait.unwrap_or(judged.reset_after);
+                let wait = if decision.allowed { None } else { decision.retry_after };
+                let wait = wait.unwrap_or(decision.reset_after);
                 status.reset_seconds = wait.div_ceil(SECOND).max(1);
-            } else if let Applies::Rule(found) = applies {
+            } else if let Match::Rule(found) = matched {
                 status.remaining = u32::MAX;
                 status.metadata = None;
                 debug_assert!(found.rule.plan.is_none(), "only an unlimited rule has no plan");
@@ -291,38 +291,38 @@ impl<S: Store> Limiter<S> {
             statuses.push(status);
         }
         over |= quotas > 0 && quotas == quotas_over;
-        if over && self.behaviour.shadow_mode {
+        if over && self.options.shadow_mode {
             add(&self.counts.global_shadow_mode);
             over = false;
         }
-        Ok(Decision { over_limit: over, statuses })
+        Ok(RequestDecision { over_limit: over, statuses })
     }
 
     /// Whether a descriptor counts as a quota. With the global quota mode, one that nothing
     /// applies to does; an unlimited one never does.
-    fn is_quota(&self, applies: &Applies<'_>) -> bool {
-        match applies {
-            Applies::Rule(found) if found.rule.plan.is_none() => false,
-            Applies::Rule(found) => self.behaviour.quota_mode || found.rule.quota_mode,
-            _ => self.behaviour.quota_mode,
+    fn is_quota(&self, matched: &Match<'_>) -> bool {
+        match matched {
+            Match::Rule(found) if found.rule.plan.is_none() => false,
+            Match::Rule(found) => self.options.quota_mode || found.rule.quota_mode,
+            _ => self.options.quota_mode,
         }
     }
 }
 
 /// Drops every rule whose name any matched rule of the request replaces, itself replaced or not. A
 /// rule that is unlimited stays, as in the reference.
-fn set_replaced_aside(applies: &mut [Applies<'_>]) {
-    if applies.iter().all(|a| a.rule().is_none_or(|rule| rule.replaces.is_empty())) {
+fn drop_replaced(matched: &mut [Match<'_>]) {
+    if matched.iter().all(|a| a.rule().is_none_or(|rule| rule.replaces.is_empty())) {
         return;
     }
-    let replaced: Vec<&str> = applies
+    let replaced: Vec<&str> = matched
         .iter()
-        .filter_map(Applies::rule)
+        .filter_map(Match::rule)
         .flat_map(|rule| rule.replaces.iter().map(AsRef::as_ref))
         .collect();
-    for applies in applies {
-        if applies.rule().is_some_and(|rule| rule.plan.is_some() && rule.is_named_by(&replaced)) {
-            *applies = Applies::Nothing;
+    for matched in matched {
+        if matched.rule().is_some_and(|rule| rule.plan.is_some() && rule.is_named_by(&replaced)) {
+            *matched = Match::Nothing;
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tonic::{Code, Status};
 
-use crate::limiter::{self, Decision, Holds, Limiter, Refused};
+use crate::limiter::{self, Holds, Limiter, RequestDecision, RequestError};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use crate::rules::RuleSet;
 use crate::store::Store;
@@ -97,7 +97,7 @@ impl<S: Store> RateLimit<S> {
         &self,
         sent: &Sent<'_>,
         patience: Option<Duration>,
-    ) -> Result<pb::RateLimitResponse, Refused> {
+    ) -> Result<pb::RateLimitResponse, RequestError> {
         self.decide(sent, patience, &mut Holds::default(), response::encode).await
     }
 
@@ -108,7 +108,7 @@ impl<S: Store> RateLimit<S> {
         sent: &Sent<'_>,
         patience: Option<Duration>,
         holds: &mut Holds,
-    ) -> Result<Vec<u8>, Refused> {
+    ) -> Result<Vec<u8>, RequestError> {
         self.decide(sent, patience, holds, encode::encode).await
     }
 
@@ -122,8 +122,8 @@ impl<S: Store> RateLimit<S> {
         sent: &Sent<'_>,
         patience: Option<Duration>,
         holds: &mut Holds,
-        encode: impl FnOnce(&limiter::Request<'_>, &Decision<'_>, &Options) -> T,
-    ) -> Result<T, Refused> {
+        encode: impl FnOnce(&limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
+    ) -> Result<T, RequestError> {
         let descriptors = sent.descriptors();
         let request = sent.request(&descriptors);
         let permissions = self.options.permissions;
@@ -162,10 +162,12 @@ pub fn timeout(text: &[u8]) -> Option<Duration> {
 
 /// What a refused request is told. The reference answers its own errors as UNKNOWN, and Envoy's
 /// failure_mode_deny goes by that; what the reference never refuses says what is wrong with it.
-impl From<Refused> for Status {
-    fn from(refused: Refused) -> Status {
+impl From<RequestError> for Status {
+    fn from(refused: RequestError) -> Status {
         let code = match refused {
-            Refused::TooManyDescriptors(..) | Refused::BadDescriptor(..) => Code::InvalidArgument,
+            RequestError::TooManyDescriptors(..) | RequestError::BadDescriptor(..) => {
+                Code::InvalidArgument
+            }
             _ => Code::Unknown,
         };
         Status::new(code, refused.to_string())

@@ -19,10 +19,10 @@ use std::time::Duration;
 use config::ValueKind;
 
 use crate::failure::OnStoreFailure;
-use crate::limiter::Behaviour;
-use crate::near::nearest;
+use crate::limiter;
 use crate::rules::{self, source::Selection};
 use crate::service::{Entrance, Permissions};
+use crate::suggest::nearest;
 use crate::{grpc, http, watch, xds};
 use layers::{All, Resolved};
 use redis::Redis;
@@ -86,7 +86,7 @@ pub struct Settings {
     pub threads: usize,
     pub log: Log,
     /// How requests are judged.
-    pub behaviour: Behaviour,
+    pub limiter: limiter::Options,
     /// What to tell those who start the service: variables without effect.
     pub notes: Vec<String>,
     all: All,
@@ -372,7 +372,7 @@ impl Settings {
             drain: Drain { delay: time("drain.delay"), timeout: time("drain.timeout") },
             threads: size("runtime.threads"),
             log: Log { level: choice("log.level"), format: choice("log.format") },
-            behaviour: Behaviour {
+            limiter: limiter::Options {
                 shadow_mode: flag("response.shadow_mode"),
                 quota_mode: flag("response.quota_mode"),
                 near_limit_ratio: ratio("metrics.near_limit_ratio"),

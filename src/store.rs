@@ -13,7 +13,7 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 
-use crate::limit::{Judged, Op, Plan, Source};
+use crate::limit::{Decision, Op, Plan, Source};
 
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
@@ -30,7 +30,7 @@ pub struct Key<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A denial denies the batch.
-    Binds,
+    Enforced,
     /// Denies the batch only when all of this role deny.
     Quota,
     /// Never denies the batch.
@@ -71,7 +71,7 @@ impl Charge<'_> {
         let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // It refuses the whole request.
-            OnStoreFailure::Error => Some(Role::Binds),
+            OnStoreFailure::Error => Some(Role::Enforced),
             OnStoreFailure::Deny if matches!(self.op, Op::Take(_)) && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
@@ -85,9 +85,9 @@ impl Charge<'_> {
         let charges_denied =
             || self.plan.limits().get(usize::from(at)).is_some_and(|limit| limit.charge_denied);
         let known = match answer {
-            Ok(judged) if judged.source == Source::Store => {
-                let watched = judged.would_deny >> at & 1 > 0;
-                Some(judged.allowed && !watched || charges_denied())
+            Ok(decision) if decision.source == Source::Store => {
+                let watched = decision.would_deny >> at & 1 > 0;
+                Some(decision.allowed && !watched || charges_denied())
             }
             Err(failed) if failed.is_refusal() => Some(false),
             _ => None,
@@ -112,7 +112,7 @@ impl Batch<'_> {
         for (charge, answer) in self.charges.iter().zip(answers) {
             quotas += usize::from(charge.role == Role::Quota);
             match self.denial(charge, answer) {
-                Some(Role::Binds) => return true,
+                Some(Role::Enforced) => return true,
                 Some(Role::Quota) => quotas_denied += 1,
                 Some(Role::Shadow) | None => {}
             }
@@ -123,7 +123,7 @@ impl Batch<'_> {
     /// As whose denial an answer to one of the charges counts, where it is one.
     pub fn denial(&self, charge: &Charge<'_>, answer: &Answer) -> Option<Role> {
         match answer {
-            Ok(judged) => (!judged.allowed).then_some(charge.role),
+            Ok(decision) => (!decision.allowed).then_some(charge.role),
             Err(failed) if failed.is_refusal() => charge.denial_where_failed(self.on_failure),
             Err(_) => None,
         }
@@ -131,14 +131,14 @@ impl Batch<'_> {
 }
 
 /// What a store says to one charge.
-pub type Answer = Result<Judged, Failed>;
+pub type Answer = Result<Decision, StoreError>;
 
 /// One answer for each charge of a batch, in its order.
 pub type Answers = SmallVec<[Answer; 4]>;
 
 /// Why a store could not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
+pub enum StoreError {
     #[error("the store could not be reached")]
     Unavailable,
     #[error("the store did not answer in time")]
@@ -155,10 +155,10 @@ pub enum Failed {
     Corrupt,
 }
 
-impl Failed {
+impl StoreError {
     /// Whether it is known that nothing was charged.
     pub fn is_refusal(self) -> bool {
-        !matches!(self, Failed::Unavailable | Failed::TimedOut | Failed::CallerDeadline)
+        !matches!(self, StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline)
     }
 }
 

@@ -6,7 +6,7 @@ use std::fs;
 use std::iter::zip;
 use std::path::{Path, PathBuf};
 
-use weir::limit::{Judged, Micros, Op, Plan, SECOND, State};
+use weir::limit::{Decision, Micros, Op, Plan, SECOND, State};
 use weir::rules::source::RuleFile;
 use weir::rules::{Options, RuleSet};
 
@@ -130,10 +130,10 @@ fn seconds(time: Micros) -> String {
 }
 
 /// What a column shows of a decision.
-fn shown(column: &str, plan: &Plan, decision: &Judged) -> String {
+fn shown(column: &str, plan: &Plan, decision: &Decision) -> String {
     match column {
         "Answer" => if decision.allowed { "OK" } else { "OVER_LIMIT" }.to_owned(),
-        "Binds" => plan.limits()[usize::from(decision.limit)].name.to_string(),
+        "Enforced" => plan.limits()[usize::from(decision.limit)].name.to_string(),
         "Remaining" => decision.remaining.to_string(),
         "Reset after" => seconds(decision.reset_after),
         "Retry after" => match decision.retry_after {
@@ -159,7 +159,7 @@ fn worked_examples_give_the_answers_shown() {
         for row in rows {
             let (at, hits) = (row["At"], row["Hits"]);
             let op = Op::Take(hits.parse().unwrap());
-            let decision = plan.charge(&mut state, START + micros(at), op, None).judged;
+            let decision = plan.charge(&mut state, START + micros(at), op, None).decision;
             for (column, value) in row {
                 if ["", "At", "Hits"].contains(&column) {
                     continue;

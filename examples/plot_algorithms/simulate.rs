@@ -91,7 +91,8 @@ fn run(algorithm: Algorithm, numbers: &'static str) -> Run {
             plan.charge(&mut state, START + end, Op::GiveBack(1), Some(hold_name(hold).as_str()));
         }
         let hold = hold_name(i);
-        let admitted = plan.charge(&mut state, START + at, Op::Take(1), Some(&hold)).judged.allowed;
+        let admitted =
+            plan.charge(&mut state, START + at, Op::Take(1), Some(&hold)).decision.allowed;
         asked.push((at, admitted));
         if admitted && in_flight {
             ends.push_back((at + DURATION, i));

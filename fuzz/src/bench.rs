@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use weir::clock::ManualClock;
 use weir::limit::SECOND;
-use weir::limiter::{Behaviour, Holds, Limiter, Refused};
+use weir::limiter::{self, Holds, Limiter, RequestError};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::rules::RuleSet;
 use weir::service::{HeaderNames, Options, RateLimit, Rules, Sent};
@@ -26,7 +26,7 @@ impl Bench {
     pub fn new(rules: Arc<RuleSet>, more: bool) -> Bench {
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);
-        let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
+        let limiter = Arc::new(Limiter::new(store, limiter::Options::default()));
         let headers = || HeaderNames {
             limit: "RateLimit-Limit".into(),
             remaining: "RateLimit-Remaining".into(),
@@ -45,12 +45,12 @@ impl Bench {
         Bench { clock, service: RateLimit::new(limiter, in_force, options) }
     }
 
-    pub fn answer(&self, sent: &Sent<'_>) -> Result<RateLimitResponse, Refused> {
+    pub fn answer(&self, sent: &Sent<'_>) -> Result<RateLimitResponse, RequestError> {
         at_once(self.service.answer(sent, None))
     }
 
     /// As gRPC sends it.
-    pub fn answer_framed(&self, sent: &Sent<'_>) -> Result<Vec<u8>, Refused> {
+    pub fn answer_framed(&self, sent: &Sent<'_>) -> Result<Vec<u8>, RequestError> {
         at_once(self.service.answer_framed(sent, None, &mut Holds::default()))
     }
 }

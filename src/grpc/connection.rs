@@ -23,8 +23,8 @@ use super::call::{self, Next, Outcome};
 use super::outbound::Outbound;
 use super::resets::Resets;
 use super::{Grpc, Limits, SHOULD_RATE_LIMIT, route};
-use crate::chance::random;
 use crate::connections::Handle;
+use crate::random::random;
 use crate::store::Store;
 
 /// Bytes a client may send on a connection, and on each of its streams, before they are read. It is

@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use super::budget::{self, Budget, FREE_BYTES, Share};
 use super::serve::Limits;
 use crate::connections::Handle;
-use crate::limiter::Refused;
+use crate::limiter::RequestError;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
 use crate::store::Store;
@@ -154,7 +154,9 @@ impl<S: Store> Worker<S> {
                 }
             }
             // What the reference never refuses says what is wrong with it.
-            Err(error @ (Refused::BadDescriptor(..) | Refused::TooManyDescriptors(..))) => {
+            Err(
+                error @ (RequestError::BadDescriptor(..) | RequestError::TooManyDescriptors(..)),
+            ) => {
                 tracing::debug!(%error, "bad request to /json");
                 plain(StatusCode::BAD_REQUEST, format!("{error}\n"))
             }

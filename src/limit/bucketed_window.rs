@@ -9,7 +9,7 @@
 //! about a sub-window. Source: Chris O'Hara, "Rate limiting with Redis" (2011), where idle laps
 //! must count as zero, and Redback.
 
-use super::{Asked, Levels, Micros, wait};
+use super::{Levels, Micros, Verdict, wait};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketedWindow {
@@ -83,19 +83,22 @@ impl BucketedWindow {
         index.saturating_add(u64::from(self.buckets) + 1).saturating_mul(self.span())
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
+    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Verdict {
         let n = u64::from(self.n);
         if hits > n || state.sum + hits <= n {
-            return Asked { allowed: hits <= n, retry_after: None };
+            return Verdict { allowed: hits <= n, retry_after: None };
         }
         let mut over = state.sum + hits - n;
         for (index, count) in self.newest_first(state).rev() {
             over = over.saturating_sub(count.into());
             if over == 0 {
-                return Asked { allowed: false, retry_after: Some(wait(self.leaves(index), now)) };
+                return Verdict {
+                    allowed: false,
+                    retry_after: Some(wait(self.leaves(index), now)),
+                };
             }
         }
-        Asked { allowed: false, retry_after: None }
+        Verdict { allowed: false, retry_after: None }
     }
 
     pub fn levels(&self, state: &State, now: Micros) -> Levels {

@@ -16,7 +16,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::{Asked, Levels, Micros, wait};
+use super::{Levels, Micros, Verdict, wait};
 
 /// The most hits in flight that are counted: what stays exact in a double, and so in every store.
 const MAX_IN_FLIGHT: u64 = 1 << 52;
@@ -93,12 +93,12 @@ impl Concurrency {
         }
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64, hold: u64) -> Asked {
+    pub fn judge(&self, state: &State, now: Micros, hits: u64, hold: u64) -> Verdict {
         let n = u64::from(self.n);
         let others = state.count - state.held(hold);
         let allowed = others + hits <= n;
         if allowed || hits > n {
-            return Asked { allowed, retry_after: None };
+            return Verdict { allowed, retry_after: None };
         }
         let mut over = others + hits - n;
         let lapses = match self.hold_id {
@@ -114,7 +114,7 @@ impl Concurrency {
                 .map(|hold| hold.start),
         };
         let retry = |start: Micros| wait(start.saturating_add(self.timeout), now);
-        Asked { allowed, retry_after: lapses.map(retry) }
+        Verdict { allowed, retry_after: lapses.map(retry) }
     }
 
     pub fn levels(&self, state: &State, now: Micros) -> Levels {

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::{Asked, Calendar, Levels, Micros, wait};
+use super::{Calendar, Levels, Micros, Verdict, wait};
 
 /// `n` hits in each window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +52,11 @@ impl FixedWindow {
         }
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
+    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Verdict {
         let n = u64::from(self.n);
         let allowed = u64::from(state.count) + hits <= n;
         let end = || wait(self.window(state.window).1, now);
-        Asked { allowed, retry_after: (!allowed && hits <= n).then(end) }
+        Verdict { allowed, retry_after: (!allowed && hits <= n).then(end) }
     }
 
     pub fn levels(&self, state: &State, now: Micros) -> Levels {

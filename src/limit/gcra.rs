@@ -10,7 +10,7 @@
 //! Guarantee: after a burst of `b`, one hit every `period / n`; a burst of 1 spaces strictly.
 //! Source: ITU-T I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting, cells, and GCRA".
 
-use super::{Asked, Levels, MAX_WAIT, MAX_WAIT_YEARS, Micros};
+use super::{Levels, MAX_WAIT, MAX_WAIT_YEARS, Micros, Verdict};
 
 /// What stays exact in a double, and so in every store.
 const EXACT: u128 = 1 << 52;
@@ -132,13 +132,13 @@ impl Gcra {
         }
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
+    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Verdict {
         if hits > self.burst {
-            return Asked { allowed: false, retry_after: None };
+            return Verdict { allowed: false, retry_after: None };
         }
         let (wanted, room) = (self.level(state, now) + hits * self.p, self.burst * self.p);
         let retry = || self.after((wanted - room).div_ceil(self.n), now);
-        Asked { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
+        Verdict { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
     }
 
     pub fn levels(&self, state: &State, now: Micros) -> Levels {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::sliding_log::Log;
 use super::{
-    Algorithm, Asked, Levels, Limit, Micros, Packed, SECOND, bucketed_window, concurrency,
+    Algorithm, Levels, Limit, Micros, Packed, SECOND, Verdict, bucketed_window, concurrency,
     fixed_window, gcra, sliding_window, token_bucket,
 };
 
@@ -153,9 +153,9 @@ impl Part {
         now: Micros,
         hits: u32,
         hold: u64,
-    ) -> Asked {
+    ) -> Verdict {
         if limit.requests_per_unit == 0 && (hits > 0 || !limit.looks_at_zero()) {
-            return Asked { allowed: false, retry_after: None };
+            return Verdict { allowed: false, retry_after: None };
         }
         let hits = if hits == 0 && !limit.charge_denied { 1 } else { u64::from(hits) };
         match (&limit.algorithm, self) {
@@ -172,7 +172,7 @@ impl Part {
             (Algorithm::Concurrency(limit), Part::Concurrency(state)) => {
                 limit.judge(state, now, hits, hold)
             }
-            _ => Asked::ALLOWED,
+            _ => Verdict::ALLOWED,
         }
     }
 

@@ -1,4 +1,4 @@
-//! All limits of a rule, judged and charged together.
+//! All limits of a rule, decided and charged together.
 //!
 //! All must allow, else nothing is charged but the limits that count denied hits. The answer is that
 //! of the binding limit: of those that deny the one with the longest wait, else the one with the
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::concurrency::hash;
 use super::part::Part;
 use super::sliding_log::{Log, Shared};
-use super::{Algorithm, Asked, Limit, Micros, Unit};
+use super::{Algorithm, Limit, Micros, Unit, Verdict};
 
 /// What one charge asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Source {
 
 /// The answer for one descriptor: that of its binding limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct Decision {
     pub allowed: bool,
     /// Which of the plan's limits binds.
     pub limit: u8,
@@ -65,8 +65,8 @@ pub struct Judged {
 
 /// The outcome of a charge: the answer, and what a store must know of the new state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Charged {
-    pub judged: Judged,
+pub struct ChargeOutcome {
+    pub decision: Decision,
     /// When the state says no more than its absence would; not after now: it need not be kept.
     pub expires: Micros,
     pub fill: Fill,
@@ -188,7 +188,13 @@ impl Plan {
 
     /// Judges `op` at `now` and charges what is to be charged. `hold` names the hold of a
     /// concurrency limit.
-    pub fn charge(&self, state: &mut State, now: Micros, op: Op, hold: Option<&str>) -> Charged {
+    pub fn charge(
+        &self,
+        state: &mut State,
+        now: Micros,
+        op: Op,
+        hold: Option<&str>,
+    ) -> ChargeOutcome {
         self.charge_hashed(state, now, op, hold.map_or(0, hash))
     }
 
@@ -199,7 +205,7 @@ impl Plan {
         now: Micros,
         op: Op,
         hold: u64,
-    ) -> Charged {
+    ) -> ChargeOutcome {
         if state.parts.len() != self.limits.len() {
             state.parts = self.limits.iter().map(|limit| limit.algorithm.part()).collect();
         }
@@ -214,7 +220,7 @@ impl Plan {
         now: Micros,
         op: Op,
         hold: Option<&str>,
-    ) -> Charged {
+    ) -> ChargeOutcome {
         let mut part: SmallVec<[Part; 1]> =
             self.limits.iter().map(|limit| limit.algorithm.unpack(*packed, now)).collect();
         let charged =
@@ -230,7 +236,7 @@ impl Plan {
         now: Micros,
         op: Op,
         hold: u64,
-    ) -> Charged {
+    ) -> ChargeOutcome {
         if let Some(shared) = &self.shared {
             log.settle(shared, now);
         }
@@ -246,7 +252,7 @@ impl Plan {
                 let hits = u32::try_from(hits).unwrap_or(u32::MAX);
                 self.give_back(parts, log, now, hits, hold);
                 let used: Used = self.used(parts, log, now);
-                self.conclude(parts, log, now, &[Asked::ALLOWED; 16], &used)
+                self.conclude(parts, log, now, &[Verdict::ALLOWED; 16], &used)
             }
         }
     }
@@ -258,9 +264,9 @@ impl Plan {
         now: Micros,
         hits: u32,
         hold: u64,
-    ) -> Charged {
+    ) -> ChargeOutcome {
         let used = self.used(parts, log, now);
-        let mut asked = [Asked::ALLOWED; 16];
+        let mut asked = [Verdict::ALLOWED; 16];
         let mut allowed = true;
         for ((limit, part), asked) in self.limits.iter().zip(&*parts).zip(&mut asked) {
             *asked = part.judge(limit, log, now, hits, hold);
@@ -317,18 +323,18 @@ impl Plan {
         parts: &[Part],
         log: &Log,
         now: Micros,
-        asked: &[Asked; 16],
+        asked: &[Verdict; 16],
         used: &Used,
-    ) -> Charged {
+    ) -> ChargeOutcome {
         let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
-        let mut best: Option<(Binding, Judged)> = None;
+        let mut best: Option<(Binding, Decision)> = None;
         let (mut would_deny, mut expires, mut fill) = (0, 0, Fill::Low);
         for (i, (limit, part)) in self.limits.iter().zip(parts).enumerate() {
             let levels = part.levels(limit, log, now);
             if !levels.empty {
                 expires = expires.max(now.saturating_add(levels.reset_after));
             }
-            let Asked { allowed, retry_after } = asked[i];
+            let Verdict { allowed, retry_after } = asked[i];
             if limit.shadow_mode {
                 would_deny |= u16::from(!allowed) << i;
                 if !all_shadow {
@@ -350,7 +356,7 @@ impl Plan {
             if best.as_ref().is_none_or(|(most, _)| binding > *most) {
                 best = Some((
                     binding,
-                    Judged {
+                    Decision {
                         allowed,
                         limit: i as u8,
                         would_deny: 0,
@@ -364,9 +370,9 @@ impl Plan {
             }
         }
         // A plan without limits allows everything.
-        let mut judged = best.map_or(Judged::ALLOWED, |(_, judged)| judged);
-        judged.would_deny = would_deny;
-        Charged { judged, expires, fill }
+        let mut decision = best.map_or(Decision::ALLOWED, |(_, decision)| decision);
+        decision.would_deny = would_deny;
+        ChargeOutcome { decision, expires, fill }
     }
 }
 
@@ -389,8 +395,8 @@ impl State {
     }
 }
 
-impl Judged {
-    const ALLOWED: Judged = Judged {
+impl Decision {
+    const ALLOWED: Decision = Decision {
         allowed: true,
         limit: 0,
         would_deny: 0,

@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Asked, Levels, Micros, wait};
+use super::{Levels, Micros, Verdict, wait};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
@@ -150,25 +150,25 @@ impl Log {
 }
 
 impl SlidingLog {
-    pub fn judge(&self, log: &Log, now: Micros, hits: u64) -> Asked {
+    pub fn judge(&self, log: &Log, now: Micros, hits: u64) -> Verdict {
         let Some(others) = u64::from(self.n).checked_sub(hits) else {
-            return Asked { allowed: false, retry_after: None };
+            return Verdict { allowed: false, retry_after: None };
         };
         let leaves = match log {
             Log::Whole(stamps) => {
                 // So many others may be in the span: the one before them must have left.
                 let Some(before) = (stamps.len() as u64).checked_sub(others + 1) else {
-                    return Asked::ALLOWED;
+                    return Verdict::ALLOWED;
                 };
                 stamps[before as usize].saturating_add(self.period)
             }
             Log::Glimpsed(glimpse) => match self.view(glimpse) {
                 Some(view) if view.used > others => view.blocks.saturating_add(self.period),
-                _ => return Asked::ALLOWED,
+                _ => return Verdict::ALLOWED,
             },
         };
         let allowed = leaves <= log.latest(now);
-        Asked { allowed, retry_after: (!allowed).then(|| wait(leaves, now)) }
+        Verdict { allowed, retry_after: (!allowed).then(|| wait(leaves, now)) }
     }
 
     fn view<'g>(&self, glimpse: &'g Glimpse) -> Option<&'g View> {

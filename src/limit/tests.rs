@@ -58,12 +58,12 @@ impl Driver {
         Driver { plan: Plan::new(limits), state: State::default(), now: NOON }
     }
 
-    fn charge(&mut self, op: Op) -> Charged {
+    fn charge(&mut self, op: Op) -> ChargeOutcome {
         self.plan.charge(&mut self.state, self.now, op, None)
     }
 
-    fn take(&mut self, hits: u64) -> Judged {
-        self.charge(Op::Take(hits)).judged
+    fn take(&mut self, hits: u64) -> Decision {
+        self.charge(Op::Take(hits)).decision
     }
 
     /// Whether `hits` would be allowed after `wait`; changes nothing.

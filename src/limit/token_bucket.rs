@@ -9,7 +9,7 @@
 //! span `L` at most `capacity + amount (floor(L / interval) + 1)`. Source: the refill amount, refill
 //! interval and strict mode of Smyte, "High-performance rate limiting" (2016).
 
-use super::{Asked, Levels, MAX_WAIT, Micros, wait};
+use super::{Levels, MAX_WAIT, Micros, Verdict, wait};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenBucket {
@@ -44,11 +44,11 @@ impl TokenBucket {
         }
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Asked {
+    pub fn judge(&self, state: &State, now: Micros, hits: u64) -> Verdict {
         let (capacity, wanted) = (u64::from(self.capacity), state.missing + hits);
         let allowed = wanted <= capacity;
         let retry = || self.after(state, wanted - capacity, now);
-        Asked { allowed, retry_after: (!allowed && hits <= capacity).then(retry) }
+        Verdict { allowed, retry_after: (!allowed && hits <= capacity).then(retry) }
     }
 
     /// Returns how many tokens come within [`MAX_WAIT`]: what capacity and debt may be together.

@@ -2,22 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::limit::{Judged, Limit, Source};
+use crate::limit::{Decision, Limit, Source};
 use crate::rules::Rule;
 
-/// Adds one judged charge of `hits` to the rule's counts, by its binding limit.
-pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, judged: &Judged, near_ratio: f32) {
+/// Adds one decided charge of `hits` to the rule's counts, by its binding limit.
+pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) {
     let stats = &rule.stats;
-    let split = split(hits, judged.used_before, limit.requests_per_unit, near_ratio);
+    let split = split(hits, decision.used_before, limit.requests_per_unit, near_ratio);
     add(&stats.total_hits, hits);
-    if judged.source == Source::DeniedLocally {
+    if decision.source == Source::DeniedLocally {
         // The store was not asked, so how much was used before is not known; all of it is over.
         add(&stats.over_limit, hits);
         add(&stats.over_limit_with_local_cache, hits);
         if rule.shadow_mode {
             add(&stats.shadow_mode, hits);
         }
-    } else if judged.allowed {
+    } else if decision.allowed {
         add(&stats.within_limit, hits);
         add(&stats.near_limit, split.near);
     } else {

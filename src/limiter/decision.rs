@@ -4,11 +4,11 @@ use smallvec::SmallVec;
 
 use crate::limit::{Limit, Unit};
 use crate::rules::Metadata;
-use crate::store::Failed;
+use crate::store::StoreError;
 
 /// The answer to a request.
 #[derive(Debug)]
-pub struct Decision<'s> {
+pub struct RequestDecision<'s> {
     pub over_limit: bool,
     /// One for each descriptor, in order.
     pub statuses: SmallVec<[Status<'s>; 4]>,
@@ -42,7 +42,7 @@ pub struct ShownLimit<'s> {
 
 /// Why a request gets no decision.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum RequestError {
     #[error("rate limit domain must not be empty")]
     EmptyDomain,
     #[error("rate limit descriptor list must not be empty")]
@@ -54,7 +54,7 @@ pub enum Refused {
     #[error("descriptor {0}: {1}")]
     BadDescriptor(usize, &'static str),
     #[error(transparent)]
-    Store(#[from] Failed),
+    Store(#[from] StoreError),
 }
 
 impl<'s> ShownLimit<'s> {
@@ -68,7 +68,7 @@ impl<'s> ShownLimit<'s> {
     }
 }
 
-impl<'s> Decision<'s> {
+impl<'s> RequestDecision<'s> {
     /// The status that response headers tell of: the one with the least remaining, the first of
     /// equals; but of those over their limit that are no quotas the last. None where no limit
     /// applied.

@@ -13,7 +13,7 @@ pub struct Request<'a> {
     pub hits_addend: u32,
 }
 
-/// What a request is about; each is looked up and judged on its own.
+/// What a request is about; each is looked up and decided on its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor<'a> {
     pub entries: &'a [Entry<'a>],

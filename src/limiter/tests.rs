@@ -10,6 +10,7 @@ mod limits;
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::limiter;
 use crate::rules::Options;
 use crate::rules::source::RuleFile;
 use crate::store::memory::MemoryStore;
@@ -28,19 +29,19 @@ type Told = (bool, Option<u32>, u32, u64);
 
 impl Bench {
     fn new(rules: &str) -> Bench {
-        Bench::with(rules, Behaviour::default())
+        Bench::with(rules, limiter::Options::default())
     }
 
-    fn with(rules: &str, behaviour: Behaviour) -> Bench {
+    fn with(rules: &str, options: limiter::Options) -> Bench {
         let file = RuleFile { name: "test.yaml".into(), text: rules.into() };
         let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);
-        Bench { rules, limiter: Limiter::new(store, behaviour), clock }
+        Bench { rules, limiter: Limiter::new(store, options), clock }
     }
 
-    fn decide<'s>(&'s self, request: &Request<'_>) -> Result<Decision<'s>, Refused> {
+    fn decide<'s>(&'s self, request: &Request<'_>) -> Result<RequestDecision<'s>, RequestError> {
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
         let decide = pin!(self.limiter.decide(Some(&self.rules), request, budget, holds));
         match decide.poll(&mut Context::from_waker(Waker::noop())) {
@@ -166,10 +167,10 @@ fn requests_that_are_none_are_refused_in_the_references_words() {
     let no_rules = bench
         .limiter
         .look_up(None, &Request { domain: "d", descriptors: &some, hits_addend: 0, beyond: 0 });
-    assert_eq!(no_rules.err(), Some(Refused::NoRules));
-    assert_eq!(Refused::NoRules.to_string(), "no rate limit configuration loaded");
+    assert_eq!(no_rules.err(), Some(RequestError::NoRules));
+    assert_eq!(RequestError::NoRules.to_string(), "no rate limit configuration loaded");
     let many = vec![Descriptor::default(); 257];
-    assert_eq!(ask("d", &many), Refused::TooManyDescriptors(257, 256));
+    assert_eq!(ask("d", &many), RequestError::TooManyDescriptors(257, 256));
     assert_eq!(bench.limiter.counts().service_error.load(Relaxed), 3);
     // No entries match nothing.
     assert_eq!(bench.tell(&some, 0), (false, vec![(false, None, 0, 0)]));
@@ -223,8 +224,8 @@ descriptors:
 
 #[test]
 fn global_shadow_mode_changes_the_overall_code_alone() {
-    let behaviour = Behaviour { shadow_mode: true, ..Default::default() };
-    let bench = Bench::with(MINUTE, behaviour);
+    let options = limiter::Options { shadow_mode: true, ..Default::default() };
+    let bench = Bench::with(MINUTE, options);
     for _ in 0..2 {
         bench.ask(&[("a", "x")]);
     }
@@ -258,7 +259,7 @@ fn quotas_are_over_only_when_all_are() {
 
 #[test]
 fn in_global_quota_mode_what_matches_nothing_passes() {
-    let bench = Bench::with(QUOTAS, Behaviour { quota_mode: true, ..Default::default() });
+    let bench = Bench::with(QUOTAS, limiter::Options { quota_mode: true, ..Default::default() });
     assert!(bench.ask(&[("n", ""), ("q", "")]).0);
     assert!(!bench.ask(&[("n", ""), ("unmatched", "")]).0);
     assert!(bench.ask(&[("n", ""), ("free", "")]).0);
@@ -296,7 +297,7 @@ descriptors:
   - {key: r, rate_limit: {unit: minute, requests_per_unit: 5, replaces: [{name: free}]}}
 ";
     let entries = [("q", ""), ("free", ""), ("r", "")];
-    let quota_mode = |quota_mode| Behaviour { quota_mode, ..Default::default() };
+    let quota_mode = |quota_mode| limiter::Options { quota_mode, ..Default::default() };
     // The one quota is over. A descriptor without a rule would be a quota that passes, where all
     // are quotas.
     let bench = Bench::with(rules, quota_mode(true));
@@ -345,7 +346,7 @@ fn headers_show_the_least_remaining_or_the_last_over_its_limit() {
     };
     let shown = |statuses: &[Status<'_>]| {
         let statuses = statuses.iter().copied().collect();
-        Decision { over_limit: false, statuses }.shown().map(|(_, l)| l.requests_per_unit)
+        RequestDecision { over_limit: false, statuses }.shown().map(|(_, l)| l.requests_per_unit)
     };
     assert_eq!(shown(&[Status::default()]), None);
     assert_eq!(shown(&[status(1, 5, false, false), status(2, 5, false, false)]), Some(1));

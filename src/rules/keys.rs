@@ -1,6 +1,6 @@
 //! The keys of a rule file, and where each belongs.
 
-use crate::near::nearest;
+use crate::suggest::nearest;
 
 /// A map of a rule file, by what it describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

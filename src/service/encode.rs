@@ -3,13 +3,17 @@
 use prost::Message;
 
 use super::{Options, response};
-use crate::limiter::{Decision, Request, ShownLimit, Status};
+use crate::limiter::{Request, RequestDecision, ShownLimit, Status};
 
 /// Before each message on a stream: not compressed, and its length.
 const PREFIX: usize = 5;
 
 /// The response to `request` as gRPC sends it, with its prefix.
-pub(super) fn encode(request: &Request<'_>, decision: &Decision<'_>, options: &Options) -> Vec<u8> {
+pub(super) fn encode(
+    request: &Request<'_>,
+    decision: &RequestDecision<'_>,
+    options: &Options,
+) -> Vec<u8> {
     let statuses: usize = decision.statuses.iter().map(|it| in_message(status_len(it))).sum();
     // What is seldom wanted is written by prost: messages written one after the other are one.
     let more = options.has_more().then(|| response::more(request, decision, options));
@@ -160,7 +164,7 @@ mod tests {
                 reset_seconds: *reset >> 1,
                 ..Status::default()
             });
-            let decision = Decision { over_limit, statuses: statuses.collect() };
+            let decision = RequestDecision { over_limit, statuses: statuses.collect() };
             let headers = HeaderNames { limit: "a".into(), remaining: "b".into(), reset: "c".into() };
             let options = Options {
                 headers: more.then_some(headers),

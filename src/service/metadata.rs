@@ -2,13 +2,13 @@
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 
-use crate::limiter::{Decision, Descriptor, Request};
+use crate::limiter::{Descriptor, Request, RequestDecision};
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::rules::Metadata;
 
 /// `domain`, `descriptors`, `hitsAddend` where it is not 0, and `metadata`: that of the rules
 /// whose descriptors passed, merged, the earlier descriptor winning where two differ.
-pub(super) fn encode(request: &Request<'_>, decision: &Decision<'_>) -> Struct {
+pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> Struct {
     let mut metadata = Metadata::new();
     for status in decision.statuses.iter().filter(|status| !status.over_limit) {
         if let Some(more) = status.metadata {

@@ -1,6 +1,6 @@
 //! What clients may ask for beside hits, by where they came in.
 
-use crate::limiter::{Descriptor, Refused};
+use crate::limiter::{Descriptor, RequestError};
 
 /// How a request came. It names the settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,13 +38,13 @@ impl Permissions {
     /// # Errors
     ///
     /// For the first descriptor that asks for what is off, with the setting.
-    pub(super) fn check(self, descriptors: &[Descriptor<'_>]) -> Result<(), Refused> {
+    pub(super) fn check(self, descriptors: &[Descriptor<'_>]) -> Result<(), RequestError> {
         for (i, descriptor) in descriptors.iter().enumerate() {
             if descriptor.is_negative_hits && !self.allow_negative_hits {
-                return Err(Refused::BadDescriptor(i, self.no_negative_hits()));
+                return Err(RequestError::BadDescriptor(i, self.no_negative_hits()));
             }
             if descriptor.limit.is_some() && !self.allow_overrides {
-                return Err(Refused::BadDescriptor(i, self.no_overrides()));
+                return Err(RequestError::BadDescriptor(i, self.no_overrides()));
             }
         }
         Ok(())

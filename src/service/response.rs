@@ -2,7 +2,7 @@
 
 use super::{HeaderNames, Options, metadata};
 use crate::limit::Unit;
-use crate::limiter::{Decision, Request, ShownLimit, Status};
+use crate::limiter::{Request, RequestDecision, ShownLimit, Status};
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
@@ -10,7 +10,7 @@ use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 /// The response to `request`.
 pub(super) fn encode(
     request: &Request<'_>,
-    decision: &Decision<'_>,
+    decision: &RequestDecision<'_>,
     options: &Options,
 ) -> pb::RateLimitResponse {
     pb::RateLimitResponse {
@@ -23,7 +23,7 @@ pub(super) fn encode(
 /// What a response carries beside its codes and statuses.
 pub(super) fn more(
     request: &Request<'_>,
-    decision: &Decision<'_>,
+    decision: &RequestDecision<'_>,
     options: &Options,
 ) -> pb::RateLimitResponse {
     pb::RateLimitResponse {
@@ -76,7 +76,7 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
 }
 
 /// Headers that tell of the status that the decision shows. None where no limit applied.
-fn headers(options: &Options, decision: &Decision<'_>) -> Vec<HeaderValue> {
+fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     let Some((status, limit)) = decision.shown() else { return headers };
     let mut header = |key: &str, value: String| {
@@ -134,7 +134,7 @@ mod tests {
             reset_seconds: 42,
             ..Default::default()
         };
-        let decision = Decision { over_limit, statuses: [status].into_iter().collect() };
+        let decision = RequestDecision { over_limit, statuses: [status].into_iter().collect() };
         let headers = headers(options, &decision);
         headers.into_iter().map(|header| format!("{}: {}", header.key, header.value)).collect()
     }

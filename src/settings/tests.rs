@@ -39,9 +39,9 @@ fn later_layers_win_and_are_named() {
     inputs.flags = vec![("--drain-delay".into(), "drain.delay".into(), "3s".into())];
     let settings = Settings::load(&inputs).unwrap();
     assert_eq!(settings.grpc.address, "127.0.0.1:2");
-    assert_eq!(settings.behaviour.max_descriptors, 4);
+    assert_eq!(settings.limiter.max_descriptors, 4);
     assert_eq!(settings.drain.delay, Duration::from_secs(3));
-    assert!(settings.behaviour.shadow_mode);
+    assert!(settings.limiter.shadow_mode);
     let origin = |name| settings.list().find(|(s, ..)| s.name == name).unwrap().2.to_owned();
     assert_eq!(origin("grpc.address"), "GRPC_PORT");
     assert_eq!(origin("grpc.max_descriptors"), "WEIR__GRPC__MAX_DESCRIPTORS");

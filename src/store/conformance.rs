@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{Answers, Batch, Charge, Entry, Key, Role, Store};
 use crate::clock::{Clock, ManualClock};
 use crate::limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Judged, Limit, MAX_WAIT,
+    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, MAX_WAIT,
     MAX_WAIT_YEARS, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
 
@@ -31,7 +31,7 @@ pub(crate) async fn charge(
     store: &impl Store,
     charges: &[Charge<'_>],
     together: bool,
-) -> Vec<Judged> {
+) -> Vec<Decision> {
     let mut answers = Answers::new();
     let batch = Batch {
         charges,
@@ -52,9 +52,9 @@ pub(crate) async fn take(
     value: &str,
     plan: &Arc<Plan>,
     hits: u64,
-) -> Judged {
+) -> Decision {
     let key = Key { domain, entries: &[("key", value)] };
-    let charge_ = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Binds };
+    let charge_ = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
     charge(store, &[charge_], false).await[0]
 }
 
@@ -63,14 +63,14 @@ pub(crate) async fn admits_n_in_each_window(store: &impl Store, clock: &ManualCl
     let plan = plan(3, Unit::Minute);
     for _window in 0..3 {
         for used in 0..3 {
-            let judged = take(store, "windows", "a", &plan, 1).await;
-            assert!(judged.allowed);
-            assert_eq!((judged.used_before, judged.remaining), (used, 2 - used));
+            let decision = take(store, "windows", "a", &plan, 1).await;
+            assert!(decision.allowed);
+            assert_eq!((decision.used_before, decision.remaining), (used, 2 - used));
         }
         clock.advance(59 * SECOND);
-        let judged = take(store, "windows", "a", &plan, 1).await;
-        assert!(!judged.allowed);
-        assert_eq!(judged.retry_after, Some(SECOND));
+        let decision = take(store, "windows", "a", &plan, 1).await;
+        assert!(!decision.allowed);
+        assert_eq!(decision.retry_after, Some(SECOND));
         assert!(take(store, "windows", "b", &plan, 1).await.allowed);
         clock.advance(SECOND);
     }
@@ -97,9 +97,9 @@ pub(crate) async fn counts_each_key_apart(store: &impl Store) {
         for plan in [&hour, &day] {
             for (domain, entries) in keys {
                 let key = Key { domain, entries };
-                let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
-                let judged = charge(store, &[one], false).await[0];
-                assert_eq!(judged.allowed, allowed, "{key:?}");
+                let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+                let decision = charge(store, &[one], false).await[0];
+                assert_eq!(decision.allowed, allowed, "{key:?}");
             }
         }
     }
@@ -113,7 +113,7 @@ pub(crate) async fn counts_each_key_apart(store: &impl Store) {
 pub(crate) async fn peeks_and_gives_back(store: &impl Store) {
     let plan = plan(2, Unit::Hour);
     let key = Key { domain: "back", entries: &[("key", "a")] };
-    let back = Charge { key, plan: &plan, op: Op::GiveBack(5), hold: None, role: Role::Binds };
+    let back = Charge { key, plan: &plan, op: Op::GiveBack(5), hold: None, role: Role::Enforced };
     for _ in 0..2 {
         assert!(charge(store, &[back], false).await[0].allowed);
         assert!(take(store, "back", "a", &plan, 0).await.allowed);
@@ -172,14 +172,14 @@ pub(crate) async fn a_limit_of_zero_denies(store: &impl Store) {
                 asked.set(asked.get() + 1);
                 let id = asked.get().to_string();
                 let (op, hold) = (Op::Take(hits), plan.hold_id().map(|_| id.as_str()));
-                let one = Charge { key, plan, op, hold, role: Role::Binds };
+                let one = Charge { key, plan, op, hold, role: Role::Enforced };
                 charge(store, &[one], together).await[0]
             };
             let as_reference = charge_denied && matches!(algorithm, Algorithm::FixedWindow(_));
             assert_eq!(ask("new", zero, 0).await.allowed, as_reference, "{what}");
             for hits in [1, u64::from(u32::MAX)] {
-                let judged = ask("new", zero, hits).await;
-                let told = (judged.allowed, judged.remaining, judged.retry_after);
+                let decision = ask("new", zero, hits).await;
+                let told = (decision.allowed, decision.remaining, decision.retry_after);
                 assert_eq!(told, (false, 0, None), "{hits} of {what}");
             }
             // Together, what is denied is not charged.
@@ -224,10 +224,10 @@ pub(crate) async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualCl
             let value = format!("{i} of {}", plan.limits().len());
             let mut state = State::default();
             for (hits, pass) in [(u64::from(u32::MAX), 1), (1, SECOND / 3), (0, year), (1, 0)] {
-                let expected = plan.charge(&mut state, clock.now(), Op::Take(hits), None).judged;
+                let expected = plan.charge(&mut state, clock.now(), Op::Take(hits), None).decision;
                 assert!(!expected.allowed);
-                let judged = take(store, "debts", &value, &plan, hits).await;
-                assert_eq!(judged, expected, "{value}: {hits}");
+                let decision = take(store, "debts", &value, &plan, hits).await;
+                assert_eq!(decision, expected, "{value}: {hits}");
                 clock.advance(pass);
             }
         }
@@ -243,12 +243,12 @@ pub(crate) async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualCl
     let (large, small) = (of(u32::MAX, u32::MAX), of(10, 1));
     assert!(take(store, "debts", "large", &large, u32::MAX.into()).await.allowed);
     for _ in 0..2 {
-        let judged = take(store, "debts", "large", &small, 1).await;
-        assert_eq!((judged.allowed, judged.retry_after), (false, Some(MAX_WAIT)));
+        let decision = take(store, "debts", "large", &small, 1).await;
+        assert_eq!((decision.allowed, decision.retry_after), (false, Some(MAX_WAIT)));
     }
     let key = Key { domain: "debts", entries: &[("key", "large")] };
     let op = Op::GiveBack(u32::MAX.into());
-    let back = Charge { key, plan: &small, op, hold: None, role: Role::Binds };
+    let back = Charge { key, plan: &small, op, hold: None, role: Role::Enforced };
     charge(store, &[back], false).await;
     assert!(take(store, "debts", "large", &small, 10).await.allowed);
 }
@@ -267,21 +267,25 @@ pub(crate) async fn charges_all_or_none(store: &impl Store) {
         (&[("key", "a")], &[("key", "b")], &[("key", "c")]);
     let used = async |value, plan: &Arc<Plan>| take(store, "all", value, plan, 0).await.used_before;
 
-    let both = [of(a, &wide, Op::Take(1), Role::Binds), of(b, &narrow, Op::Take(1), Role::Binds)];
-    assert!(charge(store, &both, true).await.iter().all(|judged| judged.allowed));
-    let judged = charge(store, &both, true).await;
-    assert_eq!([judged[0].allowed, judged[1].allowed], [true, false]);
+    let both =
+        [of(a, &wide, Op::Take(1), Role::Enforced), of(b, &narrow, Op::Take(1), Role::Enforced)];
+    assert!(charge(store, &both, true).await.iter().all(|decision| decision.allowed));
+    let decision = charge(store, &both, true).await;
+    assert_eq!([decision[0].allowed, decision[1].allowed], [true, false]);
     assert_eq!([used("a", &wide).await, used("b", &narrow).await], [1, 1]);
 
-    // Equal keys are judged one after the other, and undone as one.
-    let thrice = [of(c, &narrow, Op::Take(1), Role::Binds); 3];
-    let judged = charge(store, &thrice, true).await;
-    assert_eq!([judged[0].allowed, judged[1].allowed, judged[2].allowed], [true, false, false]);
+    // Equal keys are decided one after the other, and undone as one.
+    let thrice = [of(c, &narrow, Op::Take(1), Role::Enforced); 3];
+    let decision = charge(store, &thrice, true).await;
+    assert_eq!(
+        [decision[0].allowed, decision[1].allowed, decision[2].allowed],
+        [true, false, false]
+    );
     assert_eq!(used("c", &narrow).await, 0);
 
     // Shadow never denies the batch, nor does one quota of two; all quotas do.
     let shadow =
-        [of(a, &wide, Op::Take(1), Role::Binds), of(b, &narrow, Op::Take(1), Role::Shadow)];
+        [of(a, &wide, Op::Take(1), Role::Enforced), of(b, &narrow, Op::Take(1), Role::Shadow)];
     charge(store, &shadow, true).await;
     assert_eq!(used("a", &wide).await, 2);
     let quotas = [of(a, &wide, Op::Take(1), Role::Quota), of(b, &narrow, Op::Take(1), Role::Quota)];
@@ -292,8 +296,8 @@ pub(crate) async fn charges_all_or_none(store: &impl Store) {
 
     // What is given back is given back all the same.
     let back = [
-        of(a, &wide, Op::Take(5), Role::Binds),
-        of(a, &wide, Op::GiveBack(1), Role::Binds),
+        of(a, &wide, Op::Take(5), Role::Enforced),
+        of(a, &wide, Op::GiveBack(1), Role::Enforced),
         both[1],
     ];
     assert!(!charge(store, &back, true).await[2].allowed);
@@ -318,18 +322,18 @@ pub(crate) fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
             plan,
             op: Op::Take(1),
             hold: None,
-            role: Role::Binds,
+            role: Role::Enforced,
         };
         let (first, second) = (of(0, &small), of(1, &large));
         let mut admitted = [0; 2];
         for _ in 0..EACH / 2 {
-            let judged = runtime.block_on(charge(&store, &[first, second], together));
-            admitted[0] += u64::from(judged[0].allowed);
-            admitted[1] += u64::from(judged[1].allowed);
+            let decision = runtime.block_on(charge(&store, &[first, second], together));
+            admitted[0] += u64::from(decision[0].allowed);
+            admitted[1] += u64::from(decision[1].allowed);
             // The other way round, so that locks taken in the batch's order would wait for ever.
-            let judged = runtime.block_on(charge(&store, &[second, first], together));
-            admitted[0] += u64::from(judged[1].allowed);
-            admitted[1] += u64::from(judged[0].allowed);
+            let decision = runtime.block_on(charge(&store, &[second, first], together));
+            admitted[0] += u64::from(decision[1].allowed);
+            admitted[1] += u64::from(decision[0].allowed);
         }
         admitted
     };

@@ -11,9 +11,9 @@ use smallvec::SmallVec;
 
 use self::known::Known;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, Failed, Store};
+use super::{Answer, Answers, Batch, Charge, Store, StoreError};
 use crate::clock::Monotonic;
-use crate::limit::{Algorithm, Judged, Micros, Op, Source};
+use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 
 /// A store that does not ask the one inside it for what it knows to be denied.
 ///
@@ -54,7 +54,7 @@ pub struct DenyLocally<S, C> {
 /// A batch of which some charges are known to be denied.
 struct Split<'a> {
     /// One for each charge of the batch: its answer, where it is known.
-    known: SmallVec<[Option<Judged>; 4]>,
+    known: SmallVec<[Option<Decision>; 4]>,
     /// The charges that are not known to be denied.
     asked: SmallVec<[Charge<'a>; 4]>,
 }
@@ -96,8 +96,8 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
         for (charge, answer) in zip(charges, answers) {
             match (charge.op, answer) {
-                (Op::Take(hits @ 1..), Ok(judged)) if !judged.allowed => {
-                    self.learn_denial(charge, hits, judged, sent);
+                (Op::Take(hits @ 1..), Ok(decision)) if !decision.allowed => {
+                    self.learn_denial(charge, hits, decision, sent);
                 }
                 _ => self.forget_waits(charge, sent),
             }
@@ -111,21 +111,21 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         }
     }
 
-    fn learn_denial(&self, charge: &Charge<'_>, hits: u64, judged: &Judged, sent: Micros) {
-        if judged.source != Source::Store || !charge.plan.repeats_denials() {
+    fn learn_denial(&self, charge: &Charge<'_>, hits: u64, decision: &Decision, sent: Micros) {
+        if decision.source != Source::Store || !charge.plan.repeats_denials() {
             return;
         }
-        let holds = judged.retry_after.unwrap_or_else(|| {
+        let holds = decision.retry_after.unwrap_or_else(|| {
             // Hits that are never allowed are told the reset, which a window begins anew.
-            let limit = charge.plan.limits().get(usize::from(judged.limit));
+            let limit = charge.plan.limits().get(usize::from(decision.limit));
             match limit.map(|limit| &limit.algorithm) {
-                Some(Algorithm::FixedWindow(_)) => judged.reset_after,
+                Some(Algorithm::FixedWindow(_)) => decision.reset_after,
                 _ => Micros::MAX,
             }
         });
         let holds = holds.min(self.longest);
         if holds > 0 {
-            self.known.put(charge, hits, *judged, sent, sent.saturating_add(holds));
+            self.known.put(charge, hits, *decision, sent, sent.saturating_add(holds));
         }
     }
 }
@@ -141,7 +141,7 @@ impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
                 match answer {
                     _ if gives_back(charge) => self.known.give_back(charge, now),
                     // It may be by hits of the same batch that are then not charged, or given back.
-                    Ok(judged) if !judged.allowed => {}
+                    Ok(decision) if !decision.allowed => {}
                     _ => self.forget_waits(charge, sent),
                 }
             }
@@ -158,8 +158,8 @@ impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
         }
         let mut told = told.into_iter();
         answers.extend(known.into_iter().map(|known| match known {
-            Some(judged) => Ok(judged),
-            None => told.next().unwrap_or(Err(Failed::Unavailable)),
+            Some(decision) => Ok(decision),
+            None => told.next().unwrap_or(Err(StoreError::Unavailable)),
         }));
     }
 }

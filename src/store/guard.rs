@@ -14,9 +14,9 @@ use smallvec::SmallVec;
 pub use self::counts::{Counts, kind_name};
 use self::spell::Spell;
 use super::memory::MemoryStore;
-use super::{Answer, Answers, Batch, Charge, Failed, OnStoreFailure, Role, Store};
+use super::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
 use crate::clock::{Clock, Monotonic};
-use crate::limit::{Judged, Limit, Micros, Op, Plan, SECOND, Source};
+use crate::limit::{Decision, Limit, Micros, Op, Plan, SECOND, Source};
 
 /// How long whoever is denied because the store failed is told to wait.
 const RETRY_AFTER: Micros = SECOND;
@@ -94,7 +94,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let policy = batch.on_failure.unwrap_or(self.on_failure);
         let failures = || answers.iter().filter_map(|answer| answer.err());
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
-        let kind = failures().max_by_key(|kind| *kind != Failed::CallerDeadline);
+        let kind = failures().max_by_key(|kind| *kind != StoreError::CallerDeadline);
         if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
             self.spell.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
         }
@@ -117,7 +117,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let charges: SmallVec<[Charge<'_>; 4]> =
             zip(failed(), &shares).map(|((charge, _), plan)| Charge { plan, ..*charge }).collect();
         let allows_quota = |(charge, answer): (&Charge<'_>, &Answer)| {
-            charge.role == Role::Quota && answer.is_ok_and(|judged| judged.allowed)
+            charge.role == Role::Quota && answer.is_ok_and(|decision| decision.allowed)
         };
         let quota_passes = batch.quota_passes || zip(batch.charges, &*answers).any(allows_quota);
         let local_batch = Batch { charges: &charges, quota_passes, ..batch };
@@ -126,13 +126,13 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
         let mut local = local.into_iter().flatten();
         replace(&batch, answers, |charge| {
-            let mut judged = local.next().unwrap_or_else(|| deny(charge));
-            judged.source = Source::Degraded;
-            if !judged.allowed {
+            let mut decision = local.next().unwrap_or_else(|| deny(charge));
+            decision.source = Source::Degraded;
+            if !decision.allowed {
                 // The share is used up: to those who compare with the whole limit, so is that.
-                judged.used_before = judged.used_before.max(n(charge, judged.limit));
+                decision.used_before = decision.used_before.max(n(charge, decision.limit));
             }
-            judged
+            decision
         });
     }
 
@@ -175,7 +175,11 @@ impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
 }
 
 /// Puts an answer in the place of each failure, in order.
-fn replace(batch: &Batch<'_>, answers: &mut [Answer], mut with: impl FnMut(&Charge<'_>) -> Judged) {
+fn replace(
+    batch: &Batch<'_>,
+    answers: &mut [Answer],
+    mut with: impl FnMut(&Charge<'_>) -> Decision,
+) {
     for (charge, answer) in zip(batch.charges, answers) {
         if answer.is_err() {
             *answer = Ok(with(charge));
@@ -194,9 +198,9 @@ fn enforced(charge: &Charge<'_>) -> Option<u8> {
     charge.plan.limits().iter().position(enforced).map(|i| i as u8)
 }
 
-fn allow(charge: &Charge<'_>) -> Judged {
+fn allow(charge: &Charge<'_>) -> Decision {
     let limit = enforced(charge).unwrap_or(0);
-    Judged {
+    Decision {
         allowed: true,
         limit,
         would_deny: 0,
@@ -208,10 +212,10 @@ fn allow(charge: &Charge<'_>) -> Judged {
     }
 }
 
-fn deny(charge: &Charge<'_>) -> Judged {
+fn deny(charge: &Charge<'_>) -> Decision {
     match (charge.op, enforced(charge)) {
         (Op::GiveBack(_), _) | (_, None) => allow(charge),
-        (Op::Take(_), Some(limit)) => Judged {
+        (Op::Take(_), Some(limit)) => Decision {
             allowed: false,
             limit,
             would_deny: 0,

@@ -24,7 +24,7 @@ use self::{
 };
 use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
-use crate::limit::{Judged, Micros, Plan, SECOND, State, plan::Packed};
+use crate::limit::{Decision, Micros, Plan, SECOND, State, plan::Packed};
 
 /// How far the clock may step back before keys expire early: slots count 136 years of seconds, and
 /// half of them are for the time to come.
@@ -35,7 +35,7 @@ const SWEEP_STRIDE: usize = 1024;
 
 /// Keeps states in this process's memory; they are gone when it ends.
 ///
-/// **Exact.** A key is judged and charged under a lock, and a batch charged together under the
+/// **Exact.** A key is decided and charged under a lock, and a batch charged together under the
 /// locks of all its keys: of racing requests exactly as many are admitted as the limit allows.
 /// Answers are ready at the first poll.
 ///
@@ -185,7 +185,7 @@ impl<C> MemoryStore<C> {
         print: &Print,
         charge: &Charge<'_>,
         now: Now,
-    ) -> Judged {
+    ) -> Decision {
         if self.packs(charge.plan) {
             shard.charge::<Packed>(print, charge, now)
         } else {

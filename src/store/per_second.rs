@@ -8,7 +8,7 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, Failed, Role, Store};
+use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
 use crate::limit::Micros;
 
 /// When charges were made, by the clock of the store that made them.
@@ -112,7 +112,7 @@ impl<S: Undo> PerSecond<S> {
         let (mut of_main, mut of_second) = (main.answers.iter(), second.answers.iter());
         for charge in batch.charges {
             let of_store = if charge.plan.per_second() { &mut of_second } else { &mut of_main };
-            answers.push(of_store.next().copied().unwrap_or(Err(Failed::Unavailable)));
+            answers.push(of_store.next().copied().unwrap_or(Err(StoreError::Unavailable)));
         }
         if !batch.together || !batch.is_denied(&answers[first..]) {
             return;

@@ -41,7 +41,7 @@ use self::{
     reply::{All, Reply},
 };
 use super::per_second::{self, Undo};
-use super::{Answer, Answers, Batch, Charge, Failed, Role, Store};
+use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
 use crate::clock;
 use crate::limit::{Micros, Op, concurrency};
 
@@ -281,8 +281,8 @@ impl Undo for RedisStore {
         let lanes = self.lanes();
         let deadline = Instant::now().checked_add(batch.budget);
         let unanswered = match batch.budget < self.shared.options.caller_deadline_below {
-            true => Failed::CallerDeadline,
-            false => Failed::TimedOut,
+            true => StoreError::CallerDeadline,
+            false => StoreError::TimedOut,
         };
         let reply = Reply::new(batch.charges.len(), unanswered, deadline);
         let wall = match self.shared.options.layout {
@@ -324,7 +324,7 @@ impl Undo for RedisStore {
         times.extend(told.iter().map(|(_, time)| *time));
 
         // What was reserved on several nodes; where an outcome is not known, nothing is given back.
-        let known = |answer: &Answer| answer.err().is_none_or(Failed::is_refusal);
+        let known = |answer: &Answer| answer.err().is_none_or(StoreError::is_refusal);
         let answers = &answers[first..];
         if !slots.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
             self.undo(&made(&batch, &told, &slots));
@@ -333,7 +333,7 @@ impl Undo for RedisStore {
 
     fn undo(&self, made: &[(Charge<'_>, Micros)]) {
         // It is sent however long that takes.
-        let reply = Reply::new(made.len(), Failed::TimedOut, None);
+        let reply = Reply::new(made.len(), StoreError::TimedOut, None);
         let items = made.iter().enumerate().filter_map(|(index, (charge, taken))| {
             let Op::Take(hits) = charge.op else { return None };
             // Where the window is part of the key, it is the one that hits were taken in.
@@ -362,7 +362,7 @@ impl Drop for CancelOnDrop<'_> {
         if charges.iter().all(|charge| charge.hold.is_none()) {
             return;
         }
-        let reply = Reply::new(charges.len(), Failed::TimedOut, None);
+        let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
         let held =
             zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
                 let Op::Take(hits) = charge.op else { return None };
@@ -385,7 +385,7 @@ fn made<'a>(
     let all = || zip(zip(batch.charges, told), slots);
     // There nothing is charged at all.
     let refused: Vec<u16> = all()
-        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Binds))
+        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
         .map(|(_, slot)| *slot)
         .collect();
     all()
@@ -412,13 +412,13 @@ impl Shared {
         load
     }
 
-    fn count(&self, failed: Failed) {
+    fn count(&self, failed: StoreError) {
         let kind = match failed {
-            Failed::WrongType => 0,
-            Failed::Corrupt => 1,
-            Failed::OutOfMemory => 2,
-            Failed::ReadOnly => 3,
-            Failed::Unavailable | Failed::TimedOut | Failed::CallerDeadline => 4,
+            StoreError::WrongType => 0,
+            StoreError::Corrupt => 1,
+            StoreError::OutOfMemory => 2,
+            StoreError::ReadOnly => 3,
+            StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline => 4,
         };
         self.counts.failed[kind].fetch_add(1, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::chance::random;
+use crate::random::random;
 
 /// No wait is shorter: a server that ends every stream at once is not to be called without pause.
 const SHORTEST: Duration = Duration::from_millis(10);

@@ -24,9 +24,9 @@ fn sliding_log_of_two_limits() {
         assert!(driver.take(1).allowed);
     }
     driver.now = NOON + 71 * SECOND;
-    let judged = driver.take(1);
-    assert!(!judged.allowed);
-    assert_eq!((judged.limit, judged.retry_after), (1, Some(4 * SECOND)));
+    let decision = driver.take(1);
+    assert!(!decision.allowed);
+    assert_eq!((decision.limit, decision.retry_after), (1, Some(4 * SECOND)));
     driver.now = NOON + 80 * SECOND;
     assert!(driver.take(1).allowed);
 }
@@ -111,9 +111,9 @@ fn a_gcra_of_long_ticks_waits_to_the_microsecond() {
         assert!(driver.take(made.burst()).allowed);
         driver.now += tick / 2;
         let charged = driver.charge(Op::Take(1));
-        let wait = charged.judged.retry_after.expect("a wait");
+        let wait = charged.decision.retry_after.expect("a wait");
         assert!(driver.would_allow(wait, 1) && !driver.would_allow(wait - 1, 1));
-        let reset = charged.judged.reset_after;
+        let reset = charged.decision.reset_after;
         assert_eq!(charged.expires, driver.now + reset);
         assert!(driver.would_allow(reset, made.burst()));
         assert!(!driver.would_allow(reset - 1, made.burst()));
@@ -126,10 +126,10 @@ fn calendar_windows_end_when_the_calendar_says() {
     let period = Unit::Month.period(1).unwrap_or_default();
     let window = FixedWindow { n: 1, period, calendar };
     let mut driver = Driver::new(vec![limit(1, Algorithm::FixedWindow(window), true)]);
-    let judged = driver.take(1);
+    let decision = driver.take(1);
     // Noon of the fifteenth of November.
-    assert_eq!(judged.reset_after, (15 * 24 + 12) * 3_600 * SECOND);
+    assert_eq!(decision.reset_after, (15 * 24 + 12) * 3_600 * SECOND);
     assert!(!driver.take(1).allowed);
-    driver.now += judged.reset_after;
+    driver.now += decision.reset_after;
     assert!(driver.take(1).allowed);
 }

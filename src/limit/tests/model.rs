@@ -5,7 +5,7 @@ use super::*;
 /// What was charged, and when.
 type History = Vec<(Micros, u64)>;
 
-/// One limit, judged from its history.
+/// One limit, decided from its history.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     pub kind: Kind,

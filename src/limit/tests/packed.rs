@@ -38,14 +38,14 @@ impl Twins {
 
 #[derive(Debug, PartialEq)]
 struct ChargedBoth {
-    whole: Charged,
-    packed: Charged,
+    whole: ChargeOutcome,
+    packed: ChargeOutcome,
 }
 
 impl ChargedBoth {
     fn allowed(&self) -> bool {
         assert_eq!(self.packed, self.whole);
-        self.packed.judged.allowed
+        self.packed.decision.allowed
     }
 }
 

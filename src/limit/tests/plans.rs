@@ -15,8 +15,8 @@ fn nothing_is_charged_where_one_limit_denies() {
     driver.now += SECOND;
     assert!(driver.take(1).allowed);
     driver.now += SECOND;
-    let judged = driver.take(1);
-    assert_eq!((judged.allowed, judged.limit), (false, 1));
+    let decision = driver.take(1);
+    assert_eq!((decision.allowed, decision.limit), (false, 1));
 }
 
 #[test]
@@ -25,8 +25,8 @@ fn the_binding_limit_waits_longest_or_has_least_left() {
     // Of equals the one that resets last.
     assert_eq!(driver.take(1).limit, 1);
     driver.take(1);
-    let judged = driver.take(1);
-    assert_eq!((judged.limit, judged.retry_after), (1, Some(60 * SECOND)));
+    let decision = driver.take(1);
+    assert_eq!((decision.limit, decision.retry_after), (1, Some(60 * SECOND)));
     // Never is the longest wait.
     assert_eq!(driver.take(5).retry_after, None);
 }
@@ -44,8 +44,8 @@ fn limits_that_charge_denied_hits_do_whichever_limit_denied() {
         driver.plan.limits()[1].clone(),
         fixed(100, 60 * SECOND),
     ]);
-    let judged = driver.take(0);
-    assert_eq!((judged.limit, judged.remaining), (1, 90));
+    let decision = driver.take(0);
+    assert_eq!((decision.limit, decision.remaining), (1, 90));
 }
 
 #[test]
@@ -68,11 +68,11 @@ fn limits_in_shadow_mode_watch() {
     shadow.shadow_mode = true;
     let mut driver = Driver::new(vec![fixed(3, 60 * SECOND), shadow]);
     assert_eq!(driver.take(1).would_deny, 0);
-    let judged = driver.take(1);
-    assert_eq!((judged.allowed, judged.limit, judged.would_deny), (true, 0, 0b10));
+    let decision = driver.take(1);
+    assert_eq!((decision.allowed, decision.limit, decision.would_deny), (true, 0, 0b10));
     driver.take(1);
-    let judged = driver.take(1);
-    assert_eq!((judged.allowed, judged.would_deny), (false, 0b10));
+    let decision = driver.take(1);
+    assert_eq!((decision.allowed, decision.would_deny), (false, 0b10));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_hold_is_given_back_by_its_id_or_lapses() {
     assert_eq!(plan.hold_id(), Some("request_id"));
     let mut state = State::default();
     let mut at = |seconds: u64, op, id| {
-        plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).judged
+        plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).decision
     };
     assert!(at(0, Op::Take(1), "a").allowed);
     assert!(at(30, Op::Take(1), "b").allowed);
@@ -149,11 +149,11 @@ fn an_id_that_is_taken_again_replaces_its_hold() {
     let plan = Plan::new(vec![concurrency(3, Some("request_id"))]);
     let mut state = State::default();
     let mut at = |seconds: u64, op, id| {
-        plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).judged
+        plan.charge(&mut state, NOON + seconds * SECOND, op, Some(id)).decision
     };
     let mut take = |seconds, hits, id| {
-        let judged = at(seconds, Op::Take(hits), id);
-        (judged.allowed, judged.remaining)
+        let decision = at(seconds, Op::Take(hits), id);
+        (decision.allowed, decision.remaining)
     };
     assert_eq!(take(0, 2, "a"), (true, 1));
     assert_eq!(take(10, 2, "a"), (true, 1), "it is not counted twice");
@@ -236,13 +236,13 @@ proptest! {
         for (wait, hits) in schedule {
             all.now += wait;
             alone.iter_mut().for_each(|driver| driver.now += wait);
-            let verdicts: Vec<Judged> =
+            let verdicts: Vec<Decision> =
                 alone.iter().map(|driver| driver.clone().take(hits)).collect();
             let vetoes = |i: usize| !limits[i].shadow_mode && !verdicts[i].allowed;
             let allowed = !(0..limits.len()).any(vetoes);
-            let judged = all.take(hits);
+            let decision = all.take(hits);
             let only_shadows = limits.iter().all(|limit| limit.shadow_mode);
-            prop_assert_eq!(judged.allowed, allowed);
+            prop_assert_eq!(decision.allowed, allowed);
             for (i, driver) in alone.iter_mut().enumerate() {
                 // A limit that charges denied hits charges by itself; others only with all.
                 let logs = matches!(limits[i].algorithm, Algorithm::SlidingLog(_));
@@ -256,18 +256,18 @@ proptest! {
                     driver.take(hits);
                 }
                 if limits[i].shadow_mode {
-                    let would = judged.would_deny >> i & 1 == 1;
+                    let would = decision.would_deny >> i & 1 == 1;
                     prop_assert_eq!(would, !verdicts[i].allowed);
                 }
             }
-            let binding = usize::from(judged.limit);
+            let binding = usize::from(decision.limit);
             prop_assert!(only_shadows || !limits[binding].shadow_mode);
             if !allowed {
                 prop_assert!(vetoes(binding));
                 let longest = (0..limits.len()).filter(|&i| vetoes(i)).map(|i| {
                     alone[i].clone().take(hits).retry_after.unwrap_or(Micros::MAX)
                 }).max();
-                let same = judged.retry_after.unwrap_or(Micros::MAX);
+                let same = decision.retry_after.unwrap_or(Micros::MAX);
                 if limits.iter().all(|limit| !limit.charge_denied) {
                     prop_assert_eq!(Some(same), longest);
                 }
@@ -276,10 +276,10 @@ proptest! {
                     .filter(|(_, limit)| !limit.shadow_mode)
                     .map(|(driver, _)| {
                         let mut look = driver.clone();
-                        look.charge(Op::GiveBack(0)).judged.remaining
+                        look.charge(Op::GiveBack(0)).decision.remaining
                     })
                     .min();
-                prop_assert_eq!(Some(judged.remaining), least);
+                prop_assert_eq!(Some(decision.remaining), least);
             }
         }
     }

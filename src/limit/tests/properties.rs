@@ -62,31 +62,31 @@ fn model_and_schedule() -> impl Strategy<Value = (Model, Vec<Step>)> {
 }
 
 /// Checks what a charged state says of the future against trying it out.
-fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &Charged) {
-    let judged = charged.judged;
+fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &ChargeOutcome) {
+    let decision = charged.decision;
     let Op::Take(hits) = op else { return };
     let hits = model.asked(hits.min(u64::from(u32::MAX)));
-    match judged.retry_after {
+    match decision.retry_after {
         Some(wait) => {
-            assert!(!judged.allowed && wait > 0);
+            assert!(!decision.allowed && wait > 0);
             assert!(driver.would_allow(wait, hits), "waiting {wait} admits");
             assert!(!driver.would_allow(wait - 1, hits), "waiting a microsecond less does not");
         }
-        None if !judged.allowed => {
+        None if !decision.allowed => {
             for periods in [1, 2, 3, 1_000] {
                 assert!(!driver.would_allow(model.period * periods, hits), "never is never");
             }
         }
         None => {}
     }
-    assert!(judged.remaining <= model.capacity());
-    if judged.remaining > 0 {
-        assert!(driver.would_allow(0, judged.remaining), "what remains is allowed");
+    assert!(decision.remaining <= model.capacity());
+    if decision.remaining > 0 {
+        assert!(driver.would_allow(0, decision.remaining), "what remains is allowed");
     }
-    assert!(!driver.would_allow(0, judged.remaining + 1), "and no more");
+    assert!(!driver.would_allow(0, decision.remaining + 1), "and no more");
     if model.n > 0 && model.capacity() > 0 {
         assert!(
-            driver.would_allow(judged.reset_after, model.capacity()),
+            driver.would_allow(decision.reset_after, model.capacity()),
             "the full allowance is back after the reset"
         );
     }
@@ -114,7 +114,7 @@ proptest! {
                 }
             };
             let charged = driver.charge(op);
-            prop_assert_eq!(charged.judged.allowed, allowed, "{:?} at {}", op, driver.now);
+            prop_assert_eq!(charged.decision.allowed, allowed, "{:?} at {}", op, driver.now);
             check_durations(&driver, &model, op, &charged);
         }
     }
@@ -248,7 +248,7 @@ proptest! {
                 prop_assert!(after.remaining <= before.remaining, "{:?} {:?}", before, after);
             }
             let charged = driver.charge(op);
-            if let (Op::Take(hits), Some(wait)) = (op, charged.judged.retry_after) {
+            if let (Op::Take(hits), Some(wait)) = (op, charged.decision.retry_after) {
                 let hits = model.asked(hits.min(u32::MAX.into()));
                 prop_assert!(driver.would_allow(wait, hits));
                 prop_assert!(!driver.would_allow(wait - 1, hits));
@@ -325,8 +325,8 @@ proptest! {
             driver.now += wait;
             let hits = if small { u64::from(hits) % 10 } else { u64::from(hits) };
             let charged = driver.charge(Op::Take(hits));
-            prop_assert_eq!(charged.judged.allowed, model.take(driver.now, hits));
-            if let Some(wait) = charged.judged.retry_after {
+            prop_assert_eq!(charged.decision.allowed, model.take(driver.now, hits));
+            if let Some(wait) = charged.decision.retry_after {
                 let hits = hits.max(1);
                 prop_assert!(driver.would_allow(wait, hits));
                 prop_assert!(!driver.would_allow(wait - 1, hits));
@@ -358,7 +358,7 @@ proptest! {
             if start {
                 let others = list.iter().filter(|(_, held)| *held != id).count() as u64;
                 let allowed = n > 0 && others + hits.max(1) <= n.into();
-                prop_assert_eq!(charged.judged.allowed, allowed);
+                prop_assert_eq!(charged.decision.allowed, allowed);
                 if allowed && hits > 0 {
                     list.retain(|(_, held)| *held != id);
                     list.extend((0..hits).map(|_| (driver.now, id)));
@@ -371,13 +371,13 @@ proptest! {
                 }
             }
             prop_assert_eq!(
-                charged.judged.remaining,
+                charged.decision.remaining,
                 u64::from(n).saturating_sub(list.len() as u64)
             );
-            if let (true, Some(wait)) = (start, charged.judged.retry_after) {
+            if let (true, Some(wait)) = (start, charged.decision.retry_after) {
                 let would_allow = |wait| {
                     let Driver { plan, mut state, now } = driver.clone();
-                    plan.charge(&mut state, now + wait, Op::Take(hits), Some(IDS[id])).judged.allowed
+                    plan.charge(&mut state, now + wait, Op::Take(hits), Some(IDS[id])).decision.allowed
                 };
                 prop_assert!(would_allow(wait));
                 prop_assert!(!would_allow(wait - 1));
@@ -404,7 +404,7 @@ proptest! {
             let charged = driver.charge(op);
             if start {
                 let allowed = n > 0 && level + hits <= n.into();
-                prop_assert_eq!(charged.judged.allowed, allowed);
+                prop_assert_eq!(charged.decision.allowed, allowed);
                 level += hits;
             } else {
                 level = level.saturating_sub(hits);
@@ -412,7 +412,7 @@ proptest! {
             if !start || hits > 0 {
                 last = driver.now;
             }
-            prop_assert_eq!(charged.judged.remaining, u64::from(n).saturating_sub(level));
+            prop_assert_eq!(charged.decision.remaining, u64::from(n).saturating_sub(level));
         }
     }
 
@@ -433,10 +433,10 @@ proptest! {
             driver.now += wait * SECOND;
             let (start, end) = calendar.window(driver.now);
             let count = counts.entry(start).or_insert(0);
-            let judged = driver.take(1);
-            prop_assert_eq!(judged.allowed, *count < n);
-            prop_assert_eq!(judged.reset_after, end - driver.now);
-            *count += u32::from(judged.allowed);
+            let decision = driver.take(1);
+            prop_assert_eq!(decision.allowed, *count < n);
+            prop_assert_eq!(decision.reset_after, end - driver.now);
+            *count += u32::from(decision.allowed);
         }
     }
 }

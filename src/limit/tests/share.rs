@@ -18,11 +18,11 @@ fn cells(n: u32, period: Micros, burst: u32) -> Limit {
 fn flood(plan: &Plan, span: Micros) -> u64 {
     let (mut state, mut now, mut admitted) = (State::default(), NOON, 0);
     while now < NOON + span {
-        let judged = plan.charge(&mut state, now, Op::Take(1), None).judged;
-        admitted += u64::from(judged.allowed);
-        match judged.retry_after {
+        let decision = plan.charge(&mut state, now, Op::Take(1), None).decision;
+        admitted += u64::from(decision.allowed);
+        match decision.retry_after {
             Some(wait) => now += wait,
-            None if judged.allowed => {}
+            None if decision.allowed => {}
             None => break,
         }
     }
@@ -100,7 +100,7 @@ fn huge_numbers_stay_in_range() {
         for limit in [tokens(u32::MAX, 1, longest), cells(1, longest, 1), cells(7, longest, 70)] {
             let part = part(limit, replicas);
             let mut state = State::default();
-            assert!(part.charge(&mut state, NOON, Op::Take(1), None).judged.allowed);
+            assert!(part.charge(&mut state, NOON, Op::Take(1), None).decision.allowed);
         }
     }
 }

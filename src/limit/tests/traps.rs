@@ -50,8 +50,8 @@ fn obeying_the_longest_wait_of_several_limits_is_rewarded() {
     let mut driver =
         Driver::new(vec![gcra(7, SECOND, 1), log(3, 10 * SECOND), fixed(9, 60 * SECOND)]);
     for _ in 0..200 {
-        let judged = driver.take(1);
-        if let Some(wait) = judged.retry_after {
+        let decision = driver.take(1);
+        if let Some(wait) = decision.retry_after {
             assert!(!driver.would_allow(wait - 1, 1));
             driver.now += wait;
             assert!(driver.take(1).allowed);
@@ -117,8 +117,8 @@ fn a_ring_counts_any_recent_span_without_counting_a_slot_twice() {
 fn a_first_call_of_more_than_the_limit_is_refused() {
     for limit in [fixed(5, SECOND), log(5, SECOND), gcra(5, SECOND, 5), bucket(5, 5, SECOND)] {
         let mut driver = Driver::new(vec![limit]);
-        let judged = driver.take(6);
-        assert_eq!((judged.allowed, judged.remaining, judged.retry_after), (false, 5, None));
+        let decision = driver.take(6);
+        assert_eq!((decision.allowed, decision.remaining, decision.retry_after), (false, 5, None));
     }
 }
 
@@ -175,8 +175,11 @@ fn a_limit_of_zero_blocks_all() {
     ] {
         let mut driver = Driver::new(vec![limit]);
         for _ in 0..10 {
-            let judged = driver.take(1);
-            assert_eq!((judged.allowed, judged.remaining, judged.retry_after), (false, 0, None));
+            let decision = driver.take(1);
+            assert_eq!(
+                (decision.allowed, decision.remaining, decision.retry_after),
+                (false, 0, None)
+            );
             driver.now += SECOND / 3;
         }
     }

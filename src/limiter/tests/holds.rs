@@ -2,7 +2,7 @@
 
 use super::limits::entry;
 use super::*;
-use crate::limit::{Judged, Source};
+use crate::limit::{Decision, Source};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -122,7 +122,7 @@ descriptors:
 
 #[test]
 fn where_the_outcome_is_not_known_only_an_id_is_given_back() {
-    let judged = Judged {
+    let decision = Decision {
         allowed: true,
         limit: 0,
         would_deny: 0,
@@ -132,7 +132,7 @@ fn where_the_outcome_is_not_known_only_an_id_is_given_back() {
         retry_after: None,
         source: Source::Store,
     };
-    let degraded = Judged { source: Source::Degraded, ..judged };
+    let degraded = Decision { source: Source::Degraded, ..decision };
     let bench = Bench::new(RULES);
     let plan = |name: &str| {
         let rule = bench.rules.rules().find(|rule| rule.name.ends_with(name)).unwrap();
@@ -144,15 +144,15 @@ fn where_the_outcome_is_not_known_only_an_id_is_given_back() {
         plan,
         op,
         hold,
-        role: Role::Binds,
+        role: Role::Enforced,
     };
     for (answer, by_id, without) in [
-        (Ok(judged), true, true),
+        (Ok(decision), true, true),
         (Ok(degraded), true, false),
-        (Err(Failed::TimedOut), true, false),
-        (Err(Failed::CallerDeadline), true, false),
-        (Err(Failed::Unavailable), true, false),
-        (Err(Failed::Corrupt), false, false),
+        (Err(StoreError::TimedOut), true, false),
+        (Err(StoreError::CallerDeadline), true, false),
+        (Err(StoreError::Unavailable), true, false),
+        (Err(StoreError::Corrupt), false, false),
     ] {
         let may_hold = |plan, hold| of(plan, hold, Op::Take(1)).may_hold(&answer);
         assert_eq!(may_hold(&with_id, Some("1")), by_id, "{answer:?}");

@@ -248,7 +248,7 @@ impl Reader<'_> {
         };
         let Some(&(name, kind)) = KINDS.iter().find(|(name, _)| *name == text) else {
             let names = KINDS.map(|(name, _)| name);
-            let help = match crate::near::nearest(&text, names.into_iter()) {
+            let help = match crate::suggest::nearest(&text, names.into_iter()) {
                 Some(near) => format!("did you mean {near}?"),
                 None => format!("write one of {}", names.join(", ")),
             };

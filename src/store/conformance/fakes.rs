@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::store::{Answers, Batch, Charge, Failed, Store};
+use crate::store::{Answers, Batch, Charge, Store, StoreError};
 
 /// Fails the charges it is told to and passes the others on; counts both.
 pub(crate) struct Fake<S> {
@@ -15,7 +15,7 @@ pub(crate) struct Fake<S> {
     pub(crate) charges: AtomicUsize,
 }
 
-type Fails = Box<dyn Fn(&Charge<'_>) -> Option<Failed> + Send>;
+type Fails = Box<dyn Fn(&Charge<'_>) -> Option<StoreError> + Send>;
 
 impl<S: Store> Fake<S> {
     pub(crate) fn new(inner: S) -> Arc<Fake<S>> {
@@ -28,7 +28,7 @@ impl<S: Store> Fake<S> {
     }
 
     /// From now on, fails those charges.
-    pub(crate) fn fail(&self, which: impl Fn(&Charge<'_>) -> Option<Failed> + Send + 'static) {
+    pub(crate) fn fail(&self, which: impl Fn(&Charge<'_>) -> Option<StoreError> + Send + 'static) {
         *self.fails.lock() = Box::new(which);
     }
 
@@ -42,7 +42,7 @@ impl<S: Store> Store for Fake<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         self.calls.fetch_add(1, Ordering::Relaxed);
         self.charges.fetch_add(batch.charges.len(), Ordering::Relaxed);
-        let failed: Vec<Option<Failed>> = {
+        let failed: Vec<Option<StoreError>> = {
             let fails = self.fails.lock();
             batch.charges.iter().map(&*fails).collect()
         };

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::charge;
 use crate::clock::ManualClock;
-use crate::limit::{Algorithm, Concurrency, Judged, Limit, Op, Plan, SECOND};
+use crate::limit::{Algorithm, Concurrency, Decision, Limit, Op, Plan, SECOND};
 use crate::store::{Charge, Key, Role, Store};
 
 /// A concurrency limit of `n`, with hold ids or without.
@@ -27,8 +27,8 @@ pub(crate) fn concurrency(n: u32, with_ids: bool) -> Arc<Plan> {
 pub(crate) async fn replaces_a_hold_of_the_same_id(store: &impl Store, clock: &ManualClock) {
     let plan = concurrency(2, true);
     let key = Key { domain: "holds", entries: &[("key", "a")] };
-    let of = async |op, id| -> Judged {
-        let one = Charge { key, plan: &plan, op, hold: Some(id), role: Role::Binds };
+    let of = async |op, id| -> Decision {
+        let one = Charge { key, plan: &plan, op, hold: Some(id), role: Role::Enforced };
         charge(store, &[one], false).await[0]
     };
     let used = async || of(Op::Take(0), "look").await.used_before;

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::charge;
 use crate::clock::{Clock, ManualClock};
 use crate::limit::{
-    Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Judged, Limit, Micros, Op,
-    Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
+    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
+    Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
 use crate::store::{Charge, Key, Role, Store};
 
@@ -91,7 +91,8 @@ fn step(
         1 => prop_oneof![Just(u64::from(u32::MAX)), Just(u64::MAX)].prop_map(Op::Take),
         2 => (1_u64..6).prop_map(Op::GiveBack),
     ];
-    let role = prop_oneof![4 => Just(Role::Binds), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
+    let role =
+        prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
     let asked = (0..KEYS.len(), prop::sample::select(plans), op, 0..HOLDS.len(), role);
     let asked = asked.prop_map(|(key, plan, op, hold, role)| Asked { key, plan, op, hold, role });
     (pass, any::<bool>().prop_map(move |it| it && together), prop::collection::vec(asked, 1..6))
@@ -203,9 +204,9 @@ fn plans() -> [Arc<Plan>; PLANS] {
 struct Model(HashMap<(&'static str, String), State>);
 
 impl Model {
-    fn charge(&mut self, asked: &Asked, plan: &Plan, now: Micros) -> Judged {
+    fn charge(&mut self, asked: &Asked, plan: &Plan, now: Micros) -> Decision {
         let state = self.0.entry((KEYS[asked.key], plan.shape().to_owned())).or_default();
-        plan.charge(state, now, asked.op, hold(asked, plan)).judged
+        plan.charge(state, now, asked.op, hold(asked, plan)).decision
     }
 }
 
@@ -219,7 +220,7 @@ async fn of_step(
     domain: &str,
     plans: &[Arc<Plan>; PLANS],
     step: &Step,
-) -> Vec<Judged> {
+) -> Vec<Decision> {
     let entries = KEYS.map(|value| [("key", value)]);
     let charges: Vec<Charge<'_>> = step
         .charges
@@ -247,7 +248,7 @@ pub(crate) async fn agrees_at_once(
     for steps in steps.chunks(16) {
         clock.set((clock.now() + steps[0].pass).min(END - 1));
         let now = clock.now();
-        let expected: Vec<Vec<Judged>> = steps
+        let expected: Vec<Vec<Decision>> = steps
             .iter()
             .map(|step| {
                 let asked = step.charges.iter();
@@ -261,8 +262,8 @@ pub(crate) async fn agrees_at_once(
             .collect();
         std::future::poll_fn(|context| {
             for (future, told) in asking.iter_mut().filter(|(_, told)| told.is_none()) {
-                if let Poll::Ready(judged) = future.as_mut().poll(context) {
-                    *told = Some(judged);
+                if let Poll::Ready(decision) = future.as_mut().poll(context) {
+                    *told = Some(decision);
                 }
             }
             match asking.iter().all(|(_, told)| told.is_some()) {
@@ -302,7 +303,7 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
             let after = after.map(|(at, hits)| (at, Op::Take(hits)));
             for (at, op) in first.into_iter().chain(after) {
                 clock.set(begun.saturating_add_signed(at * SECOND as i64));
-                let asked = Asked { key: 0, plan, op, hold: 0, role: Role::Binds };
+                let asked = Asked { key: 0, plan, op, hold: 0, role: Role::Enforced };
                 let expected = model.charge(&asked, of, clock.now());
                 let step = Step { pass: 0, together: false, charges: vec![asked] };
                 let told = of_step(store, &domain, &plans, &step).await;
@@ -328,7 +329,7 @@ pub(crate) async fn agrees(
         between();
         let now = clock.now();
         let before = model.clone();
-        let expected: Vec<Judged> =
+        let expected: Vec<Decision> =
             step.charges.iter().map(|asked| model.charge(asked, &plans[asked.plan], now)).collect();
         if step.together && denied(step, &expected) {
             model = before;
@@ -344,12 +345,12 @@ pub(crate) async fn agrees(
     }
 }
 
-fn denied(step: &Step, judged: &[Judged]) -> bool {
+fn denied(step: &Step, decision: &[Decision]) -> bool {
     let with = |role: Role| {
         let of_role =
-            step.charges.iter().zip(judged).filter(move |(charge, _)| charge.role == role);
-        of_role.map(|(_, judged)| judged.allowed)
+            step.charges.iter().zip(decision).filter(move |(charge, _)| charge.role == role);
+        of_role.map(|(_, decision)| decision.allowed)
     };
     let quotas_denied = with(Role::Quota).next().is_some() && !with(Role::Quota).any(|ok| ok);
-    quotas_denied || with(Role::Binds).any(|ok| !ok)
+    quotas_denied || with(Role::Enforced).any(|ok| !ok)
 }

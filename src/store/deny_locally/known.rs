@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limit::{Judged, Micros, Op, Plan, Source};
+use crate::limit::{Decision, Micros, Op, Plan, Source};
 use crate::store::Charge;
 use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 
@@ -35,7 +35,7 @@ struct Denial {
     /// The numbers that denied.
     plan: Arc<Plan>,
     hits: u64,
-    judged: Judged,
+    decision: Decision,
     /// When the question was sent.
     sent: Micros,
     /// Holds before this instant.
@@ -70,7 +70,7 @@ impl Known {
         key: &Fingerprint,
         charge: &Charge<'_>,
         now: Micros,
-    ) -> Option<Judged> {
+    ) -> Option<Decision> {
         let Op::Take(hits) = charge.op else { return None };
         let more_alike = charge.plan.denies_more_alike();
         let set = self.set(key).lock();
@@ -82,13 +82,13 @@ impl Known {
         let passed = now.saturating_sub(denial.sent);
         // More than a window ever allows wait for none.
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
-        let retry_after = denial.judged.retry_after.filter(|_| !more_alike || hits <= n.into());
-        Some(Judged {
+        let retry_after = denial.decision.retry_after.filter(|_| !more_alike || hits <= n.into());
+        Some(Decision {
             remaining: 0,
-            reset_after: denial.judged.reset_after.saturating_sub(passed),
+            reset_after: denial.decision.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
-            ..denial.judged
+            ..denial.decision
         })
     }
 
@@ -97,7 +97,7 @@ impl Known {
         &self,
         charge: &Charge<'_>,
         hits: u64,
-        judged: Judged,
+        decision: Decision,
         sent: Micros,
         until: Micros,
     ) {
@@ -117,7 +117,7 @@ impl Known {
             Some(same) => same,
             None => set.slot_to_fill(),
         };
-        *slot = Some(Denial { key, plan: charge.plan.clone(), hits, judged, sent, until });
+        *slot = Some(Denial { key, plan: charge.plan.clone(), hits, decision, sent, until });
         self.until.fetch_max(until, Ordering::Relaxed);
     }
 

@@ -35,7 +35,7 @@ fn quiet(n: u32, unit: Unit) -> Arc<Plan> {
 
 async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
     let key = Key { domain: "d", entries: &[("key", "a")] };
-    let back = Charge { key, plan, op: Op::GiveBack(hits), hold: None, role: Role::Binds };
+    let back = Charge { key, plan, op: Op::GiveBack(hits), hold: None, role: Role::Enforced };
     assert!(charge(store, &[back], false).await[0].allowed);
 }
 
@@ -67,7 +67,7 @@ async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
 
     clock.advance(4 * SECOND);
     let again = take(&store, "d", "a", &plan, 1).await;
-    let expected = Judged {
+    let expected = Decision {
         retry_after: Some(6 * SECOND),
         reset_after: 6 * SECOND,
         source: Source::DeniedLocally,
@@ -133,8 +133,12 @@ async fn of_a_lone_window_as_many_or_more_are_denied_and_fewer_ask() {
     store.inner().asked();
     // More than the limit is never allowed.
     for (hits, wait) in [(5, wait), (6, wait), (10, wait), (11, None), (u64::MAX, None)] {
-        let judged = take(&store, "d", "a", &plan, hits).await;
-        assert_eq!((judged.source, judged.retry_after), (Source::DeniedLocally, wait), "{hits}");
+        let decision = take(&store, "d", "a", &plan, hits).await;
+        assert_eq!(
+            (decision.source, decision.retry_after),
+            (Source::DeniedLocally, wait),
+            "{hits}"
+        );
     }
     assert_eq!(store.inner().asked(), 0);
     assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a look asks");
@@ -157,8 +161,8 @@ async fn more_hits_wait_for_longer_and_ask() {
     assert!(take(&store, "d", "a", &plan, 10).await.allowed);
     for source in [Source::Store, Source::DeniedLocally] {
         for (hits, wait) in [(1, 1), (10, 10), (3, 3)] {
-            let judged = take(&store, "d", "a", &plan, hits).await;
-            let told = (judged.source, judged.retry_after);
+            let decision = take(&store, "d", "a", &plan, hits).await;
+            let told = (decision.source, decision.retry_after);
             assert_eq!(told, (source, Some(wait * SECOND)), "{hits}");
         }
     }
@@ -175,8 +179,8 @@ async fn the_limit_that_binds_more_hits_is_told() {
     assert!(take(&store, "d", "a", &plan, 5).await.allowed);
     for source in [Source::Store, Source::DeniedLocally] {
         for (hits, limit, wait) in [(1, 0, SECOND), (4, 1, 86_400 * SECOND)] {
-            let judged = take(&store, "d", "a", &plan, hits).await;
-            let told = (judged.source, judged.limit, judged.retry_after);
+            let decision = take(&store, "d", "a", &plan, hits).await;
+            let told = (decision.source, decision.limit, decision.retry_after);
             assert_eq!(told, (source, limit, Some(wait)), "{hits}");
         }
     }
@@ -197,9 +201,10 @@ async fn hits_admitted_here_are_seen_at_once_by_those_that_wait() {
     // Of one batch, in its order.
     clock.advance(SECOND);
     let key = Key { domain: "d", entries: &[("key", "a")] };
-    let of = |hits| Charge { key, plan: &plan, op: Op::Take(hits), hold: None, role: Role::Binds };
-    let judged = charge(&store, &[of(10), of(1), of(10)], false).await;
-    let waits: Vec<_> = judged.iter().map(|judged| judged.retry_after).collect();
+    let of =
+        |hits| Charge { key, plan: &plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
+    let decision = charge(&store, &[of(10), of(1), of(10)], false).await;
+    let waits: Vec<_> = decision.iter().map(|decision| decision.retry_after).collect();
     assert_eq!(waits, [Some(9 * SECOND), None, Some(10 * SECOND)]);
 }
 
@@ -210,8 +215,8 @@ async fn what_is_never_allowed_is_told_its_reset() {
         let limit = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
         let plan = Arc::new(Plan::new(vec![Limit { charge_denied, ..limit }]));
         for (pass, reset) in [(10, 60), (40, 50), (30, 10), (0, 40), (40, 40), (0, 60)] {
-            let judged = take(&store, "d", "a", &plan, 4).await;
-            assert_eq!((judged.retry_after, judged.reset_after), (None, reset * SECOND));
+            let decision = take(&store, "d", "a", &plan, 4).await;
+            assert_eq!((decision.retry_after, decision.reset_after), (None, reset * SECOND));
             clock.advance(pass * SECOND);
         }
     }
@@ -252,7 +257,7 @@ async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
     give_back(&store.inner().inner, &plan, 1).await;
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let op = Op::GiveBack(1);
-    let back = Charge { key, plan: &plan, op, hold: None, role: Role::Binds };
+    let back = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
     store.known.give_back(&back, clock.monotonic());
     store.inner().let_go.add_permits(3);
     assert!(!late.await.allowed);
@@ -274,8 +279,8 @@ async fn other_numbers_ask_at_once() {
     assert!(!take(&store, "d", "a", &raised, 1).await.allowed);
     assert_eq!(take(&store, "d", "a", &raised, 1).await.source, Source::DeniedLocally);
     let lowered = quiet(1, Unit::Hour);
-    let judged = take(&store, "d", "a", &lowered, 1).await;
-    assert_eq!((judged.allowed, judged.source), (false, Source::Store));
+    let decision = take(&store, "d", "a", &lowered, 1).await;
+    assert_eq!((decision.allowed, decision.source), (false, Source::Store));
     assert_eq!(take(&store, "d", "a", &lowered, 1).await.source, Source::DeniedLocally);
 }
 
@@ -297,15 +302,16 @@ async fn of_a_batch_only_what_is_not_known_is_asked() {
         role: Role::Shadow,
     };
     let charges: Vec<_> = entries.iter().map(|entries: &[Entry<'_>; 1]| of(entries)).collect();
-    let judged = charge(&store, &charges, false).await;
-    let told: Vec<_> = judged.iter().map(|judged| (judged.allowed, judged.source)).collect();
+    let decision = charge(&store, &charges, false).await;
+    let told: Vec<_> =
+        decision.iter().map(|decision| (decision.allowed, decision.source)).collect();
     let (asked, known) = (Source::Store, Source::DeniedLocally);
     let expected = [(true, asked), (false, known), (true, asked), (false, known), (false, asked)];
     assert_eq!(told, expected);
     assert_eq!(store.inner().asked(), 3);
     // All of them are known now but one, which was never denied.
-    let judged = charge(&store, &charges, false).await;
-    assert_eq!(judged[0].source, Source::DeniedLocally);
+    let decision = charge(&store, &charges, false).await;
+    assert_eq!(decision[0].source, Source::DeniedLocally);
     assert_eq!(store.inner().asked(), 1);
     // Together, the store is asked for all.
     charge(&store, &charges, true).await;
@@ -317,9 +323,9 @@ async fn a_denial_by_hits_of_the_same_batch_is_not_learnt() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(1, Unit::Hour);
     let key = Key { domain: "d", entries: &[("key", "a")] };
-    let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
-    let judged = charge(&store, &[one, one], true).await;
-    assert_eq!([judged[0].allowed, judged[1].allowed], [true, false]);
+    let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+    let decision = charge(&store, &[one, one], true).await;
+    assert_eq!([decision[0].allowed, decision[1].allowed], [true, false]);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);
 }
 
@@ -356,9 +362,9 @@ async fn plans_that_a_denial_changes_or_that_are_watched_always_ask() {
         for _ in 0..2 {
             take(&store, "d", "a", &plan, 1).await;
         }
-        let judged = take(&store, "d", "a", &plan, 1).await;
-        assert!(!judged.allowed);
-        assert_eq!(judged.source == Source::DeniedLocally, repeats, "{plan:?}");
+        let decision = take(&store, "d", "a", &plan, 1).await;
+        assert!(!decision.allowed);
+        assert_eq!(decision.source == Source::DeniedLocally, repeats, "{plan:?}");
     }
 }
 

@@ -2,38 +2,38 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Failed, OnStoreFailure};
+use super::{OnStoreFailure, StoreError};
 
 /// Charges that the store could not answer, since the start.
 #[derive(Debug, Default)]
 pub struct Counts {
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
-    failed: [AtomicU64; Failed::ALL.len()],
+    failed: [AtomicU64; StoreError::ALL.len()],
 }
 
-impl Failed {
+impl StoreError {
     /// Every kind.
-    pub const ALL: [Failed; 7] = [
-        Failed::Unavailable,
-        Failed::TimedOut,
-        Failed::CallerDeadline,
-        Failed::ReadOnly,
-        Failed::OutOfMemory,
-        Failed::WrongType,
-        Failed::Corrupt,
+    pub const ALL: [StoreError; 7] = [
+        StoreError::Unavailable,
+        StoreError::TimedOut,
+        StoreError::CallerDeadline,
+        StoreError::ReadOnly,
+        StoreError::OutOfMemory,
+        StoreError::WrongType,
+        StoreError::Corrupt,
     ];
 }
 
 /// A kind of failure in one word, as metrics label it.
-pub fn kind_name(failed: Failed) -> &'static str {
+pub fn kind_name(failed: StoreError) -> &'static str {
     match failed {
-        Failed::Unavailable => "unavailable",
-        Failed::TimedOut => "timed_out",
-        Failed::CallerDeadline => "caller_deadline",
-        Failed::ReadOnly => "read_only",
-        Failed::OutOfMemory => "out_of_memory",
-        Failed::WrongType => "wrong_type",
-        Failed::Corrupt => "corrupt",
+        StoreError::Unavailable => "unavailable",
+        StoreError::TimedOut => "timed_out",
+        StoreError::CallerDeadline => "caller_deadline",
+        StoreError::ReadOnly => "read_only",
+        StoreError::OutOfMemory => "out_of_memory",
+        StoreError::WrongType => "wrong_type",
+        StoreError::Corrupt => "corrupt",
     }
 }
 
@@ -44,11 +44,11 @@ impl Counts {
     }
 
     /// Charges that failed in one way.
-    pub fn failed(&self, kind: Failed) -> u64 {
+    pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Ordering::Relaxed)
     }
 
-    pub(super) fn count(&self, policy: OnStoreFailure, kind: Failed) {
+    pub(super) fn count(&self, policy: OnStoreFailure, kind: StoreError) {
         self.degraded[policy as usize].fetch_add(1, Ordering::Relaxed);
         self.failed[kind as usize].fetch_add(1, Ordering::Relaxed);
     }

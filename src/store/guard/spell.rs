@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::{Failed, OnStoreFailure};
+use super::{OnStoreFailure, StoreError};
 use crate::limit::{Micros, SECOND};
 use crate::throttle::Throttle;
 
@@ -50,11 +50,11 @@ impl Spell {
         now: Micros,
         charges: u64,
         policy: OnStoreFailure,
-        kind: Failed,
+        kind: StoreError,
         domain: &str,
     ) {
         self.last.fetch_max(now.max(1), Relaxed);
-        if kind == Failed::CallerDeadline {
+        if kind == StoreError::CallerDeadline {
             return;
         }
         self.unwell.fetch_max(now.max(1), Relaxed);
@@ -91,11 +91,11 @@ mod tests {
     fn callers_deadlines_are_no_failures_of_the_store() {
         let spell = Spell::default();
         let fail = |now, kind| spell.fail(now, 1, OnStoreFailure::Local, kind, "d");
-        fail(SECOND, Failed::CallerDeadline);
+        fail(SECOND, StoreError::CallerDeadline);
         assert_eq!((spell.unwell.load(Relaxed), spell.failed.load(Relaxed)), (0, 0));
         assert!(spell.lasts() && !spell.ends(QUIET), "what is counted locally is kept");
-        fail(2 * SECOND, Failed::TimedOut);
-        fail(QUIET, Failed::CallerDeadline);
+        fail(2 * SECOND, StoreError::TimedOut);
+        fail(QUIET, StoreError::CallerDeadline);
         assert_eq!(spell.failed.load(Relaxed), 1);
         assert!(!spell.ends(2 * SECOND + QUIET));
         assert_eq!(spell.failed.load(Relaxed), 0, "its end is logged");
@@ -106,7 +106,7 @@ mod tests {
     fn a_spell_ends_once_and_only_after_quiet() {
         let spell = Spell::default();
         assert!(!spell.lasts() && !spell.ends(QUIET));
-        spell.fail(SECOND, 1, OnStoreFailure::Deny, Failed::TimedOut, "d");
+        spell.fail(SECOND, 1, OnStoreFailure::Deny, StoreError::TimedOut, "d");
         assert!(spell.lasts() && !spell.ends(SECOND + QUIET - 1));
         assert!(spell.ends(SECOND + QUIET));
         assert!(!spell.lasts() && !spell.ends(SECOND + QUIET));

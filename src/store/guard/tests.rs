@@ -17,7 +17,7 @@ fn guarded(on_failure: OnStoreFailure, replicas: u32) -> (Guarded, Clocks) {
 }
 
 fn down(guard: &Guarded) {
-    guard.inner.fail(|_| Some(Failed::Unavailable));
+    guard.inner.fail(|_| Some(StoreError::Unavailable));
 }
 
 fn up(guard: &Guarded) {
@@ -25,7 +25,7 @@ fn up(guard: &Guarded) {
 }
 
 fn charge_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op) -> Charge<'a> {
-    Charge { key: Key { domain: "d", entries }, plan, op, hold: None, role: Role::Binds }
+    Charge { key: Key { domain: "d", entries }, plan, op, hold: None, role: Role::Enforced }
 }
 
 async fn ask(
@@ -47,7 +47,7 @@ async fn a_store_that_answers_is_passed_through() {
     conformance::admits_n_in_each_window(&guard, &clock).await;
     conformance::peeks_and_gives_back(&guard).await;
     conformance::charges_all_or_none(&guard).await;
-    assert_eq!(Failed::ALL.map(|kind| guard.counts().failed(kind)), [0; 7]);
+    assert_eq!(StoreError::ALL.map(|kind| guard.counts().failed(kind)), [0; 7]);
 }
 
 #[tokio::test]
@@ -57,27 +57,27 @@ async fn each_kind_is_answered_by_policy_and_counted() {
     let charges = [charge_of(&entries, &plan, Op::Take(1))];
     for policy in OnStoreFailure::ALL {
         let (guard, _) = guarded(policy, 1);
-        for (i, kind) in Failed::ALL.into_iter().enumerate() {
+        for (i, kind) in StoreError::ALL.into_iter().enumerate() {
             guard.inner.fail(move |_| Some(kind));
             let answer = ask(&guard, &charges, false, None).await[0];
             assert_eq!(guard.counts().failed(kind), 1);
             assert_eq!(guard.counts().degraded(policy), i as u64 + 1);
             match (policy, answer) {
                 (OnStoreFailure::Error, answer) => assert_eq!(answer, Err(kind)),
-                (OnStoreFailure::Allow, Ok(judged)) => {
-                    assert!(judged.allowed);
-                    assert_eq!((judged.remaining, judged.reset_after), (7, 0));
-                    assert_eq!(judged.source, Source::Degraded);
+                (OnStoreFailure::Allow, Ok(decision)) => {
+                    assert!(decision.allowed);
+                    assert_eq!((decision.remaining, decision.reset_after), (7, 0));
+                    assert_eq!(decision.source, Source::Degraded);
                 }
-                (OnStoreFailure::Deny, Ok(judged)) => {
-                    assert!(!judged.allowed);
-                    assert_eq!((judged.remaining, judged.retry_after), (0, Some(SECOND)));
-                    assert_eq!(judged.source, Source::Degraded);
+                (OnStoreFailure::Deny, Ok(decision)) => {
+                    assert!(!decision.allowed);
+                    assert_eq!((decision.remaining, decision.retry_after), (0, Some(SECOND)));
+                    assert_eq!(decision.source, Source::Degraded);
                 }
-                (OnStoreFailure::Local, Ok(judged)) => {
-                    assert!(judged.allowed);
-                    assert_eq!(judged.used_before, i as u64);
-                    assert_eq!(judged.source, Source::Degraded);
+                (OnStoreFailure::Local, Ok(decision)) => {
+                    assert!(decision.allowed);
+                    assert_eq!(decision.used_before, i as u64);
+                    assert_eq!(decision.source, Source::Degraded);
                 }
                 other => panic!("{other:?}"),
             }
@@ -96,7 +96,7 @@ async fn a_batchs_own_policy_goes_before_the_guards() {
     let own = ask(&guard, &charges, false, Some(OnStoreFailure::Allow)).await;
     assert!(own[0].unwrap().allowed);
     let own = ask(&guard, &charges, false, Some(OnStoreFailure::Error)).await;
-    assert_eq!(own[0], Err(Failed::Unavailable));
+    assert_eq!(own[0], Err(StoreError::Unavailable));
 }
 
 #[tokio::test]
@@ -104,15 +104,15 @@ async fn only_what_failed_is_answered_by_policy() {
     let plan = plan(7, Unit::Minute);
     let (a, b) = ([("key", "a")], [("key", "b")]);
     let (guard, _) = guarded(OnStoreFailure::Deny, 1);
-    guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(Failed::Corrupt));
+    guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::Corrupt));
     let charges = [&b, &a, &b].map(|entries| charge_of(entries, &plan, Op::Take(1)));
     let answers = ask(&guard, &charges, false, None).await;
     let sources = [Source::Degraded, Source::Store, Source::Degraded];
     for (answer, source) in zip(&answers, sources) {
-        let judged = answer.unwrap();
-        assert_eq!((judged.source, judged.allowed), (source, source == Source::Store));
+        let decision = answer.unwrap();
+        assert_eq!((decision.source, decision.allowed), (source, source == Source::Store));
     }
-    assert_eq!(guard.counts().failed(Failed::Corrupt), 2);
+    assert_eq!(guard.counts().failed(StoreError::Corrupt), 2);
 }
 
 #[tokio::test]
@@ -149,12 +149,12 @@ async fn local_limits_by_the_share_and_starts_empty() {
     for _outage in 0..2 {
         down(&guard);
         for left in [3, 2, 1, 0] {
-            let judged = take(&guard, "d", "a", &plan, 1).await;
-            assert!(judged.allowed);
-            assert_eq!((judged.remaining, judged.source), (left, Source::Degraded));
+            let decision = take(&guard, "d", "a", &plan, 1).await;
+            assert!(decision.allowed);
+            assert_eq!((decision.remaining, decision.source), (left, Source::Degraded));
         }
-        let judged = take(&guard, "d", "a", &plan, 1).await;
-        assert_eq!((judged.allowed, judged.used_before), (false, 10));
+        let decision = take(&guard, "d", "a", &plan, 1).await;
+        assert_eq!((decision.allowed, decision.used_before), (false, 10));
         // Still the same failure, however little is asked.
         clock.advance(60 * SECOND);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
@@ -196,7 +196,7 @@ async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() 
 async fn a_store_that_fails_in_part_does_not_start_again_with_each_answer() {
     let plan = plan(2, Unit::Hour);
     let (guard, clock) = guarded(OnStoreFailure::Local, 1);
-    guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(Failed::TimedOut));
+    guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::TimedOut));
     let mut allowed = 0;
     for _ in 0..30 {
         clock.advance(SECOND);
@@ -242,7 +242,7 @@ fn eight_threads_share_one_local_store() {
     let one = || {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let all = (0..EACH).map(|_| runtime.block_on(take(&guard, "d", "a", &plan, 1)));
-        all.filter(|judged| judged.allowed).count()
+        all.filter(|decision| decision.allowed).count()
     };
     let admitted: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();

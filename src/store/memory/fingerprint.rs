@@ -88,7 +88,7 @@ mod tests {
     fn encoded(domain: &str, entries: &[Entry<'_>], unit: Unit) -> Vec<u8> {
         let plan = Arc::new(Plan::new(Limit::fixed_window(1, unit, 1).into_iter().collect()));
         let key = Key { domain, entries };
-        let charge = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
+        let charge = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
         let mut bytes = Bytes::new();
         encode(&charge, &mut bytes);
         bytes.to_vec()

@@ -4,7 +4,7 @@ use super::{
     fingerprint::Print,
     table::{Candidate, Now, Slot, Table, Worth},
 };
-use crate::limit::{Charged, Fill, Judged, State, plan::Packed};
+use crate::limit::{ChargeOutcome, Decision, Fill, State, plan::Packed};
 use crate::store::Charge;
 
 /// How many slots are looked at for one to drop, and how many more of either table when all of
@@ -14,14 +14,14 @@ const SECOND_SAMPLE: usize = 24;
 
 /// What a slot may hold: a packed state in place, or a boxed one.
 pub(super) trait Held: Default {
-    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged;
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 
     /// Where a shard keeps states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 }
 
 impl Held for Packed {
-    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
         charge.plan.charge_packed(self, now.micros, charge.op, charge.hold)
     }
 
@@ -31,7 +31,7 @@ impl Held for Packed {
 }
 
 impl Held for Box<State> {
-    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
         charge.plan.charge(self, now.micros, charge.op, charge.hold)
     }
 
@@ -109,14 +109,14 @@ impl Shard {
         print: &Print,
         charge: &Charge<'_>,
         now: Now,
-    ) -> Judged {
+    ) -> Decision {
         let Some(mut found) = V::table(self).find(print) else {
             let mut value = V::default();
             let charged = value.charge(charge, now);
             if charged.expires > now.micros {
                 self.insert(Slot::new(*print, value, &charged, now), now);
             }
-            return charged.judged;
+            return charged.decision;
         };
         let slot = found.get_mut();
         let charged = slot.value.charge(charge, now);
@@ -125,7 +125,7 @@ impl Shard {
         } else {
             found.remove();
         }
-        charged.judged
+        charged.decision
     }
 
     /// A copy of a key's state.
@@ -134,7 +134,13 @@ impl Shard {
     }
 
     /// Puts a state, last charged as `charged` says, in the place of a key's state.
-    pub(super) fn put<V: Held>(&mut self, print: &Print, value: V, charged: &Charged, now: Now) {
+    pub(super) fn put<V: Held>(
+        &mut self,
+        print: &Print,
+        value: V,
+        charged: &ChargeOutcome,
+        now: Now,
+    ) {
         match (V::table(self).find(print), charged.expires > now.micros) {
             (Some(mut found), true) => {
                 let slot = found.get_mut();

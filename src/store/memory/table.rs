@@ -5,7 +5,7 @@ use std::mem;
 use hashbrown::{HashTable, hash_table::OccupiedEntry};
 
 use super::fingerprint::{Print, place};
-use crate::limit::{Charged, Fill, Micros};
+use crate::limit::{ChargeOutcome, Fill, Micros};
 
 /// Every so many insertions a table is swept a little, by so many buckets. Four buckets an
 /// insertion go round faster than insertions can fill the table, so what is expired stays a
@@ -48,7 +48,7 @@ pub(super) struct Slot<V> {
 }
 
 impl<V> Slot<V> {
-    pub(super) fn new(print: Print, value: V, charged: &Charged, now: Now) -> Slot<V> {
+    pub(super) fn new(print: Print, value: V, charged: &ChargeOutcome, now: Now) -> Slot<V> {
         Slot { print, fill: charged.fill, expires: now.expiry(charged.expires), value }
     }
 
@@ -59,7 +59,7 @@ impl<V> Slot<V> {
     }
 
     /// Takes note of a charge.
-    pub(super) fn note(&mut self, charged: &Charged, now: Now) {
+    pub(super) fn note(&mut self, charged: &ChargeOutcome, now: Now) {
         self.fill = charged.fill;
         self.expires = now.expiry(charged.expires);
     }

@@ -103,7 +103,7 @@ async fn looking_and_giving_back_keep_nothing() {
     let plan = plan(3, Unit::Hour);
     for (store, _) in both_kinds(1_000) {
         let key = Key { domain: "d", entries: &[("key", "a")] };
-        let of = |op| Charge { key, plan: &plan, op, hold: None, role: Role::Binds };
+        let of = |op| Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
         let quiet = [of(Op::Take(0)), of(Op::GiveBack(7)), of(Op::Take(0))];
         for together in [false, true] {
             charge(&store, &quiet, together).await;

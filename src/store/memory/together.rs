@@ -13,7 +13,7 @@ use super::{
     shard::{Held, Shard},
     table::Now,
 };
-use crate::limit::{Charged, Op, State, plan::Packed};
+use crate::limit::{ChargeOutcome, Op, State, plan::Packed};
 use crate::store::{Answers, Batch, Charge};
 
 /// A copy of one key's state while the batch is not decided.
@@ -22,7 +22,7 @@ struct Draft {
     lock: usize,
     fingerprint: Fingerprint,
     value: Value,
-    charged: Option<Charged>,
+    charged: Option<ChargeOutcome>,
 }
 
 enum Value {
@@ -31,7 +31,7 @@ enum Value {
 }
 
 impl Value {
-    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> Charged {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
         match self {
             Value::Packed(packed) => packed.charge(charge, now),
             Value::Boxed(state) => state.charge(charge, now),
@@ -76,7 +76,7 @@ impl<C> MemoryStore<C> {
             let draft = &mut drafts[draft];
             let charged = draft.value.charge(charge, now);
             draft.charged = Some(charged);
-            answers.push(Ok(charged.judged));
+            answers.push(Ok(charged.decision));
         }
 
         if !batch.is_denied(&answers[first..]) {
@@ -93,7 +93,7 @@ impl<C> MemoryStore<C> {
             }
             return;
         }
-        // What was judged stands, but of the charges only those that give back are made.
+        // What was decided stands, but of the charges only those that give back are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
             if let Op::GiveBack(_) = charge.op {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];

@@ -82,14 +82,15 @@ async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
     assert_eq!((store.main().asked(), store.per_second().asked()), (1, 0));
 
     let charges = [
-        of(&a, &minute, Role::Binds),
-        of(&a, &second, Role::Binds),
-        of(&b, &minute, Role::Binds),
-        of(&b, &second, Role::Binds),
-        of(&a, &minute, Role::Binds),
+        of(&a, &minute, Role::Enforced),
+        of(&a, &second, Role::Enforced),
+        of(&b, &minute, Role::Enforced),
+        of(&b, &second, Role::Enforced),
+        of(&a, &minute, Role::Enforced),
     ];
-    let judged = charge(&store, &charges, false).await;
-    let told: Vec<_> = judged.iter().map(|judged| (judged.allowed, judged.used_before)).collect();
+    let decision = charge(&store, &charges, false).await;
+    let told: Vec<_> =
+        decision.iter().map(|decision| (decision.allowed, decision.used_before)).collect();
     assert_eq!(told, [(true, 1), (false, 1), (true, 0), (true, 0), (true, 2)]);
     assert_eq!((store.main().asked(), store.per_second().asked()), (3, 2));
 }
@@ -107,7 +108,7 @@ async fn together_neither_store_keeps_what_the_other_denies() {
     for (second, minute) in [(1, 10), (10, 1)] {
         let (second, minute) = (plan(second, Unit::Second), plan(minute, Unit::Minute));
         let value = [("key", if second.limits()[0].requests_per_unit == 1 { "a" } else { "b" })];
-        let both = [of(&value, &second, Role::Binds), of(&value, &minute, Role::Binds)];
+        let both = [of(&value, &second, Role::Enforced), of(&value, &minute, Role::Enforced)];
         for _ in 0..3 {
             charge(&store, &both, true).await;
         }
@@ -116,11 +117,11 @@ async fn together_neither_store_keeps_what_the_other_denies() {
     }
     // Looks give nothing back, and what is given back stays so.
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
-    let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Binds) };
-    charge(&store, &[of(&entries, &second, Role::Binds), look], true).await;
+    let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Enforced) };
+    charge(&store, &[of(&entries, &second, Role::Enforced), look], true).await;
     assert_eq!(used(&store, "a", &minute).await, 1);
     let back = Charge { op: Op::GiveBack(1), ..look };
-    charge(&store, &[of(&entries, &second, Role::Binds), back], true).await;
+    charge(&store, &[of(&entries, &second, Role::Enforced), back], true).await;
     assert_eq!(used(&store, "a", &minute).await, 0);
 }
 
@@ -136,7 +137,7 @@ async fn quotas_of_both_stores_deny_only_all_together() {
     assert_eq!(used(&store, "a", &minute).await, 3);
     let full = plan(0, Unit::Minute);
     let denied = [of(&entries, &second, Role::Quota), of(&entries, &full, Role::Quota)];
-    let minute_too = [denied[0], denied[1], of(&entries, &minute, Role::Binds)];
+    let minute_too = [denied[0], denied[1], of(&entries, &minute, Role::Enforced)];
     charge(&store, &minute_too, true).await;
     assert_eq!(used(&store, "a", &minute).await, 3, "all quotas denied: what binds is given back");
 }
@@ -147,9 +148,12 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
     let (a, b) = ([("key", "a")], [("key", "b")]);
     take(&store, "d", "a", &second, 1).await;
-    let charges =
-        [of(&a, &second, Role::Binds), of(&a, &minute, Role::Binds), of(&b, &minute, Role::Binds)];
-    store.main().fail(|charge| (charge.key.entries[0].1 == "b").then_some(Failed::TimedOut));
+    let charges = [
+        of(&a, &second, Role::Enforced),
+        of(&a, &minute, Role::Enforced),
+        of(&b, &minute, Role::Enforced),
+    ];
+    store.main().fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::TimedOut));
     let ask = async || {
         let mut answers = Answers::new();
         let budget = Duration::from_millis(8);
@@ -160,20 +164,20 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
         answers
     };
     let answers = ask().await;
-    let allowed = |answer: &Answer| answer.map(|judged| judged.allowed);
+    let allowed = |answer: &Answer| answer.map(|decision| decision.allowed);
     let told: Vec<_> = answers.iter().map(allowed).collect();
-    assert_eq!(told, [Ok(false), Ok(true), Err(Failed::TimedOut)]);
+    assert_eq!(told, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
     assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
 
     // A key that holds something else: known not to be charged, so the rest is not to be either.
     store.main().fail(|_| None);
-    store.per_second().fail(|_| Some(Failed::WrongType));
+    store.per_second().fail(|_| Some(StoreError::WrongType));
     ask().await;
     assert_eq!(used(&store, "a", &minute).await, 1, "it was given back");
     store.per_second().fail(|_| None);
 
     // A denial in one store and none of it known in the other.
-    store.main().fail(|_| Some(Failed::Unavailable));
+    store.main().fail(|_| Some(StoreError::Unavailable));
     store.main().asked();
     ask().await;
     assert_eq!(store.main().asked(), 2, "no more calls than the charge itself");

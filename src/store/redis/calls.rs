@@ -2,7 +2,7 @@
 //! answers.
 //!
 //! Charges of one key that wait for the same trip become one entry of a call, and get the answers
-//! they would have had one by one: the script tells the state as it was, and each charge is judged
+//! they would have had one by one: the script tells the state as it was, and each charge is decided
 //! again from there, by the same arithmetic.
 
 mod load;
@@ -25,7 +25,7 @@ use super::reply::Reply;
 use super::script::Kind;
 use crate::limit::stored::{Reader, put};
 use crate::limit::{Micros, Op, Plan, State};
-use crate::store::{Answer, Failed, Role};
+use crate::store::{Answer, Role, StoreError};
 
 /// One charge on its way.
 #[derive(Clone, Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Item {
     pub together: Option<Together>,
     /// The window is part of the key.
     pub in_key: bool,
-    /// When it was asked, where the window is part of the key: it is judged as of then.
+    /// When it was asked, where the window is part of the key: it is decided as of then.
     pub at: Micros,
     /// Sent to another node so often.
     pub hops: u8,
@@ -302,7 +302,7 @@ impl Call {
             let now = now.map(|now| if entry.items[0].in_key { entry.items[0].at } else { now });
             let state = match now {
                 Some(now) => read(self.kind, &entry.items[0], &mut reader, now),
-                None => Err(Failed::Corrupt),
+                None => Err(StoreError::Corrupt),
             };
             match (state, now) {
                 (Ok(mut state), Some(now)) => {
@@ -314,7 +314,7 @@ impl Call {
                     }
                 }
                 (state, _) => {
-                    let failed = state.err().unwrap_or(Failed::Corrupt);
+                    let failed = state.err().unwrap_or(StoreError::Corrupt);
                     failures.push((failed, entry.items[0].key.clone()));
                     for item in entry.items {
                         item.reply.set(item.index, Err(failed), 0);
@@ -327,7 +327,7 @@ impl Call {
 }
 
 /// Failures of whole keys, each with its key.
-type Failures = SmallVec<[(Failed, Box<[u8]>); 1]>;
+type Failures = SmallVec<[(StoreError, Box<[u8]>); 1]>;
 
 /// Judges one charge from the state before it, and charges it.
 fn judge(item: &Item, state: &mut State, now: Micros) -> Answer {
@@ -336,32 +336,37 @@ fn judge(item: &Item, state: &mut State, now: Micros) -> Answer {
         Ask::Undo(hits, _) => Op::GiveBack(hits.into()),
         Ask::Settle(_) => Op::Take(0),
     };
-    Ok(item.plan.charge_hashed(state, now, op, item.hold).judged)
+    Ok(item.plan.charge_hashed(state, now, op, item.hold).decision)
 }
 
-fn read(kind: Kind, item: &Item, reader: &mut Reader<'_>, now: Micros) -> Result<State, Failed> {
+fn read(
+    kind: Kind,
+    item: &Item,
+    reader: &mut Reader<'_>,
+    now: Micros,
+) -> Result<State, StoreError> {
     let failed = |code: u64| match code {
-        1 => Failed::WrongType,
-        2 => Failed::Corrupt,
-        3 => Failed::OutOfMemory,
-        4 => Failed::ReadOnly,
-        _ => Failed::Unavailable,
+        1 => StoreError::WrongType,
+        2 => StoreError::Corrupt,
+        3 => StoreError::OutOfMemory,
+        4 => StoreError::ReadOnly,
+        _ => StoreError::Unavailable,
     };
     let state = match kind {
         Kind::Counter => {
-            let number = reader.wide().ok_or(Failed::Corrupt)?;
+            let number = reader.wide().ok_or(StoreError::Corrupt)?;
             if number >= 1 << 54 {
                 return Err(failed((number - (1 << 54)) / 4));
             }
             item.plan.read_counter(number, now, item.in_key)
         }
         Kind::Gcra | Kind::Windows | Kind::Charge(_) => {
-            let len = reader.short().ok_or(Failed::Corrupt)?;
+            let len = reader.short().ok_or(StoreError::Corrupt)?;
             if len >= u32::MAX - 15 {
                 return Err(failed((len - (u32::MAX - 15)).into()));
             }
             item.plan.read_state(len, reader, now, item.in_key)
         }
     };
-    state.ok_or(Failed::Corrupt)
+    state.ok_or(StoreError::Corrupt)
 }

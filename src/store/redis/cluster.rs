@@ -22,7 +22,7 @@ use super::connect::{ConnectError, Endpoint};
 use super::key::SLOTS;
 use super::lane::{Goal, Lane};
 use super::nodes::{self, Nodes, Target, View};
-use crate::store::Failed;
+use crate::store::StoreError;
 
 /// How often the slots are asked for, when nothing told of a change.
 const REFRESH: Duration = Duration::from_secs(30);
@@ -88,7 +88,7 @@ impl Cluster {
         let mut of_lanes: SmallVec<[OfLane<'_>; 4]> = SmallVec::new();
         for item in items {
             let Some(Some(lane)) = slots.get(usize::from(item.slot)) else {
-                item.reply.set(item.index, Err(Failed::Unavailable), 0);
+                item.reply.set(item.index, Err(StoreError::Unavailable), 0);
                 continue;
             };
             match of_lanes.iter_mut().find(|(other, _)| Arc::ptr_eq(other, lane)) {
@@ -233,7 +233,7 @@ async fn refresh(cluster: Weak<Cluster>) {
 
 fn refuse(items: Vec<Item>) {
     for item in items {
-        item.reply.set(item.index, Err(Failed::Unavailable), 0);
+        item.reply.set(item.index, Err(StoreError::Unavailable), 0);
     }
 }
 

@@ -6,7 +6,7 @@
 //! of them comes one `TIME`. The number that comes back names its window, and decides:
 //!
 //! - It is of the window of that time, or of the next, as after a clock stepped back: the script at
-//!   that time would have left the same number. The hits are counted, and judged by the number
+//!   that time would have left the same number. The hits are counted, and decided by the number
 //!   and the time. Where the script would also have moved it into the window of now, or cut a count
 //!   that is full, it is called to do so (*settle*), and charges nothing.
 //! - It is of a window that is over: nobody whose time is not before that one counts by it. The hits

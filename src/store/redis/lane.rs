@@ -21,7 +21,7 @@ use super::cluster::Redirects;
 use super::connect::{ConnectError, Endpoint, ask_sentinel, examine, time};
 use super::trip::{self, Met, Trip};
 use super::{Clock, Layout, Shared};
-use crate::store::Failed;
+use crate::store::StoreError;
 
 /// How often an idle connection is tried.
 const IDLE: Duration = Duration::from_secs(1);
@@ -101,12 +101,12 @@ impl Lane {
     }
 
     /// Why the lane is down; none where it is up.
-    pub fn down(&self) -> Option<Failed> {
+    pub fn down(&self) -> Option<StoreError> {
         match self.down.load(Ordering::Relaxed) {
             0 => None,
-            1 => Some(Failed::TimedOut),
-            2 => Some(Failed::ReadOnly),
-            _ => Some(Failed::Unavailable),
+            1 => Some(StoreError::TimedOut),
+            2 => Some(StoreError::ReadOnly),
+            _ => Some(StoreError::Unavailable),
         }
     }
 
@@ -126,7 +126,7 @@ impl Lane {
         }
     }
 
-    fn set_down(&self, failed: Failed) {
+    fn set_down(&self, failed: StoreError) {
         if self.down.swap(code(failed), Ordering::Relaxed) == 0 {
             self.shared.counts.down.fetch_add(1, Ordering::Relaxed);
         }
@@ -155,7 +155,7 @@ impl Lane {
             let connected = match timeout(self.shared.options.slow_after, &mut connecting).await {
                 Ok(connected) => connected,
                 Err(_) => {
-                    self.set_down(self.down().unwrap_or(Failed::TimedOut));
+                    self.set_down(self.down().unwrap_or(StoreError::TimedOut));
                     connecting.await
                 }
             };
@@ -170,9 +170,13 @@ impl Lane {
                     let lost = self.serve(connection, redirects.as_ref(), &mut unsure).await;
                     let (failed, why) = match lost {
                         Lost::Closed => break,
-                        Lost::Stalled => (Failed::TimedOut, format!("no answer for {STALLED:?}")),
-                        Lost::ReadOnly => (Failed::ReadOnly, "the server is read-only".to_owned()),
-                        Lost::Error(error) => (Failed::Unavailable, error.to_string()),
+                        Lost::Stalled => {
+                            (StoreError::TimedOut, format!("no answer for {STALLED:?}"))
+                        }
+                        Lost::ReadOnly => {
+                            (StoreError::ReadOnly, "the server is read-only".to_owned())
+                        }
+                        Lost::Error(error) => (StoreError::Unavailable, error.to_string()),
                     };
                     self.set_down(failed);
                     self.shared.log.connection_lost(&endpoint, &why);
@@ -185,7 +189,11 @@ impl Lane {
                 }
                 Err(error) => {
                     let replica = matches!(error, ConnectError::Replica);
-                    self.set_down(if replica { Failed::ReadOnly } else { Failed::Unavailable });
+                    self.set_down(if replica {
+                        StoreError::ReadOnly
+                    } else {
+                        StoreError::Unavailable
+                    });
                     let error = error.to_string();
                     if told.as_ref() != Some(&error) {
                         self.shared.log.cannot_connect(&self.goal, &error);
@@ -197,7 +205,7 @@ impl Lane {
             sleep(wait).await;
             wait = (wait * 2).min(self.shared.options.probe_max);
         }
-        self.set_down(Failed::Unavailable);
+        self.set_down(StoreError::Unavailable);
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
@@ -267,7 +275,7 @@ impl Lane {
                 let answer = match timeout(slow_after, &mut pinged).await {
                     Ok(answer) => answer,
                     Err(_) => {
-                        self.set_down(Failed::TimedOut);
+                        self.set_down(StoreError::TimedOut);
                         match timeout(STALLED, pinged).await {
                             Ok(answer) => answer,
                             Err(_) => return Lost::Stalled,
@@ -302,7 +310,7 @@ impl Lane {
                 return lost;
             }
             if let Some(why) = outcome.refused {
-                self.set_down(self.down().unwrap_or(Failed::Unavailable));
+                self.set_down(self.down().unwrap_or(StoreError::Unavailable));
                 if let Err(lost) = self.probe(&mut connection, &why).await {
                     return lost;
                 }
@@ -324,7 +332,7 @@ impl Lane {
             return outcome;
         }
         self.shared.counts.overdue.fetch_add(1, Ordering::Relaxed);
-        self.set_down(Failed::TimedOut);
+        self.set_down(StoreError::TimedOut);
         match timeout(STALLED, trip).await {
             Ok(Trip { failed: None, refused }) => {
                 Trip { failed: None, refused: refused.or(Some(SLOW.into())) }
@@ -366,10 +374,10 @@ fn refresh(redirects: &Option<Redirects>) {
     }
 }
 
-fn code(failed: Failed) -> u8 {
+fn code(failed: StoreError) -> u8 {
     match failed {
-        Failed::TimedOut => 1,
-        Failed::ReadOnly => 2,
+        StoreError::TimedOut => 1,
+        StoreError::ReadOnly => 2,
         _ => 3,
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::connect::{About, Endpoint};
 use super::key::Shown;
 use crate::limit::Micros;
-use crate::store::Failed;
+use crate::store::StoreError;
 use crate::throttle::Throttle;
 
 /// At most one line of a kind in this time.
@@ -54,16 +54,19 @@ impl Default for Log {
 
 impl Log {
     /// A key failed by itself. `reason` is what the server said, where there is no kind for it.
-    pub fn key_failed(&self, failed: Failed, key: &[u8], reason: &[u8]) {
+    pub fn key_failed(&self, failed: StoreError, key: &[u8], reason: &[u8]) {
         let key = Shown(key);
         match failed {
-            Failed::WrongType | Failed::Corrupt => self.warn_key(&key, &failed),
-            Failed::Unavailable if reason.is_empty() => {
+            StoreError::WrongType | StoreError::Corrupt => self.warn_key(&key, &failed),
+            StoreError::Unavailable if reason.is_empty() => {
                 self.warn_key(&key, &"a command of the script was refused; ACL LOG may say why");
             }
-            Failed::Unavailable => self.warn_key(&key, &Shown(reason)),
+            StoreError::Unavailable => self.warn_key(&key, &Shown(reason)),
             // These are about the server, and not about one key.
-            Failed::OutOfMemory | Failed::ReadOnly | Failed::TimedOut | Failed::CallerDeadline => {}
+            StoreError::OutOfMemory
+            | StoreError::ReadOnly
+            | StoreError::TimedOut
+            | StoreError::CallerDeadline => {}
         }
     }
 

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use crate::limit::Micros;
-use crate::store::{Answer, Failed};
+use crate::store::{Answer, StoreError};
 
 /// The answers to one request's charges, filled in as they come.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ struct Inner {
 
 impl Reply {
     /// For so many charges; a charge not answered by the deadline has failed so.
-    pub fn new(charges: usize, unanswered: Failed, deadline: Option<Instant>) -> Arc<Reply> {
+    pub fn new(charges: usize, unanswered: StoreError, deadline: Option<Instant>) -> Arc<Reply> {
         let answers = SmallVec::from_elem((Err(unanswered), 0), charges);
         let inner = Inner { answers, missing: charges, waker: None };
         let abandoned = AtomicBool::new(false);

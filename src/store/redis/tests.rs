@@ -19,7 +19,7 @@ use std::time::Duration;
 use self::servers::Server;
 use super::*;
 use crate::clock::{ManualClock, SystemClock};
-use crate::limit::{Judged, Limit, Plan, SECOND, Unit};
+use crate::limit::{Decision, Limit, Plan, SECOND, Unit};
 use crate::store::conformance::{DAWN, charge, plan, take};
 use crate::store::{Key, Role};
 
@@ -76,7 +76,7 @@ async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
 async fn try_take(store: &RedisStore, value: &str, plan: &Arc<Plan>) -> Answer {
     let entries = [("key", value)];
     let key = Key { domain: "test", entries: &entries };
-    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
+    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
     let mut answers = Answers::new();
     let batch = Batch {
         charges: &[one],

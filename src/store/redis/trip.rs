@@ -14,7 +14,7 @@ use super::lane::Lost;
 use super::script::Scripts;
 use super::{Clock, Shared};
 use crate::limit::Micros;
-use crate::store::Failed;
+use crate::store::StoreError;
 
 /// What a connection knows of its server.
 #[derive(Debug, Default)]
@@ -49,9 +49,9 @@ pub(super) async fn run(
         {
             Ok(replies) => replies,
             Err(error) => {
-                load.plain.iter().for_each(|plain| plain.refuse(Failed::Unavailable));
+                load.plain.iter().for_each(|plain| plain.refuse(StoreError::Unavailable));
                 for call in load.calls.drain(..) {
-                    refuse(call.into_items(), Failed::Unavailable);
+                    refuse(call.into_items(), StoreError::Unavailable);
                 }
                 if error.is_unrecoverable_error() {
                     trip.failed = Some(Lost::Error(error));
@@ -116,7 +116,7 @@ fn answer(
                 for (failed, key) in failures {
                     shared.count(failed);
                     shared.log.key_failed(failed, &key, reason);
-                    if failed == Failed::ReadOnly {
+                    if failed == StoreError::ReadOnly {
                         trip.failed = Some(Lost::ReadOnly);
                     }
                 }
@@ -165,8 +165,8 @@ impl Trip {
         let items: SmallVec<[Item; 1]> = items.into_iter().collect();
         let Value::ServerError(error) = reply else {
             self.refused = Some(format!("it replied {reply:?}"));
-            shared.count(Failed::Corrupt);
-            return refuse(items, Failed::Corrupt);
+            shared.count(StoreError::Corrupt);
+            return refuse(items, StoreError::Corrupt);
         };
         if let Some(redirects) = redirects
             && let Some(
@@ -180,9 +180,9 @@ impl Trip {
         let all =
             matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH");
         match failed {
-            Failed::ReadOnly => self.failed = Some(Lost::ReadOnly),
-            Failed::Unavailable if all => self.refused = Some(error.to_string()),
-            Failed::Unavailable => shared.log.command_failed(&error),
+            StoreError::ReadOnly => self.failed = Some(Lost::ReadOnly),
+            StoreError::Unavailable if all => self.refused = Some(error.to_string()),
+            StoreError::Unavailable => shared.log.command_failed(&error),
             _ => {
                 items.iter().take(1).for_each(|item| shared.log.key_failed(failed, &item.key, &[]))
             }
@@ -192,19 +192,19 @@ impl Trip {
     }
 }
 
-fn failed(error: &ServerError) -> Failed {
+fn failed(error: &ServerError) -> StoreError {
     let says = |text| error.details().is_some_and(|details| details.contains(text));
     match error.code() {
-        "READONLY" => Failed::ReadOnly,
-        "OOM" => Failed::OutOfMemory,
-        "WRONGTYPE" => Failed::WrongType,
+        "READONLY" => StoreError::ReadOnly,
+        "OOM" => StoreError::OutOfMemory,
+        "WRONGTYPE" => StoreError::WrongType,
         // Of INCRBY.
-        "ERR" if says("not an integer") || says("would overflow") => Failed::Corrupt,
-        _ => Failed::Unavailable,
+        "ERR" if says("not an integer") || says("would overflow") => StoreError::Corrupt,
+        _ => StoreError::Unavailable,
     }
 }
 
-fn refuse(items: impl IntoIterator<Item = Item>, failed: Failed) {
+fn refuse(items: impl IntoIterator<Item = Item>, failed: StoreError) {
     for item in items {
         item.reply.set(item.index, Err(failed), 0);
     }

@@ -13,7 +13,7 @@ use crate::store::configured::{Configured, Guarded};
 use crate::store::guard::kind_name;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::Counts;
-use crate::store::{Failed, OnStoreFailure};
+use crate::store::{OnStoreFailure, StoreError};
 
 pub(super) fn encode(store: &Configured, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     match store {
@@ -70,7 +70,7 @@ fn of_redis(guarded: &Guarded, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     }
     let help = "Charges the store could not answer, by the reason";
     let mut family = encoder.encode_descriptor("store_failed", help, None, MetricType::Counter)?;
-    for kind in Failed::ALL {
+    for kind in StoreError::ALL {
         let count = ConstCounter::new(guarded.counts().failed(kind));
         count.encode(family.encode_family(&[("reason", kind_name(kind))])?)?;
     }
@@ -98,7 +98,7 @@ mod tests {
 
     use crate::clock::SystemClock;
     use crate::limit::Unit;
-    use crate::limiter::{Behaviour, Limiter};
+    use crate::limiter::{self, Limiter};
     use crate::service::Rules;
     use crate::store::configured::Configured;
     use crate::store::conformance::{plan, take};
@@ -115,7 +115,7 @@ mod tests {
         for i in 0..20 {
             take(&store, "full", &i.to_string(), &one, 1).await;
         }
-        let limiter = Arc::new(Limiter::new(store, Behaviour::default()));
+        let limiter = Arc::new(Limiter::new(store, limiter::Options::default()));
         let metrics = Metrics::new(limiter, Rules::default()).encode();
         for line in [
             "weir_store_evictions_total{kind=\"live\"} 10",

@@ -107,7 +107,7 @@ proptest! {
                 plan: &plans[plan],
                 op,
                 hold: None,
-                role: Role::Binds,
+                role: Role::Enforced,
             };
             let charges: Vec<Charge<'_>> = step.charges.iter().map(of).collect();
             let ask = async || {
@@ -123,10 +123,10 @@ proptest! {
 }
 
 /// What of an answer is shown, in whatever way.
-fn shown(judged: Judged, plan: usize) -> Judged {
+fn shown(decision: Decision, plan: usize) -> Decision {
     // Of a denial, nothing remains. Its hits are counted as over the limit whatever was used before,
     // where it was not the store that denied.
-    let remaining = if judged.allowed { judged.remaining } else { 0 };
-    let used_before = if judged.allowed && plan < PLANS - 1 { judged.used_before } else { 0 };
-    Judged { remaining, used_before, source: Source::Store, ..judged }
+    let remaining = if decision.allowed { decision.remaining } else { 0 };
+    let used_before = if decision.allowed && plan < PLANS - 1 { decision.used_before } else { 0 };
+    Decision { remaining, used_before, source: Source::Store, ..decision }
 }

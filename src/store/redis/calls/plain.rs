@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::{Ask, Item, judge};
 use crate::limit::stored::{counter_number, is_overfull, windows_ahead};
 use crate::limit::{Micros, Op};
-use crate::store::Failed;
+use crate::store::StoreError;
 use crate::store::redis::known::Known;
 use crate::store::redis::reply::Reply;
 
@@ -65,7 +65,7 @@ impl Plain {
     }
 
     /// Refuses its charges, which may have been made.
-    pub fn refuse(&self, failed: Failed) {
+    pub fn refuse(&self, failed: StoreError) {
         for item in &self.items {
             item.reply.set(item.index, Err(failed), 0);
         }
@@ -83,7 +83,7 @@ impl Plain {
         new: i64,
         now: Micros,
         known: &mut Known,
-    ) -> (SmallVec<[Item; 1]>, Option<Failed>) {
+    ) -> (SmallVec<[Item; 1]>, Option<StoreError>) {
         let Some(first) = self.items.first() else { return (SmallVec::new(), None) };
         let period = first.plan.counter().map_or(1, |(_, window)| window.period);
         let before = new.checked_sub(self.hits.into()).and_then(counter_number);
@@ -91,9 +91,9 @@ impl Plain {
             known.forget(self.hash);
             let left = settle(first, self.hits);
             for item in self.items {
-                item.reply.set(item.index, Err(Failed::Corrupt), 0);
+                item.reply.set(item.index, Err(StoreError::Corrupt), 0);
             }
-            return (smallvec![left], Some(Failed::Corrupt));
+            return (smallvec![left], Some(StoreError::Corrupt));
         };
         let ahead = windows_ahead(number, period, now);
         if let Some(ahead @ 0..) = ahead
@@ -132,7 +132,7 @@ pub(super) fn hits(item: &Item) -> Option<u32> {
 fn settle(item: &Item, hits: u32) -> Item {
     Item {
         op: Ask::Settle(hits),
-        reply: Reply::new(1, Failed::TimedOut, None),
+        reply: Reply::new(1, StoreError::TimedOut, None),
         index: 0,
         ..item.clone()
     }

@@ -85,14 +85,14 @@ pub(super) fn write_times(item: &Item, out: &mut Vec<u8>) {
 /// The role of an entry of the other script, and what its failure comes to.
 pub(super) fn role(item: &Item) -> u8 {
     let role = match item.role {
-        Role::Binds => 0,
+        Role::Enforced => 0,
         Role::Quota => 1,
         Role::Shadow => 2,
     };
     role + match item.denial_where_failed {
         None => 0,
         Some(Role::Quota | Role::Shadow) => 4,
-        Some(Role::Binds) => 8,
+        Some(Role::Enforced) => 8,
     }
 }
 

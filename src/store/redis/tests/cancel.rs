@@ -10,7 +10,7 @@ use crate::store::conformance::holds::concurrency;
 
 async fn hold(store: &RedisStore, plan: &Arc<Plan>, op: Op, id: &str) -> Answer {
     let key = Key { domain: "test", entries: &[("key", "a")] };
-    let one = Charge { key, plan, op, hold: Some(id), role: Role::Binds };
+    let one = Charge { key, plan, op, hold: Some(id), role: Role::Enforced };
     let mut answers = Answers::new();
     let batch = Batch {
         charges: &[one],

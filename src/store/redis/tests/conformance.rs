@@ -142,7 +142,7 @@ fn a_batch_is_never_split_between_trips() {
                     plan,
                     op: Op::Take(1),
                     hold: None,
-                    role: Role::Binds,
+                    role: Role::Enforced,
                 };
                 for _ in 0..250 {
                     charge(&*store, &[of(&a, &wide), of(&b, &narrow)], true).await;
@@ -184,11 +184,11 @@ fn batches_may_be_large() {
                         role: Role::Shadow,
                     })
                     .collect();
-                let judged = charge(&store, &charges, together).await;
-                for (n, judged) in (1..).zip(judged) {
+                let decision = charge(&store, &charges, together).await;
+                for (n, decision) in (1..).zip(decision) {
                     let used = u64::from(!together);
-                    assert_eq!(judged.used_before, used, "{n}");
-                    assert_eq!(judged.remaining, u64::saturating_sub(n, used + 1));
+                    assert_eq!(decision.used_before, used, "{n}");
+                    assert_eq!(decision.remaining, u64::saturating_sub(n, used + 1));
                 }
             }
         }

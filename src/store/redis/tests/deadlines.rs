@@ -6,7 +6,7 @@ use super::*;
 /// Takes one hit within a budget.
 async fn take_within(store: &RedisStore, value: &str, plan: &Arc<Plan>, millis: u64) -> Answer {
     let key = Key { domain: "test", entries: &[("key", value)] };
-    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
+    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
     let mut answers = Answers::new();
     let batch = Batch {
         charges: &[one],
@@ -41,10 +41,10 @@ fn a_frozen_server_answers_at_once_after_the_threshold_but_to_the_first() {
         })
         .await;
         // Its budget is longer than the server stands still.
-        assert_eq!(take_within(&store, "b", &plan, 60_000).await, Err(Failed::TimedOut));
+        assert_eq!(take_within(&store, "b", &plan, 60_000).await, Err(StoreError::TimedOut));
         waits().await;
         server.go_on();
-        assert_eq!(first.await.map(|judged| judged.used_before), Ok(0));
+        assert_eq!(first.await.map(|decision| decision.used_before), Ok(0));
         until("it to be up", async || try_take(&store, "up", &plan).await.is_ok()).await;
         assert_eq!(take_within(&store, "b", &plan, 60_000).await.unwrap().used_before, 0);
     });
@@ -61,7 +61,7 @@ fn only_a_small_budget_is_its_callers_deadline() {
         store.answered().await;
         proxy.stall();
         let plan = plan(100, Unit::Day);
-        for (budget, failed) in [(6, Failed::CallerDeadline), (7, Failed::TimedOut)] {
+        for (budget, failed) in [(6, StoreError::CallerDeadline), (7, StoreError::TimedOut)] {
             assert_eq!(take_within(&store, "a", &plan, budget).await, Err(failed), "{budget}");
         }
         assert_eq!(store.lanes_down(), (1, 0), "their budgets ended, and not the threshold");
@@ -93,7 +93,7 @@ fn who_waits_behind_a_slow_round_trip_joins_the_next_only_in_time() {
             },
         );
         assert!(first.is_ok() && patient.is_ok());
-        assert_eq!(late, Err(Failed::TimedOut));
+        assert_eq!(late, Err(StoreError::TimedOut));
         let exists =
             |value| server.command(&["EXISTS", &format!("weir:{{test|key={value}}}f86400")]);
         assert_eq!((exists("patient").int(), exists("late").int()), (1, 0));
@@ -104,10 +104,10 @@ fn who_waits_behind_a_slow_round_trip_joins_the_next_only_in_time() {
 async fn a_deadline_that_passed_ends_the_wait_before_its_timer_does() {
     let now = Instant::now();
     let end = now + Duration::from_millis(5);
-    let reply = Reply::new(1, Failed::TimedOut, Some(end));
+    let reply = Reply::new(1, StoreError::TimedOut, Some(end));
     assert!(reply.is_awaited(now));
     assert!(!reply.is_awaited(end));
-    let unhurried = Reply::new(1, Failed::TimedOut, None);
+    let unhurried = Reply::new(1, StoreError::TimedOut, None);
     assert!(unhurried.is_awaited(end));
     unhurried.take();
     assert!(!unhurried.is_awaited(now));

@@ -30,13 +30,13 @@ fn what_is_not_a_state_fails_its_own_key_only() {
             // Another layout.
             server.command(&["SET", &key("layout"), &"\u{2}".repeat(23)]);
             let failed = |value| try_take(&store, value, plan);
-            assert_eq!(failed("list").await, Err(Failed::WrongType), "{shape}");
+            assert_eq!(failed("list").await, Err(StoreError::WrongType), "{shape}");
             for garbage in ["text", "negative", "huge", "layout"] {
                 let before = server.command(&["GET", &key(garbage)]);
-                assert_eq!(failed(garbage).await, Err(Failed::Corrupt), "{garbage} {shape}");
+                assert_eq!(failed(garbage).await, Err(StoreError::Corrupt), "{garbage} {shape}");
                 assert_eq!(server.command(&["GET", &key(garbage)]), before);
             }
-            assert!(failed("good").await.is_ok_and(|judged| judged.allowed));
+            assert!(failed("good").await.is_ok_and(|decision| decision.allowed));
         }
         let failed = &store.counts().failed;
         assert_eq!(failed[0].load(Ordering::Relaxed), 3);
@@ -98,15 +98,15 @@ fn keys_expire_with_what_they_say() {
             ),
         ] {
             let plan = rules(algorithm);
-            assert!(try_take(&store, "a", &plan).await.is_ok_and(|judged| judged.allowed));
+            assert!(try_take(&store, "a", &plan).await.is_ok_and(|decision| decision.allowed));
             let key = format!("weir:{{test|key=a}}{key}");
             let left = server.command(&["PTTL", &key]).int();
             assert!((least..=most).contains(&left), "{key} for {left} ms");
         }
         let minute = plan(10, Unit::Minute);
-        let judged = try_take(&store, "a", &minute).await.unwrap();
+        let decision = try_take(&store, "a", &minute).await.unwrap();
         let left = server.command(&["PTTL", "weir:{test|key=a}f60"]).int();
-        assert!(left <= (judged.reset_after / 1_000) as i64 + 1, "{left}");
+        assert!(left <= (decision.reset_after / 1_000) as i64 + 1, "{left}");
         assert!(left > 0);
         let all = server.command(&["DBSIZE"]).int();
         assert_eq!(all, 8);
@@ -127,7 +127,7 @@ fn looks_and_give_backs_create_nothing() {
             take(&store, "test", "look", plan, 0).await;
             let entries = [("key", "back")];
             let key = Key { domain: "test", entries: &entries };
-            let back = Charge { key, plan, op: Op::GiveBack(3), hold: None, role: Role::Binds };
+            let back = Charge { key, plan, op: Op::GiveBack(3), hold: None, role: Role::Enforced };
             charge(&store, &[back, back], false).await;
             charge(&store, &[back, back], true).await;
         }
@@ -148,9 +148,9 @@ fn what_waits_for_a_trip_travels_together() {
             let (store, plan) = (store.clone(), plan.clone());
             asking.spawn(async move { try_take(&store, "hot", &plan).await.unwrap() });
         }
-        let judged: Vec<Judged> = asking.join_all().await;
-        assert_eq!(judged.iter().filter(|judged| judged.allowed).count(), 40);
-        let mut before: Vec<u64> = judged.iter().map(|judged| judged.used_before).collect();
+        let decision: Vec<Decision> = asking.join_all().await;
+        assert_eq!(decision.iter().filter(|decision| decision.allowed).count(), 40);
+        let mut before: Vec<u64> = decision.iter().map(|decision| decision.used_before).collect();
         before.sort_unstable();
         assert_eq!(before, (0..64).collect::<Vec<_>>());
         let counts = store.counts();
@@ -167,8 +167,8 @@ fn forgotten_scripts_are_sent_again() {
         store.answered().await;
         let plan = plan(5, Unit::Day);
         for used in 0..3 {
-            let judged = try_take(&store, "a", &plan).await.unwrap();
-            assert_eq!(judged.used_before, used);
+            let decision = try_take(&store, "a", &plan).await.unwrap();
+            assert_eq!(decision.used_before, used);
             server.command(&["SCRIPT", "FLUSH"]);
         }
     });
@@ -184,10 +184,10 @@ fn no_memory_is_an_error_and_no_wrong_verdict() {
             Limit::fixed_window(5, Unit::Minute, 1).unwrap(),
             Limit::fixed_window(9, Unit::Hour, 1).unwrap(),
         ]));
-        assert_eq!(try_take(&store, "a", &plan(5, Unit::Day)).await, Err(Failed::OutOfMemory));
-        assert_eq!(try_take(&store, "a", &several).await, Err(Failed::OutOfMemory));
+        assert_eq!(try_take(&store, "a", &plan(5, Unit::Day)).await, Err(StoreError::OutOfMemory));
+        assert_eq!(try_take(&store, "a", &several).await, Err(StoreError::OutOfMemory));
         server.command(&["CONFIG", "SET", "maxmemory", "0"]);
-        assert!(try_take(&store, "a", &several).await.is_ok_and(|judged| judged.allowed));
+        assert!(try_take(&store, "a", &several).await.is_ok_and(|decision| decision.allowed));
     });
 }
 
@@ -206,8 +206,12 @@ fn counts_saturate_where_scripts_are_exact() {
         let key = format!("weir:test_key_a_{}", DAWN / SECOND);
         server.command(&["SET", &key, &((1_u64 << 52) - 1).to_string()]);
         for hits in [1, 3, u64::from(u32::MAX)] {
-            let judged = take(&store, "test", "a", &day, hits).await;
-            assert_eq!((judged.allowed, judged.used_before), (false, u32::MAX.into()), "{hits}");
+            let decision = take(&store, "test", "a", &day, hits).await;
+            assert_eq!(
+                (decision.allowed, decision.used_before),
+                (false, u32::MAX.into()),
+                "{hits}"
+            );
             let number: u64 = server.command(&["GET", &key]).text().parse().unwrap();
             assert_eq!(number, 1 << 52, "{hits}");
         }
@@ -219,8 +223,8 @@ fn counts_saturate_where_scripts_are_exact() {
         let script = "redis.call('SET', KEYS[1], struct.pack('<BI7I7', 1, 2^52 - 1, ARGV[1]))";
         server.command(&["EVAL", script, "1", "weir:{test|key=b}c", &DAWN.to_string()]);
         for used in [(1 << 52) - 1, 1 << 52, 1 << 52] {
-            let judged = take(&store, "test", "b", &held, u32::MAX.into()).await;
-            assert_eq!((judged.allowed, judged.used_before), (false, used));
+            let decision = take(&store, "test", "b", &held, u32::MAX.into()).await;
+            assert_eq!((decision.allowed, decision.used_before), (false, used));
         }
     });
 }

@@ -26,13 +26,13 @@ fn both_count_under_one_key() {
         // What the reference sends for two hits.
         assert_eq!(server.command(&["INCRBY", &key, "2"]).int(), 3);
         server.command(&["EXPIRE", &key, "60"]);
-        let judged = try_take(&store, "alice", &plan).await.unwrap();
-        assert_eq!((judged.used_before, judged.remaining), (3, 1));
+        let decision = try_take(&store, "alice", &plan).await.unwrap();
+        assert_eq!((decision.used_before, decision.remaining), (3, 1));
         // It finds what we counted.
         assert_eq!(server.command(&["INCRBY", &key, "2"]).int(), 6);
-        let judged = try_take(&store, "alice", &plan).await.unwrap();
-        assert!(!judged.allowed);
-        assert_eq!(judged.retry_after, Some((60 - NOW % 60) * SECOND));
+        let decision = try_take(&store, "alice", &plan).await.unwrap();
+        assert!(!decision.allowed);
+        assert_eq!(decision.retry_after, Some((60 - NOW % 60) * SECOND));
         assert_eq!(server.command(&["GET", &key]).text(), "7");
         clock.advance(60 * SECOND);
         assert_eq!(try_take(&store, "alice", &plan).await.unwrap().used_before, 0);
@@ -56,13 +56,13 @@ fn batches_together_and_give_backs_do_so_too() {
             plan,
             op,
             hold: None,
-            role: Role::Binds,
+            role: Role::Enforced,
         };
         let (a, b) = ([("key", "a")], [("key", "b")]);
         let both = [of(&a, &wide, Op::Take(2)), of(&b, &narrow, Op::Take(1))];
         let window = NOW - NOW % 60;
         let count = |value| server.command(&["GET", &format!("pre_test_key_{value}_{window}")]);
-        assert!(charge(&store, &both, true).await.iter().all(|judged| judged.allowed));
+        assert!(charge(&store, &both, true).await.iter().all(|decision| decision.allowed));
         assert!(!charge(&store, &both, true).await[1].allowed);
         assert_eq!([count("a").text(), count("b").text()], ["2", "1"]);
         charge(&store, &[of(&a, &wide, Op::GiveBack(1))], false).await;

@@ -55,7 +55,7 @@ fn what_was_asked_of_the_new_node_is_asked_of_it_again() {
             plan,
             op: Op::Take(1),
             hold: None,
-            role: Role::Binds,
+            role: Role::Enforced,
         };
         let charges = [of(&day), of(&hour)];
         let mut answers = Answers::new();
@@ -67,7 +67,7 @@ fn what_was_asked_of_the_new_node_is_asked_of_it_again() {
             on_failure: None,
         };
         store.charge(batch, &mut answers).await;
-        assert_eq!(&answers[..], [Err(Failed::Unavailable); 2]);
+        assert_eq!(&answers[..], [Err(StoreError::Unavailable); 2]);
         let [from, to] = &cluster.masters[..] else { unreachable!() };
         assert_eq!((errors(from, "ASK"), errors(from, "TRYAGAIN")), (1, 0));
         assert_eq!((errors(to, "TRYAGAIN"), errors(to, "MOVED")), (5, 0));

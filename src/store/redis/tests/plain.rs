@@ -54,7 +54,7 @@ fn charges_of_a_known_window_stay_in_order() {
         let store = knowing(&server, &plan).await;
         let of = |op| {
             let key = Key { domain: "test", entries: &[("key", "a")] };
-            Charge { key, plan: &plan, op, hold: None, role: Role::Binds }
+            Charge { key, plan: &plan, op, hold: None, role: Role::Enforced }
         };
         let (take, look, back) = (Op::Take(2), Op::Take(0), Op::GiveBack(3));
         for (ops, befores, plain_ones) in [
@@ -65,8 +65,8 @@ fn charges_of_a_known_window_stay_in_order() {
         ] {
             let before = plain(&store);
             let charges: Vec<_> = ops.iter().map(|&op| of(op)).collect();
-            let judged = charge(&store, &charges, false).await;
-            let told: Vec<_> = judged.iter().map(|judged| judged.used_before).collect();
+            let decision = charge(&store, &charges, false).await;
+            let told: Vec<_> = decision.iter().map(|decision| decision.used_before).collect();
             assert_eq!((told, plain(&store) - before), (befores, plain_ones), "{ops:?}");
         }
         expires(&server);
@@ -84,9 +84,9 @@ fn a_window_that_ends_before_the_time_is_told_is_charged_anew() {
         set(&server, full - WINDOW);
         // That the script has to be sent again is no matter.
         server.command(&["SCRIPT", "FLUSH"]);
-        let judged = try_take(&store, "a", &plan).await.unwrap();
-        assert!(judged.allowed);
-        assert_eq!((judged.used_before, number(&server)), (0, full - 2));
+        let decision = try_take(&store, "a", &plan).await.unwrap();
+        assert!(decision.allowed);
+        assert_eq!((decision.used_before, number(&server)), (0, full - 2));
         assert_eq!(plain(&store), 3);
         expires(&server);
         assert_eq!(used(&store, &plan).await, 1);
@@ -108,9 +108,9 @@ fn a_key_that_is_gone_begins_anew_and_expires() {
         // Several that wait together.
         server.command(&["FLUSHALL"]);
         let key = Key { domain: "test", entries: &[("key", "a")] };
-        let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
-        let judged = charge(&store, &[one; 7], false).await;
-        assert_eq!(judged.iter().filter(|judged| judged.allowed).count(), 5);
+        let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let decision = charge(&store, &[one; 7], false).await;
+        assert_eq!(decision.iter().filter(|decision| decision.allowed).count(), 5);
         assert_eq!(number(&server), three + 4);
         expires(&server);
     });
@@ -157,7 +157,7 @@ fn a_number_of_no_window_counts_nothing() {
         let admits = Limit::fixed_window(5, Unit::Hour, 1).unwrap();
         let admits = Arc::new(Plan::new(vec![Limit { charge_denied: false, ..admits }]));
         let key = Key { domain: "test", entries: &[("key", "a")] };
-        let of = |plan, op| Charge { key, plan, op, hold: None, role: Role::Binds };
+        let of = |plan, op| Charge { key, plan, op, hold: None, role: Role::Enforced };
         for (first, together) in [
             (of(&plan, Op::Take(1)), false),
             (of(&plan, Op::Take(1)), true),
@@ -170,8 +170,8 @@ fn a_number_of_no_window_counts_nothing() {
             server.command(&["INCRBY", written, "4"]);
             let store = manual(single(&server), &clock);
             store.answered().await;
-            let judged = charge(&store, &[first], together).await[0];
-            assert_eq!(judged.used_before, 0, "{first:?}");
+            let decision = charge(&store, &[first], together).await[0];
+            assert_eq!(decision.used_before, 0, "{first:?}");
             let taken = u64::from(matches!(first.op, Op::Take(1)));
             assert_eq!(used(&store, &plan).await, taken, "{first:?}");
             let left = server.command(&["PTTL", written]).int();
@@ -190,7 +190,11 @@ fn what_is_no_counter_fails_and_stays() {
             let store = knowing(&server, &plan).await;
             server.command(&["SET", KEY, garbage]);
             for _ in 0..2 {
-                assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::Corrupt), "{garbage}");
+                assert_eq!(
+                    try_take(&store, "a", &plan).await,
+                    Err(StoreError::Corrupt),
+                    "{garbage}"
+                );
                 // What was added is taken off in the same trip.
                 assert!(try_take(&store, "other", &plan).await.is_ok());
                 assert_eq!(server.command(&["GET", KEY]).text(), garbage);
@@ -200,7 +204,7 @@ fn what_is_no_counter_fails_and_stays() {
         let store = knowing(&server, &plan).await;
         server.command(&["DEL", KEY]);
         server.command(&["RPUSH", KEY, "x"]);
-        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::WrongType));
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::WrongType));
         assert_eq!(store.counts().failed[0].load(Ordering::Relaxed), 1);
     });
 }
@@ -215,24 +219,24 @@ fn a_full_count_stays_full_and_in_its_window() {
         let empty = number(&server) - 3;
         set(&server, empty + MOST - 1);
         let key = Key { domain: "test", entries: &[("key", "a")] };
-        let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Binds };
-        let judged = charge(&store, &[one; 4], false).await;
-        let told = judged.iter().map(|judged| (judged.allowed, judged.used_before as i64));
+        let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let decision = charge(&store, &[one; 4], false).await;
+        let told = decision.iter().map(|decision| (decision.allowed, decision.used_before as i64));
         let most = [(true, MOST - 1), (false, MOST), (false, MOST), (false, MOST)];
         assert_eq!(told.collect::<Vec<_>>(), most);
         let full = async || number(&server) == empty + MOST;
         until("the count to be cut", full).await;
         for _ in 0..3 {
-            let judged = try_take(&store, "a", &plan).await.unwrap();
-            assert_eq!((judged.allowed, judged.used_before as i64), (false, MOST));
+            let decision = try_take(&store, "a", &plan).await.unwrap();
+            assert_eq!((decision.allowed, decision.used_before as i64), (false, MOST));
         }
         until("the count to be cut", full).await;
         // As another replica would see it before it is cut.
         for together in [false, true] {
             set(&server, empty + MOST + 70_000);
             let store = up(options(single(&server))).await;
-            let judged = charge(&store, &[one], together).await[0];
-            assert_eq!((judged.allowed, judged.used_before as i64), (false, MOST));
+            let decision = charge(&store, &[one], together).await[0];
+            assert_eq!((decision.allowed, decision.used_before as i64), (false, MOST));
         }
         expires(&server);
     });
@@ -293,8 +297,8 @@ fn racing_replicas_admit_exactly_n_in_each_window() {
                     store.answered().await;
                     let plan = plan(N, Unit::Second);
                     while !over.load(Ordering::Relaxed) {
-                        let judged = try_take(&store, "a", &plan).await.unwrap();
-                        let to = if judged.allowed { admitted } else { denied };
+                        let decision = try_take(&store, "a", &plan).await.unwrap();
+                        let to = if decision.allowed { admitted } else { denied };
                         to.fetch_add(1, Ordering::Relaxed);
                     }
                     plain_ones.fetch_add(plain(&store), Ordering::Relaxed);

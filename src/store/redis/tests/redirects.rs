@@ -37,8 +37,8 @@ fn slots_move_to_a_new_node_under_load_without_a_failed_request() {
         let load = keys.iter().map(async |(value, _)| {
             let mut taken = 0;
             while !over.get() {
-                let judged = try_take(store, value, &plan).await.unwrap();
-                assert_eq!(judged.used_before, taken, "{value}");
+                let decision = try_take(store, value, &plan).await.unwrap();
+                assert_eq!(decision.used_before, taken, "{value}");
                 taken += 1;
             }
             taken
@@ -120,7 +120,7 @@ fn a_redirection_outside_the_cluster_is_not_followed() {
             let store = RedisStore::new(options);
             store.answered().await;
             let taken = try_take(&store, "a", &plan(1, Unit::Day)).await;
-            assert_eq!(taken, Err(Failed::Unavailable), "{redirect}");
+            assert_eq!(taken, Err(StoreError::Unavailable), "{redirect}");
             assert_eq!(node.redirected(), 1, "{redirect}");
             assert!(node.logins() > 0, "the node itself is trusted");
             let error = outside.accept().unwrap_err();

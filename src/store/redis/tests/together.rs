@@ -5,7 +5,7 @@ use super::servers::proxy::Proxy;
 use super::*;
 use crate::limit::{Algorithm, Gcra};
 use crate::store::OnStoreFailure::{self, Allow, Deny, Error, Local};
-use crate::store::Role::{Binds, Quota, Shadow};
+use crate::store::Role::{Enforced, Quota, Shadow};
 use crate::store::per_second::PerSecond;
 
 async fn together(
@@ -22,19 +22,19 @@ async fn together(
 
 fn of<'a>(entries: &'a [crate::store::Entry<'a>], plan: &'a Arc<Plan>) -> Charge<'a> {
     let key = Key { domain: "test", entries };
-    Charge { key, plan, op: Op::Take(1), hold: None, role: Binds }
+    Charge { key, plan, op: Op::Take(1), hold: None, role: Enforced }
 }
 
 /// Whether the others of a batch stay charged: where a key that failed does not refuse the request.
 const KEPT: [(Option<OnStoreFailure>, Role, bool); 9] = [
-    (None, Binds, false),
-    (Some(Error), Binds, false),
+    (None, Enforced, false),
+    (Some(Error), Enforced, false),
     (Some(Error), Shadow, false),
     (Some(Error), Quota, false),
-    (Some(Deny), Binds, false),
+    (Some(Deny), Enforced, false),
     (Some(Deny), Quota, false),
     (Some(Deny), Shadow, true),
-    (Some(Allow), Binds, true),
+    (Some(Allow), Enforced, true),
     (Some(Local), Quota, true),
 ];
 
@@ -52,7 +52,7 @@ fn a_key_that_fails_refuses_its_batch_as_the_policy_says() {
             server.command(&["SET", &format!("weir:{{test|key=text}}{shape}"), "no number"]);
         }
         let good = [[("key", "a")], [("key", "b")]];
-        let failed = [("type", Failed::WrongType), ("text", Failed::Corrupt)];
+        let failed = [("type", StoreError::WrongType), ("text", StoreError::Corrupt)];
         for (i, plan) in [(0, &minute), (1, &several)] {
             let mut kept_so_far = 0;
             for (on_failure, role, kept) in KEPT {
@@ -97,7 +97,7 @@ fn so_it_does_across_nodes() {
         let before = [used(0).await, used(2).await];
         for on_failure in [None, Some(Deny)] {
             let answers = together(&store, &charges, on_failure).await;
-            assert_eq!(answers[1], Err(Failed::Corrupt));
+            assert_eq!(answers[1], Err(StoreError::Corrupt));
             for (i, before) in [(0, before[0]), (2, before[1])] {
                 until("it to be given back", async || used(i).await == before).await;
             }
@@ -124,7 +124,7 @@ fn so_it_does_across_instances_and_an_undo_stays_in_its_window() {
         other.command(&["SET", "weir:{test|key=a}f1", "no number"]);
         let both = [of(&entries, &minute), of(&entries, &second)];
         let answers = together(&store, &both, None).await;
-        assert_eq!(answers[1], Err(Failed::Corrupt));
+        assert_eq!(answers[1], Err(StoreError::Corrupt));
         let none = async || used(store.main(), &minute, 0).await == 0;
         until("it to be given back", none).await;
 
@@ -161,11 +161,11 @@ fn each_key_of_a_batch_has_its_own_clock() {
         let gcra =
             Arc::new(Plan::new(vec![Limit { algorithm: slow, charge_denied: false, ..limit }]));
         let (a, b) = ([("key", "a")], [("key", "b")]);
-        let judged = charge(&store, &[of(&a, &window), of(&b, &gcra)], true).await;
-        assert!(judged.iter().all(|judged| judged.allowed));
+        let decision = charge(&store, &[of(&a, &window), of(&b, &gcra)], true).await;
+        assert!(decision.iter().all(|decision| decision.allowed));
         // The server's clock, here and there.
-        let judged = charge(&store, &[of(&b, &gcra)], false).await;
-        assert!(!judged[0].allowed, "{judged:?}");
+        let decision = charge(&store, &[of(&b, &gcra)], false).await;
+        assert!(!decision[0].allowed, "{decision:?}");
         let left = |key: &str| server.command(&["PTTL", key]).int();
         let start = (DAWN - DAWN % (60 * SECOND)) / SECOND;
         let key = format!("weir:test_key_a_{start}");
@@ -173,7 +173,7 @@ fn each_key_of_a_batch_has_its_own_clock() {
         let left = left("weir:{test|key=b}g3600/1");
         assert!((3_590_000..=3_601_000).contains(&left), "{left}");
         // A batch whose keys all have their window in the key.
-        let judged = charge(&store, &[of(&a, &window), of(&b, &window)], true).await;
-        assert_eq!((judged[0].used_before, judged[1].used_before), (1, 0));
+        let decision = charge(&store, &[of(&a, &window), of(&b, &window)], true).await;
+        assert_eq!((decision[0].used_before, decision[1].used_before), (1, 0));
     });
 }

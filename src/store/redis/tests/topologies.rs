@@ -38,8 +38,8 @@ fn sentinels_say_who_the_master_is() {
         .await
         .unwrap();
         until("the store to follow", async || try_take(&store, "a", &plan).await.is_ok()).await;
-        let judged = try_take(&store, "a", &plan).await.unwrap();
-        assert!(judged.used_before >= 2, "{judged:?}");
+        let decision = try_take(&store, "a", &plan).await.unwrap();
+        assert!(decision.used_before >= 2, "{decision:?}");
     });
 }
 
@@ -87,8 +87,8 @@ fn a_master_that_became_a_replica_is_left() {
         let plan = plan(100, Unit::Day);
         assert!(try_take(&store, "a", &plan).await.is_ok());
         server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
-        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::ReadOnly));
-        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::ReadOnly));
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::ReadOnly));
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::ReadOnly));
         server.command(&["REPLICAOF", "NO", "ONE"]);
         until("it to be used again", async || try_take(&store, "a", &plan).await.is_ok()).await;
     });
@@ -172,7 +172,7 @@ fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
                 let entries = [("key", value.as_str())];
                 let key = Key { domain: "up", entries: &entries };
                 let look =
-                    Charge { key, plan: &wide, op: Op::Take(0), hold: None, role: Role::Binds };
+                    Charge { key, plan: &wide, op: Op::Take(0), hold: None, role: Role::Enforced };
                 let mut answers = Answers::new();
                 let batch = Batch {
                     charges: &[look],
@@ -192,10 +192,10 @@ fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
             plan,
             op: Op::Take(1),
             hold: None,
-            role: Role::Binds,
+            role: Role::Enforced,
         };
         let batch = [of(0, &wide), of(1, &wide), of(2, &narrow)];
-        assert!(charge(&store, &batch, true).await.iter().all(|judged| judged.allowed));
+        assert!(charge(&store, &batch, true).await.iter().all(|decision| decision.allowed));
         assert!(!charge(&store, &batch, true).await[2].allowed);
         for (value, _) in &values[..2] {
             let used = async || take(&store, "test", value, &wide, 0).await.used_before;
@@ -234,7 +234,7 @@ fn users_and_passwords_do_and_files_of_them_are_read_again() {
     runtime().block_on(async {
         let store = RedisStore::new(options);
         let plan = plan(100, Unit::Day);
-        assert_eq!(try_take(&store, "a", &plan).await, Err(Failed::Unavailable));
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::Unavailable));
         std::fs::write(&file, "first\n").unwrap();
         store.answered().await;
         assert!(try_take(&store, "a", &plan).await.is_ok());
@@ -313,9 +313,9 @@ fn limits_of_a_second_may_have_a_server_of_their_own() {
         let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
         let entries = [("key", "a")];
         let key = Key { domain: "test", entries: &entries };
-        let of = |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Binds };
-        let judged = charge(&store, &[of(&second), of(&minute)], false).await;
-        assert!(judged.iter().all(|judged| judged.allowed));
+        let of = |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let decision = charge(&store, &[of(&second), of(&minute)], false).await;
+        assert!(decision.iter().all(|decision| decision.allowed));
         let count = |server: &Server, key| server.command(&["EXISTS", key]).int();
         assert_eq!(count(&main, "weir:{test|key=a}f60"), 1);
         assert_eq!(count(&main, "weir:{test|key=a}f1"), 0);
