@@ -40,7 +40,7 @@ pub struct Inputs {
 
 /// Something wrong with the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct SettingError {
     /// The file, variable or flag that says it.
     pub origin: String,
     pub message: String,
@@ -48,8 +48,8 @@ pub struct Mistake {
     pub help: String,
 }
 
-impl Mistake {
-    fn unknown(name: &str, origin: &str) -> Mistake {
+impl SettingError {
+    fn unknown(name: &str, origin: &str) -> SettingError {
         let names = || table::SETTINGS.iter().map(|setting| setting.name);
         let below = |group: &str| group.strip_prefix(name).is_some_and(|r| r.starts_with('.'));
         let group: Vec<_> = names().filter(|setting| below(setting)).collect();
@@ -59,11 +59,11 @@ impl Mistake {
             None => "leave it out; `weir settings` shows all there are".to_owned(),
         };
         let message = format!("there is no setting {name:?}");
-        Mistake { origin: origin.to_owned(), message, help }
+        SettingError { origin: origin.to_owned(), message, help }
     }
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}; {}", self.origin, self.message, self.help)
     }
@@ -88,7 +88,7 @@ pub struct Settings {
     /// How requests are judged.
     pub limiter: limiter::Options,
     /// What to tell those who start the service: variables without effect.
-    pub notes: Vec<String>,
+    pub warnings: Vec<String>,
     all: All,
 }
 
@@ -228,8 +228,8 @@ impl Rules {
 
 impl Settings {
     /// Puts the layers together, or says everything that is wrong with them.
-    pub fn load(inputs: &Inputs) -> Result<Settings, Vec<Mistake>> {
-        let (all, notes) = layers::resolve(inputs)?;
+    pub fn load(inputs: &Inputs) -> Result<Settings, Vec<SettingError>> {
+        let (all, warnings) = layers::resolve(inputs)?;
         let get = |name: &str| &all[name].value;
         let flag = |name| matches!(get(name), Parsed::Bool(true));
         let int = |name| if let Parsed::Int(n) = get(name) { *n } else { 0 };
@@ -250,7 +250,7 @@ impl Settings {
 
         let path = |name| Some(text(name)).filter(|path| !path.is_empty()).map(PathBuf::from);
 
-        // Its mistakes were told with all others.
+        // Its errors were told with all others.
         let (redis, per_second) = match choice("store.kind") {
             "redis" => {
                 let (redis, per_second) = redis::read(&all, &mut Vec::new());
@@ -378,7 +378,7 @@ impl Settings {
                 near_limit_ratio: ratio("metrics.near_limit_ratio"),
                 max_descriptors: size("grpc.max_descriptors"),
             },
-            notes,
+            warnings,
             all,
         })
     }

@@ -94,15 +94,15 @@ fn without_value(set: &str) -> String {
 /// Serves until told to stop. Exits 64 where settings are wrong, 1 where the service fails.
 pub fn run(args: ServeArgs) -> ExitCode {
     let settings = args.inputs().and_then(|inputs| {
-        Settings::load(&inputs).map_err(|mistakes| {
-            let lines = mistakes.iter().map(|mistake| escape(&mistake.to_string()).into_owned());
+        Settings::load(&inputs).map_err(|errors| {
+            let lines = errors.iter().map(|error| escape(&error.to_string()).into_owned());
             lines.collect::<Vec<_>>().join("\n")
         })
     });
     let settings = match settings {
         Ok(settings) => settings,
-        Err(mistakes) => {
-            eprintln!("weir cannot start:\n{mistakes}");
+        Err(errors) => {
+            eprintln!("weir cannot start:\n{errors}");
             return ExitCode::from(USAGE);
         }
     };
@@ -118,13 +118,13 @@ pub fn run(args: ServeArgs) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    for note in &settings.notes {
+    for note in &settings.warnings {
         tracing::warn!("{note}");
     }
     let source = match Source::of(&settings) {
         Ok(source) => source,
-        Err(mistake) => {
-            log.report_end("weir cannot start", &mistake);
+        Err(error) => {
+            log.report_end("weir cannot start", &error);
             return ExitCode::from(USAGE);
         }
     };

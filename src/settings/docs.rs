@@ -57,8 +57,8 @@ fn words(words: &[&str]) -> String {
 fn kind(kind: Kind) -> String {
     match kind {
         Kind::Bool => "switch".into(),
-        Kind::Int(least, u64::MAX) => format!("number from {least}"),
-        Kind::Int(least, most) => format!("number, {least} to {most}"),
+        Kind::Int(min, u64::MAX) => format!("number from {min}"),
+        Kind::Int(min, max) => format!("number, {min} to {max}"),
         Kind::Ratio => "0 to 1".into(),
         Kind::Text => "text".into(),
         Kind::Duration => "duration".into(),

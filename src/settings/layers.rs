@@ -8,7 +8,7 @@ use config::{Config, Map, Source, Value, ValueKind};
 
 use super::table::{self, SETTINGS};
 use super::value::{Parsed, text};
-use super::{Inputs, Mistake, redis, reference, secret};
+use super::{Inputs, SettingError, redis, reference, secret};
 
 /// The prefix of weir's own variables. Two underscores, since Kubernetes puts variables with one
 /// (`WEIR_PORT`) into every container where a Service is named weir.
@@ -42,42 +42,42 @@ impl Source for Layer {
 }
 
 impl Layer {
-    /// Sets what there is. A name that is no setting is a mistake and stays out: in the tree it
+    /// Sets what there is. A name that is no setting is a error and stays out: in the tree it
     /// could take the place of a whole group, or of the value below it.
     fn set(
         &mut self,
         name: &str,
         origin: &str,
         value: impl Into<ValueKind>,
-        mistakes: &mut Vec<Mistake>,
+        errors: &mut Vec<SettingError>,
     ) {
         match table::find(name) {
             Some(_) => {
                 self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value)));
             }
-            None => mistakes.push(Mistake::unknown(name, origin)),
+            None => errors.push(SettingError::unknown(name, origin)),
         }
     }
 }
 
-/// Reads all layers; every mistake is found, not only the first.
+/// Reads all layers; every error is found, not only the first.
 /// With the settings comes what to tell those who start the service.
-pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
-    let mut mistakes = Vec::new();
+pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<SettingError>> {
+    let mut errors = Vec::new();
     let mut defaults = Layer::default();
     for setting in SETTINGS {
-        defaults.set(setting.name, "default", setting.default, &mut mistakes);
+        defaults.set(setting.name, "default", setting.default, &mut errors);
     }
     let mut tree = Config::builder().add_source(defaults);
     if let Some(path) = &inputs.file {
-        match read_file(path, &mut mistakes) {
+        match read_file(path, &mut errors) {
             Ok(file) => tree = tree.add_source(file),
-            Err(mistake) => mistakes.push(mistake),
+            Err(error) => errors.push(error),
         }
     }
     let mut below = Vec::new();
     flatten("", &build(tree.clone()).cache, &mut below);
-    let said = reference::read(&inputs.env, |name| {
+    let overrides = reference::read(&inputs.env, |name| {
         let value = below.iter().find(|(below, _)| below == name).map(|(_, value)| value);
         // Half of an address takes the other half from the reference's default.
         if name == "debug.address" && value.is_some_and(|value| value.origin() == Some("default")) {
@@ -85,16 +85,16 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
         }
         value.and_then(text).unwrap_or_default()
     });
-    mistakes.extend(said.mistakes);
+    errors.extend(overrides.errors);
     let mut variables = Layer::default();
-    for (name, origin, text) in said.set {
-        variables.set(name, &origin, text, &mut mistakes);
+    for (name, origin, text) in overrides.set {
+        variables.set(name, &origin, text, &mut errors);
     }
     tree = tree.add_source(variables);
-    tree = tree.add_source(from_own(&inputs.env, &mut mistakes));
+    tree = tree.add_source(from_own(&inputs.env, &mut errors));
     let mut flags = Layer::default();
     for (flag, name, value) in &inputs.flags {
-        flags.set(name, flag, value.clone(), &mut mistakes);
+        flags.set(name, flag, value.clone(), &mut errors);
     }
     let tree = build(tree.add_source(flags));
 
@@ -107,22 +107,20 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
         let shown = text(&value).unwrap_or_else(|| value.to_string());
         match setting.kind.read(&value) {
             Ok(value) => drop(all.insert(setting.name, Resolved { value, text: shown, origin })),
-            Err(wanted) => mistakes.push(Mistake {
+            Err(wanted) => errors.push(SettingError {
                 origin,
                 message: format!("{name} is {:?}", secret::shown(&name, &shown)),
                 help: format!("write {wanted}"),
             }),
         }
     }
-    let mut notes = said.notes;
+    let mut warnings = overrides.warnings;
     name_by_url(&mut all);
     match all.get("store.kind") {
-        Some(kind) if kind.value == Parsed::Choice("redis") => {
-            drop(redis::read(&all, &mut mistakes))
-        }
+        Some(kind) if kind.value == Parsed::Choice("redis") => drop(redis::read(&all, &mut errors)),
         Some(kind) => {
             let mut naming: Vec<_> =
-                said.naming_redis.iter().map(|name| (*name).to_owned()).collect();
+                overrides.naming_redis.iter().map(|name| (*name).to_owned()).collect();
             let url = all.get("store.redis.url").filter(|url| !url.text.is_empty());
             if let (true, Some(url)) = (naming.is_empty(), url) {
                 naming.push(format!("store.redis.url ({})", url.origin));
@@ -130,7 +128,7 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
             if !naming.is_empty() {
                 let verb = if naming.len() == 1 { "has" } else { "have" };
                 let (origin, naming) = (&kind.origin, naming.join(", "));
-                notes.push(format!(
+                warnings.push(format!(
                     "counters live in this process's memory, since {origin} says so: \
                      {naming} {verb} no effect"
                 ));
@@ -138,7 +136,7 @@ pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
         }
         None => {}
     }
-    if mistakes.is_empty() { Ok((all, notes)) } else { Err(mistakes) }
+    if errors.is_empty() { Ok((all, warnings)) } else { Err(errors) }
 }
 
 /// Makes Redis the store where its URL is set and nothing says which store. To count in memory
@@ -157,8 +155,8 @@ fn build(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Confi
 }
 
 /// A settings file, TOML or YAML by its extension, with its path as the origin of its values.
-fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Result<Layer, Mistake> {
-    let mistake = |message: String, help: &str| Mistake {
+fn read_file(path: &Path, errors: &mut Vec<SettingError>) -> Result<Layer, SettingError> {
+    let setting_error = |message: String, help: &str| SettingError {
         origin: path.display().to_string(),
         message,
         help: help.to_owned(),
@@ -167,26 +165,26 @@ fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Result<Layer, Mistake>
         Some("toml") => config::FileFormat::Toml,
         Some("yaml" | "yml") => config::FileFormat::Yaml,
         _ => {
-            return Err(mistake(
+            return Err(setting_error(
                 "the settings file is neither .toml nor .yaml".into(),
                 "name it so that its extension says what it is",
             ));
         }
     };
     let read = std::fs::read_to_string(path).map_err(|error| {
-        mistake(format!("cannot be read: {error}"), "name a file that is there")
+        setting_error(format!("cannot be read: {error}"), "name a file that is there")
     })?;
     let file = Config::builder()
         .add_source(config::File::from_str(&read, format))
         .build()
-        .map_err(|error| mistake(syntax_error(&error.to_string()), "fix the file"))?;
+        .map_err(|error| setting_error(syntax_error(&error.to_string()), "fix the file"))?;
     let mut leaves = Vec::new();
     flatten("", &file.cache, &mut leaves);
     leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
     let origin = path.display().to_string();
     let mut layer = Layer::default();
     for (name, value) in leaves {
-        layer.set(&name, &origin, value.kind, mistakes);
+        layer.set(&name, &origin, value.kind, errors);
     }
     Ok(layer)
 }
@@ -207,12 +205,12 @@ fn syntax_error(error: &str) -> String {
     }
 }
 
-fn from_own(env: &[(String, String)], mistakes: &mut Vec<Mistake>) -> Layer {
+fn from_own(env: &[(String, String)], errors: &mut Vec<SettingError>) -> Layer {
     let mut layer = Layer::default();
     for (variable, text) in env {
         if let Some(name) = variable.strip_prefix(PREFIX) {
             let name = name.to_ascii_lowercase().replace("__", ".");
-            layer.set(&name, variable, text.clone(), mistakes);
+            layer.set(&name, variable, text.clone(), errors);
         }
     }
     layer

@@ -6,7 +6,7 @@ mod redis;
 pub mod variables;
 
 use super::table::{self, Setting};
-pub use read::{Said, read};
+pub use read::{Overrides, read};
 pub use redis::About;
 
 /// Where the reference looks for rules when nothing says otherwise.

@@ -1,4 +1,4 @@
-//! What must not be shown: in logs, mistakes and `--print-settings`.
+//! What must not be shown: in logs, errors and `--print-settings`.
 
 /// What stands where a secret was.
 const MASK: &str = "***";

@@ -50,8 +50,8 @@ fn later_layers_win_and_are_named() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
-    let mistakes = Settings::load(&inputs(&[
+fn all_errors_are_told_at_once() {
+    let errors = Settings::load(&inputs(&[
         ("WEIR__GRCP__ADDRESS", "1:2"),
         ("WEIR__STORE__KIND", "disk"),
         ("GRPC_PORT", "99999"),
@@ -59,7 +59,7 @@ fn all_mistakes_are_told_at_once() {
         ("RUNTIME_WATCH_ROOT", ""),
     ]))
     .unwrap_err();
-    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
     for wanted in [
         "WEIR__GRCP__ADDRESS: there is no setting \"grcp.address\"; did you mean grpc.address?",
         "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
@@ -87,7 +87,7 @@ fn variables_of_kubernetes_services_do_no_harm() {
     .unwrap();
     assert_eq!(settings.grpc.address, "0.0.0.0:8081");
     assert_eq!(settings.store.kind, "memory");
-    assert!(settings.notes[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is passed over"));
+    assert!(settings.warnings[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is passed over"));
 }
 
 #[test]
@@ -128,8 +128,8 @@ fn names_in_a_file_are_told_with_the_files_path() {
     let file = dir.path().join("weir.yaml");
     std::fs::write(&file, "grpc: 5\nhttp: { adress: x }\ndrain: { delay: soon }\n").unwrap();
     let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
-    let mistakes = Settings::load(&inputs).unwrap_err();
-    let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    let errors = Settings::load(&inputs).unwrap_err();
+    let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let file = file.display();
     assert_eq!(told.len(), 3, "{told:#?}");
     assert!(told[0].starts_with(&format!("{file}: there is no setting \"grpc\"; it is a group")));
@@ -227,10 +227,10 @@ fn the_references_directories_are_below_the_root() {
 }
 
 #[test]
-fn naming_redis_makes_it_the_store_and_has_its_mistakes_told_with_all_others() {
+fn naming_redis_makes_it_the_store_and_has_its_errors_told_with_all_others() {
     let redis = [("BACKEND_TYPE", "redis"), ("REDIS_AUTH", "hunter2"), ("REDIS_TLS", "maybe")];
-    let mistakes = Settings::load(&inputs(&redis)).unwrap_err();
-    let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    let errors = Settings::load(&inputs(&redis)).unwrap_err();
+    let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(told, ["REDIS_TLS: it is \"maybe\"; write true or false"]);
     let memory = [("REDIS_URL", "redis:6379"), ("WEIR__STORE__KIND", "memory")];
     assert_eq!(Settings::load(&inputs(&memory)).unwrap().store.kind, "memory");
@@ -244,20 +244,22 @@ fn what_would_be_dangerous_to_ignore_is_refused() {
         ("GRPC_UDS", "/run/weir.sock"),
         ("GRPC_SERVER_USE_TLS", "true"),
     ] {
-        let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
-        assert!(mistakes.len() == 1 && mistakes[0].origin == name, "{mistakes:?}");
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].origin == name, "{errors:?}");
     }
-    assert!(Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().notes.is_empty());
+    assert!(
+        Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().warnings.is_empty()
+    );
 }
 
 #[test]
 fn variables_of_what_is_not_used_are_warned_of() {
-    let notes = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().notes;
+    let warnings = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().warnings;
     let memcache = "no effect: only BACKEND_TYPE=memcache, which is not supported, uses it";
     for (backend, kind) in [("redis", "redis"), ("", "memory")] {
         let env = [("BACKEND_TYPE", backend), ("MEMCACHE_HOST_PORT", "cache:11211")];
         assert_eq!(Settings::load(&inputs(&env)).unwrap().store.kind, kind);
-        assert_eq!(notes(&env), [format!("MEMCACHE_HOST_PORT has {memcache}")]);
+        assert_eq!(warnings(&env), [format!("MEMCACHE_HOST_PORT has {memcache}")]);
     }
     // As the reference's docker-compose file has it.
     let compose = [
@@ -266,10 +268,10 @@ fn variables_of_what_is_not_used_are_warned_of() {
         ("MEMCACHE_TLS", "false"),
     ];
     let names = "MEMCACHE_HOST_PORT, MEMCACHE_MAX_IDLE_CONNS have";
-    assert_eq!(notes(&compose), [format!("{names} {memcache}")]);
+    assert_eq!(warnings(&compose), [format!("{names} {memcache}")]);
     let tls = "no effect: only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it";
     let certificate = [("GRPC_SERVER_TLS_CERT", "/cert"), ("GRPC_SERVER_USE_TLS", "false")];
-    assert_eq!(notes(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
+    assert_eq!(warnings(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
     // It must still be what the reference can read.
     let bad = Settings::load(&inputs(&[("MEMCACHE_MAX_IDLE_CONNS", "many")])).unwrap_err();
     assert_eq!(bad[0].origin, "MEMCACHE_MAX_IDLE_CONNS");
@@ -287,24 +289,24 @@ fn variables_without_effect_are_checked_and_named() {
     ]))
     .unwrap();
     let names = "GRPC_MAX_CONNECTION_AGE, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
-    assert_eq!(settings.notes, [format!("{names} are set but not effective yet")]);
+    assert_eq!(settings.warnings, [format!("{names} are set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
         ("EXTRA_TAGS", "a", "a"),
         ("STATSD_PORT", "x", "x"),
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2:x", "***"),
     ] {
-        let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
-        assert_eq!(mistakes[0].origin, name);
-        assert_eq!(mistakes[0].message, format!("it is {shown:?}"));
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert_eq!(errors[0].origin, name);
+        assert_eq!(errors[0].message, format!("it is {shown:?}"));
     }
 }
 
 #[test]
 fn one_way_to_send_metrics_is_taken() {
     let two = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1")];
-    let mistakes = Settings::load(&inputs(&two)).unwrap_err();
-    assert_eq!(mistakes[0].origin, "USE_STATSD, USE_PROMETHEUS");
+    let errors = Settings::load(&inputs(&two)).unwrap_err();
+    assert_eq!(errors[0].origin, "USE_STATSD, USE_PROMETHEUS");
     let none = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1"), ("DISABLE_STATS", "true")];
     assert!(Settings::load(&inputs(&none)).is_ok());
 }

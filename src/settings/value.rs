@@ -56,9 +56,7 @@ impl Kind {
     fn read_text(self, text: &str) -> Option<Parsed> {
         Some(match self {
             Kind::Bool => Parsed::Bool(read_bool(text)?),
-            Kind::Int(least, most) => {
-                Parsed::Int(read_int(text).filter(|n| (least..=most).contains(n))?)
-            }
+            Kind::Int(min, max) => Parsed::Int(read_int(text).filter(|n| (min..=max).contains(n))?),
             Kind::Ratio => Parsed::Ratio(text.parse().ok().filter(|n| (0.0..=1.0).contains(n))?),
             Kind::Text => Parsed::Text(text.to_owned()),
             Kind::Duration => Parsed::Duration(read_duration(text)?),
@@ -85,8 +83,8 @@ impl Kind {
     pub fn wanted(self) -> String {
         match self {
             Kind::Bool => "true or false".into(),
-            Kind::Int(least, u64::MAX) => format!("a whole number of at least {least}"),
-            Kind::Int(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Int(min, u64::MAX) => format!("a whole number of at min {min}"),
+            Kind::Int(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Ratio => "a number from 0 to 1".into(),
             Kind::Text => "text".into(),
             Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),

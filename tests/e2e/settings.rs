@@ -259,7 +259,7 @@ fn hosts_and_ports_are_those_of_the_references_variables() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_and_exit_64() {
+fn all_errors_are_told_at_once_and_exit_64() {
     let (status, said) = serving(RULES)
         .env("GRPC_PORT", "99999")
         .env("WEIR__STORE__KIND", "paper")
@@ -419,7 +419,7 @@ fn redis_is_printed_with_who_named_it_and_without_passwords() {
 }
 
 #[test]
-fn mistakes_about_redis_stop_the_start_together_with_all_others() {
+fn errors_about_redis_stop_the_start_together_with_all_others() {
     let (status, said) =
         serving(RULES).env("REDIS_URL", "http://ann:hunter2@redis").env("PORT", "x").run();
     assert_eq!(status.code(), Some(64), "{said}");

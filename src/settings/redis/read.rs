@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::layers::{All, Resolved};
 use super::super::value::Parsed;
-use super::super::{Mistake, secret};
+use super::super::{SettingError, secret};
 use super::url::Url;
 use super::{Clock, Layout, Login, Redis, Server, Tls, Topology};
 
@@ -13,10 +13,10 @@ use super::{Clock, Layout, Login, Redis, Server, Tls, Topology};
 const PER_SECOND: &str = "store.redis.per_second";
 
 /// Reads both groups, and adds what is wrong with them. The second is there where its URL is set.
-pub fn read(all: &All, mistakes: &mut Vec<Mistake>) -> (Redis, Option<Redis>) {
+pub fn read(all: &All, errors: &mut Vec<SettingError>) -> (Redis, Option<Redis>) {
     let prefix = all.get("store.redis.key_prefix");
     if let Some(prefix) = prefix.filter(|prefix| prefix.text.contains(['{', '}'])) {
-        mistakes.push(Mistake {
+        errors.push(SettingError {
             origin: prefix.origin.clone(),
             message: format!("store.redis.key_prefix is {:?}, and has braces", prefix.text),
             help: "leave them out: they say what stays together on a cluster".to_owned(),
@@ -25,11 +25,11 @@ pub fn read(all: &All, mistakes: &mut Vec<Mistake>) -> (Redis, Option<Redis>) {
     let main = Group { all, name: "store.redis" };
     if main.time("slow_after").is_zero() {
         let help = "write a duration such as 20ms";
-        mistakes.push(main.mistake("slow_after", "is 0: every connection would be down", help));
+        errors.push(main.error("slow_after", "is 0: every connection would be down", help));
     }
-    let main = main.read(mistakes);
+    let main = main.read(errors);
     let group = Group { all, name: PER_SECOND };
-    let per_second = (!group.text("url").is_empty()).then(|| group.read(mistakes));
+    let per_second = (!group.text("url").is_empty()).then(|| group.read(errors));
     (main, per_second)
 }
 
@@ -70,27 +70,27 @@ impl Group<'_> {
         self.text(key).eq_ignore_ascii_case(word)
     }
 
-    /// A mistake made where a setting of the group was said.
-    fn mistake(&self, key: &str, message: &str, help: impl Into<String>) -> Mistake {
+    /// A error made where a setting of the group was said.
+    fn error(&self, key: &str, message: &str, help: impl Into<String>) -> SettingError {
         let origin = self.get(key).map_or("default", |resolved| resolved.origin.as_str());
         let name = format!("{}.{key}", self.name);
         let message = format!("{name} {message}");
-        Mistake { origin: origin.to_owned(), message, help: help.into() }
+        SettingError { origin: origin.to_owned(), message, help: help.into() }
     }
 
-    fn read(&self, mistakes: &mut Vec<Mistake>) -> Redis {
+    fn read(&self, errors: &mut Vec<SettingError>) -> Redis {
         let name = self.name;
         let topology = match () {
             () if self.is("topology", "cluster") => Topology::Cluster,
             () if self.is("topology", "sentinel") => Topology::Sentinel,
             () => Topology::Single,
         };
-        let urls = self.urls(topology, mistakes);
-        let mut login = self.login("", mistakes);
+        let urls = self.urls(topology, errors);
+        let mut login = self.login("", errors);
         let said = urls.iter().find(|url| url.username.is_some() || url.password.is_some());
         if let Some(url) = said {
             if login != Login::default() {
-                mistakes.push(self.mistake(
+                errors.push(self.error(
                     "url",
                     "has a login, and there is another",
                     format!("say it once: there, or in {name}.username and {name}.password"),
@@ -108,7 +108,7 @@ impl Group<'_> {
         };
         let master_name = self.text("sentinel.master_name").to_owned();
         if topology == Topology::Sentinel && master_name.is_empty() {
-            mistakes.push(self.mistake(
+            errors.push(self.error(
                 "sentinel.master_name",
                 "is not set, but sentinels are asked for a master by its name",
                 "write the name the sentinels have for it; in REDIS_URL it comes first: \
@@ -117,12 +117,12 @@ impl Group<'_> {
         }
         if self.time("connect_timeout").is_zero() {
             let help = "write how long to wait, such as 1s";
-            mistakes.push(self.mistake("connect_timeout", "is 0: nothing could connect", help));
+            errors.push(self.error("connect_timeout", "is 0: nothing could connect", help));
         }
         Redis {
             topology,
-            db: self.db(topology, &urls, mistakes),
-            tls: self.tls(&urls, mistakes),
+            db: self.db(topology, &urls, errors),
+            tls: self.tls(&urls, errors),
             servers: urls.into_iter().map(|url| url.server).collect(),
             login,
             key_prefix,
@@ -130,16 +130,16 @@ impl Group<'_> {
             clock: if main.is("clock", "caller") { Clock::Caller } else { Clock::Server },
             connect_timeout: self.time("connect_timeout"),
             master_name,
-            sentinel_login: self.login("sentinel.", mistakes),
+            sentinel_login: self.login("sentinel.", errors),
             slow_after: main.time("slow_after"),
             probe_max: main.time("breaker.probe_max"),
         }
     }
 
-    fn urls(&self, topology: Topology, mistakes: &mut Vec<Mistake>) -> Vec<Url> {
+    fn urls(&self, topology: Topology, errors: &mut Vec<SettingError>) -> Vec<Url> {
         let text = self.text("url");
         if text.is_empty() {
-            mistakes.push(self.mistake(
+            errors.push(self.error(
                 "url",
                 "is not set, so it is not known where Redis is",
                 "write host:port, redis://host:port or the path of a Unix socket",
@@ -154,13 +154,13 @@ impl Group<'_> {
                     // A comma may be part of a password, so this part may be the rest of one.
                     let whole = if text.contains(['@', '?']) { text } else { part };
                     let shown = secret::shown("url", whole);
-                    mistakes.push(self.mistake("url", &format!("has {shown:?}: {what}"), help));
+                    errors.push(self.error("url", &format!("has {shown:?}: {what}"), help));
                 }
             }
         }
         let mut wrong = |is_wrong: bool, what: &str, help: &str| {
             if is_wrong {
-                mistakes.push(self.mistake("url", what, help));
+                errors.push(self.error("url", what, help));
             }
         };
         let several = topology != Topology::Single;
@@ -192,12 +192,12 @@ impl Group<'_> {
         urls
     }
 
-    fn login(&self, of: &str, mistakes: &mut Vec<Mistake>) -> Login {
+    fn login(&self, of: &str, errors: &mut Vec<SettingError>) -> Login {
         let some = |key: &str| self.some(&format!("{of}{key}"));
         let (password, file) = (some("password"), some("password_file"));
         if password.is_some() && file.is_some() {
             let help = "keep one of the two";
-            mistakes.push(self.mistake(
+            errors.push(self.error(
                 &format!("{of}password_file"),
                 "is set, and so is the password",
                 help,
@@ -206,7 +206,7 @@ impl Group<'_> {
         Login { username: some("username"), password, password_file: file.map(PathBuf::from) }
     }
 
-    fn db(&self, topology: Topology, urls: &[Url], mistakes: &mut Vec<Mistake>) -> u32 {
+    fn db(&self, topology: Topology, urls: &[Url], errors: &mut Vec<SettingError>) -> u32 {
         let said = match self.get("db").map(|resolved| &resolved.value) {
             Some(Parsed::Int(db)) => u32::try_from(*db).unwrap_or(u32::MAX),
             _ => 0,
@@ -214,33 +214,33 @@ impl Group<'_> {
         let in_url = urls.iter().find_map(|url| url.db);
         if self.is_said("db") && in_url.is_some_and(|db| db != said) {
             let help = "say it once";
-            mistakes.push(self.mistake("db", "differs from the database in the URL", help));
+            errors.push(self.error("db", "differs from the database in the URL", help));
         }
         let db = in_url.unwrap_or(said);
         if topology == Topology::Cluster && db != 0 {
             let key = if in_url.is_some() { "url" } else { "db" };
             let message = format!("asks for database {db}, but a cluster has only 0");
             let help = "leave it out; store.redis.key_prefix keeps keys apart";
-            mistakes.push(self.mistake(key, &message, help));
+            errors.push(self.error(key, &message, help));
         }
         db
     }
 
-    fn tls(&self, urls: &[Url], mistakes: &mut Vec<Mistake>) -> Option<Tls> {
+    fn tls(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> Option<Tls> {
         let asked = urls.iter().any(|url| url.tls == Some(true));
         if asked && urls.iter().any(|url| url.tls != Some(true)) {
             let help = "write rediss:// for all or for none";
-            mistakes.push(self.mistake("url", "asks for TLS to some servers only", help));
+            errors.push(self.error("url", "asks for TLS to some servers only", help));
         }
         let enabled = self.is_on("tls.enabled");
         if asked && !enabled && self.is_said("tls.enabled") {
             let help = "write redis:// in the URL, or leave tls.enabled out";
-            mistakes.push(self.mistake("tls.enabled", "is false, but the URL is rediss://", help));
+            errors.push(self.error("tls.enabled", "is false, but the URL is rediss://", help));
         }
         // A URL of redis:// may stand beside it: so people write it for the reference, which encrypts.
         if enabled && urls.iter().any(|url| matches!(url.server, Server::Unix(_))) {
             let help = "leave it out: a Unix socket does not leave the machine";
-            mistakes.push(self.mistake("tls.enabled", "is true on a Unix socket", help));
+            errors.push(self.error("tls.enabled", "is true on a Unix socket", help));
         }
         // As in the reference, one set of files serves both stores, unless the second has its own.
         let main = Group { all: self.all, name: "store.redis" };
@@ -252,9 +252,9 @@ impl Group<'_> {
                 let key = if cert.is_some() { "tls.cert" } else { "tls.key" };
                 let of = if self.text(key).is_empty() { &main } else { self };
                 let help = "set both tls.cert and tls.key, or neither";
-                let mistake = of.mistake(key, "is set without its other half", help);
-                if !mistakes.contains(&mistake) {
-                    mistakes.push(mistake);
+                let error = of.error(key, "is set without its other half", help);
+                if !errors.contains(&error) {
+                    errors.push(error);
                 }
                 None
             }

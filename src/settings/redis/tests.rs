@@ -3,12 +3,12 @@ use super::super::{Settings, Store};
 use super::*;
 
 fn store(env: &[(&str, &str)]) -> Store {
-    Settings::load(&inputs(env)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}")).store
+    Settings::load(&inputs(env)).unwrap_or_else(|errors| panic!("{errors:#?}")).store
 }
 
 fn told(env: &[(&str, &str)]) -> Vec<String> {
-    let mistakes = Settings::load(&inputs(env)).err().unwrap_or_default();
-    mistakes.iter().map(ToString::to_string).collect()
+    let errors = Settings::load(&inputs(env)).err().unwrap_or_default();
+    errors.iter().map(ToString::to_string).collect()
 }
 
 fn origin(env: &[(&str, &str)], name: &str) -> String {
@@ -36,13 +36,13 @@ fn memory_is_the_store_until_redis_is_named() {
     assert!(settings.store.redis.is_none());
     let note = "counters live in this process's memory, since WEIR__STORE__KIND says so: \
                 REDIS_URL has no effect";
-    assert_eq!(settings.notes, [note]);
+    assert_eq!(settings.warnings, [note]);
     let two = [("REDIS_SOCKET_TYPE", "tcp"), memory[0], memory[1]];
-    let notes = Settings::load(&inputs(&two)).unwrap().notes;
-    assert!(notes[0].ends_with("REDIS_SOCKET_TYPE, REDIS_URL have no effect"), "{notes:?}");
+    let warnings = Settings::load(&inputs(&two)).unwrap().warnings;
+    assert!(warnings[0].ends_with("REDIS_SOCKET_TYPE, REDIS_URL have no effect"), "{warnings:?}");
     let own = [(URL, "h:1"), ("WEIR__STORE__KIND", "memory")];
-    let notes = Settings::load(&inputs(&own)).unwrap().notes;
-    assert!(notes[0].ends_with("store.redis.url (WEIR__STORE__REDIS__URL) has no effect"));
+    let warnings = Settings::load(&inputs(&own)).unwrap().warnings;
+    assert!(warnings[0].ends_with("store.redis.url (WEIR__STORE__REDIS__URL) has no effect"));
     let nowhere = told(&[("WEIR__STORE__KIND", "redis")]);
     assert!(nowhere.len() == 1 && nowhere[0].contains("store.redis.url is not set"), "{nowhere:?}");
 }

@@ -32,7 +32,7 @@ impl Kind {
         match self {
             Kind::Text | Kind::List => true,
             Kind::Bool => read_bool(text).is_some(),
-            Kind::Int(least, most) => read_int(text).is_some_and(|n| (least..=most).contains(&n)),
+            Kind::Int(min, max) => read_int(text).is_some_and(|n| (min..=max).contains(&n)),
             Kind::Float => text.parse::<f64>().is_ok(),
             Kind::Ratio => text.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)),
             Kind::Duration => is_duration(text),
@@ -50,7 +50,7 @@ impl Kind {
             Kind::Text => "text".into(),
             Kind::Bool => "true or false".into(),
             Kind::Int(i64::MIN, i64::MAX) => "a whole number".into(),
-            Kind::Int(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Int(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Float => "a number".into(),
             Kind::Ratio => "a number from 0 to 1".into(),
             Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use super::variables::{FAMILIES, VARIABLES};
 use super::{Effect, Variable, go};
-use crate::settings::{Mistake, secret};
+use crate::settings::{SettingError, secret};
 
 /// What the reference's variables say.
 #[derive(Debug, Default)]
-pub struct Said {
+pub struct Overrides {
     /// Settings by name, each with the variables that say it and its text.
     pub set: Vec<(&'static str, String, String)>,
-    pub mistakes: Vec<Mistake>,
+    pub errors: Vec<SettingError>,
     /// What to tell those who start the service.
-    pub notes: Vec<String>,
+    pub warnings: Vec<String>,
     /// The variables that name Redis.
     pub naming_redis: Vec<&'static str>,
     pub(super) later: Vec<String>,
@@ -23,20 +23,20 @@ pub struct Said {
 }
 
 /// Reads the variables; `below` gives a setting's text without them.
-pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Said {
-    let mut said = Said::default();
+pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrides {
+    let mut overrides = Overrides::default();
     let mut so_far = BTreeMap::new();
     for variable in VARIABLES {
         let Some((_, text)) = env.iter().find(|(name, _)| name == variable.name) else { continue };
         if from_kubernetes(variable.name, text) {
-            said.notes.push(format!(
+            overrides.warnings.push(format!(
                 "{}={text} is passed over: Kubernetes sets it so for a Service",
                 variable.name
             ));
         } else if variable.kind.takes(text) {
-            said.take(variable, variable.effect, text, &below, &mut so_far);
+            overrides.take(variable, variable.effect, text, &below, &mut so_far);
         } else {
-            said.mistakes.push(Mistake {
+            overrides.errors.push(SettingError {
                 origin: variable.name.to_owned(),
                 message: format!("it is {:?}", secret::shown(variable.name, text)),
                 help: format!("write {}", variable.kind.wanted()),
@@ -46,24 +46,24 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Said {
     for (name, text) in env {
         let of_a_family = FAMILIES.iter().any(|(prefix, _)| name.starts_with(prefix));
         if of_a_family && !text.is_empty() {
-            said.later.push(name.clone());
+            overrides.later.push(name.clone());
         }
     }
-    said.refuse_several_sinks(env);
-    said.name_redis(&below);
-    for (reason, names) in &said.without_effect {
+    overrides.refuse_several_sinks(env);
+    overrides.name_redis(&below);
+    for (reason, names) in &overrides.without_effect {
         let verb = if names.len() == 1 { "has" } else { "have" };
-        said.notes.push(format!("{} {verb} no effect: {reason}", names.join(", ")));
+        overrides.warnings.push(format!("{} {verb} no effect: {reason}", names.join(", ")));
     }
-    if !said.later.is_empty() {
+    if !overrides.later.is_empty() {
         let (names, verb) =
-            (said.later.join(", "), if said.later.len() == 1 { "is" } else { "are" });
-        said.notes.push(format!("{names} {verb} set but not effective yet"));
+            (overrides.later.join(", "), if overrides.later.len() == 1 { "is" } else { "are" });
+        overrides.warnings.push(format!("{names} {verb} set but not effective yet"));
     }
-    said
+    overrides
 }
 
-impl Said {
+impl Overrides {
     fn take(
         &mut self,
         variable: &'static Variable,
@@ -89,7 +89,7 @@ impl Said {
             Effect::Warned(reason) if asks => {
                 self.without_effect.entry(reason).or_default().push(variable.name);
             }
-            Effect::Refused(help) if asks => self.mistakes.push(Mistake {
+            Effect::Refused(help) if asks => self.errors.push(SettingError {
                 origin: variable.name.to_owned(),
                 message: format!("it is {:?}", secret::shown(variable.name, text)),
                 help: help.to_owned(),
@@ -116,7 +116,7 @@ impl Said {
         let sinks = ["USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS"];
         let sinks: Vec<_> = sinks.into_iter().filter(|name| on(name)).collect();
         if sinks.len() > 1 && !on("DISABLE_STATS") {
-            self.mistakes.push(Mistake {
+            self.errors.push(SettingError {
                 origin: sinks.join(", "),
                 message: "more than one is true".to_owned(),
                 help: "leave one, and set the others to false".to_owned(),

@@ -1,9 +1,9 @@
 //! The reference's variables about Redis, in terms of settings.
 
-use super::read::Said;
+use super::read::Overrides;
 use super::{Variable, go};
 use crate::duration::read_duration;
-use crate::settings::Mistake;
+use crate::settings::SettingError;
 
 /// Where the reference looks for Redis when nothing says otherwise.
 const DEFAULT_URL: &str = "/var/run/nutcracker/ratelimit.sock";
@@ -26,7 +26,7 @@ pub enum About {
     Later(&'static str),
 }
 
-impl Said {
+impl Overrides {
     /// Takes a variable that is set to something.
     pub(super) fn take_redis(
         &mut self,
@@ -91,7 +91,7 @@ impl Said {
                     self.set.push((master, origin(), name.trim().to_owned()));
                     self.set.push((url, origin(), sentinels.to_owned()));
                 } else {
-                    self.mistakes.push(Mistake {
+                    self.errors.push(SettingError {
                         origin: origin(),
                         message: "it names no sentinels".to_owned(),
                         help: "write the master's name and then the sentinels: \
