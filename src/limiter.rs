@@ -196,7 +196,7 @@ impl<S: Store> Limiter<S> {
         // Where a rule shares its threshold, the key has the pattern in place of the value.
         let patched: SmallVec<[Option<Vec<Entry<'_>>>; 4]> = zip(matched, request.descriptors)
             .map(|(matched, descriptor)| match (matched, domain) {
-                (Match::Rule(found), Some(domain)) if found.shares => {
+                (Match::Rule(found), Some(domain)) if found.share_threshold => {
                     Some(domain.shared_entries(descriptor.entries))
                 }
                 _ => None,
