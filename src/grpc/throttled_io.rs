@@ -8,22 +8,22 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 
 use super::outbound::Outbound;
-use super::turns::Turn;
+use super::read_scheduler::ReadTurn;
 
 /// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
 /// end and does not read is held back by TCP, and the others of its thread do not wait for it.
 #[derive(Debug)]
-pub(super) struct Fair<T> {
+pub(super) struct ThrottledIo<T> {
     io: T,
-    turn: Arc<Turn>,
+    turn: Arc<ReadTurn>,
     outbound: Arc<Outbound>,
     /// Whether somebody wanted to read while the other side took no more.
     wanted: bool,
 }
 
-impl<T> Fair<T> {
-    pub fn new(io: T, turn: Arc<Turn>, outbound: Arc<Outbound>) -> Fair<T> {
-        Fair { io, turn, outbound, wanted: false }
+impl<T> ThrottledIo<T> {
+    pub fn new(io: T, turn: Arc<ReadTurn>, outbound: Arc<Outbound>) -> ThrottledIo<T> {
+        ThrottledIo { io, turn, outbound, wanted: false }
     }
 
     fn wrote<R>(&mut self, cx: &Context<'_>, written: &Poll<R>) {
@@ -35,7 +35,7 @@ impl<T> Fair<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for ThrottledIo<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -58,7 +58,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Fair<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Fair<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -95,7 +95,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Fair<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grpc::turns::{PIECE, TURN, Turns};
+    use crate::grpc::read_scheduler::{RESUMED_TURN_BYTES, ReadScheduler, TURN_BYTES};
     use std::future::Future;
     use std::pin::pin;
     use tokio::io::{AsyncWriteExt, duplex};
@@ -109,12 +109,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_turn_ends_though_there_is_more_to_read() {
-        let (mut client, server) = duplex(4 * TURN);
-        let turn = Turns::default().turn();
-        let mut server = Fair::new(server, turn.clone(), Arc::default());
-        client.write_all(&[7; 3 * TURN]).await.unwrap();
-        let mut taken = [0; TURN];
-        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN);
+        let (mut client, server) = duplex(4 * TURN_BYTES);
+        let turn = ReadScheduler::default().new_turn();
+        let mut server = ThrottledIo::new(server, turn.clone(), Arc::default());
+        client.write_all(&[7; 3 * TURN_BYTES]).await.unwrap();
+        let mut taken = [0; TURN_BYTES];
+        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN_BYTES);
         assert!(now_or_never(server.read(&mut taken)).is_none(), "the others' turn");
         assert!(now_or_never(server.read(&mut taken)).is_none(), "however often it is asked");
         turn.begin();
@@ -122,7 +122,7 @@ mod tests {
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
         turn.begin();
-        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), PIECE);
+        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), RESUMED_TURN_BYTES);
         // Awaited, it is called.
         let mut rest = pin!(server.read(&mut taken));
         let mut polled = false;
@@ -132,13 +132,14 @@ mod tests {
             }
             rest.as_mut().poll(cx)
         });
-        assert_eq!(rest.await.unwrap(), PIECE);
+        assert_eq!(rest.await.unwrap(), RESUMED_TURN_BYTES);
     }
 
     #[tokio::test]
     async fn nothing_is_read_from_who_does_not_read() {
         let (mut client, server) = duplex(64);
-        let mut server = Fair::new(server, Turns::default().turn(), Arc::default());
+        let mut server =
+            ThrottledIo::new(server, ReadScheduler::default().new_turn(), Arc::default());
         client.write_all(b"more").await.unwrap();
         assert!(now_or_never(server.write_all(&[7; 65])).is_none());
         let mut taken = [0; 64];

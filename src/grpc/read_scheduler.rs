@@ -1,4 +1,4 @@
-//! Turns, for connections that ask without end: one has its turn, then whatever came for the others
+//! ReadScheduler, for connections that ask without end: one has its turn, then whatever came for the others
 //! is served, then the next has its own. However many there are, others wait for one turn at most.
 
 use std::collections::VecDeque;
@@ -9,19 +9,19 @@ use std::task::{Context, Waker};
 use parking_lot::Mutex;
 
 /// Bytes that are read in one turn: what comes at once from who asks now and then.
-pub(super) const TURN: usize = 4 << 10;
+pub(super) const TURN_BYTES: usize = 4 << 10;
 
 /// Bytes of a turn that was waited for: who asks without end is served in small pieces, as others
 /// wait for each.
-pub(super) const PIECE: usize = 1 << 10;
+pub(super) const RESUMED_TURN_BYTES: usize = 1 << 10;
 
 /// Those that wait for their turn, of one thread.
 #[derive(Clone, Debug, Default)]
-pub struct Turns(Arc<Mutex<Queue>>);
+pub struct ReadScheduler(Arc<Mutex<Queue>>);
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<(Waker, Arc<Turn>)>,
+    waiting: VecDeque<(Waker, Arc<ReadTurn>)>,
     /// Whether a task calls them.
     called: bool,
 }
@@ -29,17 +29,17 @@ struct Queue {
 /// The turn of one connection. It begins when the connection's task is polled, and lasts as long:
 /// meanwhile the connection asks for more again and again.
 #[derive(Debug)]
-pub(super) struct Turn {
-    turns: Turns,
+pub(super) struct ReadTurn {
+    scheduler: ReadScheduler,
     read: AtomicUsize,
     waits: AtomicBool,
     called: AtomicBool,
 }
 
-impl Turns {
-    pub(super) fn turn(&self) -> Arc<Turn> {
+impl ReadScheduler {
+    pub(super) fn new_turn(&self) -> Arc<ReadTurn> {
         let (read, waits, called) = Default::default();
-        Arc::new(Turn { turns: self.clone(), read, waits, called })
+        Arc::new(ReadTurn { scheduler: self.clone(), read, waits, called })
     }
 
     /// Calls one after the other. Their thread looks for what came for others in between.
@@ -60,18 +60,22 @@ impl Turns {
     }
 }
 
-impl Turn {
+impl ReadTurn {
     /// The task is polled.
     pub fn begin(&self) {
         if !self.waits.load(Ordering::Relaxed) {
-            let less = if self.called.swap(false, Ordering::Relaxed) { TURN - PIECE } else { 0 };
+            let less = if self.called.swap(false, Ordering::Relaxed) {
+                TURN_BYTES - RESUMED_TURN_BYTES
+            } else {
+                0
+            };
             self.read.store(less, Ordering::Relaxed);
         }
     }
 
     /// Bytes that may be read yet.
     pub fn left(&self) -> usize {
-        TURN.saturating_sub(self.read.load(Ordering::Relaxed))
+        TURN_BYTES.saturating_sub(self.read.load(Ordering::Relaxed))
     }
 
     pub fn took(&self, bytes: usize) {
@@ -83,10 +87,10 @@ impl Turn {
         if self.waits.swap(true, Ordering::Relaxed) {
             return;
         }
-        let mut queue = self.turns.0.lock();
+        let mut queue = self.scheduler.0.lock();
         queue.waiting.push_back((cx.waker().clone(), self.clone()));
         if !std::mem::replace(&mut queue.called, true) {
-            tokio::spawn(self.turns.clone().call());
+            tokio::spawn(self.scheduler.clone().call());
         }
     }
 }
@@ -98,8 +102,8 @@ mod tests {
     use std::task::Poll;
 
     /// Takes turn after turn, and then is done; `log` is told of each.
-    async fn greedy(name: char, turns: Turns, log: Arc<Mutex<String>>) {
-        let turn = turns.turn();
+    async fn greedy(name: char, scheduler: ReadScheduler, log: Arc<Mutex<String>>) {
+        let turn = scheduler.new_turn();
         let mut left = 3;
         poll_fn(|cx| {
             turn.begin();
@@ -125,8 +129,8 @@ mod tests {
 
     #[tokio::test]
     async fn one_has_its_turn_at_a_time_and_others_are_served_in_between() {
-        let (turns, log) = (Turns::default(), Arc::<Mutex<String>>::default());
-        let greedy = |name| tokio::spawn(greedy(name, turns.clone(), log.clone()));
+        let (scheduler, log) = (ReadScheduler::default(), Arc::<Mutex<String>>::default());
+        let greedy = |name| tokio::spawn(greedy(name, scheduler.clone(), log.clone()));
         let all = [greedy('a'), greedy('b'), greedy('c')];
         let other = tokio::spawn({
             let log = log.clone();
@@ -147,6 +151,6 @@ mod tests {
         assert_eq!(first, "abc");
         assert_eq!(rest.replace('.', ""), "abcabc");
         assert!(rest.as_bytes().windows(2).all(|pair| pair.contains(&b'.')), "{log}");
-        assert!(!turns.0.lock().called, "nobody is left to call");
+        assert!(!scheduler.0.lock().called, "nobody is left to call");
     }
 }
