@@ -103,7 +103,7 @@ impl<S: Store + 'static> Grpc<S> {
         let shared = Shared { grpc: self.clone(), budget, outbound, others: Arc::default() };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, closed));
         poll_fn(|cx| {
-            turn.begin();
+            turn.start_poll();
             served.as_mut().poll(cx)
         })
         .await;

@@ -1,4 +1,4 @@
-//! What one connection may take of its thread's time.
+//! A socket that is read only in its connection's turn, and only while the client reads.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -10,26 +10,27 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use super::outbound::Outbound;
 use super::read_scheduler::ReadTurn;
 
-/// Reads a little at a time, and nothing while what was answered cannot be sent: who asks without
-/// end and does not read is held back by TCP, and the others of its thread do not wait for it.
+/// Reads a bounded number of bytes per turn, and nothing while responses cannot be written: TCP's flow
+/// control then stops a client that sends continuously, or does not read, before the other
+/// connections of its thread have to wait.
 #[derive(Debug)]
 pub(super) struct ThrottledIo<T> {
     io: T,
     turn: Arc<ReadTurn>,
     outbound: Arc<Outbound>,
-    /// Whether somebody wanted to read while the other side took no more.
-    wanted: bool,
+    /// Whether a read was refused because writing was blocked.
+    read_is_deferred: bool,
 }
 
 impl<T> ThrottledIo<T> {
     pub fn new(io: T, turn: Arc<ReadTurn>, outbound: Arc<Outbound>) -> ThrottledIo<T> {
-        ThrottledIo { io, turn, outbound, wanted: false }
+        ThrottledIo { io, turn, outbound, read_is_deferred: false }
     }
 
-    fn wrote<R>(&mut self, cx: &Context<'_>, written: &Poll<R>) {
+    fn after_write<R>(&mut self, cx: &Context<'_>, written: &Poll<R>) {
         self.outbound.set_blocked(written.is_pending());
-        if written.is_ready() && self.wanted {
-            self.wanted = false;
+        if written.is_ready() && self.read_is_deferred {
+            self.read_is_deferred = false;
             cx.waker().wake_by_ref();
         }
     }
@@ -42,18 +43,18 @@ impl<T: AsyncRead + Unpin> AsyncRead for ThrottledIo<T> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.outbound.is_blocked() {
-            self.wanted = true;
+            self.read_is_deferred = true;
             return Poll::Pending;
         }
-        let left = self.turn.left();
-        if left == 0 {
+        let remaining = self.turn.remaining();
+        if remaining == 0 {
             self.turn.wait(cx);
             return Poll::Pending;
         }
         let before = buf.filled().len();
-        let mut turn = (&mut self.io).take(left as u64);
-        let read = Pin::new(&mut turn).poll_read(cx, buf);
-        self.turn.took(buf.filled().len() - before);
+        let mut limited = (&mut self.io).take(remaining as u64);
+        let read = Pin::new(&mut limited).poll_read(cx, buf);
+        self.turn.consume(buf.filled().len() - before);
         read
     }
 }
@@ -65,7 +66,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write(cx, bytes);
-        self.wrote(cx, &written);
+        self.after_write(cx, &written);
         written
     }
 
@@ -75,7 +76,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.io).poll_write_vectored(cx, bytes);
-        self.wrote(cx, &written);
+        self.after_write(cx, &written);
         written
     }
 
@@ -108,27 +109,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_turn_ends_though_there_is_more_to_read() {
+    async fn a_turn_ends_while_there_is_more_to_read() {
         let (mut client, server) = duplex(4 * TURN_BYTES);
         let turn = ReadScheduler::default().new_turn();
         let mut server = ThrottledIo::new(server, turn.clone(), Arc::default());
         client.write_all(&[7; 3 * TURN_BYTES]).await.unwrap();
-        let mut taken = [0; TURN_BYTES];
-        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), TURN_BYTES);
-        assert!(now_or_never(server.read(&mut taken)).is_none(), "the others' turn");
-        assert!(now_or_never(server.read(&mut taken)).is_none(), "however often it is asked");
-        turn.begin();
-        assert!(now_or_never(server.read(&mut taken)).is_none(), "it is not called yet");
+        let mut received = [0; TURN_BYTES];
+        assert_eq!(now_or_never(server.read(&mut received)).unwrap().unwrap(), TURN_BYTES);
+        assert!(now_or_never(server.read(&mut received)).is_none(), "the turn is used up");
+        assert!(now_or_never(server.read(&mut received)).is_none(), "however often it is polled");
+        turn.start_poll();
+        assert!(now_or_never(server.read(&mut received)).is_none(), "the next is not granted yet");
         tokio::task::yield_now().await;
         tokio::task::yield_now().await;
-        turn.begin();
-        assert_eq!(now_or_never(server.read(&mut taken)).unwrap().unwrap(), RESUMED_TURN_BYTES);
-        // Awaited, it is called.
-        let mut rest = pin!(server.read(&mut taken));
+        turn.start_poll();
+        assert_eq!(now_or_never(server.read(&mut received)).unwrap().unwrap(), RESUMED_TURN_BYTES);
+        // The grant wakes the task.
+        let mut rest = pin!(server.read(&mut received));
         let mut polled = false;
         let rest = std::future::poll_fn(|cx| {
             if std::mem::replace(&mut polled, true) {
-                turn.begin();
+                turn.start_poll();
             }
             rest.as_mut().poll(cx)
         });
@@ -136,17 +137,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_read_from_who_does_not_read() {
+    async fn nothing_is_read_from_a_client_that_does_not_read() {
         let (mut client, server) = duplex(64);
         let mut server =
             ThrottledIo::new(server, ReadScheduler::default().new_turn(), Arc::default());
         client.write_all(b"more").await.unwrap();
         assert!(now_or_never(server.write_all(&[7; 65])).is_none());
-        let mut taken = [0; 64];
-        assert!(now_or_never(server.read(&mut taken)).is_none());
-        // Once it has read, and the rest is sent, what it said is taken.
+        let mut received = [0; 64];
+        assert!(now_or_never(server.read(&mut received)).is_none());
+        // It is read from again once it has read and the rest is written.
         client.read_exact(&mut [0; 64]).await.unwrap();
         server.write_all(&[7]).await.unwrap();
-        assert_eq!(server.read(&mut taken).await.unwrap(), 4);
+        assert_eq!(server.read(&mut received).await.unwrap(), 4);
     }
 }
