@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
 use weir::clock::SystemClock;
 use weir::connections::{self, Connections};
-use weir::grpc::{Grpc, Limits, Turns};
+use weir::grpc::{Grpc, Limits, ReadScheduler};
 use weir::limiter::{self, Holds, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
@@ -91,7 +91,7 @@ fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
 /// Bytes in, bytes out.
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
-        let Ok(sent) = service.read(message) else { panic!("a good request") };
+        let Ok(sent) = service.decode(message) else { panic!("a good request") };
         let mut holds = Holds::default();
         let answer = pin!(service.answer_framed(&sent, None, &mut holds));
         let answer = answer.poll(&mut Context::from_waker(Waker::noop()));
@@ -123,7 +123,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
         };
         let handle = Connections::new(limits, connections::Counts::default()).register();
         tokio::spawn(async move {
-            grpc.serve(server, &handle, None, closed, &Turns::default()).await;
+            grpc.serve(server, &handle, None, closed, &ReadScheduler::default()).await;
         });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);

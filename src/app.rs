@@ -17,7 +17,7 @@ use tonic::service::Routes;
 use crate::clock::SystemClock;
 use crate::connections::{self, Connections};
 use crate::failure::OnStoreFailure;
-use crate::grpc::{self, Grpc, Turns};
+use crate::grpc::{self, Grpc, ReadScheduler};
 use crate::health::Health;
 use crate::http;
 use crate::limiter::Limiter;
@@ -158,11 +158,11 @@ impl App {
         let open = closed.clone();
         let begin = move || {
             let (grpc, open, limiter) = (grpc.clone(), open.clone(), limiter.clone());
-            let turns = Turns::default();
-            let serve = move |socket: TcpStream, handle: Arc<connections::Handle>| {
-                let (grpc, open, turns) = (grpc.clone(), open.clone(), turns.clone());
+            let scheduler = ReadScheduler::default();
+            let serve = move |socket: TcpStream, handle: Arc<connections::ConnectionHandle>| {
+                let (grpc, open, scheduler) = (grpc.clone(), open.clone(), scheduler.clone());
                 let peer = socket.peer_addr().ok();
-                async move { grpc.serve(socket, &handle, peer, open, &turns).await }
+                async move { grpc.serve(socket, &handle, peer, open, &scheduler).await }
             };
             // So that the first request need not wait for it.
             let connects = async move { limiter.store().answered().await };
@@ -172,7 +172,7 @@ impl App {
         let connections = |listener, max| {
             let (setting, overflow, min_idle) = match listener {
                 "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
-                _ => ("http.max_connections", http::OVERFLOW, Duration::ZERO),
+                _ => ("http.max_connections", http::MAX_OVERFLOW_CONNECTIONS, Duration::ZERO),
             };
             let limits = connections::Limits { listener, setting, max, overflow, min_idle };
             Connections::new(limits, self.metrics.connections(listener))

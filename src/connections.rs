@@ -12,7 +12,7 @@ mod entry;
 mod tests;
 
 pub use accept::accept;
-pub use entry::Handle;
+pub use entry::ConnectionHandle;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use self::entry::{Class, Entry, Rank};
+use self::entry::{ConnectionEntry, EvictionClass, EvictionRank};
 use crate::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs a connection one load per request.
@@ -57,7 +57,7 @@ pub struct Limits {
     /// Connections at a time. Eviction begins a sixteenth below, so that there is room while
     /// evicted connections close.
     pub max: usize,
-    /// Connections beyond that, which [are told apart](Handle::is_overflow).
+    /// Connections beyond that, which [are told apart](ConnectionHandle::is_overflow).
     pub overflow: usize,
     /// A connection that completed a request is evicted only when it has been idle for so long.
     pub min_idle: Duration,
@@ -83,10 +83,10 @@ pub struct Connections {
 #[derive(Debug, Default)]
 struct State {
     next_id: u64,
-    open: HashMap<u64, Arc<Entry>>,
+    open: HashMap<u64, Arc<ConnectionEntry>>,
     /// The connections to evict next, the first to go last: looking at all of them for every
     /// newcomer would cost more than serving it.
-    candidates: Vec<(Rank, Arc<Entry>)>,
+    candidates: Vec<(EvictionRank, Arc<ConnectionEntry>)>,
 }
 
 impl Connections {
@@ -117,21 +117,21 @@ impl Connections {
     }
 
     /// Registers a connection, whatever the limit.
-    pub fn register(self: &Arc<Self>) -> Handle {
+    pub fn register(self: &Arc<Self>) -> ConnectionHandle {
         let mut state = self.state.lock();
         let id = state.next_id;
         state.next_id += 1;
-        let entry = Arc::new(Entry::new(id, self.clock.load(Ordering::Relaxed)));
+        let entry = Arc::new(ConnectionEntry::new(id, self.clock.load(Ordering::Relaxed)));
         state.open.insert(id, entry.clone());
         self.unproven.fetch_add(1, Ordering::Relaxed);
         self.counts.open.inc();
         let overflow = state.open.len() > self.limits.max;
-        Handle { entry, connections: self.clone(), overflow }
+        ConnectionHandle { entry, connections: self.clone(), overflow }
     }
 
     /// Registers a newcomer, evicting another connection where that is needed. None where there is
     /// no room, as all others have requests in progress.
-    async fn admit(self: &Arc<Self>) -> Option<Handle> {
+    async fn admit(self: &Arc<Self>) -> Option<ConnectionHandle> {
         let give_up = Instant::now() + ROOM_TIMEOUT;
         loop {
             let open = self.open();
@@ -181,7 +181,7 @@ impl Connections {
             while let Some((rank, entry)) = state.candidates.pop() {
                 // An unproven one may have come since.
                 let is_first = rescan
-                    || rank.0 == Class::Unproven
+                    || rank.0 == EvictionClass::Unproven
                     || self.unproven.load(Ordering::Relaxed) == 0;
                 if !is_first {
                     break;
@@ -218,10 +218,10 @@ impl Connections {
 /// The connections to evict next, the first to go last: some of many, so that one look at all
 /// serves for several newcomers.
 fn candidates<'a>(
-    open: impl Iterator<Item = &'a Arc<Entry>>,
+    open: impl Iterator<Item = &'a Arc<ConnectionEntry>>,
     now: u32,
     min_idle: u32,
-) -> Vec<(Rank, Arc<Entry>)> {
+) -> Vec<(EvictionRank, Arc<ConnectionEntry>)> {
     let ranked = open.filter_map(|entry| Some((entry.rank(now, min_idle)?, entry.clone())));
     let mut ranked: Vec<_> = ranked.collect();
     let batch = (ranked.len() / 32).max(16);

@@ -7,14 +7,14 @@
 
 mod budget;
 mod call;
+mod client_wait;
 mod connection;
-mod fair;
-mod hold;
+mod hold_guard;
 mod outbound;
+mod read_scheduler;
 mod resets;
-mod route;
-mod turns;
-mod wait;
+mod throttled_io;
+mod tonic_bridge;
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -26,12 +26,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use self::budget::{Account, Budget};
+use self::budget::{ConnectionBudget, MemoryBudget};
 use self::connection::Shared;
-use self::fair::Fair;
 use self::outbound::Outbound;
-pub use self::turns::Turns;
-use crate::connections::Handle;
+pub use self::read_scheduler::ReadScheduler;
+use self::throttled_io::ThrottledIo;
+use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
 use crate::store::Store;
 use crate::throttle::Throttle;
@@ -62,7 +62,7 @@ pub struct Grpc<S> {
     /// Everything but `ShouldRateLimit`.
     others: Routes,
     limits: Limits,
-    budget: Arc<Budget>,
+    budget: Arc<MemoryBudget>,
     /// Throttles the log of connections that are closed as abusive.
     abuse: Throttle,
 }
@@ -79,31 +79,31 @@ impl<S: Store + 'static> Grpc<S> {
             rate_limit,
             others: others.prepare(),
             limits,
-            budget: Budget::new(limits.max_buffered),
+            budget: MemoryBudget::new(limits.max_buffered),
             abuse: Throttle::new(LOG_INTERVAL),
         }
     }
 
     /// Serves one connection to its end, beside the others of its thread.
     ///
-    /// When `closed` turns true it sends GOAWAY, and ends once the requests in flight are answered.
+    /// When `closed` scheduler true it sends GOAWAY, and ends once the requests in flight are answered.
     /// `peer` is for the log.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
-        handle: &Handle,
+        handle: &ConnectionHandle,
         peer: Option<SocketAddr>,
         closed: watch::Receiver<bool>,
-        turns: &Turns,
+        scheduler: &ReadScheduler,
     ) {
-        let turn = turns.turn();
+        let turn = scheduler.new_turn();
         let outbound = Arc::<Outbound>::default();
-        let io = Fair::new(io, turn.clone(), outbound.clone());
-        let account = Account::new(&self.budget);
-        let shared = Shared { grpc: self.clone(), account, outbound, others: Arc::default() };
+        let io = ThrottledIo::new(io, turn.clone(), outbound.clone());
+        let budget = ConnectionBudget::new(&self.budget);
+        let shared = Shared { grpc: self.clone(), budget, outbound, others: Arc::default() };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, closed));
         poll_fn(|cx| {
-            turn.begin();
+            turn.start_poll();
             served.as_mut().poll(cx)
         })
         .await;

@@ -7,7 +7,7 @@ mod serve;
 mod write_timeout;
 
 pub use json::Json;
-pub use serve::{Limits, OVERFLOW, serve};
+pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
 
 use std::sync::Arc;
 

@@ -1,17 +1,17 @@
 //! Answers Envoy's RateLimitService, however a request came; and gRPC's health service.
 
-mod budget;
 mod decode;
 mod encode;
 mod health;
 mod metadata;
 mod permissions;
 mod response;
+mod store_budget;
 
-pub use budget::caller_deadline_below;
-pub use decode::{Malformed, Sent};
+pub use decode::{DecodeError, RequestView};
 pub use health::HealthService;
-pub use permissions::{Entrance, Permissions};
+pub use permissions::{Permissions, Protocol};
+pub use store_budget::caller_deadline_below;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct Options {
 
 impl Options {
     /// Whether answers carry anything beside statuses.
-    fn has_more(&self) -> bool {
+    fn has_extras(&self) -> bool {
         self.headers.is_some() || self.retry_after || self.ratelimit_fields || self.dynamic_metadata
     }
 }
@@ -87,29 +87,29 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Reads a request, as far as it is not refused for how much it asks.
-    pub fn read<'a>(&self, message: &'a [u8]) -> Result<Sent<'a>, Malformed> {
-        Sent::read(message, self.limiter.max_descriptors())
+    pub fn decode<'a>(&self, message: &'a [u8]) -> Result<RequestView<'a>, DecodeError> {
+        RequestView::decode(message, self.limiter.max_descriptors())
     }
 
-    /// Answers one request by the rules in force when it came. `patience` is how long the caller
+    /// Answers one request by the rules in force when it came. `timeout` is how long the caller
     /// waits, where it said so.
     pub async fn answer(
         &self,
-        sent: &Sent<'_>,
-        patience: Option<Duration>,
+        sent: &RequestView<'_>,
+        timeout: Option<Duration>,
     ) -> Result<pb::RateLimitResponse, RequestError> {
-        self.decide(sent, patience, &mut Holds::default(), response::encode).await
+        self.decide(sent, timeout, &mut Holds::default(), response::encode).await
     }
 
     /// The same, as gRPC sends it: with a message's prefix. What the request takes of concurrency
     /// limits is added to `holds`.
     pub async fn answer_framed(
         &self,
-        sent: &Sent<'_>,
-        patience: Option<Duration>,
+        sent: &RequestView<'_>,
+        timeout: Option<Duration>,
         holds: &mut Holds,
     ) -> Result<Vec<u8>, RequestError> {
-        self.decide(sent, patience, holds, encode::encode).await
+        self.decide(sent, timeout, holds, encode::encode).await
     }
 
     /// Gives back what a request took, for a caller who went away.
@@ -119,8 +119,8 @@ impl<S: Store> RateLimit<S> {
 
     async fn decide<T>(
         &self,
-        sent: &Sent<'_>,
-        patience: Option<Duration>,
+        sent: &RequestView<'_>,
+        timeout: Option<Duration>,
         holds: &mut Holds,
         encode: impl FnOnce(&limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> Result<T, RequestError> {
@@ -134,14 +134,14 @@ impl<S: Store> RateLimit<S> {
             return Err(refused);
         }
         let rules = self.rules.load();
-        let budget = budget::budget(self.options.budget, patience);
+        let budget = store_budget::store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
         Ok(encode(&request, &decision, &self.options))
     }
 }
 
 /// Reads a `grpc-timeout`: at most eight digits and a unit. None where it is no such thing.
-pub fn timeout(text: &[u8]) -> Option<Duration> {
+pub fn parse_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
         return None;
@@ -180,12 +180,12 @@ mod tests {
 
     #[test]
     fn timeouts_are_read_as_grpc_writes_them() {
-        assert_eq!(timeout(b"20m"), Some(Duration::from_millis(20)));
-        assert_eq!(timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
-        assert_eq!(timeout(b"1S"), Some(Duration::from_secs(1)));
-        assert_eq!(timeout(b"250u"), Some(Duration::from_micros(250)));
+        assert_eq!(parse_timeout(b"20m"), Some(Duration::from_millis(20)));
+        assert_eq!(parse_timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
+        assert_eq!(parse_timeout(b"1S"), Some(Duration::from_secs(1)));
+        assert_eq!(parse_timeout(b"250u"), Some(Duration::from_micros(250)));
         for bad in ["", "m", "20", "20x", "999999999m", "-1m", " 1m"] {
-            assert_eq!(timeout(bad.as_bytes()), None, "{bad}");
+            assert_eq!(parse_timeout(bad.as_bytes()), None, "{bad}");
         }
     }
 }

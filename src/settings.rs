@@ -21,7 +21,7 @@ use config::ValueKind;
 use crate::failure::OnStoreFailure;
 use crate::limiter;
 use crate::rules::{self, source::Selection};
-use crate::service::{Entrance, Permissions};
+use crate::service::{Permissions, Protocol};
 use crate::suggest::nearest;
 use crate::{grpc, http, watch, xds};
 use layers::{All, Resolved};
@@ -318,7 +318,7 @@ impl Settings {
                 },
                 max_connections: size("grpc.max_connections"),
                 permissions: Permissions {
-                    entrance: Entrance::Grpc,
+                    protocol: Protocol::Grpc,
                     allow_overrides: flag("grpc.allow_overrides"),
                     allow_negative_hits: flag("grpc.allow_negative_hits"),
                 },
@@ -326,7 +326,7 @@ impl Settings {
             http: Http {
                 address: text("http.address"),
                 permissions: Permissions {
-                    entrance: Entrance::Http,
+                    protocol: Protocol::Http,
                     allow_overrides: flag("http.allow_overrides"),
                     allow_negative_hits: flag("http.allow_negative_hits"),
                 },

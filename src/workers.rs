@@ -16,7 +16,7 @@ use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connections::{Connections, Handle, accept};
+use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::threads;
 
 /// Bytes of answers that the system keeps of a connection for a client that does not read. It would
@@ -31,7 +31,7 @@ pub struct Workers {
 
 #[derive(Debug)]
 struct Worker {
-    sockets: mpsc::UnboundedSender<(Socket, Handle, Open)>,
+    sockets: mpsc::UnboundedSender<(Socket, ConnectionHandle, Open)>,
     open: Arc<AtomicUsize>,
     ended: oneshot::Receiver<()>,
 }
@@ -62,7 +62,7 @@ impl Workers {
     ) -> anyhow::Result<Workers>
     where
         Begun: Future<Output = ()> + Send + 'static,
-        Serve: Fn(TcpStream, Arc<Handle>) -> Served,
+        Serve: Fn(TcpStream, Arc<ConnectionHandle>) -> Served,
         Served: Future<Output = ()> + Send + 'static,
     {
         let each = (0..threads).map(|i| {
@@ -103,7 +103,7 @@ impl Workers {
         }
     }
 
-    fn hand_out(&self, turn: usize, socket: TcpStream, handle: Handle) {
+    fn hand_out(&self, turn: usize, socket: TcpStream, handle: ConnectionHandle) {
         // Of those with equally many, the next in turn.
         let (before, after) = self.each.split_at(turn % self.each.len());
         let fewest = after.iter().chain(before).min_by_key(|worker| worker.open());
@@ -129,8 +129,8 @@ impl Worker {
 
 /// Serves what is handed over, until no more comes and all has been served.
 async fn work<Served>(
-    mut handed: mpsc::UnboundedReceiver<(Socket, Handle, Open)>,
-    serve: impl Fn(TcpStream, Arc<Handle>) -> Served,
+    mut handed: mpsc::UnboundedReceiver<(Socket, ConnectionHandle, Open)>,
+    serve: impl Fn(TcpStream, Arc<ConnectionHandle>) -> Served,
 ) where
     Served: Future<Output = ()> + Send + 'static,
 {

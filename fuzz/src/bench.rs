@@ -9,7 +9,7 @@ use weir::limit::SECOND;
 use weir::limiter::{self, Holds, Limiter, RequestError};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::rules::RuleSet;
-use weir::service::{HeaderNames, Options, RateLimit, Rules, Sent};
+use weir::service::{HeaderNames, Options, RateLimit, Rules, RequestView};
 use weir::store::memory::MemoryStore;
 
 /// Some time in 2023, within a second, a minute, an hour and a day.
@@ -45,12 +45,12 @@ impl Bench {
         Bench { clock, service: RateLimit::new(limiter, in_force, options) }
     }
 
-    pub fn answer(&self, sent: &Sent<'_>) -> Result<RateLimitResponse, RequestError> {
+    pub fn answer(&self, sent: &RequestView<'_>) -> Result<RateLimitResponse, RequestError> {
         at_once(self.service.answer(sent, None))
     }
 
     /// As gRPC sends it.
-    pub fn answer_framed(&self, sent: &Sent<'_>) -> Result<Vec<u8>, RequestError> {
+    pub fn answer_framed(&self, sent: &RequestView<'_>) -> Result<Vec<u8>, RequestError> {
         at_once(self.service.answer_framed(sent, None, &mut Holds::default()))
     }
 }

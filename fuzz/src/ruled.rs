@@ -10,7 +10,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rules::source::RuleFile;
 use weir::rules::{Loaded, Options, Problem, Problems, Rule, RuleSet};
-use weir::service::Sent;
+use weir::service::RequestView;
 
 use crate::bench::Bench;
 
@@ -102,7 +102,7 @@ fn asks(bench: &Bench, rule: &Rule) {
             hits_addend: 0,
         };
         let bytes = request.encode_to_vec();
-        let sent = Sent::read(&bytes, 1).expect("a request");
+        let sent = RequestView::decode(&bytes, 1).expect("a request");
         let response = bench.answer(&sent).expect("an answer");
         assert_eq!(response.statuses.len(), 1);
     };

@@ -11,7 +11,7 @@ use weir::limit::SECOND;
 use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use weir::rules::source::RuleFile;
 use weir::rules::{Options, RuleSet};
-use weir::service::Sent;
+use weir::service::RequestView;
 use weir_fuzz::bench::Bench;
 use weir_fuzz::{made, wire};
 
@@ -25,7 +25,7 @@ static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
 });
 
 fuzz_target!(|bytes: &[u8]| {
-    let read = Sent::read(bytes, usize::MAX);
+    let read = RequestView::decode(bytes, usize::MAX);
     let request = RateLimitRequest::decode(bytes);
     let (sent, request) = match (&read, request) {
         (Ok(sent), Ok(request)) => (sent, request),
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     answers(sent, &request);
     // What prost writes of it is the same request.
     let written = request.encode_to_vec();
-    says_the_same(&Sent::read(&written, usize::MAX).expect("what prost writes"), &request);
+    says_the_same(&RequestView::decode(&written, usize::MAX).expect("what prost writes"), &request);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
@@ -45,7 +45,7 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
 });
 
 /// Both readers read the same.
-fn says_the_same(sent: &Sent<'_>, request: &RateLimitRequest) {
+fn says_the_same(sent: &RequestView<'_>, request: &RateLimitRequest) {
     let descriptors = sent.descriptors();
     let read = sent.request(&descriptors);
     assert_eq!((read.domain, read.hits_addend), (&*request.domain, request.hits_addend));
@@ -64,7 +64,7 @@ fn says_the_same(sent: &Sent<'_>, request: &RateLimitRequest) {
 
 /// Two services that were asked the same answer the same, one with a message and one with its
 /// bytes.
-fn answers(sent: &Sent<'_>, request: &RateLimitRequest) {
+fn answers(sent: &RequestView<'_>, request: &RateLimitRequest) {
     for more in [false, true] {
         let [one, other] = [(); 2].map(|()| Bench::new(RULES.clone(), more));
         for ahead in [0, 0, SECOND, 3_600 * SECOND, 40 * 365 * 86_400 * SECOND] {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
-use super::{Connections, Handle, LOG_INTERVAL, TICK};
+use super::{ConnectionHandle, Connections, LOG_INTERVAL, TICK};
 use crate::throttle::Throttle;
 
 /// How long to wait where the system has no room for another connection.
@@ -19,7 +19,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 pub async fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
-    mut serve: impl FnMut(TcpStream, Handle),
+    mut serve: impl FnMut(TcpStream, ConnectionHandle),
 ) {
     let limits = connections.limits;
     let (failures, refusals) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));

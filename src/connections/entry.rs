@@ -11,10 +11,10 @@ use tokio::task::yield_now;
 use super::Connections;
 
 /// The order of eviction: the class, when it was last active, and its number.
-pub(super) type Rank = (Class, u32, u64);
+pub(super) type EvictionRank = (EvictionClass, u32, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Class {
+pub(super) enum EvictionClass {
     /// It never completed a request.
     Unproven,
     Idle,
@@ -23,7 +23,7 @@ pub(super) enum Class {
 }
 
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ConnectionEntry {
     pub id: u64,
     /// The tick of its beginning or of its last request.
     active: AtomicU32,
@@ -35,10 +35,10 @@ pub(super) struct Entry {
     pub waker: AtomicWaker,
 }
 
-impl Entry {
+impl ConnectionEntry {
     /// A new one, which begins at the tick `now`.
-    pub fn new(id: u64, now: u32) -> Entry {
-        Entry {
+    pub fn new(id: u64, now: u32) -> ConnectionEntry {
+        ConnectionEntry {
             id,
             active: AtomicU32::new(now),
             proven: AtomicBool::new(false),
@@ -50,25 +50,25 @@ impl Entry {
         }
     }
 
-    fn class(&self) -> Option<Class> {
+    fn class(&self) -> Option<EvictionClass> {
         if self.stalled.load(Ordering::Relaxed) {
-            Some(Class::Stalled)
+            Some(EvictionClass::Stalled)
         } else if self.busy.load(Ordering::Relaxed) {
             None
         } else if self.proven.load(Ordering::Relaxed) {
-            Some(Class::Idle)
+            Some(EvictionClass::Idle)
         } else {
-            Some(Class::Unproven)
+            Some(EvictionClass::Unproven)
         }
     }
 
     /// Its place in the order of eviction; none while it must stay.
-    pub fn rank(&self, now: u32, min_idle: u32) -> Option<Rank> {
+    pub fn rank(&self, now: u32, min_idle: u32) -> Option<EvictionRank> {
         if self.evicting.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {
             return None;
         }
         let (class, active) = (self.class()?, self.active.load(Ordering::Relaxed));
-        if class == Class::Idle && now.wrapping_sub(active) < min_idle {
+        if class == EvictionClass::Idle && now.wrapping_sub(active) < min_idle {
             return None;
         }
         Some((class, active, self.id))
@@ -77,13 +77,13 @@ impl Entry {
 
 /// One connection's entry among all; it leaves when this is dropped.
 #[derive(Debug)]
-pub struct Handle {
-    pub(super) entry: Arc<Entry>,
+pub struct ConnectionHandle {
+    pub(super) entry: Arc<ConnectionEntry>,
     pub(super) connections: Arc<Connections>,
     pub(super) overflow: bool,
 }
 
-impl Handle {
+impl ConnectionHandle {
     /// Whether the connection is one beyond the limit, to be served only what costs nothing.
     pub fn is_overflow(&self) -> bool {
         self.overflow
@@ -138,7 +138,7 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for ConnectionHandle {
     fn drop(&mut self) {
         self.entry.closed.store(true, Ordering::Relaxed);
         self.connections.state.lock().open.remove(&self.entry.id);

@@ -18,15 +18,18 @@ fn with_overflow(max: usize, overflow: usize) -> Arc<Connections> {
     Connections::new(limits, Counts::default())
 }
 
-fn is_evicted(handle: &Handle) -> bool {
+fn is_evicted(handle: &ConnectionHandle) -> bool {
     handle.poll_evicted(&Context::from_waker(std::task::Waker::noop())).is_ready()
 }
 
 /// Evicts one after the other and returns their places.
-fn eviction_order(connections: &Arc<Connections>, mut handles: Vec<Option<Handle>>) -> Vec<usize> {
+fn eviction_order(
+    connections: &Arc<Connections>,
+    mut handles: Vec<Option<ConnectionHandle>>,
+) -> Vec<usize> {
     let mut order = Vec::new();
     while connections.evict() {
-        let evicted = |handle: &Option<Handle>| handle.as_ref().is_some_and(is_evicted);
+        let evicted = |handle: &Option<ConnectionHandle>| handle.as_ref().is_some_and(is_evicted);
         let at = handles.iter().position(evicted).expect("one is evicted");
         handles[at] = None;
         order.push(at);
@@ -102,7 +105,7 @@ fn many_go_in_order_though_they_are_looked_at_in_batches() {
 fn one_that_never_asked_goes_before_idle_ones_that_were_looked_at_earlier() {
     let connections = connections(100);
     let idle: Vec<_> = (0..10).map(|_| connections.register()).collect();
-    idle.iter().for_each(Handle::count_request);
+    idle.iter().for_each(ConnectionHandle::count_request);
     (0..4).for_each(|_| connections.tick());
     assert!(connections.evict());
     assert!(is_evicted(&idle[0]));
@@ -117,7 +120,7 @@ fn one_that_never_asked_goes_before_idle_ones_that_were_looked_at_earlier() {
 }
 
 /// Closes when it is evicted.
-fn serve(handle: Handle) {
+fn serve(handle: ConnectionHandle) {
     tokio::spawn(async move { poll_fn(|cx| handle.poll_evicted(cx)).await });
 }
 
@@ -173,7 +176,7 @@ async fn a_newcomer_does_not_wait_for_ever_for_one_that_does_not_close() {
 #[tokio::test(start_paused = true)]
 async fn where_all_are_busy_a_few_more_are_let_in_at_once() {
     let connections = with_overflow(2, 2);
-    let busy = |handle: &Handle| handle.set_busy(true);
+    let busy = |handle: &ConnectionHandle| handle.set_busy(true);
     let within: Vec<_> = (0..2).map(|_| connections.register()).collect();
     within.iter().for_each(busy);
     assert!(within.iter().all(|handle| !handle.is_overflow()));

@@ -16,20 +16,20 @@ use crate::throttle::Throttle;
 pub(super) const FREE_BYTES: usize = 128 << 10;
 
 /// One connection may hold this part of the budget: an eighth.
-const CONNECTION_PART: usize = 8;
+const MAX_CONNECTION_FRACTION: usize = 8;
 
 /// What all connections together may hold.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub(super) struct MemoryBudget {
     max: usize,
     held: AtomicUsize,
     log: Throttle,
 }
 
-impl Budget {
-    pub fn new(max: usize) -> Arc<Budget> {
+impl MemoryBudget {
+    pub fn new(max: usize) -> Arc<MemoryBudget> {
         let log = Throttle::new(LOG_INTERVAL);
-        Arc::new(Budget { max, held: AtomicUsize::new(0), log })
+        Arc::new(MemoryBudget { max, held: AtomicUsize::new(0), log })
     }
 
     fn take(&self, bytes: usize) -> bool {
@@ -54,25 +54,25 @@ impl Budget {
 
 /// What one connection holds.
 #[derive(Debug)]
-pub(super) struct Account {
-    budget: Arc<Budget>,
+pub(super) struct ConnectionBudget {
+    budget: Arc<MemoryBudget>,
     held: Mutex<usize>,
 }
 
-impl Account {
-    pub fn new(budget: &Arc<Budget>) -> Arc<Account> {
-        Arc::new(Account { budget: budget.clone(), held: Mutex::new(0) })
+impl ConnectionBudget {
+    pub fn new(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
+        Arc::new(ConnectionBudget { budget: budget.clone(), held: Mutex::new(0) })
     }
 
-    pub fn share(self: &Arc<Self>) -> Share {
-        Share { account: self.clone(), bytes: 0 }
+    pub fn reservation(self: &Arc<Self>) -> Reservation {
+        Reservation { account: self.clone(), bytes: 0 }
     }
 
     fn take(&self, bytes: usize) -> bool {
         let mut held = self.held.lock();
         let after = held.saturating_add(bytes);
         let more = beyond(after) - beyond(*held);
-        let fits = beyond(after) <= self.budget.max / CONNECTION_PART || more == 0;
+        let fits = beyond(after) <= self.budget.max / MAX_CONNECTION_FRACTION || more == 0;
         if !fits || !self.budget.take(more) {
             drop(held);
             self.budget.log_refusal();
@@ -97,12 +97,12 @@ fn beyond(held: usize) -> usize {
 
 /// What one call holds of its connection's account. It is given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    account: Arc<Account>,
+pub(super) struct Reservation {
+    account: Arc<ConnectionBudget>,
     bytes: usize,
 }
 
-impl Share {
+impl Reservation {
     /// Holds `bytes` from now on. Returns false where that is too much; then nothing changes.
     pub fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {
@@ -115,7 +115,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.account.give_back(self.bytes);
     }
@@ -127,13 +127,13 @@ mod tests {
     use proptest::prelude::*;
 
     const MAX: usize = 1 << 20;
-    const PART: usize = MAX / CONNECTION_PART;
+    const PART: usize = MAX / MAX_CONNECTION_FRACTION;
 
     #[test]
     fn a_connection_holds_a_part_and_gives_it_back() {
-        let budget = Budget::new(MAX);
-        let account = Account::new(&budget);
-        let (mut one, mut two) = (account.share(), account.share());
+        let budget = MemoryBudget::new(MAX);
+        let account = ConnectionBudget::new(&budget);
+        let (mut one, mut two) = (account.reservation(), account.reservation());
         assert!(one.resize(FREE_BYTES) && budget.held.load(Ordering::Relaxed) == 0);
         assert!(one.resize(FREE_BYTES + PART - 1));
         assert!(two.resize(1) && !two.resize(2), "that is its part");
@@ -146,18 +146,18 @@ mod tests {
 
     #[test]
     fn a_connection_may_hold_a_little_whatever_others_hold() {
-        let budget = Budget::new(MAX);
-        let shares: Vec<Share> = (0..CONNECTION_PART)
+        let budget = MemoryBudget::new(MAX);
+        let reservations: Vec<Reservation> = (0..MAX_CONNECTION_FRACTION)
             .map(|_| {
-                let mut share = Account::new(&budget).share();
-                assert!(share.resize(FREE_BYTES + PART));
-                share
+                let mut reservation = ConnectionBudget::new(&budget).reservation();
+                assert!(reservation.resize(FREE_BYTES + PART));
+                reservation
             })
             .collect();
-        let mut late = Account::new(&budget).share();
+        let mut late = ConnectionBudget::new(&budget).reservation();
         assert!(!late.resize(FREE_BYTES + 1));
         assert!(late.resize(FREE_BYTES));
-        drop(shares);
+        drop(reservations);
         assert!(late.resize(FREE_BYTES + 1));
     }
 
@@ -166,28 +166,28 @@ mod tests {
         fn the_budget_holds_what_the_connections_hold_beyond_what_is_free(
             steps in prop::collection::vec((0..6_usize, 0..3_usize, 0..3 * FREE_BYTES), 0..200),
         ) {
-            let budget = Budget::new(2 * FREE_BYTES * CONNECTION_PART / 3);
-            let accounts: Vec<_> = (0..6).map(|_| Account::new(&budget)).collect();
-            let share = |account: &Arc<Account>| account.share();
-            let mut shares: Vec<[Share; 3]> =
-                accounts.iter().map(|a| [share(a), share(a), share(a)]).collect();
+            let budget = MemoryBudget::new(2 * FREE_BYTES * MAX_CONNECTION_FRACTION / 3);
+            let accounts: Vec<_> = (0..6).map(|_| ConnectionBudget::new(&budget)).collect();
+            let reservation = |account: &Arc<ConnectionBudget>| account.reservation();
+            let mut reservations: Vec<[Reservation; 3]> =
+                accounts.iter().map(|a| [reservation(a), reservation(a), reservation(a)]).collect();
             for (account, which, bytes) in steps {
-                let share = &mut shares[account][which];
-                let before = share.bytes;
-                let done = share.resize(bytes);
-                prop_assert_eq!(share.bytes, if done { bytes } else { before });
+                let reservation = &mut reservations[account][which];
+                let before = reservation.bytes;
+                let done = reservation.resize(bytes);
+                prop_assert_eq!(reservation.bytes, if done { bytes } else { before });
                 prop_assert!(done || bytes > before, "less is always possible");
                 let mut counted = 0;
-                for (account, shares) in accounts.iter().zip(&shares) {
-                    let held: usize = shares.iter().map(|share| share.bytes).sum();
+                for (account, reservations) in accounts.iter().zip(&reservations) {
+                    let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
                     prop_assert_eq!(*account.held.lock(), held);
-                    prop_assert!(beyond(held) <= budget.max / CONNECTION_PART);
+                    prop_assert!(beyond(held) <= budget.max / MAX_CONNECTION_FRACTION);
                     counted += beyond(held);
                 }
                 prop_assert_eq!(budget.held.load(Ordering::Relaxed), counted);
                 prop_assert!(counted <= budget.max);
             }
-            drop(shares);
+            drop(reservations);
             prop_assert_eq!(budget.held.load(Ordering::Relaxed), 0);
         }
     }

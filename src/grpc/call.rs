@@ -17,17 +17,17 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tonic::Status;
 
-use super::budget::Share;
+use super::budget::Reservation;
+use super::client_wait::{ClientWait, PartialRequest, PendingResponse};
 use super::connection::Shared;
-use super::hold::Held;
-use super::wait::{Incomplete, Unread, Waiting};
+use super::hold_guard::HoldGuard;
 use super::{Grpc, Limits};
 use crate::limiter::Holds;
-use crate::service::{Sent, timeout};
+use crate::service::{RequestView, parse_timeout};
 use crate::store::Store;
 
 /// Before the message: whether it is compressed, and its length.
-pub(super) const PREFIX: usize = 5;
+pub(super) const PREFIX_BYTES: usize = 5;
 
 /// Bytes of a request waiting for the store that are not counted: those of small requests, which
 /// are served whatever others hold.
@@ -38,30 +38,30 @@ const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum CallOutcome {
     Answered,
     /// Its client reset it before it was read.
     Reset,
 }
 
 /// What a call does next.
-pub(super) enum Next {
-    Done(Outcome),
+pub(super) enum CallState {
+    Done(CallOutcome),
     /// Waits for its client.
-    Wait(Waiting),
+    WaitForClient(ClientWait),
     /// Waits for the store.
-    Ask(Complete),
+    WaitForStore(CompleteRequest),
 }
 
 /// A request whose message is here.
-pub(super) struct Complete {
+pub(super) struct CompleteRequest {
     pub message: Bytes,
     /// How long the client waits for the answer, where it says so.
     pub timeout: Option<Duration>,
     pub respond: SendResponse<Bytes>,
     /// What it holds of the memory for clients, if anything.
-    pub share: Option<Share>,
-    pub outcome: Outcome,
+    pub reservation: Option<Reservation>,
+    pub outcome: CallOutcome,
 }
 
 /// Begins a call, and completes it where neither client nor store is waited for.
@@ -69,34 +69,39 @@ pub(super) fn begin<S: Store + 'static>(
     shared: &Shared<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
-) -> Next {
+) -> CallState {
     let (head, mut body) = request.into_parts();
     let kind = head.headers.get(CONTENT_TYPE);
     if head.method != Method::POST || !kind.is_some_and(|kind| is_grpc(kind.as_bytes())) {
         let mut refused = Response::new(());
         *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
         let _ = respond.send_response(refused, true);
-        return Next::Done(Outcome::Answered);
+        return CallState::Done(CallOutcome::Answered);
     }
-    let timeout = head.headers.get("grpc-timeout").and_then(|it| timeout(it.as_bytes()));
+    let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
     let context = &mut Context::from_waker(Waker::noop());
     // A call that waits for more of the body polls again.
     let first = match body.poll_data(context) {
         Poll::Ready(Some(Ok(first))) => first,
-        Poll::Ready(Some(Err(_))) => return Next::Done(Outcome::Reset),
+        Poll::Ready(Some(Err(_))) => return CallState::Done(CallOutcome::Reset),
         Poll::Ready(None) | Poll::Pending => Bytes::new(),
     };
     if !body.is_end_stream() {
-        return Next::Wait(Waiting::Request(Incomplete { first, body, timeout, respond }));
+        return CallState::WaitForClient(ClientWait::Request(PartialRequest {
+            first,
+            body,
+            timeout,
+            respond,
+        }));
     }
-    let mut outcome = Outcome::Answered;
+    let mut outcome = CallOutcome::Answered;
     // Where the store answers at once, sending the answer shows it.
     if !shared.grpc.rate_limit.answers_at_once() && respond.poll_reset(context).is_ready() {
         // The request is decided all the same: it may return what another took.
-        outcome = Outcome::Reset;
+        outcome = CallOutcome::Reset;
     }
-    let share = None;
-    complete(shared, Complete { message: first, timeout, respond, share, outcome })
+    let reservation = None;
+    complete(shared, CompleteRequest { message: first, timeout, respond, reservation, outcome })
 }
 
 /// Whether a content type is gRPC's, and not that of gRPC-Web or whatever else begins like it.
@@ -105,42 +110,45 @@ fn is_grpc(kind: &[u8]) -> bool {
 }
 
 /// Answers a request where the store answers at once.
-pub(super) fn complete<S: Store + 'static>(shared: &Shared<S>, request: Complete) -> Next {
+pub(super) fn complete<S: Store + 'static>(
+    shared: &Shared<S>,
+    request: CompleteRequest,
+) -> CallState {
     if !shared.grpc.rate_limit.answers_at_once() {
-        return Next::Ask(request);
+        return CallState::WaitForStore(request);
     }
-    let Complete { message, timeout, respond, share: _, outcome } = request;
+    let CompleteRequest { message, timeout, respond, reservation: _, outcome } = request;
     let answer = match read(&shared.grpc, &message) {
         Ok(sent) => {
             let answer = pin!(answer(&shared.grpc, &sent, timeout));
             match answer.poll(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(answer) => answer,
-                Poll::Pending => return Next::Done(outcome),
+                Poll::Pending => return CallState::Done(outcome),
             }
         }
-        Err(status) => (Err(status), Held::default()),
+        Err(status) => (Err(status), HoldGuard::default()),
     };
     send(shared, respond, answer, outcome)
 }
 
-impl Complete {
+impl CompleteRequest {
     /// Answers a request when the store does.
-    pub async fn ask<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> Next {
+    pub async fn ask<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> CallState {
         let timeout = self.timeout;
         let answer = match self.read(&shared) {
             Ok(sent) => answer(&shared.grpc, &sent, timeout).await,
-            Err(status) => (Err(status), Held::default()),
+            Err(status) => (Err(status), HoldGuard::default()),
         };
         send(&shared, self.respond, answer, self.outcome)
     }
 
     /// Reads the message, and counts what it takes while the store is waited for.
-    fn read<S: Store>(&mut self, shared: &Shared<S>) -> Result<Sent<'_>, Status> {
+    fn read<S: Store>(&mut self, shared: &Shared<S>) -> Result<RequestView<'_>, Status> {
         let sent = read(&shared.grpc, &self.message)?;
         let bytes = self.message.len() + sent.heap_bytes();
-        if bytes > UNCOUNTED_BYTES || self.share.is_some() {
-            let share = self.share.get_or_insert_with(|| shared.account.share());
-            if !share.resize(bytes) {
+        if bytes > UNCOUNTED_BYTES || self.reservation.is_some() {
+            let reservation = self.reservation.get_or_insert_with(|| shared.budget.reservation());
+            if !reservation.resize(bytes) {
                 return Err(too_much_held());
             }
         }
@@ -161,9 +169,9 @@ pub(super) fn too_much_held() -> Status {
 /// The status for a message that is too large.
 pub(super) fn announced(bytes: &[u8], limits: &Limits) -> Result<Option<usize>, Status> {
     let announced =
-        bytes.first_chunk::<PREFIX>().map(|[_, length @ ..]| u32::from_be_bytes(*length));
+        bytes.first_chunk::<PREFIX_BYTES>().map(|[_, length @ ..]| u32::from_be_bytes(*length));
     let announced = announced.map(|length| length as usize);
-    let length = announced.unwrap_or(0).max(bytes.len().saturating_sub(PREFIX));
+    let length = announced.unwrap_or(0).max(bytes.len().saturating_sub(PREFIX_BYTES));
     let max = limits.max_message;
     if length > max {
         let text =
@@ -174,29 +182,29 @@ pub(super) fn announced(bytes: &[u8], limits: &Limits) -> Result<Option<usize>, 
 }
 
 /// Reads a message with its prefix.
-fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<Sent<'a>, Status> {
+fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
     let length = announced(framed, &grpc.limits)?;
     let length = length.ok_or_else(|| Status::internal("the request is missing"))?;
     if framed[0] != 0 {
         return Err(Status::unimplemented("the request is compressed: send it as it is"));
     }
-    let message = Some(&framed[PREFIX..]).filter(|message| message.len() == length);
+    let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
     let message =
         message.ok_or_else(|| Status::internal("one message is sent, of the length it says"))?;
-    grpc.rate_limit.read(message).map_err(|error| Status::internal(error.to_string()))
+    grpc.rate_limit.decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
 /// An answer with its prefix, and what its request took of concurrency limits.
-pub(super) type Answer = (Result<Bytes, Status>, Held);
+pub(super) type Answer = (Result<Bytes, Status>, HoldGuard);
 
 async fn answer<S: Store + 'static>(
     grpc: &Grpc<S>,
-    sent: &Sent<'_>,
+    sent: &RequestView<'_>,
     timeout: Option<Duration>,
 ) -> Answer {
     let mut holds = Holds::default();
     let answer = grpc.rate_limit.answer_framed(sent, timeout, &mut holds).await;
-    (answer.map(Bytes::from).map_err(Status::from), Held::new(&grpc.rate_limit, holds))
+    (answer.map(Bytes::from).map_err(Status::from), HoldGuard::new(&grpc.rate_limit, holds))
 }
 
 /// Sends an answer. One that its client does not let be sent now waits.
@@ -204,8 +212,8 @@ pub(super) fn send<S>(
     shared: &Shared<S>,
     mut respond: SendResponse<Bytes>,
     (answer, held): Answer,
-    outcome: Outcome,
-) -> Next {
+    outcome: CallOutcome,
+) -> CallState {
     // Errors of sending say that the client has reset the request.
     match answer {
         Ok(message) => {
@@ -213,15 +221,15 @@ pub(super) fn send<S>(
             response.headers_mut().reserve(1);
             response.headers_mut().insert(CONTENT_TYPE, GRPC);
             let Ok(mut stream) = respond.send_response(response, false) else {
-                return Next::Done(Outcome::Reset);
+                return CallState::Done(CallOutcome::Reset);
             };
             stream.reserve_capacity(message.len());
             if stream.capacity() < message.len() || shared.outbound.is_full() {
-                return Unread::wait(shared, stream, message, held, outcome);
+                return PendingResponse::wait(shared, stream, message, held, outcome);
             }
             shared.outbound.hand_over(message.len());
             if stream.send_data(message, false).is_ok() && stream.send_trailers(good()).is_ok() {
-                held.sent();
+                held.keep();
             }
         }
         Err(status) => {
@@ -231,12 +239,12 @@ pub(super) fn send<S>(
                 response.headers_mut().insert(GRPC_STATUS, HeaderValue::from_static("2"));
             }
             if respond.send_response(response, true).is_err() {
-                return Next::Done(Outcome::Reset);
+                return CallState::Done(CallOutcome::Reset);
             }
-            held.sent();
+            held.keep();
         }
     }
-    Next::Done(outcome)
+    CallState::Done(outcome)
 }
 
 /// The trailers of an answer.

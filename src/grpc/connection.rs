@@ -18,24 +18,24 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Sleep, sleep, timeout};
 
-use super::budget::Account;
-use super::call::{self, Next, Outcome};
+use super::budget::ConnectionBudget;
+use super::call::{self, CallOutcome, CallState};
 use super::outbound::Outbound;
-use super::resets::Resets;
-use super::{Grpc, Limits, SHOULD_RATE_LIMIT, route};
-use crate::connections::Handle;
+use super::resets::ResetCounter;
+use super::{Grpc, Limits, SHOULD_RATE_LIMIT, tonic_bridge};
+use crate::connections::ConnectionHandle;
 use crate::random::random;
 use crate::store::Store;
 
 /// Bytes a client may send on a connection, and on each of its streams, before they are read. It is
 /// what HTTP/2 begins with; a connection's window cannot be smaller.
-const WINDOW: u32 = (1 << 16) - 1;
+const WINDOW_BYTES: u32 = (1 << 16) - 1;
 
 /// Bytes of an answer that HTTP/2 takes at once. Larger answers are sent in parts.
-const SEND_BUFFER: usize = 16 << 10;
+const SEND_BUFFER_BYTES: usize = 16 << 10;
 
 /// Requests that may be reset before h2 has handed them over, which it does after each read. A read
-/// of 4 KiB holds some 160: this is never met, and [`Resets`] bounds them.
+/// of 4 KiB holds some 160: this is never met, and [`ResetCounter`] bounds them.
 const MAX_PENDING_RESETS: usize = 256;
 
 /// How long an evicted client may take to answer GOAWAY. Its place is needed.
@@ -46,11 +46,11 @@ const BURST: usize = 64;
 
 type Incoming = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// What the calls of one connection share.
+/// What the calls of one connection reservation.
 #[derive(Debug)]
 pub(super) struct Shared<S> {
     pub grpc: Arc<Grpc<S>>,
-    pub account: Arc<Account>,
+    pub budget: Arc<ConnectionBudget>,
     pub outbound: Arc<Outbound>,
     /// Has an owner for each call of another method, and one more.
     pub others: Arc<()>,
@@ -71,15 +71,15 @@ enum Event {
 pub(super) async fn serve<S: Store + 'static>(
     shared: Arc<Shared<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
-    handle: &Handle,
+    handle: &ConnectionHandle,
     peer: Option<SocketAddr>,
     mut closed: watch::Receiver<bool>,
 ) {
     let Limits { keepalive, timeout: patience, max_headers, max_streams, .. } = shared.grpc.limits;
     let handshake = Builder::new()
-        .initial_connection_window_size(WINDOW)
-        .initial_window_size(WINDOW)
-        .max_send_buffer_size(SEND_BUFFER)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_window_size(WINDOW_BYTES)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
         .max_header_list_size(max_headers)
         .max_concurrent_streams(max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
@@ -91,14 +91,14 @@ pub(super) async fn serve<S: Store + 'static>(
         () = handle.evicted() => return,
     };
     let Ok(Ok(mut connection)) = handshake else { return };
-    let mut life = pin!(Life::new(&mut connection, keepalive, patience).watch());
+    let mut life = pin!(KeepAlive::new(&mut connection, keepalive, patience).watch());
     let mut closing = pin!(async move { drop(closed.wait_for(|closed| *closed).await) });
     // Set where it closes: who does not take note of that by then is not waited for.
     let mut closes = pin!(None::<Sleep>);
     // Set while the client does not read all there is for it.
     let mut unread: Option<Pin<Box<Sleep>>> = None;
     let mut requests: VecDeque<Incoming> = VecDeque::new();
-    let mut resets = Resets::default();
+    let mut resets = ResetCounter::default();
     // Calls that wait for the store, and those that wait for the client. They are apart since the
     // first are large, and clients can make the others last.
     let mut asking = FuturesUnordered::new();
@@ -126,11 +126,13 @@ pub(super) async fn serve<S: Store + 'static>(
                     };
                     match next {
                         // There are more only where the client resets those that wait.
-                        Next::Ask(_) if asking.len() >= max_streams as usize => {}
-                        Next::Ask(request) => asking.push(request.ask(shared.clone())),
-                        Next::Wait(call) => waiting.push(call.finish(shared.clone())),
-                        Next::Done(outcome) => {
-                            if resets.count(outcome == Outcome::Reset) {
+                        CallState::WaitForStore(_) if asking.len() >= max_streams as usize => {}
+                        CallState::WaitForStore(request) => {
+                            asking.push(request.ask(shared.clone()))
+                        }
+                        CallState::WaitForClient(call) => waiting.push(call.finish(shared.clone())),
+                        CallState::Done(outcome) => {
+                            if resets.count(outcome == CallOutcome::Reset) {
                                 return Poll::Ready(Event::Abuse);
                             }
                         }
@@ -211,29 +213,29 @@ fn begin<S: Store + 'static>(
     shared: &Shared<S>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
-) -> Next {
+) -> CallState {
     if request.uri().path() == SHOULD_RATE_LIMIT {
         return call::begin(shared, request, respond);
     }
-    route::begin(shared, request, respond);
-    Next::Done(Outcome::Answered)
+    tonic_bridge::begin(shared, request, respond);
+    CallState::Done(CallOutcome::Answered)
 }
 
 /// Asks the client from time to time whether it is still there.
-struct Life {
+struct KeepAlive {
     pings: Option<PingPong>,
     every: Duration,
-    patience: Duration,
+    timeout: Duration,
 }
 
-impl Life {
+impl KeepAlive {
     fn new<T: AsyncRead + AsyncWrite + Unpin>(
         connection: &mut Connection<T, Bytes>,
         every: Duration,
-        patience: Duration,
-    ) -> Life {
+        timeout: Duration,
+    ) -> KeepAlive {
         let pings = if every.is_zero() { None } else { connection.ping_pong() };
-        Life { pings, every, patience }
+        KeepAlive { pings, every, timeout }
     }
 
     /// Ends when the client does not answer, or does not read.
@@ -242,7 +244,7 @@ impl Life {
         loop {
             // Connections that were opened together are not all asked at once.
             tokio::time::sleep(self.every.mul_f64(0.5 + random() / 2.0)).await;
-            if !matches!(timeout(self.patience, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
+            if !matches!(timeout(self.timeout, pings.ping(Ping::opaque())).await, Ok(Ok(_))) {
                 return;
             }
         }

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Bytes that are handed over before the connection writes.
-const MAX_BYTES: usize = 128 << 10;
+const MAX_UNWRITTEN_BYTES: usize = 128 << 10;
 
 /// Bytes that an answer takes besides its message: three frames and two header maps.
-pub(super) const ANSWER_BYTES: usize = 1 << 10;
+pub(super) const RESPONSE_OVERHEAD_BYTES: usize = 1 << 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
@@ -22,12 +22,12 @@ impl Outbound {
     /// that.
     pub fn hand_over(&self, bytes: usize) {
         let before = self.bytes.load(Ordering::Relaxed);
-        self.bytes.store(before.saturating_add(bytes + ANSWER_BYTES), Ordering::Relaxed);
+        self.bytes.store(before.saturating_add(bytes + RESPONSE_OVERHEAD_BYTES), Ordering::Relaxed);
     }
 
     /// Whether the connection has to write before more is handed over.
     pub fn is_full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) >= MAX_BYTES
+        self.bytes.load(Ordering::Relaxed) >= MAX_UNWRITTEN_BYTES
     }
 
     /// Whether the socket took less than it was given.

@@ -7,9 +7,9 @@ const MAX_RESETS: u32 = 10_000;
 
 /// The requests of one connection that were reset before they were read, less those that were not.
 #[derive(Debug, Default)]
-pub(super) struct Resets(u32);
+pub(super) struct ResetCounter(u32);
 
-impl Resets {
+impl ResetCounter {
     /// Counts a request. Returns whether the connection is to be closed.
     pub fn count(&mut self, reset: bool) -> bool {
         self.0 = if reset { self.0 + 1 } else { self.0.saturating_sub(1) };
@@ -23,14 +23,14 @@ mod tests {
 
     #[test]
     fn a_client_that_only_resets_is_too_much() {
-        let mut resets = Resets::default();
+        let mut resets = ResetCounter::default();
         assert!(!(0..MAX_RESETS).any(|_| resets.count(true)));
         assert!(resets.count(true));
     }
 
     #[test]
     fn a_client_that_resets_half_of_its_requests_is_not() {
-        let mut resets = Resets::default();
+        let mut resets = ResetCounter::default();
         // Stalls of a second at 2000 requests a second, each followed by a good second.
         let stalls = (0..20 * MAX_RESETS).map(|i| i / 2_000 % 2 == 0);
         assert!(!stalls.into_iter().any(|reset| resets.count(reset)));

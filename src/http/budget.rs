@@ -12,38 +12,38 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
-pub(super) struct Budget(Arc<Semaphore>);
+pub(super) struct BufferBudget(Arc<Semaphore>);
 
-impl Budget {
-    pub fn new(bytes: usize) -> Budget {
-        Budget(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
+impl BufferBudget {
+    pub fn new(bytes: usize) -> BufferBudget {
+        BufferBudget(Arc::new(Semaphore::new(bytes.min(Semaphore::MAX_PERMITS))))
     }
 
-    pub fn share(&self) -> Share {
-        Share { budget: self.clone(), permit: None }
+    pub fn permit(&self) -> BufferPermit {
+        BufferPermit { budget: self.clone(), inner: None }
     }
 }
 
 /// What one request holds of the budget. It goes back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Share {
-    budget: Budget,
-    permit: Option<OwnedSemaphorePermit>,
+pub(super) struct BufferPermit {
+    budget: BufferBudget,
+    inner: Option<OwnedSemaphorePermit>,
 }
 
-impl Share {
+impl BufferPermit {
     /// Takes what is missing to hold `bytes`. False where the others hold too much.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
-        let held = self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let held = self.inner.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(held);
         if more == 0 {
             return true;
         }
         let Ok(more) = u32::try_from(more) else { return false };
         let Ok(more) = self.budget.0.clone().try_acquire_many_owned(more) else { return false };
-        match &mut self.permit {
+        match &mut self.inner {
             Some(permit) => permit.merge(more),
-            None => self.permit = Some(more),
+            None => self.inner = Some(more),
         }
         true
     }
@@ -56,7 +56,11 @@ impl Share {
 ///
 /// The status to answer with: 413 for a body that is too large or breaks off, 503 for one there is
 /// no room for.
-pub(super) async fn read(body: Body, max: usize, share: &mut Share) -> Result<Vec<u8>, StatusCode> {
+pub(super) async fn read(
+    body: Body,
+    max: usize,
+    permit: &mut BufferPermit,
+) -> Result<Vec<u8>, StatusCode> {
     let mut body = body.into_data_stream();
     let (mut whole, mut received) = (Some(Vec::new()), 0);
     while let Some(frame) = body.next().await {
@@ -69,9 +73,9 @@ pub(super) async fn read(body: Body, max: usize, share: &mut Share) -> Result<Ve
         if received > bytes.capacity() {
             // The budget counts what is allocated.
             let capacity = received.next_power_of_two();
-            if !share.grow_to(capacity) {
+            if !permit.grow_to(capacity) {
                 whole = None;
-                share.permit = None;
+                permit.inner = None;
                 continue;
             }
             bytes.reserve_exact(capacity - bytes.len());
@@ -88,13 +92,13 @@ mod tests {
 
     #[test]
     fn shares_are_bounded_together_and_return() {
-        let budget = Budget::new(100);
-        let (mut one, mut two) = (budget.share(), budget.share());
+        let budget = BufferBudget::new(100);
+        let (mut one, mut two) = (budget.permit(), budget.permit());
         assert!(one.grow_to(FREE_BYTES) && one.grow_to(FREE_BYTES + 60));
         assert!(one.grow_to(10), "it holds that already");
         assert!(!two.grow_to(FREE_BYTES + 41) && two.grow_to(FREE_BYTES + 40));
         assert!(!one.grow_to(FREE_BYTES + 61));
-        assert!(budget.share().grow_to(FREE_BYTES) && !budget.share().grow_to(FREE_BYTES + 1));
+        assert!(budget.permit().grow_to(FREE_BYTES) && !budget.permit().grow_to(FREE_BYTES + 1));
         drop(one);
         assert!(two.grow_to(FREE_BYTES + 100));
         drop(two);
@@ -108,8 +112,8 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_are_read_within_the_limit_and_the_budget() {
-        let budget = Budget::new(48 << 10);
-        let (mut one, mut two, mut three) = (budget.share(), budget.share(), budget.share());
+        let budget = BufferBudget::new(48 << 10);
+        let (mut one, mut two, mut three) = (budget.permit(), budget.permit(), budget.permit());
         let max = 64 << 10;
         assert_eq!(read(body(64), max, &mut one).await.unwrap(), [b'x'; 64 << 10]);
         assert_eq!(read(body(65), max, &mut two).await, Err(StatusCode::PAYLOAD_TOO_LARGE));

@@ -18,9 +18,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-use super::budget::{self, Budget, FREE_BYTES, Share};
+use super::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
 use super::serve::Limits;
-use crate::connections::Handle;
+use crate::connections::ConnectionHandle;
 use crate::limiter::RequestError;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
@@ -35,7 +35,7 @@ const DECIDING_BYTES: usize = 2 << 20;
 #[derive(Debug)]
 pub struct Json {
     jobs: mpsc::UnboundedSender<Job>,
-    budget: Budget,
+    budget: BufferBudget,
     max_body: usize,
     /// How long a body may take to arrive.
     timeout: Duration,
@@ -45,7 +45,7 @@ pub struct Json {
 #[derive(Debug)]
 struct Job {
     body: Vec<u8>,
-    share: Share,
+    permit: BufferPermit,
     reply: oneshot::Sender<Response>,
 }
 
@@ -58,7 +58,7 @@ impl Json {
     ) -> io::Result<Json> {
         #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
         let (jobs, mut accepted) = mpsc::unbounded_channel();
-        let worker = Worker {
+        let worker = JsonWorker {
             rate_limit,
             deciding: Semaphore::new(DECIDING_BYTES),
             throttle: Throttle::new(Duration::from_secs(10)),
@@ -71,7 +71,7 @@ impl Json {
             }
         })?;
         // Whatever the setting, one body has room.
-        let budget = Budget::new(limits.max_buffered.max(2 * limits.max_body));
+        let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
         Ok(Json { jobs, budget, max_body: limits.max_body, timeout: limits.timeout })
     }
 }
@@ -81,11 +81,11 @@ impl Json {
 /// for one that is too slow, and 503 where there is no room for one more.
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
-    connection: Option<Extension<Arc<Handle>>>,
+    connection: Option<Extension<Arc<ConnectionHandle>>>,
     body: Body,
 ) -> Response {
-    let mut share = json.budget.share();
-    let read = budget::read(body, json.max_body, &mut share);
+    let mut permit = json.budget.permit();
+    let read = budget::read(body, json.max_body, &mut permit);
     let body = match tokio::time::timeout(json.timeout, read).await {
         Ok(Ok(body)) => body,
         Ok(Err(status)) => return status.into_response(),
@@ -96,43 +96,43 @@ pub(super) async fn answer(
         connection.set_busy(true);
     }
     let (reply, answered) = oneshot::channel();
-    let _ = json.jobs.send(Job { body, share, reply });
+    let _ = json.jobs.send(Job { body, permit, reply });
     answered.await.unwrap_or_else(|_| internal_error())
 }
 
 #[derive(Debug)]
-struct Worker<S> {
+struct JsonWorker<S> {
     rate_limit: RateLimit<S>,
     deciding: Semaphore,
     throttle: Throttle,
 }
 
-impl<S: Store> Worker<S> {
+impl<S: Store> JsonWorker<S> {
     async fn work(self: Arc<Self>, job: Job) {
-        let Job { body, share, reply } = job;
+        let Job { body, permit, reply } = job;
         let (message, reply) = if body.len() <= FREE_BYTES {
-            (codec::read(&body), reply)
+            (codec::decode(&body), reply)
         } else {
             // One at a time; the budget bounds how many wait. Nobody waits for some any more.
             let parse = move || {
                 let gone = || Err("the client is gone".to_owned());
-                (if reply.is_closed() { gone() } else { codec::read(&body) }, reply)
+                (if reply.is_closed() { gone() } else { codec::decode(&body) }, reply)
             };
             let Ok(parsed) = tokio::task::spawn_blocking(parse).await else { return };
             parsed
         };
         let answer = match message {
-            Ok(message) => self.decide(&message, share).await,
+            Ok(message) => self.decide(&message, permit).await,
             Err(error) => bad_request(&error),
         };
         // The client may be gone.
         let _ = reply.send(answer);
     }
 
-    async fn decide(&self, message: &[u8], share: Share) -> Response {
+    async fn decide(&self, message: &[u8], permit: BufferPermit) -> Response {
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
         let Ok(_permit) = self.deciding.acquire_many(size).await else { return internal_error() };
-        let sent = match self.rate_limit.read(message) {
+        let sent = match self.rate_limit.decode(message) {
             Ok(sent) => sent,
             Err(error) => return bad_request(&error),
         };
@@ -143,8 +143,8 @@ impl<S: Store> Worker<S> {
                     Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
                     Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
                 };
-                match codec::write(&response) {
-                    Ok(body) => send(status, body, share),
+                match codec::encode(&response) {
+                    Ok(body) => send(status, body, permit),
                     Err(error) => {
                         if let Some(suppressed) = self.throttle.pass() {
                             tracing::error!(%error, suppressed, "cannot write a response as JSON");
@@ -165,21 +165,21 @@ impl<S: Store> Worker<S> {
     }
 }
 
-/// An answer that holds its share of the budget until it is sent.
-fn send(status: StatusCode, body: Vec<u8>, mut share: Share) -> Response {
-    struct Sent {
+/// An answer that holds its permit until it is sent.
+fn send(status: StatusCode, body: Vec<u8>, mut permit: BufferPermit) -> Response {
+    struct BudgetedBody {
         body: Vec<u8>,
-        _share: Share,
+        _permit: BufferPermit,
     }
-    impl AsRef<[u8]> for Sent {
+    impl AsRef<[u8]> for BudgetedBody {
         fn as_ref(&self) -> &[u8] {
             &self.body
         }
     }
-    if !share.grow_to(body.len()) {
+    if !permit.grow_to(body.len()) {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     }
-    let body = Bytes::from_owner(Sent { body, _share: share });
+    let body = Bytes::from_owner(BudgetedBody { body, _permit: permit });
     (status, [(CONTENT_TYPE, "application/json")], body).into_response()
 }
 

@@ -32,9 +32,9 @@ struct Rendering {
 }
 
 /// Keeps a rendering alive until it is sent.
-struct Sent(Arc<Rendering>);
+struct SharedBody(Arc<Rendering>);
 
-impl AsRef<[u8]> for Sent {
+impl AsRef<[u8]> for SharedBody {
     fn as_ref(&self) -> &[u8] {
         self.0.text.as_bytes()
     }
@@ -73,7 +73,7 @@ impl Page {
 pub(super) async fn answer(State(page): State<Arc<Page>>) -> Response {
     match page.get().await {
         Some(rendering) => {
-            let body = Bytes::from_owner(Sent(rendering));
+            let body = Bytes::from_owner(SharedBody(rendering));
             ([(CONTENT_TYPE, page.content_type)], body).into_response()
         }
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),

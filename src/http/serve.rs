@@ -20,7 +20,7 @@ use tower_service::Service;
 
 use super::HEALTH;
 use super::write_timeout::WriteTimeout;
-use crate::connections::{Connections, Handle, accept};
+use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::workers::prepare;
 
 /// What a client may take of the process.
@@ -37,11 +37,11 @@ pub struct Limits {
 }
 
 /// The largest head of a request, in bytes.
-const MAX_HEAD: usize = 16 << 10;
+const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Connections beyond the limit, which are served health alone: so a crowd of requests does not
 /// keep probes from an answer.
-pub const OVERFLOW: usize = 16;
+pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
 /// Serves connections until `closed` turns true; then ends when all requests are answered.
 pub async fn serve(
@@ -53,7 +53,7 @@ pub async fn serve(
 ) {
     let (serving, mut served) = mpsc::channel::<()>(1);
     let mut until = closed.clone();
-    let spawn = |socket, handle: Handle| {
+    let spawn = |socket, handle: ConnectionHandle| {
         let (router, closed, serving) = (router.clone(), closed.clone(), serving.clone());
         tokio::spawn(async move {
             let handle = Arc::new(handle);
@@ -74,7 +74,7 @@ async fn connection(
     socket: TcpStream,
     router: Router,
     timeout: Duration,
-    handle: Arc<Handle>,
+    handle: Arc<ConnectionHandle>,
     mut closed: watch::Receiver<bool>,
 ) {
     // Where it fails, so will the connection.
@@ -85,7 +85,7 @@ async fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(for_head)
-        .max_buf_size(MAX_HEAD)
+        .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(
             TokioIo::new(WriteTimeout::new(socket, timeout, handle.clone())),
             service,
@@ -108,7 +108,7 @@ async fn connection(
 async fn answer(
     mut router: Router,
     request: Request<Incoming>,
-    handle: Arc<Handle>,
+    handle: Arc<ConnectionHandle>,
 ) -> Result<Response, Infallible> {
     if handle.is_overflow() && request.uri().path() != HEALTH {
         let crowded = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);

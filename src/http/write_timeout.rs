@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use crate::connections::Handle;
+use crate::connections::ConnectionHandle;
 
 /// Fails a write when its client has not taken all that waits within `timeout`, however steadily
 /// it takes a little.
@@ -18,11 +18,15 @@ pub(super) struct WriteTimeout<T> {
     timeout: Duration,
     /// Runs from the first write that waits until nothing is left to write.
     deadline: Option<Pin<Box<Sleep>>>,
-    handle: Arc<Handle>,
+    handle: Arc<ConnectionHandle>,
 }
 
 impl<T> WriteTimeout<T> {
-    pub(super) fn new(inner: T, timeout: Duration, handle: Arc<Handle>) -> WriteTimeout<T> {
+    pub(super) fn new(
+        inner: T,
+        timeout: Duration,
+        handle: Arc<ConnectionHandle>,
+    ) -> WriteTimeout<T> {
         WriteTimeout { inner, timeout, deadline: None, handle }
     }
 

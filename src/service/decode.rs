@@ -13,14 +13,14 @@ use crate::store::Entry;
 /// Why bytes are no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request is not a RateLimitRequest: {0}")]
-pub struct Malformed(&'static str);
+pub struct DecodeError(&'static str);
 
 /// A request as it was sent.
 #[derive(Debug, Default)]
-pub struct Sent<'a> {
+pub struct RequestView<'a> {
     domain: &'a str,
     hits_addend: u32,
-    descriptors: SmallVec<[Head; 4]>,
+    descriptors: SmallVec<[DescriptorHeader; 4]>,
     /// Descriptors sent beyond these.
     beyond: usize,
     /// The entries of all descriptors, one after the other.
@@ -29,7 +29,7 @@ pub struct Sent<'a> {
 
 /// A descriptor without its entries.
 #[derive(Debug, Default)]
-struct Head {
+struct DescriptorHeader {
     entries: usize,
     limit: Option<Override>,
     hits_addend: Option<u64>,
@@ -39,10 +39,10 @@ struct Head {
 /// The descriptors of a request, each with its entries.
 pub type Descriptors<'a> = SmallVec<[Descriptor<'a>; 4]>;
 
-impl<'a> Sent<'a> {
+impl<'a> RequestView<'a> {
     /// Reads a whole message. Of descriptors beyond `most` nothing is kept but their number.
-    pub fn read(bytes: &'a [u8], most: usize) -> Result<Sent<'a>, Malformed> {
-        let mut sent = Sent::default();
+    pub fn decode(bytes: &'a [u8], most: usize) -> Result<RequestView<'a>, DecodeError> {
+        let mut sent = RequestView::default();
         let mut message = Message::new(bytes);
         while let Some(field) = message.next()? {
             match field.number {
@@ -65,8 +65,8 @@ impl<'a> Sent<'a> {
         Ok(sent)
     }
 
-    fn descriptor(&mut self, mut message: Message<'a>) -> Result<Head, Malformed> {
-        let mut head = Head::default();
+    fn descriptor(&mut self, mut message: Message<'a>) -> Result<DescriptorHeader, DecodeError> {
+        let mut head = DescriptorHeader::default();
         while let Some(field) = message.next()? {
             match field.number {
                 1 => {
@@ -89,11 +89,11 @@ impl<'a> Sent<'a> {
         const CHARGE: usize = 1 << 10;
         let entries = if self.entries.spilled() { self.entries.capacity() } else { 0 };
         let descriptors = if self.descriptors.spilled() { self.descriptors.capacity() } else { 0 };
-        let descriptor = size_of::<Head>() + size_of::<Descriptor<'_>>() + CHARGE;
+        let descriptor = size_of::<DescriptorHeader>() + size_of::<Descriptor<'_>>() + CHARGE;
         entries * size_of::<Entry<'_>>() + descriptors * descriptor
     }
 
-    /// The descriptors, to be asked for with [`request`](Sent::request).
+    /// The descriptors, to be asked for with [`request`](RequestView::request).
     pub fn descriptors(&self) -> Descriptors<'_> {
         let mut rest = self.entries.as_slice();
         let mut descriptors = Descriptors::with_capacity(self.descriptors.len());
@@ -112,12 +112,12 @@ impl<'a> Sent<'a> {
 
     /// What is asked.
     pub fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
-        let Sent { domain, beyond, hits_addend, .. } = *self;
+        let RequestView { domain, beyond, hits_addend, .. } = *self;
         Request { domain, descriptors, beyond, hits_addend }
     }
 }
 
-fn entry<'a>(mut message: Message<'a>) -> Result<Entry<'a>, Malformed> {
+fn entry<'a>(mut message: Message<'a>) -> Result<Entry<'a>, DecodeError> {
     let (mut key, mut value) = ("", "");
     while let Some(field) = message.next()? {
         match field.number {
@@ -129,7 +129,7 @@ fn entry<'a>(mut message: Message<'a>) -> Result<Entry<'a>, Malformed> {
     Ok((key, value))
 }
 
-fn limit(mut message: Message<'_>, limit: &mut Override) -> Result<(), Malformed> {
+fn limit(mut message: Message<'_>, limit: &mut Override) -> Result<(), DecodeError> {
     while let Some(field) = message.next()? {
         match field.number {
             1 => limit.requests_per_unit = message.varint(field)? as u32,
@@ -146,7 +146,7 @@ fn limit(mut message: Message<'_>, limit: &mut Override) -> Result<(), Malformed
 }
 
 /// A number in a message of its own, so that its absence can be told from 0.
-fn wrapped(mut message: Message<'_>, number: &mut u64) -> Result<(), Malformed> {
+fn wrapped(mut message: Message<'_>, number: &mut u64) -> Result<(), DecodeError> {
     while let Some(field) = message.next()? {
         match field.number {
             1 => *number = message.varint(field)?,
@@ -157,7 +157,7 @@ fn wrapped(mut message: Message<'_>, number: &mut u64) -> Result<(), Malformed> 
 }
 
 /// How deep messages and groups may lie in each other.
-const DEPTH: u32 = 100;
+const MAX_DEPTH: u32 = 100;
 
 /// What is left of a message.
 struct Message<'a> {
@@ -179,31 +179,31 @@ const GROUP: u8 = 3;
 const GROUP_END: u8 = 4;
 const FOUR_BYTES: u8 = 5;
 
-const CUT_OFF: Malformed = Malformed("it ends within a field");
-const WRONG_WIRE: Malformed = Malformed("a field has another type");
+const TRUNCATED: DecodeError = DecodeError("it ends within a field");
+const WRONG_WIRE_TYPE: DecodeError = DecodeError("a field has another type");
 
 impl<'a> Message<'a> {
     fn new(bytes: &'a [u8]) -> Message<'a> {
-        Message { rest: bytes, depth: DEPTH }
+        Message { rest: bytes, depth: MAX_DEPTH }
     }
 
-    fn next(&mut self) -> Result<Option<Field>, Malformed> {
+    fn next(&mut self) -> Result<Option<Field>, DecodeError> {
         if self.rest.is_empty() { Ok(None) } else { self.field().map(Some) }
     }
 
-    fn field(&mut self) -> Result<Field, Malformed> {
+    fn field(&mut self) -> Result<Field, DecodeError> {
         let key = u32::try_from(self.number()?)
-            .map_err(|_| Malformed("a field's number is too large"))?;
+            .map_err(|_| DecodeError("a field's number is too large"))?;
         let field = Field { number: key >> 3, wire: (key & 7) as u8 };
         if field.number == 0 || field.wire > FOUR_BYTES {
-            return Err(Malformed("a field has no number or no type"));
+            return Err(DecodeError("a field has no number or no type"));
         }
         Ok(field)
     }
 
     /// A number of seven bits a byte, the lowest first.
     #[inline]
-    fn number(&mut self) -> Result<u64, Malformed> {
+    fn number(&mut self) -> Result<u64, DecodeError> {
         match self.rest {
             [byte, rest @ ..] if *byte < 0x80 => {
                 self.rest = rest;
@@ -213,51 +213,51 @@ impl<'a> Message<'a> {
         }
     }
 
-    fn long_number(&mut self) -> Result<u64, Malformed> {
+    fn long_number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0;
         for (i, byte) in self.rest.iter().enumerate().take(10) {
             number |= u64::from(byte & 0x7f) << (7 * i);
             if *byte < 0x80 {
                 if i == 9 && *byte > 1 {
-                    return Err(Malformed("a number is too large"));
+                    return Err(DecodeError("a number is too large"));
                 }
                 self.rest = &self.rest[i + 1..];
                 return Ok(number);
             }
         }
-        Err(if self.rest.len() < 10 { CUT_OFF } else { Malformed("a number is too long") })
+        Err(if self.rest.len() < 10 { TRUNCATED } else { DecodeError("a number is too long") })
     }
 
-    fn varint(&mut self, field: Field) -> Result<u64, Malformed> {
-        if field.wire == VARINT { self.number() } else { Err(WRONG_WIRE) }
+    fn varint(&mut self, field: Field) -> Result<u64, DecodeError> {
+        if field.wire == VARINT { self.number() } else { Err(WRONG_WIRE_TYPE) }
     }
 
-    fn bytes(&mut self, field: Field) -> Result<&'a [u8], Malformed> {
+    fn bytes(&mut self, field: Field) -> Result<&'a [u8], DecodeError> {
         if field.wire != LENGTH {
-            return Err(WRONG_WIRE);
+            return Err(WRONG_WIRE_TYPE);
         }
         let length = self.number()?;
         self.take(usize::try_from(length).unwrap_or(usize::MAX))
     }
 
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let (taken, rest) = self.rest.split_at_checked(length).ok_or(CUT_OFF)?;
+    fn take(&mut self, length: usize) -> Result<&'a [u8], DecodeError> {
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(TRUNCATED)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    fn text(&mut self, field: Field) -> Result<&'a str, Malformed> {
-        from_utf8(self.bytes(field)?).map_err(|_| Malformed("a text is not UTF-8"))
+    fn text(&mut self, field: Field) -> Result<&'a str, DecodeError> {
+        from_utf8(self.bytes(field)?).map_err(|_| DecodeError("a text is not UTF-8"))
     }
 
-    fn message(&mut self, field: Field) -> Result<Message<'a>, Malformed> {
+    fn message(&mut self, field: Field) -> Result<Message<'a>, DecodeError> {
         Ok(Message { rest: self.bytes(field)?, depth: self.depth - 1 })
     }
 
     /// Passes over a field, and over what is in it where it is a group.
-    fn skip(&mut self, field: Field, depth: u32) -> Result<(), Malformed> {
+    fn skip(&mut self, field: Field, depth: u32) -> Result<(), DecodeError> {
         if depth == 0 {
-            return Err(Malformed("groups lie too deep in each other"));
+            return Err(DecodeError("groups lie too deep in each other"));
         }
         match field.wire {
             VARINT => drop(self.number()?),
@@ -268,13 +268,13 @@ impl<'a> Message<'a> {
                 let inner = self.field()?;
                 if inner.wire == GROUP_END {
                     if inner.number != field.number {
-                        return Err(Malformed("a group ends that did not begin"));
+                        return Err(DecodeError("a group ends that did not begin"));
                     }
                     break;
                 }
                 self.skip(inner, depth - 1)?;
             },
-            _ => return Err(Malformed("a group ends that did not begin")),
+            _ => return Err(DecodeError("a group ends that did not begin")),
         }
         Ok(())
     }

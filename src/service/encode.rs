@@ -6,7 +6,7 @@ use super::{Options, response};
 use crate::limiter::{Request, RequestDecision, ShownLimit, Status};
 
 /// Before each message on a stream: not compressed, and its length.
-const PREFIX: usize = 5;
+const PREFIX_BYTES: usize = 5;
 
 /// The response to `request` as gRPC sends it, with its prefix.
 pub(super) fn encode(
@@ -16,11 +16,11 @@ pub(super) fn encode(
 ) -> Vec<u8> {
     let statuses: usize = decision.statuses.iter().map(|it| in_message(status_len(it))).sum();
     // What is seldom wanted is written by prost: messages written one after the other are one.
-    let more = options.has_more().then(|| response::more(request, decision, options));
+    let more = options.has_extras().then(|| response::extras(request, decision, options));
     let length = number(1, code(decision.over_limit))
         + statuses
         + more.as_ref().map_or(0, Message::encoded_len);
-    let mut out = Vec::with_capacity(PREFIX + length);
+    let mut out = Vec::with_capacity(PREFIX_BYTES + length);
     out.push(0);
     out.extend((length as u32).to_be_bytes());
     put_number(1, code(decision.over_limit), &mut out);
@@ -176,8 +176,8 @@ mod tests {
             let written = encode(&request, &decision, &options);
             let message = response::encode(&request, &decision, &options);
             prop_assert_eq!(written[0], 0);
-            prop_assert_eq!(&written[1..PREFIX], &(message.encoded_len() as u32).to_be_bytes());
-            let read = crate::proto::envoy::service::ratelimit::v3::RateLimitResponse::decode(&written[PREFIX..]);
+            prop_assert_eq!(&written[1..PREFIX_BYTES], &(message.encoded_len() as u32).to_be_bytes());
+            let read = crate::proto::envoy::service::ratelimit::v3::RateLimitResponse::decode(&written[PREFIX_BYTES..]);
             prop_assert_eq!(read, Ok(message));
             prop_assert_eq!(written.capacity(), written.len());
         }

@@ -4,16 +4,16 @@ use crate::limiter::{Descriptor, RequestError};
 
 /// How a request came. It names the settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Entrance {
+pub enum Protocol {
     #[default]
     Grpc,
     Http,
 }
 
-/// What clients of an entrance may ask for. Everything, by default.
+/// What clients of a protocol may ask for. Everything, by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Permissions {
-    pub entrance: Entrance,
+    pub protocol: Protocol,
     /// Limits of their own, in place of the rules'.
     pub allow_overrides: bool,
     /// Refunds of hits.
@@ -22,8 +22,8 @@ pub struct Permissions {
 
 impl Default for Permissions {
     fn default() -> Self {
-        let entrance = Entrance::default();
-        Permissions { entrance, allow_overrides: true, allow_negative_hits: true }
+        let protocol = Protocol::default();
+        Permissions { protocol, allow_overrides: true, allow_negative_hits: true }
     }
 }
 
@@ -51,16 +51,16 @@ impl Permissions {
     }
 
     fn no_negative_hits(self) -> &'static str {
-        match self.entrance {
-            Entrance::Grpc => "is_negative_hits is off here (setting grpc.allow_negative_hits)",
-            Entrance::Http => "is_negative_hits is off here (setting http.allow_negative_hits)",
+        match self.protocol {
+            Protocol::Grpc => "is_negative_hits is off here (setting grpc.allow_negative_hits)",
+            Protocol::Http => "is_negative_hits is off here (setting http.allow_negative_hits)",
         }
     }
 
     fn no_overrides(self) -> &'static str {
-        match self.entrance {
-            Entrance::Grpc => "limit overrides are off here (setting grpc.allow_overrides)",
-            Entrance::Http => "limit overrides are off here (setting http.allow_overrides)",
+        match self.protocol {
+            Protocol::Grpc => "limit overrides are off here (setting grpc.allow_overrides)",
+            Protocol::Http => "limit overrides are off here (setting http.allow_overrides)",
         }
     }
 }
@@ -75,11 +75,11 @@ mod tests {
         let plain = Descriptor::default();
         let with_limit = Descriptor { limit: Some(Override::default()), ..plain };
         let refund = Descriptor { is_negative_hits: true, ..plain };
-        for (entrance, group) in [(Entrance::Grpc, "grpc"), (Entrance::Http, "http")] {
+        for (protocol, group) in [(Protocol::Grpc, "grpc"), (Protocol::Http, "http")] {
             for (overrides, refunds) in [(false, false), (false, true), (true, false), (true, true)]
             {
                 let permissions = Permissions {
-                    entrance,
+                    protocol,
                     allow_overrides: overrides,
                     allow_negative_hits: refunds,
                 };

@@ -16,12 +16,12 @@ pub(super) fn encode(
     pb::RateLimitResponse {
         overall_code: code(decision.over_limit),
         statuses: decision.statuses.iter().map(status).collect(),
-        ..more(request, decision, options)
+        ..extras(request, decision, options)
     }
 }
 
 /// What a response carries beside its codes and statuses.
-pub(super) fn more(
+pub(super) fn extras(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
     options: &Options,

@@ -8,35 +8,38 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
-/// The shapes of the two messages, by which they are read and written.
-struct Shapes {
+/// The types of the two messages, by which they are read and written.
+struct MessageTypes {
     request: MessageDescriptor,
     response: MessageDescriptor,
 }
 
-static SHAPES: LazyLock<Option<Shapes>> = LazyLock::new(|| {
+static MESSAGE_TYPES: LazyLock<Option<MessageTypes>> = LazyLock::new(|| {
     let pool = DescriptorPool::decode(DESCRIPTORS).ok()?;
     let message = |name| pool.get_message_by_name(&format!("envoy.service.ratelimit.v3.{name}"));
-    Some(Shapes { request: message("RateLimitRequest")?, response: message("RateLimitResponse")? })
+    Some(MessageTypes {
+        request: message("RateLimitRequest")?,
+        response: message("RateLimitResponse")?,
+    })
 });
 
-const NO_SHAPES: &str = "the messages' shapes are missing";
+const NO_MESSAGE_TYPES: &str = "the messages' types are missing";
 
 /// Reads a request, as the bytes gRPC would send. Field names may be in either case; unknown ones
 /// are errors.
-pub(super) fn read(body: &[u8]) -> Result<Vec<u8>, String> {
-    let shapes = SHAPES.as_ref().ok_or(NO_SHAPES)?;
+pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
+    let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut json = serde_json::Deserializer::from_slice(body);
-    let message = DynamicMessage::deserialize(shapes.request.clone(), &mut json)
+    let message = DynamicMessage::deserialize(types.request.clone(), &mut json)
         .map_err(|error| error.to_string())?;
     json.end().map_err(|error| error.to_string())?;
     Ok(message.encode_to_vec())
 }
 
 /// Writes a response.
-pub(super) fn write(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
-    let shapes = SHAPES.as_ref().ok_or(NO_SHAPES)?;
-    let mut message = DynamicMessage::new(shapes.response.clone());
+pub(super) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
+    let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
+    let mut message = DynamicMessage::new(types.response.clone());
     message.transcode_from(response).map_err(|error| error.to_string())?;
     serde_json::to_vec(&message).map_err(|error| error.to_string())
 }
@@ -46,16 +49,17 @@ mod tests {
     use super::*;
     use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-    fn read(body: &[u8]) -> Result<RateLimitRequest, String> {
-        Ok(RateLimitRequest::decode(super::read(body)?.as_slice()).unwrap())
+    fn decode(body: &[u8]) -> Result<RateLimitRequest, String> {
+        Ok(RateLimitRequest::decode(super::decode(body)?.as_slice()).unwrap())
     }
 
     #[test]
     fn both_cases_of_field_names_are_read() {
         let camel =
-            read(br#"{"domain":"d","hitsAddend":2,"descriptors":[{"entries":[{"key":"k"}]}]}"#);
-        let snake =
-            read(br#"{"domain":"d","hits_addend":"2","descriptors":[{"entries":[{"key":"k"}]}]}"#);
+            decode(br#"{"domain":"d","hitsAddend":2,"descriptors":[{"entries":[{"key":"k"}]}]}"#);
+        let snake = decode(
+            br#"{"domain":"d","hits_addend":"2","descriptors":[{"entries":[{"key":"k"}]}]}"#,
+        );
         assert_eq!(camel.as_ref().unwrap().hits_addend, 2);
         assert_eq!(camel, snake);
     }
@@ -63,14 +67,14 @@ mod tests {
     #[test]
     fn what_is_no_request_is_refused() {
         for bad in ["", "[]", "{", r#"{"domian":"d"}"#, r#"{"domain":1}"#, r#"{} {}"#] {
-            assert!(read(bad.as_bytes()).is_err(), "{bad}");
+            assert!(decode(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn names_of_enums_are_read() {
         let limit = r#"{"descriptors":[{"limit":{"requestsPerUnit":1,"unit":"MINUTE","unitMultiplier":3}}]}"#;
-        let request = read(limit.as_bytes()).unwrap();
+        let request = decode(limit.as_bytes()).unwrap();
         let limit = request.descriptors[0].limit.as_ref().unwrap();
         assert_eq!((limit.unit, limit.unit_multiplier), (2, Some(3)));
     }

@@ -9,8 +9,8 @@ use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
 /// What was read, as prost's message.
-fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, Malformed> {
-    let sent = Sent::read(bytes, usize::MAX)?;
+fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
+    let sent = RequestView::decode(bytes, usize::MAX)?;
     let descriptors = sent.descriptors();
     let request = sent.request(&descriptors);
     let entry = |(key, value): &Entry<'_>| common::rate_limit_descriptor::Entry {
@@ -168,7 +168,7 @@ fn of_descriptors_beyond_the_most_only_the_number_is_kept() {
     for (field, entries) in [(&[0x12, 0][..], 0), (&entry, 1)] {
         let message = field.repeat(100_000);
         for (most, kept) in [(0, 0), (3, 3), (256, 256), (100_000, 100_000)] {
-            let sent = Sent::read(&message, most).unwrap();
+            let sent = RequestView::decode(&message, most).unwrap();
             assert_eq!((sent.descriptors.len(), sent.beyond), (kept, 100_000 - kept));
             assert_eq!(sent.entries.len(), entries * kept);
             assert!(sent.descriptors.capacity() <= (2 * most).max(4));
@@ -178,7 +178,7 @@ fn of_descriptors_beyond_the_most_only_the_number_is_kept() {
         }
         // What is wrong with them is told all the same.
         let wrong = [message.as_slice(), &[0x12]].concat();
-        assert_eq!(Sent::read(&wrong, 3).unwrap_err(), CUT_OFF);
+        assert_eq!(RequestView::decode(&wrong, 3).unwrap_err(), TRUNCATED);
     }
 }
 
@@ -189,7 +189,7 @@ fn entries_take_little_more_than_sixteen_times_their_message() {
     let entries = [0x0a, 0].repeat(1 << 18);
     prost::encoding::encode_varint(entries.len() as u64, &mut message);
     message.extend(entries);
-    let sent = Sent::read(&message, 256).unwrap();
+    let sent = RequestView::decode(&message, 256).unwrap();
     assert_eq!(sent.entries.len(), 1 << 18);
     assert!(sent.entries.capacity() * size_of::<Entry<'_>>() <= 16 * message.len());
 }

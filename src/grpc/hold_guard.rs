@@ -13,17 +13,17 @@ use crate::service::RateLimit;
 use crate::store::Store;
 
 /// Gives back what a call took of concurrency limits when dropped, unless its answer was
-/// [sent](Held::sent).
+/// [sent](HoldGuard::keep).
 #[derive(Default)]
-pub(super) struct Held(Option<Box<dyn FnOnce() + Send>>);
+pub(super) struct HoldGuard(Option<Box<dyn FnOnce() + Send>>);
 
-impl Held {
-    pub fn new<S: Store + 'static>(rate_limit: &RateLimit<S>, holds: Holds) -> Held {
+impl HoldGuard {
+    pub fn new<S: Store + 'static>(rate_limit: &RateLimit<S>, holds: Holds) -> HoldGuard {
         if holds.is_empty() {
-            return Held(None);
+            return HoldGuard(None);
         }
         let rate_limit = rate_limit.clone();
-        Held(Some(Box::new(move || {
+        HoldGuard(Some(Box::new(move || {
             // Without a runtime the process ends.
             if let Ok(runtime) = Handle::try_current() {
                 runtime.spawn(async move { rate_limit.give_back(holds).await });
@@ -32,12 +32,12 @@ impl Held {
     }
 
     /// Keeps what was taken: its end is for the client to report.
-    pub fn sent(mut self) {
+    pub fn keep(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Held {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         if let Some(give_back) = self.0.take() {
             give_back();
@@ -45,8 +45,8 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for HoldGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Held").field(&self.0.is_some()).finish()
+        f.debug_tuple("HoldGuard").field(&self.0.is_some()).finish()
     }
 }

@@ -36,11 +36,11 @@ pub(super) fn begin<S>(
 ) {
     let is_reflection = request.uri().path().starts_with("/grpc.reflection.");
     let bytes = if is_reflection { REFLECTION_BYTES } else { CALL_BYTES };
-    let mut share = shared.account.share();
+    let mut reservation = shared.budget.reservation();
     let refused = if Arc::strong_count(&shared.others) > MAX_CALLS {
         let text = format!("more than {MAX_CALLS} calls of other methods on one connection");
         Some(Status::resource_exhausted(text))
-    } else if !share.resize(bytes) {
+    } else if !reservation.resize(bytes) {
         Some(too_much_held())
     } else {
         None
@@ -49,7 +49,7 @@ pub(super) fn begin<S>(
         let _ = respond.send_response(status.into_http::<()>(), true);
         return;
     }
-    let owned = (share, shared.others.clone());
+    let owned = (reservation, shared.others.clone());
     let (routes, timeout) = (shared.grpc.others.clone(), shared.grpc.limits.timeout);
     tokio::spawn(async move {
         forward(routes, request, respond, timeout).await;

@@ -10,41 +10,41 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
-use super::budget::Share;
-use super::call::{self, Complete, Next, Outcome};
+use super::budget::Reservation;
+use super::call::{self, CallOutcome, CallState, CompleteRequest};
 use super::connection::Shared;
-use super::hold::Held;
-use super::outbound::{ANSWER_BYTES, Outbound};
+use super::hold_guard::HoldGuard;
+use super::outbound::{Outbound, RESPONSE_OVERHEAD_BYTES};
 use crate::store::Store;
 
 /// A call that waits for its client.
-pub(super) enum Waiting {
-    Request(Incomplete),
-    Answer(Unread),
+pub(super) enum ClientWait {
+    Request(PartialRequest),
+    Response(PendingResponse),
 }
 
-impl Waiting {
+impl ClientWait {
     /// Waits, as long as a client may take.
-    pub async fn finish<S: Store + 'static>(self, shared: Arc<Shared<S>>) -> Next {
+    pub async fn finish<S: Store + 'static>(self, shared: Arc<Shared<S>>) -> CallState {
         match self {
-            Waiting::Request(incomplete) => incomplete.receive(&shared).await,
-            Waiting::Answer(unread) => Next::Done(unread.deliver(&shared).await),
+            ClientWait::Request(incomplete) => incomplete.receive(&shared).await,
+            ClientWait::Response(unread) => CallState::Done(unread.deliver(&shared).await),
         }
     }
 }
 
 /// A request that has not arrived whole.
-pub(super) struct Incomplete {
+pub(super) struct PartialRequest {
     pub first: Bytes,
     pub body: RecvStream,
     pub timeout: Option<Duration>,
     pub respond: SendResponse<Bytes>,
 }
 
-impl Incomplete {
-    async fn receive<S: Store + 'static>(self, shared: &Shared<S>) -> Next {
-        let Incomplete { first, mut body, timeout, respond } = self;
-        let mut share = shared.account.share();
+impl PartialRequest {
+    async fn receive<S: Store + 'static>(self, shared: &Shared<S>) -> CallState {
+        let PartialRequest { first, mut body, timeout, respond } = self;
+        let mut reservation = shared.budget.reservation();
         let read = async {
             let (mut whole, mut more) = (BytesMut::new(), first);
             loop {
@@ -53,7 +53,7 @@ impl Incomplete {
                 // It lies in the connection's read buffer, and would keep all of that.
                 drop(more);
                 call::announced(&whole, &shared.grpc.limits)?;
-                if !share.resize(whole.capacity()) {
+                if !reservation.resize(whole.capacity()) {
                     return Err(call::too_much_held());
                 }
                 // Makes room for more.
@@ -67,13 +67,13 @@ impl Incomplete {
         };
         let message = match tokio::time::timeout(shared.grpc.limits.timeout, read).await {
             Ok(Ok(Some(message))) => message,
-            Ok(Ok(None)) => return Next::Done(Outcome::Reset),
+            Ok(Ok(None)) => return CallState::Done(CallOutcome::Reset),
             Ok(Err(status)) => {
                 return call::send(
                     shared,
                     respond,
-                    (Err(status), Held::default()),
-                    Outcome::Answered,
+                    (Err(status), HoldGuard::default()),
+                    CallOutcome::Answered,
                 );
             }
             Err(_) => {
@@ -81,56 +81,62 @@ impl Incomplete {
                 return call::send(
                     shared,
                     respond,
-                    (Err(status), Held::default()),
-                    Outcome::Answered,
+                    (Err(status), HoldGuard::default()),
+                    CallOutcome::Answered,
                 );
             }
         };
-        let (share, outcome) = (Some(share), Outcome::Answered);
-        call::complete(shared, Complete { message, timeout, respond, share, outcome })
+        let (reservation, outcome) = (Some(reservation), CallOutcome::Answered);
+        call::complete(shared, CompleteRequest { message, timeout, respond, reservation, outcome })
     }
 }
 
 /// An answer that its client does not let be sent yet.
-pub(super) struct Unread {
+pub(super) struct PendingResponse {
     stream: SendStream<Bytes>,
     message: Bytes,
-    held: Held,
-    share: Share,
-    outcome: Outcome,
+    held: HoldGuard,
+    reservation: Reservation,
+    outcome: CallOutcome,
 }
 
-impl Unread {
+impl PendingResponse {
     /// Lets an answer wait, or resets its stream where clients let too much wait.
     pub fn wait<S>(
         shared: &Shared<S>,
         mut stream: SendStream<Bytes>,
         message: Bytes,
-        held: Held,
-        outcome: Outcome,
-    ) -> Next {
-        let mut share = shared.account.share();
-        if !share.resize(message.len() + ANSWER_BYTES) {
+        held: HoldGuard,
+        outcome: CallOutcome,
+    ) -> CallState {
+        let mut reservation = shared.budget.reservation();
+        if !reservation.resize(message.len() + RESPONSE_OVERHEAD_BYTES) {
             // For a client of gRPC that is RESOURCE_EXHAUSTED.
             stream.send_reset(Reason::ENHANCE_YOUR_CALM);
-            return Next::Done(outcome);
+            return CallState::Done(outcome);
         }
-        Next::Wait(Waiting::Answer(Unread { stream, message, held, share, outcome }))
+        CallState::WaitForClient(ClientWait::Response(PendingResponse {
+            stream,
+            message,
+            held,
+            reservation,
+            outcome,
+        }))
     }
 
     /// Sends the answer as its client makes room for it; resets the stream if that takes too long.
-    async fn deliver<S>(self, shared: &Shared<S>) -> Outcome {
-        let Unread { mut stream, message, held, share, outcome } = self;
+    async fn deliver<S>(self, shared: &Shared<S>) -> CallOutcome {
+        let PendingResponse { mut stream, message, held, reservation, outcome } = self;
         let sent = send_data(message, &mut stream, &shared.outbound);
         match tokio::time::timeout(shared.grpc.limits.timeout, sent).await {
             Ok(Ok(())) => {
                 if stream.send_trailers(call::good()).is_ok() {
-                    held.sent();
+                    held.keep();
                 }
             }
             _ => stream.send_reset(Reason::CANCEL),
         }
-        drop(share);
+        drop(reservation);
         outcome
     }
 }

@@ -20,7 +20,7 @@ const SHORT_TIMEOUT: Duration = Duration::from_millis(10);
 
 /// Returns the budget of a request whose caller waits for `timeout`, where it said so. `cap` is the
 /// setting `store.budget`; none where that is `auto`.
-pub(super) fn budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
+pub(super) fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
     let budget = match timeout {
         None => cap.unwrap_or(DEFAULT_BUDGET),
         Some(timeout) => cap.unwrap_or(MAX_BUDGET).min(timeout.saturating_sub(RETURN_MARGIN)),
@@ -31,7 +31,7 @@ pub(super) fn budget(cap: Option<Duration>, timeout: Option<Duration>) -> Durati
 /// Returns the budget below which a caller's short timeout, and not the store, is the cause where
 /// the store's answer comes too late. The setting alone never leaves less.
 pub fn caller_deadline_below(cap: Option<Duration>) -> Duration {
-    budget(cap, Some(SHORT_TIMEOUT))
+    store_budget(cap, Some(SHORT_TIMEOUT))
 }
 
 #[cfg(test)]
@@ -46,33 +46,36 @@ mod tests {
     fn the_budget_is_what_the_caller_leaves() {
         let cases = [(1_000, 50), (53, 50), (52, 49), (20, 17), (5, 2), (4, 1), (3, 1), (0, 1)];
         for (timeout, expected) in cases {
-            assert_eq!(budget(None, Some(ms(timeout))), ms(expected), "{timeout}");
+            assert_eq!(store_budget(None, Some(ms(timeout))), ms(expected), "{timeout}");
         }
-        assert_eq!(budget(None, None), ms(15));
+        assert_eq!(store_budget(None, None), ms(15));
     }
 
     #[test]
     fn a_setting_caps_it() {
         for (timeout, expected) in [(100, 8), (11, 8), (10, 7), (0, 1)] {
-            assert_eq!(budget(Some(ms(8)), Some(ms(timeout))), ms(expected), "{timeout}");
+            assert_eq!(store_budget(Some(ms(8)), Some(ms(timeout))), ms(expected), "{timeout}");
         }
-        assert_eq!(budget(Some(ms(8)), None), ms(8));
-        assert_eq!(budget(Some(ms(60)), None), ms(60));
-        assert_eq!(budget(Some(ms(60)), Some(ms(1_000))), ms(60));
-        assert_eq!(budget(Some(ms(0)), None), ms(1));
+        assert_eq!(store_budget(Some(ms(8)), None), ms(8));
+        assert_eq!(store_budget(Some(ms(60)), None), ms(60));
+        assert_eq!(store_budget(Some(ms(60)), Some(ms(1_000))), ms(60));
+        assert_eq!(store_budget(Some(ms(0)), None), ms(1));
     }
 
     #[test]
     fn only_a_timeout_below_10_ms_is_the_callers_deadline() {
         for cap in [None, Some(ms(0)), Some(ms(5)), Some(ms(60))] {
             let below = caller_deadline_below(cap);
-            assert!(budget(cap, None) >= below, "{cap:?}");
+            assert!(store_budget(cap, None) >= below, "{cap:?}");
             for timeout in 10..100 {
-                assert!(budget(cap, Some(ms(timeout))) >= below, "{cap:?} {timeout}");
+                assert!(store_budget(cap, Some(ms(timeout))) >= below, "{cap:?} {timeout}");
             }
         }
         for timeout in 0..10 {
-            assert!(budget(None, Some(ms(timeout))) < caller_deadline_below(None), "{timeout}");
+            assert!(
+                store_budget(None, Some(ms(timeout))) < caller_deadline_below(None),
+                "{timeout}"
+            );
         }
     }
 }
