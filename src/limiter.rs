@@ -1,10 +1,10 @@
 //! One request in, one decision out: looks every descriptor up, charges what matched, and says
 //! what the whole comes to.
 
-mod account;
 mod decision;
 mod holds;
 mod request;
+mod stats;
 #[cfg(test)]
 mod tests;
 
@@ -267,7 +267,7 @@ impl<S: Store> Limiter<S> {
                         Op::Take(hits) => hits,
                         Op::GiveBack(_) => 0,
                     };
-                    account::count(rule, hits, limit, &decision, ratio);
+                    stats::count(rule, hits, limit, &decision, ratio);
                     shadow = rule.shadow_mode;
                     status.metadata = rule.metadata.as_ref();
                     name = rule.limit_name(decision.limit);

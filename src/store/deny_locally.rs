@@ -1,6 +1,6 @@
 //! Repeating denials that are known to hold still.
 
-mod known;
+mod denial_cache;
 #[cfg(test)]
 mod tests;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use self::known::Known;
+use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
 use super::{Answer, Answers, Batch, Charge, Store, StoreError};
 use crate::clock::Monotonic;
@@ -47,7 +47,7 @@ use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 pub struct DenyLocally<S, C> {
     inner: S,
     clock: C,
-    known: Known,
+    denials: DenialCache,
     longest: Micros,
 }
 
@@ -64,7 +64,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// `slots` of them, rounded down to a power of two, and at least eight.
     pub fn new(inner: S, clock: C, deny_locally_for: Duration, slots: usize) -> DenyLocally<S, C> {
         let longest = Micros::try_from(deny_locally_for.as_micros()).unwrap_or(Micros::MAX);
-        DenyLocally { inner, clock, known: Known::new(slots), longest }
+        DenyLocally { inner, clock, denials: DenialCache::new(slots), longest }
     }
 
     pub fn inner(&self) -> &S {
@@ -73,16 +73,16 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
 
     /// Sorts out what is known to be denied; none where nothing is.
     fn split<'a>(&self, batch: &Batch<'a>, now: Micros) -> Option<Split<'a>> {
-        if !self.known.any(now) {
+        if !self.denials.any(now) {
             return None;
         }
         let (mut known, mut asked) = (SmallVec::new(), SmallVec::new());
         // What is asked of the store may change what comes after it in the batch.
         let mut asked_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
         for charge in batch.charges {
-            let key = self.known.key(charge);
+            let key = self.denials.key(charge);
             let key = key.filter(|key| !asked_keys.contains(key));
-            let denial = key.and_then(|key| self.known.get(&key, charge, now));
+            let denial = key.and_then(|key| self.denials.get(&key, charge, now));
             if denial.is_none() {
                 asked.push(*charge);
                 asked_keys.extend(key);
@@ -106,8 +106,8 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
 
     /// Forgets the denials of a key that was charged, or may have been: they last for longer now.
     fn forget_waits(&self, charge: &Charge<'_>, sent: Micros) {
-        if self.known.any(sent) && !charge.plan.denies_more_alike() {
-            self.known.forget(charge);
+        if self.denials.any(sent) && !charge.plan.denies_more_alike() {
+            self.denials.forget(charge);
         }
     }
 
@@ -125,7 +125,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         });
         let holds = holds.min(self.longest);
         if holds > 0 {
-            self.known.put(charge, hits, *decision, sent, sent.saturating_add(holds));
+            self.denials.put(charge, hits, *decision, sent, sent.saturating_add(holds));
         }
     }
 }
@@ -139,7 +139,7 @@ impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
             let now = self.clock.monotonic();
             for (charge, answer) in zip(batch.charges, &answers[first..]) {
                 match answer {
-                    _ if gives_back(charge) => self.known.give_back(charge, now),
+                    _ if gives_back(charge) => self.denials.give_back(charge, now),
                     // It may be by hits of the same batch that are then not charged, or given back.
                     Ok(decision) if !decision.allowed => {}
                     _ => self.forget_waits(charge, sent),

@@ -1,7 +1,7 @@
 //! What is answered where the store fails.
 
 mod counts;
-mod spell;
+mod outage;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
 pub use self::counts::{Counts, kind_name};
-use self::spell::Spell;
+use self::outage::Outage;
 use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
 use crate::clock::{Clock, Monotonic};
@@ -53,7 +53,7 @@ pub struct Guard<S, C> {
     max_keys: usize,
     /// Counts while the store fails; none where it does not.
     local: ArcSwapOption<MemoryStore<C>>,
-    spell: Spell,
+    outage: Outage,
     counts: Counts,
 }
 
@@ -74,7 +74,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             replicas,
             max_keys,
             local: ArcSwapOption::empty(),
-            spell: Spell::default(),
+            outage: Outage::default(),
             counts: Counts::default(),
         }
     }
@@ -96,7 +96,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
         let kind = failures().max_by_key(|kind| *kind != StoreError::CallerDeadline);
         if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
-            self.spell.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
+            self.outage.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
         }
         match policy {
             OnStoreFailure::Error => {}
@@ -150,7 +150,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     /// The store answered after failures.
     #[cold]
     fn answered(&self) {
-        if self.spell.ends(self.clock.monotonic()) {
+        if self.outage.ends(self.clock.monotonic()) {
             let local = self.local.swap(None);
             // A full store takes its time to be freed, which nobody should wait for. Where no
             // thread is to be had it is freed here.
@@ -168,7 +168,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
         let answers = &mut answers[first..];
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
-        } else if self.spell.lasts() {
+        } else if self.outage.lasts() {
             self.answered();
         }
     }

@@ -3,7 +3,7 @@
 mod evictions;
 pub(super) mod fingerprint;
 mod shard;
-mod shares;
+mod sharding;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -94,8 +94,8 @@ pub struct Stats {
 impl<C: Clock> MemoryStore<C> {
     /// Keeps at most `max_keys` keys, and at least one.
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
-        let shards = shares::shards(max_keys);
-        let caps = shares::caps(max_keys, shards);
+        let shards = sharding::shards(max_keys);
+        let caps = sharding::caps(max_keys, shards);
         MemoryStore {
             // The clock may step back behind the time of now.
             start: clock.now().saturating_sub(EXPIRY_BEHIND),
@@ -176,7 +176,7 @@ impl<C> MemoryStore<C> {
     }
 
     fn shard_of(&self, fingerprint: &Fingerprint) -> usize {
-        shares::shard(fingerprint.shard, self.shards.len())
+        sharding::shard(fingerprint.shard, self.shards.len())
     }
 
     fn charge_shard(
