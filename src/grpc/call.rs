@@ -4,8 +4,6 @@
 //! for its client to read the answer. Most go through none of them: the request is complete, the
 //! store answers at once, and HTTP/2 takes the answer.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -89,14 +87,15 @@ pub(super) fn begin<S: Store + 'static>(
     if !body.is_end_stream() {
         return Next::Wait(Waiting::Request(Incomplete { first, body, timeout, respond }));
     }
-    let mut outcome = Outcome::Answered;
-    // Where the store answers at once, sending the answer shows it.
-    if !shared.grpc.rate_limit.answers_at_once() && respond.poll_reset(context).is_ready() {
-        // The request is decided all the same: it may return what another took.
-        outcome = Outcome::Reset;
+    let (share, outcome) = (None, Outcome::Answered);
+    let mut next = complete(shared, Complete { message: first, timeout, respond, share, outcome });
+    if let Next::Ask(request) = &mut next
+        && request.respond.poll_reset(context).is_ready()
+    {
+        // The request is decided all the same: it may give back hits.
+        request.outcome = Outcome::Reset;
     }
-    let share = None;
-    complete(shared, Complete { message: first, timeout, respond, share, outcome })
+    next
 }
 
 /// Whether a content type is gRPC's, and not that of gRPC-Web or whatever else begins like it.
@@ -104,23 +103,15 @@ fn is_grpc(kind: &[u8]) -> bool {
     matches!(kind.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// Answers a request where the store answers at once.
+/// Answers a request now if the store can; else it is to wait for the store.
 pub(super) fn complete<S: Store + 'static>(shared: &Shared<S>, request: Complete) -> Next {
-    if !shared.grpc.rate_limit.answers_at_once() {
+    if !shared.grpc.rate_limit.is_immediate() {
         return Next::Ask(request);
     }
-    let Complete { message, timeout, respond, share: _, outcome } = request;
-    let answer = match read(&shared.grpc, &message) {
-        Ok(sent) => {
-            let answer = pin!(answer(&shared.grpc, &sent, timeout));
-            match answer.poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => return Next::Done(outcome),
-            }
-        }
-        Err(status) => (Err(status), Held::default()),
-    };
-    send(shared, respond, answer, outcome)
+    match answer_now(&shared.grpc, &request.message, request.timeout) {
+        Some(answer) => send(shared, request.respond, answer, request.outcome),
+        None => Next::Ask(request),
+    }
 }
 
 impl Complete {
@@ -188,6 +179,22 @@ fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<Sent<'a>, Stat
 
 /// An answer with its prefix, and what its request took of concurrency limits.
 pub(super) type Answer = (Result<Bytes, Status>, Held);
+
+/// Answers a request without waiting; none if the store cannot answer now.
+fn answer_now<S: Store + 'static>(
+    grpc: &Grpc<S>,
+    message: &[u8],
+    timeout: Option<Duration>,
+) -> Option<Answer> {
+    let sent = match read(grpc, message) {
+        Ok(sent) => sent,
+        Err(status) => return Some((Err(status), Held::default())),
+    };
+    let mut holds = Holds::default();
+    let answer = grpc.rate_limit.answer_framed_now(&sent, timeout, &mut holds)?;
+    let answer = answer.map(Bytes::from).map_err(Status::from);
+    Some((answer, Held::new(&grpc.rate_limit, holds)))
+}
 
 async fn answer<S: Store + 'static>(
     grpc: &Grpc<S>,

@@ -76,6 +76,20 @@ impl Store for RedisInstances {
             RedisInstances::Two(two) => two.charge(batch, answers).await,
         }
     }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        match self {
+            RedisInstances::One(redis) => redis.try_charge(batch, answers),
+            RedisInstances::Two(two) => two.try_charge(batch, answers),
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        match self {
+            RedisInstances::One(redis) => redis.is_immediate(),
+            RedisInstances::Two(two) => two.is_immediate(),
+        }
+    }
 }
 
 impl Store for ConfiguredStore {
@@ -86,7 +100,18 @@ impl Store for ConfiguredStore {
         }
     }
 
-    fn at_once(&self) -> bool {
-        self.memory().is_some()
+    #[inline]
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        match self {
+            ConfiguredStore::Memory(memory) => memory.try_charge(batch, answers),
+            ConfiguredStore::Redis(redis) => redis.try_charge(batch, answers),
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        match self {
+            ConfiguredStore::Memory(memory) => memory.is_immediate(),
+            ConfiguredStore::Redis(redis) => redis.is_immediate(),
+        }
     }
 }

@@ -88,7 +88,21 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    /// Puts other answers in the place of failures.
+    /// Returns the batch with the policy that is to answer for it.
+    fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
+        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.on_failure)), ..batch }
+    }
+
+    /// Replaces failures among the answers of the inner store; notices when an outage is over.
+    fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        if answers.iter().any(Result::is_err) {
+            self.degrade(batch, answers);
+        } else if self.outage.lasts() {
+            self.answered();
+        }
+    }
+
+    /// Replaces failures by the answers of the policy.
     #[cold]
     fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         let policy = batch.on_failure.unwrap_or(self.on_failure);
@@ -161,16 +175,22 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
 impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let first = answers.len();
-        let policy = batch.on_failure.unwrap_or(self.on_failure);
-        let batch = Batch { on_failure: Some(policy), ..batch };
+        let (first, batch) = (answers.len(), self.with_policy(batch));
         self.inner.charge(batch, answers).await;
-        let answers = &mut answers[first..];
-        if answers.iter().any(Result::is_err) {
-            self.degrade(batch, answers);
-        } else if self.outage.lasts() {
-            self.answered();
+        self.check(batch, &mut answers[first..]);
+    }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        let (first, batch) = (answers.len(), self.with_policy(batch));
+        if !self.inner.try_charge(batch, answers) {
+            return false;
         }
+        self.check(batch, &mut answers[first..]);
+        true
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
     }
 }
 

@@ -37,7 +37,7 @@ const SWEEP_STRIDE: usize = 1024;
 ///
 /// **Exact.** A key is decided and charged under a lock, and a batch charged together under the
 /// locks of all its keys: of racing requests exactly as many are admitted as the limit allows.
-/// Answers are ready at the first poll.
+/// [`try_charge`](Store::try_charge) charges every batch.
 ///
 /// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone
 /// fixed window, for instance) it takes a slot of 28 bytes and a byte of index in tables that
@@ -208,7 +208,13 @@ impl<C: Clock> Store for MemoryStore<C> {
         ready(())
     }
 
-    fn at_once(&self) -> bool {
+    #[inline]
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        self.charge_now(batch, answers);
+        true
+    }
+
+    fn is_immediate(&self) -> bool {
         true
     }
 }

@@ -46,6 +46,7 @@ async fn conforms() {
     conformance::counts_each_key_apart(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
+    conformance::charges_now_or_not_at_all(&store).await;
 }
 
 #[test]
@@ -81,6 +82,40 @@ async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
     clock.advance(1);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);
     assert_eq!(store.inner().asked(), 1);
+}
+
+#[tokio::test]
+async fn a_known_denial_is_answered_now_and_nothing_else_is() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    let of = |entries| Charge {
+        key: Key { domain: "d", entries },
+        plan: &plan,
+        op: Op::Take(1),
+        hold: None,
+        role: Role::Enforced,
+    };
+    let try_charge = |charges: &[Charge<'_>], together| {
+        let (quota_passes, budget, on_failure) = (false, MAX, None);
+        let batch = Batch { charges, together, quota_passes, budget, on_failure };
+        let mut answers = Answers::new();
+        store.try_charge(batch, &mut answers).then_some(answers)
+    };
+    assert!(!store.is_immediate());
+    assert_eq!(try_charge(&[of(&a)], false), None);
+    take(&store, "d", "a", &plan, 2).await;
+    store.inner().asked();
+    assert_eq!(try_charge(&[of(&a)], false), None, "other hits were denied");
+    take(&store, "d", "a", &plan, 1).await;
+    take(&store, "d", "a", &plan, 1).await;
+    store.inner().asked();
+    let answers = try_charge(&[of(&a), of(&a)], false).unwrap();
+    let sources = answers.iter().map(|answer| answer.unwrap().source).collect::<Vec<_>>();
+    assert_eq!(sources, [Source::DeniedLocally; 2]);
+    assert_eq!(try_charge(&[of(&a), of(&b)], false), None, "b is not known");
+    assert_eq!(try_charge(&[of(&a)], true), None, "together: always by the store");
+    assert_eq!(store.inner().asked(), 0);
 }
 
 #[tokio::test]

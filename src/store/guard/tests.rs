@@ -47,6 +47,7 @@ async fn a_store_that_answers_is_passed_through() {
     conformance::admits_n_in_each_window(&guard, &clock).await;
     conformance::peeks_and_gives_back(&guard).await;
     conformance::charges_all_or_none(&guard).await;
+    conformance::charges_now_or_not_at_all(&guard).await;
     assert_eq!(StoreError::ALL.map(|kind| guard.counts().failed(kind)), [0; 7]);
 }
 
