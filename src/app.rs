@@ -25,7 +25,7 @@ use crate::loader::Loader;
 use crate::proto::DESCRIPTORS;
 use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
 use crate::settings::{Drain, Settings};
-use crate::store::configured::Configured;
+use crate::store::configured::ConfiguredStore;
 use crate::store::memory::Evictions;
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
@@ -39,12 +39,12 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     debug: TcpListener,
-    rate_limit: RateLimit<Configured>,
+    rate_limit: RateLimit<ConfiguredStore>,
     /// The same for `/json`, which allows its clients less.
-    json_rate_limit: RateLimit<Configured>,
+    json_rate_limit: RateLimit<ConfiguredStore>,
     rules: Rules,
     loader: Arc<Loader>,
-    limiter: Arc<Limiter<Configured>>,
+    limiter: Arc<Limiter<ConfiguredStore>>,
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -281,7 +281,7 @@ impl App {
 
 /// Frees expired keys while nobody asks; requests free them along the way. Warns where the store is
 /// too small.
-async fn sweep(limiter: Arc<Limiter<Configured>>) {
+async fn sweep(limiter: Arc<Limiter<ConfiguredStore>>) {
     let Some(store) = limiter.store().memory() else { return std::future::pending().await };
     let (mut evictions, mut ticks) = (Evictions::default(), 0_u32);
     let mut tick = tokio::time::interval(Duration::from_millis(100));

@@ -6,7 +6,7 @@ use crate::clock::{SystemClock, WallClock};
 use crate::service::caller_deadline_below;
 use crate::settings::redis::{self as said, Redis};
 use crate::settings::{Settings, Store};
-use crate::store::configured::{Configured, Instances};
+use crate::store::configured::{ConfiguredStore, RedisInstances};
 use crate::store::deny_locally::DenyLocally;
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
@@ -19,22 +19,22 @@ use crate::store::redis::{
 const KNOWN_DENIALS: usize = 64 * 1024;
 
 /// The store of `settings`, by `clock`; connects only when it is first asked.
-pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> Configured {
+pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> ConfiguredStore {
     let Store { redis, per_second, on_failure, replicas, deny_locally_for, max_keys, .. } =
         &settings.store;
     let Some(redis) = redis else {
-        return Configured::Memory(MemoryStore::new(clock, *max_keys));
+        return ConfiguredStore::Memory(MemoryStore::new(clock, *max_keys));
     };
     // One for each thread that serves, and one for the API over HTTP.
     let threads = settings.threads() + 1;
     let store = |redis| RedisStore::new(options(redis, settings, threads));
     let instances = match per_second {
-        None => Instances::One(store(redis)),
-        Some(second) => Instances::Two(Box::new(PerSecond::new(store(redis), store(second)))),
+        None => RedisInstances::One(store(redis)),
+        Some(second) => RedisInstances::Two(Box::new(PerSecond::new(store(redis), store(second)))),
     };
     let known = if deny_locally_for.is_zero() { 0 } else { KNOWN_DENIALS };
     let denying = DenyLocally::new(instances, clock.clone(), *deny_locally_for, known);
-    Configured::Redis(Box::new(Guard::new(denying, clock, *on_failure, *replicas, *max_keys)))
+    ConfiguredStore::Redis(Box::new(Guard::new(denying, clock, *on_failure, *replicas, *max_keys)))
 }
 
 fn options(redis: &Redis, settings: &Settings, threads: usize) -> Options {

@@ -14,7 +14,7 @@ use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 const WAYS: usize = 8;
 
 /// Denials by key. Every operation takes one lock, of one set, for some tens of nanoseconds.
-pub(super) struct Known {
+pub(super) struct DenialCache {
     fingerprints: Fingerprints,
     /// A power of two.
     sets: Box<[Mutex<Set>]>,
@@ -42,11 +42,11 @@ struct Denial {
     until: Micros,
 }
 
-impl Known {
+impl DenialCache {
     /// Of at most `slots` denials, but of at least one set.
-    pub(super) fn new(slots: usize) -> Known {
+    pub(super) fn new(slots: usize) -> DenialCache {
         let sets = 1 << (slots / WAYS).max(1).ilog2();
-        Known {
+        DenialCache {
             fingerprints: Fingerprints::new(),
             sets: (0..sets).map(|_| Mutex::default()).collect(),
             until: AtomicU64::new(0),
@@ -189,9 +189,11 @@ impl Denial {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for DenialCache {
     /// Leaves out the keys and the secret of their fingerprints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Known").field("slots", &(self.sets.len() * WAYS)).finish_non_exhaustive()
+        f.debug_struct("DenialCache")
+            .field("slots", &(self.sets.len() * WAYS))
+            .finish_non_exhaustive()
     }
 }

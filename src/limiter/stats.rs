@@ -31,27 +31,27 @@ pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, decision: &Decision, 
 
 /// How many of a charge's hits lie past the limit, and how many near it.
 #[derive(Debug, PartialEq, Eq)]
-struct Split {
+struct HitSplit {
     over: u64,
     near: u64,
 }
 
 /// The near part begins at `floor(limit x ratio)`, both taken as 32-bit floats, as the reference
 /// does: the counts of two services watching the same traffic agree.
-fn split(hits: u64, before: u64, limit: u32, near_ratio: f32) -> Split {
+fn split(hits: u64, before: u64, limit: u32, near_ratio: f32) -> HitSplit {
     let near_from = f64::from(limit as f32 * near_ratio).floor() as u64;
     let limit = u64::from(limit);
     let after = before.saturating_add(hits);
     if after > limit {
         if before >= limit {
-            Split { over: hits, near: 0 }
+            HitSplit { over: hits, near: 0 }
         } else {
-            Split { over: after - limit, near: limit.saturating_sub(near_from.max(before)) }
+            HitSplit { over: after - limit, near: limit.saturating_sub(near_from.max(before)) }
         }
     } else if after > near_from {
-        Split { over: 0, near: if before >= near_from { hits } else { after - near_from } }
+        HitSplit { over: 0, near: if before >= near_from { hits } else { after - near_from } }
     } else {
-        Split { over: 0, near: 0 }
+        HitSplit { over: 0, near: 0 }
     }
 }
 
@@ -67,12 +67,12 @@ mod tests {
 
     #[test]
     fn hits_are_split_at_the_limit_and_at_four_fifths_of_it() {
-        assert_eq!(split(7, 15, 20, 0.8), Split { over: 2, near: 4 });
-        assert_eq!(split(1, 15, 20, 0.8), Split { over: 0, near: 0 });
-        assert_eq!(split(3, 15, 20, 0.8), Split { over: 0, near: 2 });
-        assert_eq!(split(2, 17, 20, 0.8), Split { over: 0, near: 2 });
-        assert_eq!(split(5, 20, 20, 0.8), Split { over: 5, near: 0 });
-        assert_eq!(split(1, 0, 0, 0.8), Split { over: 1, near: 0 });
+        assert_eq!(split(7, 15, 20, 0.8), HitSplit { over: 2, near: 4 });
+        assert_eq!(split(1, 15, 20, 0.8), HitSplit { over: 0, near: 0 });
+        assert_eq!(split(3, 15, 20, 0.8), HitSplit { over: 0, near: 2 });
+        assert_eq!(split(2, 17, 20, 0.8), HitSplit { over: 0, near: 2 });
+        assert_eq!(split(5, 20, 20, 0.8), HitSplit { over: 5, near: 0 });
+        assert_eq!(split(1, 0, 0, 0.8), HitSplit { over: 1, near: 0 });
     }
 
     #[test]

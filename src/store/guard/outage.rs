@@ -7,7 +7,7 @@ use super::{OnStoreFailure, StoreError};
 use crate::limit::{Micros, SECOND};
 use crate::throttle::Throttle;
 
-/// How long the store must answer without failing for a spell of failures to be over.
+/// How long the store must answer without failing for a outage of failures to be over.
 pub(super) const QUIET: Micros = 10 * SECOND;
 
 /// At most one warning in this time.
@@ -15,20 +15,20 @@ const WARN_EVERY: Duration = Duration::from_secs(1);
 
 /// Failures that lie close together.
 #[derive(Debug)]
-pub(super) struct Spell {
-    /// When a charge failed last; 0: there is no spell.
+pub(super) struct Outage {
+    /// When a charge failed last; 0: there is no outage.
     last: AtomicU64,
     /// When one last failed because of the store, and not because of its caller's deadline; 0: there
     /// is no end to log.
     unwell: AtomicU64,
     warnings: Throttle,
-    /// Failures of the store in this spell.
+    /// Failures of the store in this outage.
     failed: AtomicU64,
 }
 
-impl Default for Spell {
+impl Default for Outage {
     fn default() -> Self {
-        Spell {
+        Outage {
             last: AtomicU64::new(0),
             unwell: AtomicU64::new(0),
             warnings: Throttle::new(WARN_EVERY),
@@ -37,7 +37,7 @@ impl Default for Spell {
     }
 }
 
-impl Spell {
+impl Outage {
     /// Whether the store has failed and nobody has noticed yet that it is well again.
     pub(super) fn lasts(&self) -> bool {
         self.last.load(Relaxed) > 0
@@ -65,7 +65,7 @@ impl Spell {
         }
     }
 
-    /// The store answered. Whether that ends the spell: true for one of those who ask.
+    /// The store answered. Whether that ends the outage: true for one of those who ask.
     pub(super) fn ends(&self, now: Micros) -> bool {
         // Who loses the race was overtaken by another, or by a failure.
         let is_over = |last: &AtomicU64| {
@@ -89,26 +89,26 @@ mod tests {
 
     #[test]
     fn callers_deadlines_are_no_failures_of_the_store() {
-        let spell = Spell::default();
-        let fail = |now, kind| spell.fail(now, 1, OnStoreFailure::Local, kind, "d");
+        let outage = Outage::default();
+        let fail = |now, kind| outage.fail(now, 1, OnStoreFailure::Local, kind, "d");
         fail(SECOND, StoreError::CallerDeadline);
-        assert_eq!((spell.unwell.load(Relaxed), spell.failed.load(Relaxed)), (0, 0));
-        assert!(spell.lasts() && !spell.ends(QUIET), "what is counted locally is kept");
+        assert_eq!((outage.unwell.load(Relaxed), outage.failed.load(Relaxed)), (0, 0));
+        assert!(outage.lasts() && !outage.ends(QUIET), "what is counted locally is kept");
         fail(2 * SECOND, StoreError::TimedOut);
         fail(QUIET, StoreError::CallerDeadline);
-        assert_eq!(spell.failed.load(Relaxed), 1);
-        assert!(!spell.ends(2 * SECOND + QUIET));
-        assert_eq!(spell.failed.load(Relaxed), 0, "its end is logged");
-        assert!(spell.ends(2 * QUIET) && !spell.lasts());
+        assert_eq!(outage.failed.load(Relaxed), 1);
+        assert!(!outage.ends(2 * SECOND + QUIET));
+        assert_eq!(outage.failed.load(Relaxed), 0, "its end is logged");
+        assert!(outage.ends(2 * QUIET) && !outage.lasts());
     }
 
     #[test]
-    fn a_spell_ends_once_and_only_after_quiet() {
-        let spell = Spell::default();
-        assert!(!spell.lasts() && !spell.ends(QUIET));
-        spell.fail(SECOND, 1, OnStoreFailure::Deny, StoreError::TimedOut, "d");
-        assert!(spell.lasts() && !spell.ends(SECOND + QUIET - 1));
-        assert!(spell.ends(SECOND + QUIET));
-        assert!(!spell.lasts() && !spell.ends(SECOND + QUIET));
+    fn an_outage_ends_once_and_only_after_quiet() {
+        let outage = Outage::default();
+        assert!(!outage.lasts() && !outage.ends(QUIET));
+        outage.fail(SECOND, 1, OnStoreFailure::Deny, StoreError::TimedOut, "d");
+        assert!(outage.lasts() && !outage.ends(SECOND + QUIET - 1));
+        assert!(outage.ends(SECOND + QUIET));
+        assert!(!outage.lasts() && !outage.ends(SECOND + QUIET));
     }
 }
