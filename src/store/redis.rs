@@ -7,6 +7,7 @@
 
 mod calls;
 mod cluster;
+mod codec;
 mod connect;
 mod key;
 mod known;

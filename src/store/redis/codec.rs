@@ -1,0 +1,4 @@
+//! The byte layouts exchanged with the scripts.
+
+#[cfg(test)]
+mod tests;
