@@ -86,6 +86,6 @@ fn options(redis: &Redis, settings: &Settings, threads: usize) -> Options {
         slow_after: redis.slow_after,
         caller_deadline_below: caller_deadline_below(settings.store.budget),
         probe_max: redis.probe_max,
-        lanes: threads,
+        connections: threads,
     }
 }

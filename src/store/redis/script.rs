@@ -26,7 +26,7 @@ const ALGORITHMS: [&str; 10] = [
 
 /// Which script a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ScriptKind {
     Counter,
     Gcra,
     Windows,
@@ -36,12 +36,12 @@ pub(super) enum Kind {
 }
 
 /// A script's text, and the hash that it is called by.
-fn script(kind: Kind) -> Script {
+fn script(kind: ScriptKind) -> Script {
     match kind {
-        Kind::Counter => Script::new(COUNTER.to_owned()),
-        Kind::Gcra => Script::new(LONE_GCRA.to_owned()),
-        Kind::Windows => Script::new(WINDOWS.to_owned()),
-        Kind::Charge(bits) => {
+        ScriptKind::Counter => Script::new(COUNTER.to_owned()),
+        ScriptKind::Gcra => Script::new(LONE_GCRA.to_owned()),
+        ScriptKind::Windows => Script::new(WINDOWS.to_owned()),
+        ScriptKind::Charge(bits) => {
             let mut text = PRELUDE.to_owned();
             for (number, algorithm) in (1..).zip(ALGORITHMS) {
                 // That by the calendar and the lone window are made of the fixed one.
@@ -60,12 +60,12 @@ fn script(kind: Kind) -> Script {
 
 /// The scripts a lane has used so far.
 #[derive(Debug, Default)]
-pub(super) struct Scripts(HashMap<Kind, (Script, bool)>);
+pub(super) struct Scripts(HashMap<ScriptKind, (Script, bool)>);
 
 impl Scripts {
     /// The script, and whether the server has been told it on this connection. If not, it is told
     /// with the first call: were that refused, others of the same trip would be made before it.
-    pub fn get(&mut self, kind: Kind) -> (&Script, bool) {
+    pub fn get(&mut self, kind: ScriptKind) -> (&Script, bool) {
         let (script, told) = self.0.entry(kind).or_insert_with(|| (script(kind), false));
         (script, std::mem::replace(told, true))
     }

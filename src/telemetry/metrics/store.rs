@@ -86,7 +86,7 @@ fn of_redis(guarded: &GuardedRedis, encoder: &mut DescriptorEncoder<'_>) -> fmt:
     let mut family =
         encoder.encode_descriptor("redis_connections_down", help, None, MetricType::Gauge)?;
     for (instance, redis) in &instances {
-        let down = i64::try_from(redis.lanes_down().1).unwrap_or(i64::MAX);
+        let down = i64::try_from(redis.connections_down().1).unwrap_or(i64::MAX);
         ConstGauge::new(down).encode(family.encode_family(&[("instance", *instance)])?)?;
     }
     Ok(())

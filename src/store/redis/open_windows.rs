@@ -39,7 +39,7 @@ const MARGIN: Micros = 10_000;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct OpenWindows {
     hasher: RandomState,
     /// A key's hash, and when its window ends; empty until the first is seen.
     slots: Vec<(u64, Micros)>,
@@ -47,18 +47,18 @@ pub(super) struct Known {
     heard: Option<(Micros, Instant)>,
 }
 
-impl Known {
+impl OpenWindows {
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.hasher.hash_one(key)
     }
 
     /// What the server's clock says about now.
-    pub fn now(&self) -> Option<Micros> {
+    pub fn estimate_time(&self) -> Option<Micros> {
         let passed = |at: Instant| u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
         self.heard.map(|(told, at)| told.saturating_add(passed(at)))
     }
 
-    pub fn heard(&mut self, now: Micros) {
+    pub fn set_time(&mut self, now: Micros) {
         self.heard = Some((now, Instant::now()));
     }
 
@@ -68,14 +68,14 @@ impl Known {
         slot.is_some_and(|&(other, ends)| other == hash && now.saturating_add(MARGIN) < ends)
     }
 
-    pub fn saw(&mut self, hash: u64, ends: Micros) {
+    pub fn insert(&mut self, hash: u64, ends: Micros) {
         if self.slots.is_empty() {
             self.slots = vec![(0, 0); SLOTS];
         }
         self.slots[hash as usize % SLOTS] = (hash, ends);
     }
 
-    pub fn forget(&mut self, hash: u64) {
+    pub fn remove(&mut self, hash: u64) {
         if let Some(slot) = self.slots.get_mut(hash as usize % SLOTS)
             && slot.0 == hash
         {
