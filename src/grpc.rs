@@ -12,7 +12,7 @@ mod connection;
 mod hold_guard;
 mod outbound;
 mod read_scheduler;
-mod resets;
+mod reset_counter;
 mod throttled_io;
 mod tonic_bridge;
 
@@ -60,7 +60,7 @@ pub struct Limits {
 pub struct Grpc<S> {
     rate_limit: RateLimit<S>,
     /// Everything but `ShouldRateLimit`.
-    others: Routes,
+    routes: Routes,
     limits: Limits,
     budget: Arc<MemoryBudget>,
     /// Throttles the log of connections that are closed as abusive.
@@ -74,10 +74,10 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 impl<S: Store + 'static> Grpc<S> {
-    pub fn new(rate_limit: RateLimit<S>, others: Routes, limits: Limits) -> Grpc<S> {
+    pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
         Grpc {
             rate_limit,
-            others: others.prepare(),
+            routes: routes.prepare(),
             limits,
             budget: MemoryBudget::new(limits.max_buffered),
             abuse: Throttle::new(LOG_INTERVAL),
@@ -100,7 +100,7 @@ impl<S: Store + 'static> Grpc<S> {
         let outbound = Arc::<Outbound>::default();
         let io = ThrottledIo::new(io, turn.clone(), outbound.clone());
         let budget = ConnectionBudget::new(&self.budget);
-        let shared = Shared { grpc: self.clone(), budget, outbound, others: Arc::default() };
+        let shared = Shared { grpc: self.clone(), budget, outbound, tonic_calls: Arc::default() };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, closed));
         poll_fn(|cx| {
             turn.start_poll();

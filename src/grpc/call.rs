@@ -63,7 +63,7 @@ pub(super) struct CompleteRequest {
 }
 
 /// Begins a call, and completes it where neither client nor store is waited for.
-pub(super) fn begin<S: Store + 'static>(
+pub(super) fn start<S: Store + 'static>(
     shared: &Shared<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -127,7 +127,7 @@ pub(super) fn complete<S: Store + 'static>(
 
 impl CompleteRequest {
     /// Answers a request when the store does.
-    pub async fn ask<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> CallState {
+    pub async fn wait_for_store<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> CallState {
         let timeout = self.timeout;
         let answer = match self.read(&shared) {
             Ok(sent) => answer(&shared.grpc, &sent, timeout).await,

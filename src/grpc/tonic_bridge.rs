@@ -29,7 +29,7 @@ const CALL_BYTES: usize = 64 << 10;
 const REFLECTION_BYTES: usize = 2 << 20;
 
 /// Has a call answered by tonic's services.
-pub(super) fn begin<S>(
+pub(super) fn start<S>(
     shared: &Shared<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -37,7 +37,7 @@ pub(super) fn begin<S>(
     let is_reflection = request.uri().path().starts_with("/grpc.reflection.");
     let bytes = if is_reflection { REFLECTION_BYTES } else { CALL_BYTES };
     let mut reservation = shared.budget.reservation();
-    let refused = if Arc::strong_count(&shared.others) > MAX_CALLS {
+    let refused = if Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
         let text = format!("more than {MAX_CALLS} calls of other methods on one connection");
         Some(Status::resource_exhausted(text))
     } else if !reservation.resize(bytes) {
@@ -49,8 +49,8 @@ pub(super) fn begin<S>(
         let _ = respond.send_response(status.into_http::<()>(), true);
         return;
     }
-    let owned = (reservation, shared.others.clone());
-    let (routes, timeout) = (shared.grpc.others.clone(), shared.grpc.limits.timeout);
+    let owned = (reservation, shared.tonic_calls.clone());
+    let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
     tokio::spawn(async move {
         forward(routes, request, respond, timeout).await;
         drop(owned);

@@ -1,0 +1,43 @@
+//! The start of a connection, with the bounds that h2 enforces.
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
+
+use super::super::Limits;
+use crate::connections::ConnectionHandle;
+
+/// The flow-control window of a connection, and of each of its streams: HTTP/2's initial window, below
+/// which that of a connection cannot be set.
+const WINDOW_BYTES: u32 = (1 << 16) - 1;
+
+/// Bytes of a response that h2 buffers. Larger responses are sent in parts.
+const SEND_BUFFER_BYTES: usize = 16 << 10;
+
+/// Requests that may be reset before h2 has handed them over, which it does after each read. A read
+/// of 4 KiB holds about 160 requests, so this is never reached; [`ResetCounter`] is the bound.
+///
+/// [`ResetCounter`]: super::super::reset_counter::ResetCounter
+const MAX_PENDING_RESETS: usize = 256;
+
+/// Performs the handshake. None where it fails, takes too long, or the connection is evicted.
+pub(super) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
+    io: T,
+    handle: &ConnectionHandle,
+    limits: &Limits,
+) -> Option<Connection<T, Bytes>> {
+    let handshake = Builder::new()
+        .initial_connection_window_size(WINDOW_BYTES)
+        .initial_window_size(WINDOW_BYTES)
+        .max_send_buffer_size(SEND_BUFFER_BYTES)
+        .max_header_list_size(limits.max_headers)
+        .max_concurrent_streams(limits.max_streams)
+        .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
+        .handshake::<_, Bytes>(io);
+    tokio::select! {
+        biased;
+        handshake = timeout(limits.timeout, handshake) => handshake.ok()?.ok(),
+        () = handle.evicted() => None,
+    }
+}
