@@ -28,13 +28,14 @@ fuzz_target!(|text: &str| {
     let safe = |shown: &str| assert!(!keeps || !shown.contains(SECRET), "a secret in {shown}");
     match &loaded {
         Ok(settings) => {
-            for (setting, shown, origin) in settings.list() {
-                assert!(!origin.is_empty(), "{} comes from somewhere", setting.name);
-                safe(&shown);
+            for entry in settings.list() {
+                assert!(!entry.origin.is_empty(), "{} has an origin", entry.setting.name);
+                safe(entry.shown);
             }
-            settings.warnings.iter().for_each(|note| safe(note));
-            settings.rules.selection();
-            settings.rules.options();
+            settings.warnings.iter().for_each(|warning| safe(warning));
+            settings.rule_files();
+            settings.rule_options();
+            settings.redis_options();
         }
         Err(errors) => {
             assert!(!errors.is_empty());
@@ -67,7 +68,7 @@ fn every_wrong_name_is_told(inputs: &Inputs, errors: &[SettingError]) {
         };
         // Where several say it, one of them wins.
         let [(variable, text)] = by[..] else { continue };
-        let is_wrong = setting.kind.read(&Value::new(None, ValueKind::from(text))).is_err();
+        let is_wrong = !setting.accepts(&Value::new(None, ValueKind::from(text)));
         if is_wrong && !inputs.flags.iter().any(|(_, flag, _)| flag == name) {
             assert!(is_told(variable), "{variable} is {text:?}, and nobody says so");
         }
@@ -76,7 +77,7 @@ fn every_wrong_name_is_told(inputs: &Inputs, errors: &[SettingError]) {
         let said = inputs.env.iter().find(|(name, _)| name == variable.name);
         let Some((name, text)) = said else { continue };
         let is_of_kubernetes = name.ends_with("PORT") && text.contains("://");
-        if !variable.kind.takes(text) && !is_of_kubernetes {
+        if !variable.kind.accepts(text) && !is_of_kubernetes {
             assert!(is_told(name), "{name} is {text:?}, and nobody says so");
         }
     }

@@ -383,7 +383,7 @@ fn variables_without_effect_are_named_at_the_start() {
         .start();
     let said = weir.said();
     assert!(said.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"), "{said}");
-    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is passed over"), "{said}");
+    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{said}");
 }
 
 #[test]
@@ -433,6 +433,6 @@ fn memory_may_be_asked_for_although_redis_is_named() {
     let weir =
         serving(RULES).env("REDIS_URL", "redis:1").env("WEIR__STORE__KIND", "memory").start();
     let said = weir.said();
-    let wanted = "since WEIR__STORE__KIND says so: REDIS_URL has no effect";
+    let wanted = "as WEIR__STORE__KIND sets store.kind: REDIS_URL has no effect";
     assert!(said.contains(wanted), "{said}");
 }

@@ -31,8 +31,9 @@ pub struct Login {
 }
 
 impl fmt::Debug for Login {
+    /// Leaves out the user name too: it may be a token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").field("username", &self.username).finish_non_exhaustive()
+        f.debug_struct("Login").finish_non_exhaustive()
     }
 }
 
