@@ -1,10 +1,13 @@
-//! The open connections of one listener: how many there may be, and which one is closed when a
-//! newcomer needs its place.
+//! The open connections of one listener: their limit, and which one is evicted for a newcomer.
 //!
-//! A newcomer is never refused while a connection is idle. The first to go are connections that
-//! never completed a request, oldest first; then those that have been idle longest; then those
-//! whose client has stopped reading its answer. A connection with a request in progress stays. Where
-//! all have one, a few newcomers are still let in, to be served what costs nothing.
+//! A newcomer is never refused while a connection is idle. Connections are evicted in this order:
+//!
+//! 1. those that never made a request, the oldest first;
+//! 2. those that have been idle longest;
+//! 3. those whose client has stopped reading a response.
+//!
+//! A connection with a request in progress is never evicted. If all have one, a few newcomers are
+//! accepted beyond the limit, for requests that cost nothing.
 
 mod accept;
 mod entry;
@@ -27,16 +30,16 @@ use tokio::time::{Instant, timeout};
 use self::entry::{ConnectionEntry, EvictionClass, EvictionRank};
 use crate::throttle::Throttle;
 
-/// The resolution of idle times. A clock that ticks costs a connection one load per request.
+/// The resolution of idle times. A clock that ticks costs one atomic load per request.
 const TICK: Duration = Duration::from_millis(250);
 
-/// How long a newcomer may wait for a place. Others wait behind it.
-const ROOM_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long a newcomer waits for a place. Later newcomers wait behind it.
+const ADMISSION_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How often to look for a connection to evict while a newcomer waits.
-const RETRY: Duration = Duration::from_millis(10);
+/// The interval between attempts to evict a connection while a newcomer waits.
+const EVICTION_RETRY: Duration = Duration::from_millis(10);
 
-/// How often one of a listener's log lines may repeat.
+/// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The metrics of a listener's connections.
@@ -47,19 +50,19 @@ pub struct Counts {
     pub refused: Counter,
 }
 
-/// What a listener allows.
+/// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Its name in the log.
+    /// The name of the listener, for the log.
     pub listener: &'static str,
     /// The setting that limits its connections.
     pub setting: &'static str,
-    /// Connections at a time. Eviction begins a sixteenth below, so that there is room while
-    /// evicted connections close.
+    /// Concurrent connections. Eviction starts a sixteenth below, so that there is room while evicted
+    /// connections close.
     pub max: usize,
-    /// Connections beyond that, which [are told apart](ConnectionHandle::is_overflow).
+    /// Connections beyond that, for which [`ConnectionHandle::is_overflow`] returns true.
     pub overflow: usize,
-    /// A connection that completed a request is evicted only when it has been idle for so long.
+    /// A connection that made a request is evicted only after being idle for this long.
     pub min_idle: Duration,
 }
 
@@ -67,7 +70,7 @@ pub struct Limits {
 #[derive(Debug)]
 pub struct Connections {
     limits: Limits,
-    /// Counts [`TICK`]s.
+    /// The number of [`TICK`]s so far.
     clock: AtomicU32,
     /// Connections that were asked to close and have not closed yet.
     evicting: AtomicUsize,
@@ -76,15 +79,14 @@ pub struct Connections {
     state: Mutex<State>,
     closed: Notify,
     counts: Counts,
-    /// Of the log line about evictions.
-    throttle: Throttle,
+    eviction_log: Throttle,
 }
 
 #[derive(Debug, Default)]
 struct State {
     next_id: u64,
     open: HashMap<u64, Arc<ConnectionEntry>>,
-    /// The connections to evict next, the first to go last: looking at all of them for every
+    /// The connections to evict next, the first of them last. Ranking all connections for every
     /// newcomer would cost more than serving it.
     candidates: Vec<(EvictionRank, Arc<ConnectionEntry>)>,
 }
@@ -99,11 +101,11 @@ impl Connections {
             state: Mutex::default(),
             closed: Notify::new(),
             counts,
-            throttle: Throttle::new(LOG_INTERVAL),
+            eviction_log: Throttle::new(LOG_INTERVAL),
         })
     }
 
-    /// Connections beyond which each newcomer evicts one.
+    /// The number of connections from which on each newcomer evicts one.
     fn soft_limit(&self) -> usize {
         self.limits.max - self.limits.max / 16
     }
@@ -116,7 +118,7 @@ impl Connections {
         self.state.lock().open.len()
     }
 
-    /// Registers a connection, whatever the limit.
+    /// Registers a connection, regardless of the limit.
     pub fn register(self: &Arc<Self>) -> ConnectionHandle {
         let mut state = self.state.lock();
         let id = state.next_id;
@@ -129,17 +131,17 @@ impl Connections {
         ConnectionHandle { entry, connections: self.clone(), overflow }
     }
 
-    /// Registers a newcomer, evicting another connection where that is needed. None where there is
-    /// no room, as all others have requests in progress.
+    /// Registers a newcomer, and evicts another connection if necessary. None if all others have
+    /// requests in progress.
     async fn admit(self: &Arc<Self>) -> Option<ConnectionHandle> {
-        let give_up = Instant::now() + ROOM_TIMEOUT;
+        let deadline = Instant::now() + ADMISSION_TIMEOUT;
         loop {
             let open = self.open();
             if open >= self.soft_limit() + self.evicting.load(Ordering::Relaxed) {
                 self.evict();
             }
-            // Where one is about to close, there is room in a moment.
-            let wait = self.is_evicting() && Instant::now() < give_up;
+            // An evicted connection makes room as soon as it has closed.
+            let wait = self.is_evicting() && Instant::now() < deadline;
             let max = self.limits.max + if wait { 0 } else { self.limits.overflow };
             if open < max {
                 return Some(self.register());
@@ -148,7 +150,7 @@ impl Connections {
                 self.counts.refused.inc();
                 return None;
             }
-            let _ = timeout(RETRY, self.closed.notified()).await;
+            let _ = timeout(EVICTION_RETRY, self.closed.notified()).await;
         }
     }
 
@@ -157,13 +159,13 @@ impl Connections {
         self.evicting.load(Ordering::Relaxed) > 0
     }
 
-    /// Asks one connection to close, to make room for one that is not registered yet. Returns
-    /// whether there was one.
+    /// Evicts one connection, to make room for one that is not registered yet. Returns whether there
+    /// was one to evict.
     fn evict(&self) -> bool {
         self.evict_except(None)
     }
 
-    /// Asks one connection to close, but not the newest: its request may not have been read yet.
+    /// Evicts one connection, but not the newest: its request may not have been read yet.
     fn evict_older(&self) -> bool {
         let newest = self.state.lock().next_id.checked_sub(1);
         self.evict_except(newest)
@@ -179,7 +181,7 @@ impl Connections {
                 state.candidates = candidates(state.open.values(), now, min_idle);
             }
             while let Some((rank, entry)) = state.candidates.pop() {
-                // An unproven one may have come since.
+                // An unproven one may have connected since the ranking.
                 let is_first = rescan
                     || rank.0 == EvictionClass::Unproven
                     || self.unproven.load(Ordering::Relaxed) == 0;
@@ -202,21 +204,21 @@ impl Connections {
     }
 
     fn log_eviction(&self) {
-        if let Some(suppressed) = self.throttle.pass() {
+        if let Some(suppressed) = self.eviction_log.pass() {
             let Limits { listener, setting, max, .. } = self.limits;
             tracing::warn!(
                 listener,
                 limit = max,
                 setting,
                 suppressed,
-                "connection evicted to make room for another"
+                "connection evicted to make room for a new one"
             );
         }
     }
 }
 
-/// The connections to evict next, the first to go last: some of many, so that one look at all
-/// serves for several newcomers.
+/// Ranks the connections, and returns the first of them to evict in reverse order: enough for several
+/// newcomers.
 fn candidates<'a>(
     open: impl Iterator<Item = &'a Arc<ConnectionEntry>>,
     now: u32,

@@ -1,14 +1,15 @@
-//! Serves gRPC over the h2 crate, a task for each connection.
+//! The gRPC server: HTTP/2 by the h2 crate, one task per connection.
 //!
-//! `ShouldRateLimit` is told by its path before anything else, read and written without generated
-//! code, and answered on the connection's own task: at once where the store does so, else as its
-//! answers come. So the answers to all requests that came with one read, or that the store answered
-//! together, leave with one write. Every other method goes to tonic's services.
+//! `ShouldRateLimit` is recognized by its path before anything else, decoded and encoded without
+//! generated code, and answered on the connection's task: immediately if the store does so, else when
+//! the store answers. The responses to requests that arrived with one read, or that the store answered
+//! together, therefore leave with one write. All other methods are served by tonic.
 
 mod budget;
 mod call;
 mod client_wait;
 mod connection;
+mod framing;
 mod hold_guard;
 mod outbound;
 mod read_scheduler;
@@ -36,38 +37,37 @@ use crate::service::RateLimit;
 use crate::store::Store;
 use crate::throttle::Throttle;
 
-/// What a client may take of the process.
+/// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The largest request, in bytes.
     pub max_message: usize,
     /// The largest header list of a request, in bytes.
     pub max_headers: u32,
-    /// Requests in flight on one connection.
+    /// Concurrent streams per connection.
     pub max_streams: u32,
-    /// Bytes of partly received requests and unread answers that all clients together may make the
-    /// process hold, besides a little for each connection.
+    /// Bytes of partly received requests and unread responses across all connections. The first
+    /// 128 KiB of each connection are free.
     pub max_buffered: usize,
-    /// How often a connection is pinged; zero: never.
+    /// The interval of keep-alive pings; zero turns them off.
     pub keepalive: Duration,
-    /// How long the answer to a ping may take; also the time for a connection to begin, for a
-    /// request to arrive whole, and for an answer to be read.
+    /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
+    /// client reading a response.
     pub timeout: Duration,
 }
 
-/// What is served, and how.
+/// The gRPC server of the process.
 #[derive(Debug)]
 pub struct Grpc<S> {
     rate_limit: RateLimit<S>,
-    /// Everything but `ShouldRateLimit`.
+    /// The services of all other methods.
     routes: Routes,
     limits: Limits,
     budget: Arc<MemoryBudget>,
-    /// Throttles the log of connections that are closed as abusive.
-    abuse: Throttle,
+    abuse_log: Throttle,
 }
 
-/// How often a line that clients can provoke is logged, at most.
+/// The shortest interval between two log lines of one kind that clients can cause.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The path of `ShouldRateLimit`.
@@ -80,20 +80,20 @@ impl<S: Store + 'static> Grpc<S> {
             routes: routes.prepare(),
             limits,
             budget: MemoryBudget::new(limits.max_buffered),
-            abuse: Throttle::new(LOG_INTERVAL),
+            abuse_log: Throttle::new(LOG_INTERVAL),
         }
     }
 
-    /// Serves one connection to its end, beside the others of its thread.
+    /// Serves one connection until it is closed; `scheduler` is that of its thread.
     ///
-    /// When `closed` scheduler true it sends GOAWAY, and ends once the requests in flight are answered.
+    /// When `shutdown` turns true it sends GOAWAY, and ends once the requests in flight are answered.
     /// `peer` is for the log.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,
         handle: &ConnectionHandle,
         peer: Option<SocketAddr>,
-        closed: watch::Receiver<bool>,
+        shutdown: watch::Receiver<bool>,
         scheduler: &ReadScheduler,
     ) {
         let turn = scheduler.new_turn();
@@ -101,7 +101,7 @@ impl<S: Store + 'static> Grpc<S> {
         let io = ThrottledIo::new(io, turn.clone(), outbound.clone());
         let budget = ConnectionBudget::new(&self.budget);
         let shared = Shared { grpc: self.clone(), budget, outbound, tonic_calls: Arc::default() };
-        let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, closed));
+        let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, shutdown));
         poll_fn(|cx| {
             turn.start_poll();
             served.as_mut().poll(cx)
@@ -109,9 +109,9 @@ impl<S: Store + 'static> Grpc<S> {
         .await;
     }
 
-    /// Logs that a connection is closed since its client demands too much.
+    /// Logs that a connection is closed because its client abuses it.
     fn log_abuse(&self, peer: Option<SocketAddr>, error: &dyn std::fmt::Display) {
-        if let Some(suppressed) = self.abuse.pass() {
+        if let Some(suppressed) = self.abuse_log.pass() {
             let peer = peer.map(tracing::field::display);
             tracing::warn!(peer, %error, suppressed, "closed an abusive gRPC connection");
         }

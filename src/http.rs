@@ -1,4 +1,4 @@
-//! HTTP: the API as JSON, health, metrics, and what is loaded.
+//! HTTP: `/json`, health, metrics, and the debug pages.
 
 mod budget;
 mod json;
@@ -23,10 +23,10 @@ use crate::loader::Loader;
 use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 
-/// What is served to connections beyond the limit too.
+/// The only path that is served to connections beyond the limit.
 const HEALTH: &str = "/healthcheck";
 
-/// `/json`, `/healthcheck` and `/metrics`.
+/// Returns the router for `/json`, `/healthcheck` and `/metrics`.
 pub fn main(json: Json, health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/json", any(json::answer).with_state(Arc::new(json)))
@@ -34,7 +34,7 @@ pub fn main(json: Json, health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
         .route("/metrics", get(page::answer).with_state(metrics_page(metrics)))
 }
 
-/// `/rlconfig`, `/status` and `/metrics`; every other path lists them.
+/// Returns the debug router for `/rlconfig`, `/status` and `/metrics`; any other path lists them.
 pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<Metrics>) -> Router {
     let rlconfig = Page::new("text/plain; charset=utf-8", move || {
         rules.load_full().map(|rules| rules.dump()).unwrap_or_default()
@@ -45,9 +45,9 @@ pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<Metrics>) -> Router
         .route("/status", get(page::answer).with_state(status))
         .route("/metrics", get(page::answer).with_state(metrics_page(metrics)))
         .fallback(get(|| async {
-            "/metrics: counts, for Prometheus\n\
+            "/metrics: metrics in the OpenMetrics format, for Prometheus\n\
              /rlconfig: print out the currently loaded configuration for debugging\n\
-             /status: what rules are in force, and what is wrong with those that are not\n"
+             /status: the active rules, and the errors of rules that were not applied\n"
         }))
 }
 

@@ -1,4 +1,4 @@
-//! Answers Envoy's RateLimitService, however a request came; and gRPC's health service.
+//! Envoy's RateLimitService, independent of the protocol; and gRPC's health service.
 
 mod decode;
 mod encode;
@@ -24,27 +24,27 @@ use crate::proto::envoy::service::ratelimit::v3 as pb;
 use crate::rules::RuleSet;
 use crate::store::Store;
 
-/// The rules in force; none until the first are loaded. Swapped whole.
+/// The active rule set, none until one is loaded.
 pub type Rules = Arc<ArcSwapOption<RuleSet>>;
 
-/// What answers carry beside statuses.
+/// What responses carry in addition to statuses, and what limits requests.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The names of the three rate-limit headers, where they are wanted.
+    /// The names of the three rate-limit headers; none turns them off.
     pub headers: Option<HeaderNames>,
-    /// Whether a refusal says when to come again, in `Retry-After`.
+    /// Whether denials carry `Retry-After`.
     pub retry_after: bool,
-    /// Whether answers carry `RateLimit` and `RateLimit-Policy`, the structured fields of
+    /// Whether responses carry `RateLimit` and `RateLimit-Policy`, the structured fields of
     /// draft-ietf-httpapi-ratelimit-headers-10.
     pub ratelimit_fields: bool,
     pub dynamic_metadata: bool,
-    /// Caps how long the store may take for one request; none: as the caller's timeout leaves.
+    /// Caps the time that the store has for one request; none: only the caller's timeout counts.
     pub budget: Option<Duration>,
     pub permissions: Permissions,
 }
 
 impl Options {
-    /// Whether answers carry anything beside statuses.
+    /// Whether responses carry anything in addition to statuses.
     fn has_extras(&self) -> bool {
         self.headers.is_some() || self.retry_after || self.ratelimit_fields || self.dynamic_metadata
     }
@@ -58,7 +58,7 @@ pub struct HeaderNames {
     pub reset: String,
 }
 
-/// Answers requests of the API, however they came.
+/// Answers requests of the API, whatever their protocol.
 #[derive(Debug)]
 pub struct RateLimit<S> {
     limiter: Arc<Limiter<S>>,
@@ -87,13 +87,16 @@ impl<S: Store> RateLimit<S> {
         self.limiter.store().is_immediate()
     }
 
-    /// Reads a request, as far as it is not refused for how much it asks.
+    /// Decodes a request. Descriptors beyond the allowed number are only counted.
+    ///
+    /// # Errors
+    ///
+    /// If the message is not a `RateLimitRequest`.
     pub fn decode<'a>(&self, message: &'a [u8]) -> Result<RequestView<'a>, DecodeError> {
         RequestView::decode(message, self.limiter.max_descriptors())
     }
 
-    /// Answers one request by the rules in force when it came. `timeout` is how long the caller
-    /// waits, where it said so.
+    /// Answers one request by the active rules. `timeout` is the caller's, if it sent one.
     pub async fn answer(
         &self,
         sent: &RequestView<'_>,
@@ -102,8 +105,8 @@ impl<S: Store> RateLimit<S> {
         self.decide(sent, timeout, &mut Holds::default(), response::encode).await
     }
 
-    /// The same, as gRPC sends it: with a message's prefix. What the request takes of concurrency
-    /// limits is added to `holds`.
+    /// Answers one request with the bytes that gRPC sends, including the message's prefix. The request's
+    /// concurrency holds are added to `holds`.
     pub async fn answer_framed(
         &self,
         sent: &RequestView<'_>,
@@ -132,7 +135,7 @@ impl<S: Store> RateLimit<S> {
         Some(decision.map(|decision| encode::encode(&request, &decision, &self.options)))
     }
 
-    /// Gives back what a request took, for a caller who went away.
+    /// Releases the holds of a request whose caller disconnected.
     pub async fn give_back(&self, holds: Holds) {
         holds.give_back(self.limiter.store()).await;
     }
@@ -156,7 +159,7 @@ impl<S: Store> RateLimit<S> {
     /// Refuses what the client may not send, and counts it.
     fn check(&self, descriptors: &[limiter::Descriptor<'_>]) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
-        if permissions.are_limited()
+        if permissions.is_restricted()
             && let Err(refused) = permissions.check(descriptors)
         {
             self.limiter.count_refused();
@@ -166,7 +169,7 @@ impl<S: Store> RateLimit<S> {
     }
 }
 
-/// Reads a `grpc-timeout`: at most eight digits and a unit. None where it is no such thing.
+/// Parses a `grpc-timeout` header: at most eight digits and a unit. None if it is invalid.
 pub fn parse_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 {
@@ -186,17 +189,17 @@ pub fn parse_timeout(text: &[u8]) -> Option<Duration> {
     })
 }
 
-/// What a refused request is told. The reference answers its own errors as UNKNOWN, and Envoy's
-/// failure_mode_deny goes by that; what the reference never refuses says what is wrong with it.
+/// The gRPC status of an invalid request. The reference's own errors are UNKNOWN, which Envoy's
+/// `failure_mode_deny` relies on; requests that only weir rejects are INVALID_ARGUMENT.
 impl From<RequestError> for Status {
-    fn from(refused: RequestError) -> Status {
-        let code = match refused {
+    fn from(error: RequestError) -> Status {
+        let code = match error {
             RequestError::TooManyDescriptors(..) | RequestError::BadDescriptor(..) => {
                 Code::InvalidArgument
             }
             _ => Code::Unknown,
         };
-        Status::new(code, refused.to_string())
+        Status::new(code, error.to_string())
     }
 }
 
@@ -205,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeouts_are_read_as_grpc_writes_them() {
+    fn grpc_timeouts_are_parsed() {
         assert_eq!(parse_timeout(b"20m"), Some(Duration::from_millis(20)));
         assert_eq!(parse_timeout(b"99999999H"), Some(Duration::from_secs(99_999_999 * 3_600)));
         assert_eq!(parse_timeout(b"1S"), Some(Duration::from_secs(1)));

@@ -1,19 +1,19 @@
-//! Threads with a runtime of their own.
+//! Threads with their own runtimes.
 
 use std::future::Future;
 use std::io;
 
 use tokio::sync::oneshot;
 
-/// Blocking tasks of one such thread at a time; more wait.
+/// Concurrent blocking tasks per thread; more are queued.
 const MAX_BLOCKING_TASKS: usize = 1;
 
-/// Starts a thread that runs `main` on a runtime of its own. The receiver resolves when it has
-/// ended, to an error where it panicked.
+/// Starts a thread that runs `main` on its own runtime. The receiver resolves when the thread ends, to
+/// an error if it panicked.
 ///
 /// # Errors
 ///
-/// Where the system has no room for a thread or a runtime.
+/// If the system cannot create a thread or a runtime.
 pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
@@ -26,14 +26,14 @@ pub fn start<F: Future<Output = ()>>(
     let (end, ended) = oneshot::channel();
     let run = move || {
         runtime.block_on(async { main().await });
-        // The receiver is gone where nothing waits for the end.
+        // The receiver may have been dropped.
         let _ = end.send(());
     };
     std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
     Ok(ended)
 }
 
-/// Lets other threads run before this one, where the system has priorities of threads.
+/// Lowers the priority of the current thread, on systems with thread priorities.
 pub fn lower_priority() {
     #[cfg(target_os = "linux")]
     let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), 10);

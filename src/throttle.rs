@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Lets one event per interval through and counts those in between.
+/// Lets one log line per interval pass, and counts those in between.
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
@@ -32,8 +32,8 @@ impl Throttle {
         Throttle { interval, state: Mutex::new(State { last_passed: None, suppressed: 0 }) }
     }
 
-    /// Returns whether to log now: the number of events suppressed since the last one that passed,
-    /// for the field `suppressed`; none where this one is to be suppressed.
+    /// Returns the number of lines suppressed since the last one that passed, for the field
+    /// `suppressed`; none if this one is to be suppressed.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

@@ -1,9 +1,8 @@
-//! Threads that serve connections: one runtime each, so that a request never changes threads.
+//! Threads that serve connections, with one runtime each, so that a request never changes threads.
 //!
-//! A runtime of its own for each core costs little more than half of what one runtime for all
-//! cores does, as nothing is handed from thread to thread. What such runtimes cannot do is to take
-//! work from each other, so connections are spread when they come: each goes to the thread that
-//! has fewest.
+//! One runtime per core costs little more than half of what one runtime for all cores costs, since
+//! nothing is passed between threads. Such runtimes cannot steal work from each other, so connections
+//! are balanced when they are accepted: each goes to the thread with the fewest connections.
 
 use std::future::Future;
 use std::io;
@@ -19,103 +18,107 @@ use tokio::sync::{mpsc, oneshot};
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::threads;
 
-/// Bytes of answers that the system keeps of a connection for a client that does not read. It would
-/// go up to megabytes, and answer for as long.
+/// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client that
+/// does not read.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
-/// The threads, for as long as connections come.
+/// The threads that serve the connections of one listener.
 #[derive(Debug)]
 pub struct Workers {
-    each: Vec<Worker>,
+    workers: Vec<Worker>,
 }
 
 #[derive(Debug)]
 struct Worker {
-    sockets: mpsc::UnboundedSender<(Socket, ConnectionHandle, Open)>,
+    sockets: mpsc::UnboundedSender<(Socket, ConnectionHandle, OpenGuard)>,
     open: Arc<AtomicUsize>,
     ended: oneshot::Receiver<()>,
 }
 
-/// Counts one connection of a worker, for as long as it is there.
+/// Counts one open connection of a worker until it is dropped.
 #[derive(Debug)]
-struct Open(Arc<AtomicUsize>);
+struct OpenGuard(Arc<AtomicUsize>);
 
-impl Open {
-    fn new(open: &Arc<AtomicUsize>) -> Open {
+impl OpenGuard {
+    fn new(open: &Arc<AtomicUsize>) -> OpenGuard {
         open.fetch_add(1, Ordering::Relaxed);
-        Open(open.clone())
+        OpenGuard(open.clone())
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Workers {
-    /// Starts `threads` threads. Each calls `begin` once: it does what that gives it, and serves
-    /// each of its connections as that says.
-    pub fn start<Begun, Serve, Served>(
+    /// Starts `threads` threads. Each calls `init` once, which returns a future to run in the background
+    /// and the function that serves a connection.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot start a thread.
+    pub fn start<Background, Serve, Served>(
         threads: usize,
-        begin: impl Fn() -> (Begun, Serve) + Clone + Send + 'static,
+        init: impl Fn() -> (Background, Serve) + Clone + Send + 'static,
     ) -> anyhow::Result<Workers>
     where
-        Begun: Future<Output = ()> + Send + 'static,
+        Background: Future<Output = ()> + Send + 'static,
         Serve: Fn(TcpStream, Arc<ConnectionHandle>) -> Served,
         Served: Future<Output = ()> + Send + 'static,
     {
-        let each = (0..threads).map(|i| {
-            let begin = begin.clone();
+        let workers = (0..threads).map(|i| {
+            let init = init.clone();
             #[expect(clippy::disallowed_methods, reason = "bounded by the number of connections")]
             let (sockets, handed) = mpsc::unbounded_channel();
             let ended = threads::start(&format!("weir-{i}"), move || async move {
-                let (begun, serve) = begin();
-                tokio::spawn(begun);
+                let (background, serve) = init();
+                tokio::spawn(background);
                 work(handed, serve).await;
             })?;
             Ok(Worker { sockets, open: Arc::default(), ended })
         });
-        let each: io::Result<_> = each.collect();
-        Ok(Workers { each: each.context("cannot start a thread")? })
+        let workers: io::Result<_> = workers.collect();
+        Ok(Workers { workers: workers.context("cannot start a thread")? })
     }
 
-    /// Accepts connections until `closed`; then ends when the last of them has ended.
+    /// Accepts connections until `closed` ends; then ends when the last of them is closed.
     pub async fn serve(
         self,
         listener: TcpListener,
         connections: Arc<Connections>,
         closed: impl Future<Output = ()>,
     ) {
-        let mut turn = 0;
+        let mut next = 0;
         let hand_out = |socket, handle| {
-            turn += 1;
-            self.hand_out(turn, socket, handle);
+            next += 1;
+            self.hand_out(next, socket, handle);
         };
         tokio::select! {
             () = accept(listener, connections, hand_out) => {}
             () = closed => {}
         }
-        for Worker { sockets, ended, .. } in self.each {
+        for Worker { sockets, ended, .. } in self.workers {
             drop(sockets);
-            // A thread that failed has no connections.
+            // A thread that has panicked has no connections.
             let _ = ended.await;
         }
     }
 
-    fn hand_out(&self, turn: usize, socket: TcpStream, handle: ConnectionHandle) {
-        // Of those with equally many, the next in turn.
-        let (before, after) = self.each.split_at(turn % self.each.len());
+    fn hand_out(&self, next: usize, socket: TcpStream, handle: ConnectionHandle) {
+        // Round robin among workers with equally many connections.
+        let (before, after) = self.workers.split_at(next % self.workers.len());
         let fewest = after.iter().chain(before).min_by_key(|worker| worker.open());
         let Some(worker) = fewest else { return };
         let handed = prepare(&socket).and_then(|()| socket.into_std());
         if let Ok(socket) = handed {
-            let _ = worker.sockets.send((socket, handle, Open::new(&worker.open)));
+            let _ = worker.sockets.send((socket, handle, OpenGuard::new(&worker.open)));
         }
     }
 }
 
-/// Sends answers at once, and bounds what the system keeps of them.
+/// Turns Nagle's algorithm off, and bounds the send buffer.
 pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
@@ -127,14 +130,14 @@ impl Worker {
     }
 }
 
-/// Serves what is handed over, until no more comes and all has been served.
+/// Serves the connections that are handed over, until the channel and all connections are closed.
 async fn work<Served>(
-    mut handed: mpsc::UnboundedReceiver<(Socket, ConnectionHandle, Open)>,
+    mut handed: mpsc::UnboundedReceiver<(Socket, ConnectionHandle, OpenGuard)>,
     serve: impl Fn(TcpStream, Arc<ConnectionHandle>) -> Served,
 ) where
     Served: Future<Output = ()> + Send + 'static,
 {
-    // Closes when the last connection has dropped its end.
+    // The receiver ends when the last connection has dropped its sender.
     let (serving, mut served) = mpsc::channel::<()>(1);
     while let Some((socket, handle, open)) = handed.recv().await {
         let Ok(socket) = TcpStream::from_std(socket) else { continue };
@@ -142,7 +145,7 @@ async fn work<Served>(
         let (connection, serving) = (serve(socket, handle.clone()), serving.clone());
         tokio::spawn(async move {
             connection.await;
-            // After the socket: its descriptor is free by now.
+            // After the socket: its descriptor is free.
             drop((handle, open, serving));
         });
     }

@@ -12,17 +12,17 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 use super::{ConnectionHandle, Connections, LOG_INTERVAL, TICK};
 use crate::throttle::Throttle;
 
-/// How long to wait where the system has no room for another connection.
+/// How long to wait if the system is out of descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 
-/// Accepts connections and hands them to `serve`. Does not end.
+/// Accepts connections and hands them to `serve`. Never ends.
 pub async fn accept(
     listener: TcpListener,
     connections: Arc<Connections>,
     mut serve: impl FnMut(TcpStream, ConnectionHandle),
 ) {
     let limits = connections.limits;
-    let (failures, refusals) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
+    let (failure_log, refusal_log) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
     let mut spares = Spares::default();
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -38,20 +38,20 @@ pub async fn accept(
         };
         let socket = match accepted {
             Ok((socket, _)) => {
-                // Where it took the place of a spare, another connection has to give up its own.
+                // If it used up a spare descriptor, another connection has to close.
                 if !spares.refill() {
                     connections.evict();
                 }
                 socket
             }
             Err(error) => {
-                if let Some(suppressed) = failures.pass() {
+                if let Some(suppressed) = failure_log.pass() {
                     let listener = limits.listener;
                     tracing::warn!(%error, listener, suppressed, "cannot accept a connection");
                 }
-                // Its client may have gone away: that is no reason to let others wait. A connection is
-                // evicted only for one that was accepted: the system reports exhaustion even when
-                // no client waits.
+                // Other errors concern one client, and others need not wait. With a spare released the
+                // next attempt succeeds; without, evict a connection, but one at a time: the system
+                // reports exhaustion even when no client waits.
                 if is_exhausted(&error) && !spares.release() {
                     if !connections.is_evicting() {
                         connections.evict_older();
@@ -64,13 +64,13 @@ pub async fn accept(
         match connections.admit().await {
             Some(handle) => serve(socket, handle),
             None => {
-                if let Some(suppressed) = refusals.pass() {
+                if let Some(suppressed) = refusal_log.pass() {
                     tracing::warn!(
                         listener = limits.listener,
                         limit = limits.max,
                         setting = limits.setting,
                         suppressed,
-                        "connection refused: all others have requests in progress"
+                        "connection refused: all other connections have requests in progress"
                     );
                 }
             }
@@ -78,20 +78,20 @@ pub async fn accept(
     }
 }
 
-/// Whether the process or the system has run out of descriptors or memory.
+/// Whether the process or the system is out of descriptors or memory.
 fn is_exhausted(error: &io::Error) -> bool {
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
 }
 
-/// Descriptors held in reserve, for newcomers when there are no others.
+/// File descriptors in reserve, for newcomers when no others are left.
 #[derive(Debug, Default)]
 struct Spares(Vec<File>);
 
 impl Spares {
     const COUNT: usize = 4;
 
-    /// Opens the descriptors that are missing. Returns false where the system has none left.
+    /// Reopens released descriptors. Returns false if the system has none left.
     fn refill(&mut self) -> bool {
         while self.0.len() < Spares::COUNT {
             let Ok(spare) = File::open("/dev/null") else { return false };
@@ -100,7 +100,7 @@ impl Spares {
         true
     }
 
-    /// Frees one descriptor. False where none is left.
+    /// Closes one descriptor. Returns false if none is left.
     fn release(&mut self) -> bool {
         self.0.pop().is_some()
     }

@@ -1,4 +1,4 @@
-//! One connection among those of its listener.
+//! The state of one connection, as its listener sees it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -10,22 +10,22 @@ use tokio::task::yield_now;
 
 use super::Connections;
 
-/// The order of eviction: the class, when it was last active, and its number.
+/// The order of eviction: the class, the tick of the last activity, and the id.
 pub(super) type EvictionRank = (EvictionClass, u32, u64);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvictionClass {
-    /// It never completed a request.
+    /// It never made a request.
     Unproven,
     Idle,
-    /// Its client does not read the answer.
+    /// Its client does not read a response.
     Stalled,
 }
 
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     pub id: u64,
-    /// The tick of its beginning or of its last request.
+    /// The tick of its start or of its last request.
     active: AtomicU32,
     proven: AtomicBool,
     busy: AtomicBool,
@@ -36,7 +36,7 @@ pub(super) struct ConnectionEntry {
 }
 
 impl ConnectionEntry {
-    /// A new one, which begins at the tick `now`.
+    /// Returns the entry of a connection accepted at the tick `now`.
     pub fn new(id: u64, now: u32) -> ConnectionEntry {
         ConnectionEntry {
             id,
@@ -62,7 +62,7 @@ impl ConnectionEntry {
         }
     }
 
-    /// Its place in the order of eviction; none while it must stay.
+    /// Returns its rank in the order of eviction; none while it must not be evicted.
     pub fn rank(&self, now: u32, min_idle: u32) -> Option<EvictionRank> {
         if self.evicting.load(Ordering::Relaxed) || self.closed.load(Ordering::Relaxed) {
             return None;
@@ -75,7 +75,7 @@ impl ConnectionEntry {
     }
 }
 
-/// One connection's entry among all; it leaves when this is dropped.
+/// A registered connection; dropping it unregisters the connection.
 #[derive(Debug)]
 pub struct ConnectionHandle {
     pub(super) entry: Arc<ConnectionEntry>,
@@ -84,22 +84,22 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
-    /// Whether the connection is one beyond the limit, to be served only what costs nothing.
+    /// Whether the connection is beyond the limit: only requests that cost nothing are served.
     pub fn is_overflow(&self) -> bool {
         self.overflow
     }
 
-    /// Reports whether a request is in progress, so that the connection must stay.
+    /// Reports whether a request is in progress: then the connection is not evicted.
     pub fn set_busy(&self, busy: bool) {
         self.entry.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// Reports whether the client has stopped reading an answer.
+    /// Reports whether the client has stopped reading a response.
     pub fn set_stalled(&self, stalled: bool) {
         self.entry.stalled.store(stalled, Ordering::Relaxed);
     }
 
-    /// Reports a request, so that the connection is not one that never made any.
+    /// Reports a request: the connection is active, and no longer unproven.
     pub fn count_request(&self) {
         let now = self.connections.clock.load(Ordering::Relaxed);
         self.entry.active.store(now, Ordering::Relaxed);
@@ -109,21 +109,21 @@ impl ConnectionHandle {
         }
     }
 
-    /// Whether the connection has completed a request.
+    /// Whether the connection has made a request.
     pub fn is_proven(&self) -> bool {
         self.entry.proven.load(Ordering::Relaxed)
     }
 
-    /// Ends when the connection has to close, after what its client has sent had its turn: data that
-    /// arrived before the connection was accepted is reported only after the runtime has looked.
+    /// Ends when the connection is evicted. Yields once before that: data that arrived before the
+    /// connection was accepted becomes readable only after the runtime has polled the system.
     pub async fn evicted(&self) {
         poll_fn(|cx| self.poll_evicted(cx)).await;
         yield_now().await;
         poll_fn(|cx| self.poll_evicted(cx)).await;
     }
 
-    /// Ready when the connection has to close. A connection that became busy after it was chosen
-    /// stays, and another is chosen.
+    /// Ready when the connection is evicted. A connection that became busy after it was chosen is not:
+    /// another is chosen. Registers the waker, so it has to be called with every poll.
     pub fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
         self.entry.waker.register(cx.waker());
         if !self.entry.evicting.load(Ordering::Acquire) {

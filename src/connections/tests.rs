@@ -22,7 +22,7 @@ fn is_evicted(handle: &ConnectionHandle) -> bool {
     handle.poll_evicted(&Context::from_waker(std::task::Waker::noop())).is_ready()
 }
 
-/// Evicts one after the other and returns their places.
+/// Evicts all connections one by one and returns their indices.
 fn eviction_order(
     connections: &Arc<Connections>,
     mut handles: Vec<Option<ConnectionHandle>>,
@@ -38,7 +38,7 @@ fn eviction_order(
 }
 
 #[test]
-fn unproven_connections_go_first_then_idle_then_stalled_ones() {
+fn unproven_connections_are_evicted_first_then_idle_then_stalled_ones() {
     let connections = connections(100);
     let handles: Vec<_> = (0..8).map(|_| connections.register()).collect();
     handles[1].set_busy(true);
@@ -72,7 +72,7 @@ fn a_connection_that_was_just_used_is_not_idle() {
 }
 
 #[test]
-fn a_connection_that_becomes_busy_stays_and_another_goes() {
+fn a_connection_that_becomes_busy_stays_and_another_is_evicted() {
     let connections = connections(100);
     let (first, second) = (connections.register(), connections.register());
     assert!(connections.evict());
@@ -81,28 +81,28 @@ fn a_connection_that_becomes_busy_stays_and_another_goes() {
     assert_eq!(connections.evicting.load(Ordering::Relaxed), 0);
     assert!(connections.evict());
     assert!(is_evicted(&second));
-    // It was not put aside for later either.
+    // It is not evicted later either.
     first.set_busy(false);
     assert!(!is_evicted(&first));
 }
 
 #[test]
-fn many_go_in_order_though_they_are_looked_at_in_batches() {
+fn many_are_evicted_in_order_though_they_are_ranked_in_batches() {
     let connections = connections(1_000);
     let mut handles: Vec<_> = (0..1_000).map(|_| Some(connections.register())).collect();
-    let mut gone = 0;
+    let mut evicted = 0;
     while connections.evict() {
-        assert!(is_evicted(handles[gone].as_ref().unwrap()), "{gone}");
-        handles[gone] = None;
-        // Others come and go meanwhile.
+        assert!(is_evicted(handles[evicted].as_ref().unwrap()), "{evicted}");
+        handles[evicted] = None;
+        // Others connect and disconnect meanwhile.
         drop(connections.register());
-        gone += 1;
+        evicted += 1;
     }
-    assert_eq!(gone, 1_000);
+    assert_eq!(evicted, 1_000);
 }
 
 #[test]
-fn one_that_never_asked_goes_before_idle_ones_that_were_looked_at_earlier() {
+fn an_unproven_connection_is_evicted_before_idle_ones_that_were_ranked_earlier() {
     let connections = connections(100);
     let idle: Vec<_> = (0..10).map(|_| connections.register()).collect();
     idle.iter().for_each(ConnectionHandle::count_request);
@@ -129,7 +129,7 @@ async fn newcomers_replace_others_and_never_exceed_the_limit() {
     for max in [1, 2, 32] {
         let connections = connections(max);
         for _ in 0..100 {
-            serve(connections.admit().await.expect("there is room"));
+            serve(connections.admit().await.expect("room"));
             assert!(connections.open() <= max);
         }
         assert_eq!(connections.counts.refused.get(), 0);
@@ -137,16 +137,16 @@ async fn newcomers_replace_others_and_never_exceed_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn eviction_begins_before_the_limit() {
+async fn eviction_starts_below_the_limit() {
     let connections = connections(32);
     let handles: Vec<_> = (0..30).map(|_| connections.register()).collect();
     let _newcomer = connections.admit().await.unwrap();
-    assert!(is_evicted(&handles[0]), "it has not closed yet, and there is room already");
+    assert!(is_evicted(&handles[0]), "evicted, though there is room while it closes");
     assert_eq!(connections.open(), 31);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_is_refused_only_where_all_others_are_busy() {
+async fn a_newcomer_is_refused_only_if_all_others_are_busy() {
     let connections = connections(2);
     let busy: Vec<_> = (0..2).map(|_| connections.register()).collect();
     busy.iter().for_each(|handle| handle.set_busy(true));
@@ -159,34 +159,34 @@ async fn a_newcomer_is_refused_only_where_all_others_are_busy() {
     });
     tokio::task::yield_now().await;
     assert!(is_evicted(&busy[0]));
-    advance(ROOM_TIMEOUT / 2).await;
+    advance(ADMISSION_TIMEOUT / 2).await;
     drop(busy);
     assert!(waiting.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_does_not_wait_for_ever_for_one_that_does_not_close() {
+async fn a_newcomer_does_not_wait_forever_for_a_connection_that_does_not_close() {
     let connections = connections(1);
     let _stuck = connections.register();
-    let begun = Instant::now();
+    let start = Instant::now();
     assert!(connections.admit().await.is_none());
-    assert!(begun.elapsed() >= ROOM_TIMEOUT && begun.elapsed() < 2 * ROOM_TIMEOUT);
+    assert!(start.elapsed() >= ADMISSION_TIMEOUT && start.elapsed() < 2 * ADMISSION_TIMEOUT);
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_are_busy_a_few_more_are_let_in_at_once() {
+async fn if_all_are_busy_a_few_more_are_accepted_immediately() {
     let connections = with_overflow(2, 2);
     let busy = |handle: &ConnectionHandle| handle.set_busy(true);
     let within: Vec<_> = (0..2).map(|_| connections.register()).collect();
     within.iter().for_each(busy);
     assert!(within.iter().all(|handle| !handle.is_overflow()));
-    let begun = Instant::now();
+    let start = Instant::now();
     let first = connections.admit().await.unwrap();
     busy(&first);
     let second = connections.admit().await.unwrap();
     assert!(first.is_overflow() && second.is_overflow());
-    assert_eq!(begun.elapsed(), Duration::ZERO);
-    // Those give way to each other.
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    // Newcomers beyond the limit replace each other.
     serve(second);
     let third = connections.admit().await.unwrap();
     assert!(third.is_overflow());

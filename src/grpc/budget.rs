@@ -1,8 +1,8 @@
-//! The memory that clients make the process hold: partly received requests and unread answers.
+//! The memory for partly received requests and unread responses.
 //!
-//! Every connection may hold a little, whatever the others hold, so that a client with small
-//! requests is served. What it holds beyond that counts in a budget of all connections together,
-//! and one connection cannot use it up.
+//! The first [`FREE_BYTES`] of a connection are free, so that a client with small requests is served
+//! whatever other clients hold. What a connection holds beyond that counts against a budget that all
+//! connections share, and of which one connection gets at most an eighth.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,31 +12,31 @@ use parking_lot::Mutex;
 use super::LOG_INTERVAL;
 use crate::throttle::Throttle;
 
-/// Bytes that a connection may hold besides the budget.
+/// Bytes per connection that do not count against the budget.
 pub(super) const FREE_BYTES: usize = 128 << 10;
 
-/// One connection may hold this part of the budget: an eighth.
-const MAX_CONNECTION_FRACTION: usize = 8;
+/// One connection may hold the budget divided by this.
+const CONNECTION_DIVISOR: usize = 8;
 
-/// What all connections together may hold.
+/// The budget that all connections share.
 #[derive(Debug)]
 pub(super) struct MemoryBudget {
-    max: usize,
-    held: AtomicUsize,
+    max_bytes: usize,
+    held_bytes: AtomicUsize,
     log: Throttle,
 }
 
 impl MemoryBudget {
-    pub fn new(max: usize) -> Arc<MemoryBudget> {
+    pub fn new(max_bytes: usize) -> Arc<MemoryBudget> {
         let log = Throttle::new(LOG_INTERVAL);
-        Arc::new(MemoryBudget { max, held: AtomicUsize::new(0), log })
+        Arc::new(MemoryBudget { max_bytes, held_bytes: AtomicUsize::new(0), log })
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let before = self.held.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.max;
+    fn try_acquire(&self, bytes: usize) -> bool {
+        let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before.saturating_add(bytes) <= self.max_bytes;
         if !fits {
-            self.held.fetch_sub(bytes, Ordering::Relaxed);
+            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         fits
     }
@@ -46,34 +46,34 @@ impl MemoryBudget {
             tracing::warn!(
                 setting = "grpc.max_buffered",
                 suppressed,
-                "refused a gRPC request: clients hold too much memory"
+                "gRPC request refused: buffered requests and responses use too much memory"
             );
         }
     }
 }
 
-/// What one connection holds.
+/// The part of the budget that one connection uses.
 #[derive(Debug)]
 pub(super) struct ConnectionBudget {
     budget: Arc<MemoryBudget>,
-    held: Mutex<usize>,
+    held_bytes: Mutex<usize>,
 }
 
 impl ConnectionBudget {
     pub fn new(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
-        Arc::new(ConnectionBudget { budget: budget.clone(), held: Mutex::new(0) })
+        Arc::new(ConnectionBudget { budget: budget.clone(), held_bytes: Mutex::new(0) })
     }
 
     pub fn reservation(self: &Arc<Self>) -> Reservation {
-        Reservation { account: self.clone(), bytes: 0 }
+        Reservation { connection: self.clone(), bytes: 0 }
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let mut held = self.held.lock();
+    fn try_acquire(&self, bytes: usize) -> bool {
+        let mut held = self.held_bytes.lock();
         let after = held.saturating_add(bytes);
-        let more = beyond(after) - beyond(*held);
-        let fits = beyond(after) <= self.budget.max / MAX_CONNECTION_FRACTION || more == 0;
-        if !fits || !self.budget.take(more) {
+        let more = counted(after) - counted(*held);
+        let fits = counted(after) <= self.budget.max_bytes / CONNECTION_DIVISOR || more == 0;
+        if !fits || !self.budget.try_acquire(more) {
             drop(held);
             self.budget.log_refusal();
             return false;
@@ -82,33 +82,33 @@ impl ConnectionBudget {
         true
     }
 
-    fn give_back(&self, bytes: usize) {
-        let mut held = self.held.lock();
-        let less = beyond(*held) - beyond(*held - bytes);
+    fn release(&self, bytes: usize) {
+        let mut held = self.held_bytes.lock();
+        let less = counted(*held) - counted(*held - bytes);
         *held -= bytes;
-        self.budget.held.fetch_sub(less, Ordering::Relaxed);
+        self.budget.held_bytes.fetch_sub(less, Ordering::Relaxed);
     }
 }
 
-/// How much of what a connection holds counts in the budget.
-fn beyond(held: usize) -> usize {
+/// Returns how much of what a connection holds counts against the budget.
+fn counted(held: usize) -> usize {
     held.saturating_sub(FREE_BYTES)
 }
 
-/// What one call holds of its connection's account. It is given back when this is dropped.
+/// The memory that one call holds, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reservation {
-    account: Arc<ConnectionBudget>,
+    connection: Arc<ConnectionBudget>,
     bytes: usize,
 }
 
 impl Reservation {
-    /// Holds `bytes` from now on. Returns false where that is too much; then nothing changes.
+    /// Sets what is held to `bytes`. Returns false, and changes nothing, if that exceeds the budget.
     pub fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {
-            Some(more) if !self.account.take(more) => return false,
+            Some(more) if !self.connection.try_acquire(more) => return false,
             Some(_) => {}
-            None => self.account.give_back(self.bytes - bytes),
+            None => self.connection.release(self.bytes - bytes),
         }
         self.bytes = bytes;
         true
@@ -117,7 +117,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.account.give_back(self.bytes);
+        self.connection.release(self.bytes);
     }
 }
 
@@ -127,27 +127,27 @@ mod tests {
     use proptest::prelude::*;
 
     const MAX: usize = 1 << 20;
-    const PART: usize = MAX / MAX_CONNECTION_FRACTION;
+    const PART: usize = MAX / CONNECTION_DIVISOR;
 
     #[test]
-    fn a_connection_holds_a_part_and_gives_it_back() {
+    fn a_connection_gets_an_eighth_of_the_budget_and_returns_it() {
         let budget = MemoryBudget::new(MAX);
         let account = ConnectionBudget::new(&budget);
         let (mut one, mut two) = (account.reservation(), account.reservation());
-        assert!(one.resize(FREE_BYTES) && budget.held.load(Ordering::Relaxed) == 0);
+        assert!(one.resize(FREE_BYTES) && budget.held_bytes.load(Ordering::Relaxed) == 0);
         assert!(one.resize(FREE_BYTES + PART - 1));
-        assert!(two.resize(1) && !two.resize(2), "that is its part");
-        assert_eq!(budget.held.load(Ordering::Relaxed), PART);
+        assert!(two.resize(1) && !two.resize(2), "its part is used up");
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
         drop(one);
         assert!(two.resize(FREE_BYTES + PART));
         drop(two);
-        assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn a_connection_may_hold_a_little_whatever_others_hold() {
+    fn the_free_bytes_do_not_depend_on_other_connections() {
         let budget = MemoryBudget::new(MAX);
-        let reservations: Vec<Reservation> = (0..MAX_CONNECTION_FRACTION)
+        let reservations: Vec<Reservation> = (0..CONNECTION_DIVISOR)
             .map(|_| {
                 let mut reservation = ConnectionBudget::new(&budget).reservation();
                 assert!(reservation.resize(FREE_BYTES + PART));
@@ -163,10 +163,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_budget_holds_what_the_connections_hold_beyond_what_is_free(
+        fn the_budget_is_the_sum_of_what_connections_hold_beyond_the_free_bytes(
             steps in prop::collection::vec((0..6_usize, 0..3_usize, 0..3 * FREE_BYTES), 0..200),
         ) {
-            let budget = MemoryBudget::new(2 * FREE_BYTES * MAX_CONNECTION_FRACTION / 3);
+            let budget = MemoryBudget::new(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
             let accounts: Vec<_> = (0..6).map(|_| ConnectionBudget::new(&budget)).collect();
             let reservation = |account: &Arc<ConnectionBudget>| account.reservation();
             let mut reservations: Vec<[Reservation; 3]> =
@@ -176,19 +176,19 @@ mod tests {
                 let before = reservation.bytes;
                 let done = reservation.resize(bytes);
                 prop_assert_eq!(reservation.bytes, if done { bytes } else { before });
-                prop_assert!(done || bytes > before, "less is always possible");
-                let mut counted = 0;
+                prop_assert!(done || bytes > before, "holding less never fails");
+                let mut total = 0;
                 for (account, reservations) in accounts.iter().zip(&reservations) {
                     let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
-                    prop_assert_eq!(*account.held.lock(), held);
-                    prop_assert!(beyond(held) <= budget.max / MAX_CONNECTION_FRACTION);
-                    counted += beyond(held);
+                    prop_assert_eq!(*account.held_bytes.lock(), held);
+                    prop_assert!(counted(held) <= budget.max_bytes / CONNECTION_DIVISOR);
+                    total += counted(held);
                 }
-                prop_assert_eq!(budget.held.load(Ordering::Relaxed), counted);
-                prop_assert!(counted <= budget.max);
+                prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), total);
+                prop_assert!(total <= budget.max_bytes);
             }
             drop(reservations);
-            prop_assert_eq!(budget.held.load(Ordering::Relaxed), 0);
+            prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
         }
     }
 }

@@ -1,8 +1,12 @@
 //! Calls of `ShouldRateLimit`.
 //!
-//! A call goes through up to three states: it waits for the rest of its request, for the store, and
-//! for its client to read the answer. Most go through none of them: the request is complete, the
-//! store answers at once, and HTTP/2 takes the answer.
+//! ```text
+//!            request is incomplete         store answers later        client does not read
+//! start ──────▶ WaitForClient ──▶ complete ──▶ WaitForStore ──▶ send ──▶ WaitForClient ──▶ Done
+//! ```
+//!
+//! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes the
+//! response.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -15,70 +19,65 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use tonic::Status;
 
+use super::Grpc;
 use super::budget::Reservation;
 use super::client_wait::{ClientWait, PartialRequest, PendingResponse};
 use super::connection::Shared;
+use super::framing::read;
 use super::hold_guard::HoldGuard;
-use super::{Grpc, Limits};
 use crate::limiter::Holds;
 use crate::service::{RequestView, parse_timeout};
 use crate::store::Store;
 
-/// Before the message: whether it is compressed, and its length.
-pub(super) const PREFIX_BYTES: usize = 5;
-
-/// Bytes of a request waiting for the store that are not counted: those of small requests, which
-/// are served whatever others hold.
-const UNCOUNTED_BYTES: usize = 4 << 10;
+/// Requests up to this size are free while they wait for the store, whatever other clients hold.
+const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// What became of a request.
+/// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallOutcome {
     Answered,
-    /// Its client reset it before it was read.
+    /// The client reset the request before it was read.
     Reset,
 }
 
-/// What a call does next.
+/// What a call waits for.
 pub(super) enum CallState {
     Done(CallOutcome),
-    /// Waits for its client.
     WaitForClient(ClientWait),
-    /// Waits for the store.
     WaitForStore(CompleteRequest),
 }
 
-/// A request whose message is here.
+/// A request that has been received whole.
 pub(super) struct CompleteRequest {
     pub message: Bytes,
-    /// How long the client waits for the answer, where it says so.
+    /// The timeout that the client sent, if any.
     pub timeout: Option<Duration>,
     pub respond: SendResponse<Bytes>,
-    /// What it holds of the memory for clients, if anything.
+    /// The memory that the message holds, if it is counted.
     pub reservation: Option<Reservation>,
     pub outcome: CallOutcome,
 }
 
-/// Begins a call, and completes it where neither client nor store is waited for.
+/// Starts a call, and completes it if neither the client nor the store has to be waited for.
 pub(super) fn start<S: Store + 'static>(
     shared: &Shared<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) -> CallState {
     let (head, mut body) = request.into_parts();
-    let kind = head.headers.get(CONTENT_TYPE);
-    if head.method != Method::POST || !kind.is_some_and(|kind| is_grpc(kind.as_bytes())) {
-        let mut refused = Response::new(());
-        *refused.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-        let _ = respond.send_response(refused, true);
+    let content_type = head.headers.get(CONTENT_TYPE);
+    if head.method != Method::POST || !content_type.is_some_and(|it| is_grpc(it.as_bytes())) {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+        let _ = respond.send_response(response, true);
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
     let context = &mut Context::from_waker(Waker::noop());
-    // A call that waits for more of the body polls again.
+    // The waker is not needed: a call that waits for the rest of the body polls again.
     let first = match body.poll_data(context) {
         Poll::Ready(Some(Ok(first))) => first,
         Poll::Ready(Some(Err(_))) => return CallState::Done(CallOutcome::Reset),
@@ -106,9 +105,9 @@ pub(super) fn start<S: Store + 'static>(
     next
 }
 
-/// Whether a content type is gRPC's, and not that of gRPC-Web or whatever else begins like it.
-fn is_grpc(kind: &[u8]) -> bool {
-    matches!(kind.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
+/// Whether a content type is that of gRPC, and not that of gRPC-Web.
+fn is_grpc(content_type: &[u8]) -> bool {
+    matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
 /// Answers a request now if the store can; else it is to wait for the store.
@@ -126,7 +125,7 @@ pub(super) fn complete<S: Store + 'static>(
 }
 
 impl CompleteRequest {
-    /// Answers a request when the store does.
+    /// Answers the request when the store has answered.
     pub async fn wait_for_store<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> CallState {
         let timeout = self.timeout;
         let answer = match self.read(&shared) {
@@ -136,59 +135,28 @@ impl CompleteRequest {
         send(&shared, self.respond, answer, self.outcome)
     }
 
-    /// Reads the message, and counts what it takes while the store is waited for.
+    /// Decodes the message, and counts the memory that it holds until the store answers.
     fn read<S: Store>(&mut self, shared: &Shared<S>) -> Result<RequestView<'_>, Status> {
-        let sent = read(&shared.grpc, &self.message)?;
-        let bytes = self.message.len() + sent.heap_bytes();
-        if bytes > UNCOUNTED_BYTES || self.reservation.is_some() {
+        let view = read(&shared.grpc, &self.message)?;
+        let bytes = self.message.len() + view.heap_bytes();
+        if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
             let reservation = self.reservation.get_or_insert_with(|| shared.budget.reservation());
             if !reservation.resize(bytes) {
-                return Err(too_much_held());
+                return Err(memory_exceeded());
             }
         }
-        Ok(sent)
+        Ok(view)
     }
 }
 
-pub(super) fn too_much_held() -> Status {
-    let text = "clients hold too much memory (setting grpc.max_buffered): send smaller requests, \
-                faster, or read the responses";
+/// The status of a call that [`MemoryBudget`](super::budget::MemoryBudget) has no room for.
+pub(super) fn memory_exceeded() -> Status {
+    let text = "buffered requests and responses use too much memory (setting grpc.max_buffered): \
+                send smaller requests, complete them, or read the responses";
     Status::resource_exhausted(text)
 }
 
-/// Returns the length that a message with its prefix announces, once that is here.
-///
-/// # Errors
-///
-/// The status for a message that is too large.
-pub(super) fn announced(bytes: &[u8], limits: &Limits) -> Result<Option<usize>, Status> {
-    let announced =
-        bytes.first_chunk::<PREFIX_BYTES>().map(|[_, length @ ..]| u32::from_be_bytes(*length));
-    let announced = announced.map(|length| length as usize);
-    let length = announced.unwrap_or(0).max(bytes.len().saturating_sub(PREFIX_BYTES));
-    let max = limits.max_message;
-    if length > max {
-        let text =
-            format!("a request of {length} bytes, {max} are allowed (setting grpc.max_message)");
-        return Err(Status::resource_exhausted(text));
-    }
-    Ok(announced)
-}
-
-/// Reads a message with its prefix.
-fn read<'a, S: Store>(grpc: &Grpc<S>, framed: &'a [u8]) -> Result<RequestView<'a>, Status> {
-    let length = announced(framed, &grpc.limits)?;
-    let length = length.ok_or_else(|| Status::internal("the request is missing"))?;
-    if framed[0] != 0 {
-        return Err(Status::unimplemented("the request is compressed: send it as it is"));
-    }
-    let message = Some(&framed[PREFIX_BYTES..]).filter(|message| message.len() == length);
-    let message =
-        message.ok_or_else(|| Status::internal("one message is sent, of the length it says"))?;
-    grpc.rate_limit.decode(message).map_err(|error| Status::internal(error.to_string()))
-}
-
-/// An answer with its prefix, and what its request took of concurrency limits.
+/// A response with its prefix, and the concurrency holds of its request.
 pub(super) type Answer = (Result<Bytes, Status>, HoldGuard);
 
 /// Answers a request without waiting; none if the store cannot answer now.
@@ -217,14 +185,14 @@ async fn answer<S: Store + 'static>(
     (answer.map(Bytes::from).map_err(Status::from), HoldGuard::new(&grpc.rate_limit, holds))
 }
 
-/// Sends an answer. One that its client does not let be sent now waits.
+/// Sends a response, or lets it wait if the flow-control window or the socket has no room for it.
 pub(super) fn send<S>(
     shared: &Shared<S>,
     mut respond: SendResponse<Bytes>,
     (answer, held): Answer,
     outcome: CallOutcome,
 ) -> CallState {
-    // Errors of sending say that the client has reset the request.
+    // Sending fails only if the client has reset the request.
     match answer {
         Ok(message) => {
             let mut response = Response::new(());
@@ -238,7 +206,9 @@ pub(super) fn send<S>(
                 return PendingResponse::wait(shared, stream, message, held, outcome);
             }
             shared.outbound.hand_over(message.len());
-            if stream.send_data(message, false).is_ok() && stream.send_trailers(good()).is_ok() {
+            if stream.send_data(message, false).is_ok()
+                && stream.send_trailers(ok_trailers()).is_ok()
+            {
                 held.keep();
             }
         }
@@ -257,8 +227,8 @@ pub(super) fn send<S>(
     CallState::Done(outcome)
 }
 
-/// The trailers of an answer.
-pub(super) fn good() -> HeaderMap {
+/// The trailers of a successful response.
+pub(super) fn ok_trailers() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(GRPC_STATUS, HeaderValue::from_static("0"));
     trailers

@@ -1,4 +1,4 @@
-//! Calls that wait for their client: to send the rest of a request, or to read an answer.
+//! Calls that wait for their client to send the rest of a request or to read the response.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use super::call::{self, CallOutcome, CallState, CompleteRequest};
 use super::connection::Shared;
 use super::hold_guard::HoldGuard;
 use super::outbound::{Outbound, RESPONSE_OVERHEAD_BYTES};
+use super::{Limits, framing};
 use crate::store::Store;
 
 /// A call that waits for its client.
@@ -24,16 +25,16 @@ pub(super) enum ClientWait {
 }
 
 impl ClientWait {
-    /// Waits, as long as a client may take.
+    /// Waits, up to the timeout of clients.
     pub async fn finish<S: Store + 'static>(self, shared: Arc<Shared<S>>) -> CallState {
         match self {
-            ClientWait::Request(incomplete) => incomplete.receive(&shared).await,
-            ClientWait::Response(unread) => CallState::Done(unread.deliver(&shared).await),
+            ClientWait::Request(request) => request.receive(&shared).await,
+            ClientWait::Response(response) => CallState::Done(response.deliver(&shared).await),
         }
     }
 }
 
-/// A request that has not arrived whole.
+/// A request that has been received in part.
 pub(super) struct PartialRequest {
     pub first: Bytes,
     pub body: RecvStream,
@@ -42,56 +43,59 @@ pub(super) struct PartialRequest {
 }
 
 impl PartialRequest {
+    /// Receives the rest of the request, and completes the call.
     async fn receive<S: Store + 'static>(self, shared: &Shared<S>) -> CallState {
         let PartialRequest { first, mut body, timeout, respond } = self;
+        let limits = &shared.grpc.limits;
         let mut reservation = shared.budget.reservation();
-        let read = async {
-            let (mut whole, mut more) = (BytesMut::new(), first);
-            loop {
-                let received = more.len();
-                whole.extend_from_slice(&more);
-                // It lies in the connection's read buffer, and would keep all of that.
-                drop(more);
-                call::announced(&whole, &shared.grpc.limits)?;
-                if !reservation.resize(whole.capacity()) {
-                    return Err(call::too_much_held());
-                }
-                // Makes room for more.
-                let _ = body.flow_control().release_capacity(received);
-                more = match poll_fn(|cx| body.poll_data(cx)).await {
-                    Some(Ok(more)) => more,
-                    Some(Err(_)) => return Ok(None),
-                    None => return Ok(Some(whole.freeze())),
-                };
+        let receive = receive_message(first, &mut body, &mut reservation, limits);
+        let received = tokio::time::timeout(limits.timeout, receive).await.unwrap_or_else(|_| {
+            let text = "the request was not received in time (setting grpc.timeout)";
+            Err(Status::deadline_exceeded(text))
+        });
+        let outcome = CallOutcome::Answered;
+        match received {
+            Ok(Some(message)) => {
+                let reservation = Some(reservation);
+                let request = CompleteRequest { message, timeout, respond, reservation, outcome };
+                call::complete(shared, request)
             }
-        };
-        let message = match tokio::time::timeout(shared.grpc.limits.timeout, read).await {
-            Ok(Ok(Some(message))) => message,
-            Ok(Ok(None)) => return CallState::Done(CallOutcome::Reset),
-            Ok(Err(status)) => {
-                return call::send(
-                    shared,
-                    respond,
-                    (Err(status), HoldGuard::default()),
-                    CallOutcome::Answered,
-                );
+            Ok(None) => CallState::Done(CallOutcome::Reset),
+            Err(status) => {
+                call::send(shared, respond, (Err(status), HoldGuard::default()), outcome)
             }
-            Err(_) => {
-                let status = Status::deadline_exceeded("the request did not arrive in time");
-                return call::send(
-                    shared,
-                    respond,
-                    (Err(status), HoldGuard::default()),
-                    CallOutcome::Answered,
-                );
-            }
-        };
-        let (reservation, outcome) = (Some(reservation), CallOutcome::Answered);
-        call::complete(shared, CompleteRequest { message, timeout, respond, reservation, outcome })
+        }
     }
 }
 
-/// An answer that its client does not let be sent yet.
+/// Returns a message with its prefix, or none if the client resets the request.
+async fn receive_message(
+    first: Bytes,
+    body: &mut RecvStream,
+    reservation: &mut Reservation,
+    limits: &Limits,
+) -> Result<Option<Bytes>, Status> {
+    let (mut whole, mut more) = (BytesMut::new(), first);
+    loop {
+        let received = more.len();
+        whole.extend_from_slice(&more);
+        // It would keep the connection's whole read buffer alive.
+        drop(more);
+        framing::announced_length(&whole, limits)?;
+        if !reservation.resize(whole.capacity()) {
+            return Err(call::memory_exceeded());
+        }
+        // Opens the flow-control window again.
+        let _ = body.flow_control().release_capacity(received);
+        more = match poll_fn(|cx| body.poll_data(cx)).await {
+            Some(Ok(more)) => more,
+            Some(Err(_)) => return Ok(None),
+            None => return Ok(Some(whole.freeze())),
+        };
+    }
+}
+
+/// A response that the flow-control window, or the socket, does not take yet.
 pub(super) struct PendingResponse {
     stream: SendStream<Bytes>,
     message: Bytes,
@@ -101,7 +105,7 @@ pub(super) struct PendingResponse {
 }
 
 impl PendingResponse {
-    /// Lets an answer wait, or resets its stream where clients let too much wait.
+    /// Lets a response wait, or resets its stream if the memory for clients is used up.
     pub fn wait<S>(
         shared: &Shared<S>,
         mut stream: SendStream<Bytes>,
@@ -111,7 +115,7 @@ impl PendingResponse {
     ) -> CallState {
         let mut reservation = shared.budget.reservation();
         if !reservation.resize(message.len() + RESPONSE_OVERHEAD_BYTES) {
-            // For a client of gRPC that is RESOURCE_EXHAUSTED.
+            // gRPC clients map this to RESOURCE_EXHAUSTED.
             stream.send_reset(Reason::ENHANCE_YOUR_CALM);
             return CallState::Done(outcome);
         }
@@ -124,13 +128,13 @@ impl PendingResponse {
         }))
     }
 
-    /// Sends the answer as its client makes room for it; resets the stream if that takes too long.
+    /// Sends the response as its client reads; resets the stream if that takes too long.
     async fn deliver<S>(self, shared: &Shared<S>) -> CallOutcome {
         let PendingResponse { mut stream, message, held, reservation, outcome } = self;
         let sent = send_data(message, &mut stream, &shared.outbound);
         match tokio::time::timeout(shared.grpc.limits.timeout, sent).await {
             Ok(Ok(())) => {
-                if stream.send_trailers(call::good()).is_ok() {
+                if stream.send_trailers(call::ok_trailers()).is_ok() {
                     held.keep();
                 }
             }
@@ -150,13 +154,13 @@ async fn send_data(
         stream.reserve_capacity(data.len());
         let room = poll_fn(|cx| {
             if outbound.is_full() {
-                // The connection does not poll calls that wait for the client until it has written.
+                // This does not spin: the connection writes before it polls these calls again.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
             stream.poll_capacity(cx)
         });
-        // None: the client has reset the request.
+        // None: the client has reset the stream.
         let Some(room) = room.await else { return Ok(()) };
         let part = data.split_to(room?.min(data.len()));
         outbound.hand_over(part.len());

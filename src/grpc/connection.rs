@@ -192,7 +192,7 @@ where
 
     /// Returns whether the socket has taken all that h2 had to write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Result<bool, End> {
-        if self.shared.outbound.written() {
+        if self.shared.outbound.after_write() {
             self.read_deadline = None;
             return Ok(true);
         }

@@ -1,8 +1,8 @@
-//! Concurrency holds of calls that are cancelled.
+//! Releases the concurrency holds of cancelled calls.
 //!
-//! When its own client goes away, Envoy resets the call and never reports the end of the stream. So
-//! what the call took is given back, unless its answer was sent. A reset that arrives after the answer
-//! was written is not seen: that hold lapses with its time-out.
+//! When its own client disconnects, Envoy resets the call and never reports the end of the stream. So
+//! the holds of a call are released unless its response was sent. A reset that arrives after the
+//! response was written is not noticed: that hold expires with `hold_timeout`.
 
 use std::fmt;
 
@@ -12,8 +12,7 @@ use crate::limiter::Holds;
 use crate::service::RateLimit;
 use crate::store::Store;
 
-/// Gives back what a call took of concurrency limits when dropped, unless its answer was
-/// [sent](HoldGuard::keep).
+/// Releases the holds of a call when dropped, unless they are [kept](HoldGuard::keep).
 #[derive(Default)]
 pub(super) struct HoldGuard(Option<Box<dyn FnOnce() + Send>>);
 
@@ -24,14 +23,14 @@ impl HoldGuard {
         }
         let rate_limit = rate_limit.clone();
         HoldGuard(Some(Box::new(move || {
-            // Without a runtime the process ends.
+            // There is no runtime only when the process exits.
             if let Ok(runtime) = Handle::try_current() {
                 runtime.spawn(async move { rate_limit.give_back(holds).await });
             }
         })))
     }
 
-    /// Keeps what was taken: its end is for the client to report.
+    /// Keeps the holds: the response was sent, and the client reports the end of the stream.
     pub fn keep(mut self) {
         self.0 = None;
     }

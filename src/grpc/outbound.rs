@@ -1,36 +1,37 @@
-//! The answers of one connection that HTTP/2 has taken and the socket has not.
+//! The responses of one connection that h2 holds and the socket has not taken.
 //!
-//! HTTP/2 keeps what it cannot write, and does not say how much that is. So no more is handed to it
-//! until it has written all it had.
+//! h2 buffers what it cannot write and does not report how much that is. So a bounded number of bytes
+//! is handed to it, and then no more until it has written everything.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes that are handed over before the connection writes.
+/// Bytes that may be handed to h2 before it writes.
 const MAX_UNWRITTEN_BYTES: usize = 128 << 10;
 
-/// Bytes that an answer takes besides its message: three frames and two header maps.
+/// Bytes that a response takes besides its message: three frames and two header maps.
 pub(super) const RESPONSE_OVERHEAD_BYTES: usize = 1 << 10;
 
+/// Only the connection's task uses it; the atomics merely make it `Sync`.
 #[derive(Debug, Default)]
 pub(super) struct Outbound {
-    bytes: AtomicUsize,
+    unwritten_bytes: AtomicUsize,
     blocked: AtomicBool,
 }
 
 impl Outbound {
-    /// Counts an answer, or a part of one, that is handed to HTTP/2. Only the connection's task does
-    /// that.
+    /// Counts a response, or a part of one, that is handed to h2.
     pub fn hand_over(&self, bytes: usize) {
-        let before = self.bytes.load(Ordering::Relaxed);
-        self.bytes.store(before.saturating_add(bytes + RESPONSE_OVERHEAD_BYTES), Ordering::Relaxed);
+        let before = self.unwritten_bytes.load(Ordering::Relaxed);
+        self.unwritten_bytes
+            .store(before.saturating_add(bytes + RESPONSE_OVERHEAD_BYTES), Ordering::Relaxed);
     }
 
-    /// Whether the connection has to write before more is handed over.
+    /// Whether h2 has to write before more is handed over.
     pub fn is_full(&self) -> bool {
-        self.bytes.load(Ordering::Relaxed) >= MAX_UNWRITTEN_BYTES
+        self.unwritten_bytes.load(Ordering::Relaxed) >= MAX_UNWRITTEN_BYTES
     }
 
-    /// Whether the socket took less than it was given.
+    /// Whether the socket did not take all that h2 wrote.
     pub fn is_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed)
     }
@@ -39,12 +40,12 @@ impl Outbound {
         self.blocked.store(blocked, Ordering::Relaxed);
     }
 
-    /// The connection has written as much as it could. Returns whether that was all.
-    pub fn written(&self) -> bool {
+    /// Notes that h2 has written what it could. Returns whether that was everything.
+    pub fn after_write(&self) -> bool {
         if self.is_blocked() {
             return false;
         }
-        self.bytes.store(0, Ordering::Relaxed);
+        self.unwritten_bytes.store(0, Ordering::Relaxed);
         true
     }
 }
@@ -54,17 +55,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_handed_over_until_all_is_written() {
+    fn no_more_is_handed_over_until_everything_is_written() {
         let outbound = Outbound::default();
-        let mut answers = 0;
+        let mut responses = 0;
         while !outbound.is_full() {
             outbound.hand_over(100);
-            answers += 1;
+            responses += 1;
         }
-        assert!((64..=128).contains(&answers), "{answers}");
+        assert!((64..=128).contains(&responses), "{responses}");
         outbound.set_blocked(true);
-        assert!(!outbound.written() && outbound.is_full());
+        assert!(!outbound.after_write() && outbound.is_full());
         outbound.set_blocked(false);
-        assert!(outbound.written() && !outbound.is_full());
+        assert!(outbound.after_write() && !outbound.is_full());
     }
 }

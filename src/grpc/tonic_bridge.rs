@@ -1,4 +1,4 @@
-//! Calls of other methods: between the h2 crate's streams and tonic's services.
+//! Calls of all other methods: forwards them from h2's streams to tonic's services.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -15,20 +15,20 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower_service::Service;
 
-use super::call::too_much_held;
+use super::call::memory_exceeded;
 use super::connection::Shared;
 
-/// Calls of one connection that may be here at a time: some last as long as their client likes.
+/// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
 
-/// Bytes that a call takes: its headers, its message, and a part of the answer.
+/// Bytes that a call takes: its headers, its message and a part of the response.
 const CALL_BYTES: usize = 64 << 10;
 
-/// Bytes that a call of reflection takes. Its client may send while it does not read, and a frame
-/// of 256 bytes keeps the 8 KiB that were read with it.
+/// Bytes that a call of the reflection service takes. Its client may send without reading, and a
+/// frame of 256 bytes keeps the 8 KiB alive that were read with it.
 const REFLECTION_BYTES: usize = 2 << 20;
 
-/// Has a call answered by tonic's services.
+/// Spawns a task that has a call answered by tonic's services, or refuses the call.
 pub(super) fn start<S>(
     shared: &Shared<S>,
     request: Request<RecvStream>,
@@ -38,10 +38,12 @@ pub(super) fn start<S>(
     let bytes = if is_reflection { REFLECTION_BYTES } else { CALL_BYTES };
     let mut reservation = shared.budget.reservation();
     let refused = if Arc::strong_count(&shared.tonic_calls) > MAX_CALLS {
-        let text = format!("more than {MAX_CALLS} calls of other methods on one connection");
+        let text = format!(
+            "more than {MAX_CALLS} concurrent calls of health and reflection on one connection"
+        );
         Some(Status::resource_exhausted(text))
     } else if !reservation.resize(bytes) {
-        Some(too_much_held())
+        Some(memory_exceeded())
     } else {
         None
     };
@@ -49,33 +51,33 @@ pub(super) fn start<S>(
         let _ = respond.send_response(status.into_http::<()>(), true);
         return;
     }
-    let owned = (reservation, shared.tonic_calls.clone());
+    let held = (reservation, shared.tonic_calls.clone());
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
     tokio::spawn(async move {
         forward(routes, request, respond, timeout).await;
-        drop(owned);
+        drop(held);
     });
 }
 
-/// Ends where its client resets the call. `timeout` is how long a client may take to read a part of
-/// the answer.
+/// Forwards one call, until its client resets it. `timeout` is the time that the client has to read
+/// each part of the response.
 async fn forward(
     mut routes: Routes,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     timeout: Duration,
 ) {
-    let mut answered = pin!(routes.call(request.map(Received)));
-    let response = poll_fn(|cx| match respond.poll_reset(cx) {
+    let mut response = pin!(routes.call(request.map(RequestBody)));
+    let answered = poll_fn(|cx| match respond.poll_reset(cx) {
         Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => answered.as_mut().poll(cx).map(Some),
+        Poll::Pending => response.as_mut().poll(cx).map(Some),
     });
-    let Some(Ok(response)) = response.await else { return };
+    let Some(Ok(response)) = answered.await else { return };
     let (head, body) = response.into_parts();
     let ends = body.is_end_stream();
     let Ok(stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };
     if !ends {
-        // Errors of sending say that the client is gone.
+        // It fails only if the client is gone.
         let _ = send(body, stream, timeout).await;
     }
 }
@@ -111,7 +113,7 @@ async fn send(
     }
 }
 
-/// Sends data as the client makes room for it.
+/// Sends data as the flow-control window allows.
 async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<(), h2::Error> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -121,10 +123,10 @@ async fn send_data(mut data: Bytes, stream: &mut SendStream<Bytes>) -> Result<()
     Ok(())
 }
 
-/// A request's body.
-struct Received(RecvStream);
+/// A request's body as tonic reads it.
+struct RequestBody(RecvStream);
 
-impl Body for Received {
+impl Body for RequestBody {
     type Data = Bytes;
     type Error = h2::Error;
 
@@ -135,7 +137,7 @@ impl Body for Received {
         let stream = &mut self.0;
         Poll::Ready(match ready!(stream.poll_data(cx)) {
             Some(Ok(data)) => {
-                // Makes room for more.
+                // Opens the flow-control window again.
                 let _ = stream.flow_control().release_capacity(data.len());
                 Some(Ok(Frame::data(data)))
             }

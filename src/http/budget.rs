@@ -1,4 +1,4 @@
-//! The memory that large bodies and answers of all HTTP clients together may take.
+//! The memory for large request and response bodies across all HTTP clients.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use axum::http::StatusCode;
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of each body and each answer that are free, so that small requests do not fail because of
-/// others' large ones. The number of connections bounds them.
+/// Bytes of each body that are free, so that small requests do not fail because of large ones. The
+/// number of connections bounds them.
 pub(super) const FREE_BYTES: usize = 16 << 10;
 
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl BufferBudget {
     }
 }
 
-/// What one request holds of the budget. It goes back when this is dropped.
+/// The part of the budget that one request holds, released when this is dropped.
 #[derive(Debug)]
 pub(super) struct BufferPermit {
     budget: BufferBudget,
@@ -32,7 +32,7 @@ pub(super) struct BufferPermit {
 }
 
 impl BufferPermit {
-    /// Takes what is missing to hold `bytes`. False where the others hold too much.
+    /// Grows the permit to `bytes`. Returns false if the budget has no room for that.
     pub fn grow_to(&mut self, bytes: usize) -> bool {
         let held = self.inner.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let more = bytes.saturating_sub(FREE_BYTES).saturating_sub(held);
@@ -49,13 +49,12 @@ impl BufferPermit {
     }
 }
 
-/// Reads a body of at most `max` bytes. Where the budget has no room for it, it is received and
-/// dropped, since a client that is still sending would not read an answer.
+/// Reads a body of at most `max` bytes. If the budget has no room for it, the body is received and
+/// dropped, since a client that is still sending would not read a response.
 ///
 /// # Errors
 ///
-/// The status to answer with: 413 for a body that is too large or breaks off, 503 for one there is
-/// no room for.
+/// 413 for a body that is too large or incomplete, 503 if the budget has no room for it.
 pub(super) async fn read(
     body: Body,
     max: usize,
@@ -71,7 +70,7 @@ pub(super) async fn read(
         }
         let Some(bytes) = &mut whole else { continue };
         if received > bytes.capacity() {
-            // The budget counts what is allocated.
+            // The budget counts allocated bytes.
             let capacity = received.next_power_of_two();
             if !permit.grow_to(capacity) {
                 whole = None;
@@ -91,7 +90,7 @@ mod tests {
     use axum::body::Bytes;
 
     #[test]
-    fn shares_are_bounded_together_and_return() {
+    fn permits_are_bounded_together_and_released() {
         let budget = BufferBudget::new(100);
         let (mut one, mut two) = (budget.permit(), budget.permit());
         assert!(one.grow_to(FREE_BYTES) && one.grow_to(FREE_BYTES + 60));

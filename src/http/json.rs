@@ -1,7 +1,7 @@
 //! `/json`: the API's messages in Protobuf's JSON form.
 //!
-//! Bodies are received on the listener's thread, within a budget. All else happens on a thread of
-//! its own, large bodies being parsed on another, so that no body delays health or a decision.
+//! Bodies are received on the listener's thread, within a budget. Decisions are made on a thread of
+//! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
 mod codec;
 
@@ -28,20 +28,23 @@ use crate::store::Store;
 use crate::threads;
 use crate::throttle::Throttle;
 
-/// Bytes of requests that wait for the store at a time, at most. In memory each takes a multiple.
+/// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;
 
-/// What `/json` answers by: the way to the thread that does it.
+/// The shortest interval between two log lines about responses that cannot be encoded.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Sends requests to the thread that decides them.
 #[derive(Debug)]
 pub struct Json {
     jobs: mpsc::UnboundedSender<Job>,
     budget: BufferBudget,
     max_body: usize,
-    /// How long a body may take to arrive.
+    /// The timeout of receiving a body.
     timeout: Duration,
 }
 
-/// A body and the way back. At most one a connection is under way.
+/// A body to be decided. A connection has at most one in progress.
 #[derive(Debug)]
 struct Job {
     body: Vec<u8>,
@@ -50,35 +53,38 @@ struct Job {
 }
 
 impl Json {
-    /// Starts the thread, which does `begin` first.
+    /// Starts the thread, which also runs `background`.
+    ///
+    /// # Errors
+    ///
+    /// If the system cannot start a thread.
     pub fn start<S: Store + 'static>(
         rate_limit: RateLimit<S>,
         limits: &Limits,
-        begin: impl Future<Output = ()> + Send + 'static,
+        background: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<Json> {
         #[expect(clippy::disallowed_methods, reason = "a connection has one job at a time")]
         let (jobs, mut accepted) = mpsc::unbounded_channel();
         let worker = JsonWorker {
             rate_limit,
             deciding: Semaphore::new(DECIDING_BYTES),
-            throttle: Throttle::new(Duration::from_secs(10)),
+            throttle: Throttle::new(LOG_INTERVAL),
         };
         threads::start("weir-json", || async move {
-            tokio::spawn(begin);
+            tokio::spawn(background);
             let worker = Arc::new(worker);
             while let Some(job) = accepted.recv().await {
                 tokio::spawn(worker.clone().work(job));
             }
         })?;
-        // Whatever the setting, one body has room.
+        // One body has room, whatever the setting.
         let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
         Ok(Json { jobs, budget, max_body: limits.max_body, timeout: limits.timeout })
     }
 }
 
-/// 200 where the request is within its limits, 429 where it is over, 400 for any error, as the
-/// reference answers. What the reference has no answer for: 413 for a body that is too large, 408
-/// for one that is too slow, and 503 where there is no room for one more.
+/// Answers 200 within the limits, 429 over them and 400 for any error, as the reference does; and 413
+/// for a body that is too large, 408 for one that is too slow, 503 if there is no room for it.
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
@@ -92,7 +98,7 @@ pub(super) async fn answer(
         Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
     };
     if let Some(Extension(connection)) = connection {
-        // From now on it is not the client that is waited for.
+        // The client is no longer waited for.
         connection.set_busy(true);
     }
     let (reply, answered) = oneshot::channel();
@@ -113,10 +119,10 @@ impl<S: Store> JsonWorker<S> {
         let (message, reply) = if body.len() <= FREE_BYTES {
             (codec::decode(&body), reply)
         } else {
-            // One at a time; the budget bounds how many wait. Nobody waits for some any more.
-            let parse = move || {
-                let gone = || Err("the client is gone".to_owned());
-                (if reply.is_closed() { gone() } else { codec::decode(&body) }, reply)
+            // One body at a time; the budget bounds how many wait. Their clients may be gone.
+            let parse = move || match reply.is_closed() {
+                true => (Err("the client disconnected".to_owned()), reply),
+                false => (codec::decode(&body), reply),
             };
             let Ok(parsed) = tokio::task::spawn_blocking(parse).await else { return };
             parsed
@@ -125,18 +131,18 @@ impl<S: Store> JsonWorker<S> {
             Ok(message) => self.decide(&message, permit).await,
             Err(error) => bad_request(&error),
         };
-        // The client may be gone.
+        // The client may have disconnected.
         let _ = reply.send(answer);
     }
 
     async fn decide(&self, message: &[u8], permit: BufferPermit) -> Response {
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
         let Ok(_permit) = self.deciding.acquire_many(size).await else { return internal_error() };
-        let sent = match self.rate_limit.decode(message) {
-            Ok(sent) => sent,
+        let request = match self.rate_limit.decode(message) {
+            Ok(request) => request,
             Err(error) => return bad_request(&error),
         };
-        match self.rate_limit.answer(&sent, None).await {
+        match self.rate_limit.answer(&request, None).await {
             Ok(response) => {
                 let status = match response.overall_code() {
                     Code::Ok => StatusCode::OK,
@@ -147,17 +153,17 @@ impl<S: Store> JsonWorker<S> {
                     Ok(body) => send(status, body, permit),
                     Err(error) => {
                         if let Some(suppressed) = self.throttle.pass() {
-                            tracing::error!(%error, suppressed, "cannot write a response as JSON");
+                            tracing::error!(%error, suppressed, "cannot encode a response as JSON");
                         }
                         internal_error()
                     }
                 }
             }
-            // What the reference never refuses says what is wrong with it.
+            // Errors that the reference does not have are explained.
             Err(
                 error @ (RequestError::BadDescriptor(..) | RequestError::TooManyDescriptors(..)),
             ) => {
-                tracing::debug!(%error, "bad request to /json");
+                tracing::debug!(%error, "invalid request to /json");
                 plain(StatusCode::BAD_REQUEST, format!("{error}\n"))
             }
             Err(error) => bad_request(&error),
@@ -165,7 +171,7 @@ impl<S: Store> JsonWorker<S> {
     }
 }
 
-/// An answer that holds its permit until it is sent.
+/// Returns a response that holds its permit until it is sent.
 fn send(status: StatusCode, body: Vec<u8>, mut permit: BufferPermit) -> Response {
     struct BudgetedBody {
         body: Vec<u8>,
@@ -188,7 +194,7 @@ fn plain(status: StatusCode, text: impl IntoResponse) -> Response {
 }
 
 fn bad_request(error: &dyn std::fmt::Display) -> Response {
-    tracing::debug!(%error, "bad request to /json");
+    tracing::debug!(%error, "invalid request to /json");
     plain(StatusCode::BAD_REQUEST, "Bad Request\n")
 }
 

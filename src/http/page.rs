@@ -1,4 +1,4 @@
-//! Large answers that are the same for every client: rendered once for all that ask meanwhile.
+//! Large pages that are the same for every client: rendered once for concurrent requests.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -11,24 +11,24 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-/// A page that is still being sent is sent to others too, for so long.
+/// A rendering that is still being sent is shared with other clients up to this age.
 const SHARED_FOR: Duration = Duration::from_secs(1);
 
-/// Renderings of one page in memory at a time. While as many are being sent, the newest is sent to
-/// others too, whatever its age.
+/// Renderings of one page in memory at a time. While that many are being sent, the newest is shared
+/// whatever its age.
 const MAX_RENDERINGS: usize = 4;
 
-/// A page at some path.
+/// A page and its renderings.
 pub(super) struct Page {
     content_type: &'static str,
     render: Arc<dyn Fn() -> String + Send + Sync>,
-    /// Those that are being sent, the newest last.
+    /// The renderings that are being sent, the newest last.
     renderings: Mutex<Vec<Weak<Rendering>>>,
 }
 
 struct Rendering {
     text: String,
-    rendered: Instant,
+    rendered_at: Instant,
 }
 
 /// Keeps a rendering alive until it is sent.
@@ -48,28 +48,28 @@ impl Page {
         Arc::new(Page { content_type, render: Arc::new(render), renderings: Mutex::default() })
     }
 
-    /// Returns a new rendering, or one that is being sent to somebody else and still new enough.
-    /// None where rendering fails.
+    /// Returns a new rendering, or a recent one that is being sent to another client. None if
+    /// rendering fails.
     async fn get(&self) -> Option<Arc<Rendering>> {
-        // Held while rendering: there is one at a time, and who waits for it may share the next.
+        // Held while rendering: concurrent requests wait for one rendering and share it.
         let mut renderings = self.renderings.lock().await;
         renderings.retain(|rendering| rendering.strong_count() > 0);
         if let Some(newest) = renderings.last().and_then(Weak::upgrade)
-            && (newest.rendered.elapsed() < SHARED_FOR || renderings.len() >= MAX_RENDERINGS)
+            && (newest.rendered_at.elapsed() < SHARED_FOR || renderings.len() >= MAX_RENDERINGS)
         {
             return Some(newest);
         }
         let render = self.render.clone();
-        let rendered = Instant::now();
+        let rendered_at = Instant::now();
         let mut text = tokio::task::spawn_blocking(move || render()).await.ok()?;
         text.shrink_to_fit();
-        let rendering = Arc::new(Rendering { text, rendered });
+        let rendering = Arc::new(Rendering { text, rendered_at });
         renderings.push(Arc::downgrade(&rendering));
         Some(rendering)
     }
 }
 
-/// Answers with the page.
+/// Serves the page.
 pub(super) async fn answer(State(page): State<Arc<Page>>) -> Response {
     match page.get().await {
         Some(rendering) => {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_page_is_rendered_anew_unless_it_is_being_sent() {
+    async fn a_page_is_rendered_for_each_request_unless_it_is_being_sent() {
         let page = counted();
         assert_eq!(text(&page).await.0, "0");
         let (first, _sent) = text(&page).await;
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn clients_that_do_not_read_hold_a_few_renderings() {
+    async fn clients_that_do_not_read_hold_a_bounded_number_of_renderings() {
         let page = counted();
         let mut sent = Vec::new();
         for _ in 0..100 {
@@ -117,7 +117,7 @@ mod tests {
         let mut texts: Vec<_> = sent.iter().map(|rendering| rendering.text.as_str()).collect();
         texts.dedup();
         assert_eq!(texts, ["0", "1", "2", "3"]);
-        // The oldest leave, and there is room for a new one.
+        // Once the oldest has been sent there is room for a new one.
         sent.remove(0);
         assert_eq!(text(&page).await.0, "4");
     }

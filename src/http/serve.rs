@@ -23,48 +23,48 @@ use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::workers::prepare;
 
-/// What a client may take of the process.
+/// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_connections: usize,
-    /// How long a request's head may take to arrive, from when its connection is ready for it;
-    /// then its body; and how long a client may take to receive an answer.
+    /// The timeout of receiving a request's head, once its connection is ready for it; of receiving its
+    /// body; and of a client reading a response.
     pub timeout: Duration,
     /// The largest body, in bytes.
     pub max_body: usize,
-    /// Bytes of large bodies and answers of all clients together.
+    /// Bytes of large request and response bodies across all clients.
     pub max_buffered: usize,
 }
 
-/// The largest head of a request, in bytes.
+/// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Connections beyond the limit, which are served health alone: so a crowd of requests does not
-/// keep probes from an answer.
+/// Connections beyond the limit. Only health is served to them, so that probes are answered under any
+/// load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
-/// Serves connections until `closed` turns true; then ends when all requests are answered.
+/// Serves connections until `shutdown` turns true; then ends when all requests are answered.
 pub async fn serve(
     listener: TcpListener,
     router: Router,
     connections: Arc<Connections>,
     timeout: Duration,
-    closed: watch::Receiver<bool>,
+    shutdown: watch::Receiver<bool>,
 ) {
     let (serving, mut served) = mpsc::channel::<()>(1);
-    let mut until = closed.clone();
+    let mut stop = shutdown.clone();
     let spawn = |socket, handle: ConnectionHandle| {
-        let (router, closed, serving) = (router.clone(), closed.clone(), serving.clone());
+        let (router, shutdown, serving) = (router.clone(), shutdown.clone(), serving.clone());
         tokio::spawn(async move {
             let handle = Arc::new(handle);
-            connection(socket, router, timeout, handle.clone(), closed).await;
-            // After the socket: its descriptor is free by now.
+            connection(socket, router, timeout, handle.clone(), shutdown).await;
+            // After the socket: its descriptor is free.
             drop((handle, serving));
         });
     };
     tokio::select! {
         () = accept(listener, connections, spawn) => {}
-        _ = until.wait_for(|closed| *closed) => {}
+        _ = stop.wait_for(|shutdown| *shutdown) => {}
     }
     drop(serving);
     served.recv().await;
@@ -75,16 +75,16 @@ async fn connection(
     router: Router,
     timeout: Duration,
     handle: Arc<ConnectionHandle>,
-    mut closed: watch::Receiver<bool>,
+    mut shutdown: watch::Receiver<bool>,
 ) {
-    // Where it fails, so will the connection.
+    // If this fails, the connection fails too.
     let _ = prepare(&socket);
-    // It is added to the time, which may be more than a time can be: then there is none.
-    let for_head = Instant::now().checked_add(timeout).map(|_| timeout);
+    // hyper adds it to the current time. A timeout that overflows that is no timeout.
+    let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
     let service = service_fn(|request| answer(router.clone(), request, handle.clone()));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(for_head)
+        .header_read_timeout(head_timeout)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(
             TokioIo::new(WriteTimeout::new(socket, timeout, handle.clone())),
@@ -93,26 +93,25 @@ async fn connection(
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
         biased;
-        // What went wrong was the client's doing.
+        // Errors are the client's.
         _ = connection.as_mut() => return,
-        // A request that has not arrived whole is dropped.
+        // A partly received request is dropped.
         () = handle.evicted() => return,
-        _ = closed.wait_for(|closed| *closed) => {}
+        _ = shutdown.wait_for(|shutdown| *shutdown) => {}
     }
     connection.as_mut().graceful_shutdown();
     let _ = connection.await;
 }
 
-/// Answers one request, and says so to the listener: whose request is here whole keeps its
-/// connection.
+/// Answers one request. Its connection cannot be evicted once the request is received whole.
 async fn answer(
     mut router: Router,
     request: Request<Incoming>,
     handle: Arc<ConnectionHandle>,
 ) -> Result<Response, Infallible> {
     if handle.is_overflow() && request.uri().path() != HEALTH {
-        let crowded = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);
-        return Ok(crowded.into_response());
+        let refusal = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);
+        return Ok(refusal.into_response());
     }
     let mut request = request.map(Body::new);
     handle.set_busy(request.body().is_end_stream());

@@ -1,4 +1,4 @@
-//! A socket whose client has to take an answer whole within a deadline.
+//! A socket whose client has to read each response within a deadline.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,12 +11,12 @@ use tokio::time::{Sleep, sleep};
 
 use crate::connections::ConnectionHandle;
 
-/// Fails a write when its client has not taken all that waits within `timeout`, however steadily
-/// it takes a little.
+/// Fails a write if the client does not read everything within `timeout`, however steadily it reads a
+/// little.
 pub(super) struct WriteTimeout<T> {
     inner: T,
     timeout: Duration,
-    /// Runs from the first write that waits until nothing is left to write.
+    /// Runs from the first write that is blocked until everything is written.
     deadline: Option<Pin<Box<Sleep>>>,
     handle: Arc<ConnectionHandle>,
 }
@@ -30,7 +30,7 @@ impl<T> WriteTimeout<T> {
         WriteTimeout { inner, timeout, deadline: None, handle }
     }
 
-    fn wait(
+    fn check_deadline(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
@@ -64,7 +64,7 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write(context, bytes);
-        self.wait(context, written)
+        self.check_deadline(context, written)
     }
 
     fn poll_write_vectored(
@@ -73,14 +73,14 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.inner).poll_write_vectored(context, bytes);
-        self.wait(context, written)
+        self.check_deadline(context, written)
     }
 
     fn is_write_vectored(&self) -> bool {
         self.inner.is_write_vectored()
     }
 
-    /// hyper flushes once all that it has is written.
+    /// hyper flushes when it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.deadline.take().is_some() {
             self.handle.set_stalled(false);

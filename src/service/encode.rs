@@ -1,31 +1,31 @@
-//! Writes a `RateLimitResponse` straight from a decision.
+//! Encodes a decision as a `RateLimitResponse`, without an intermediate message.
 
 use prost::Message;
 
 use super::{Options, response};
 use crate::limiter::{Request, RequestDecision, ShownLimit, Status};
 
-/// Before each message on a stream: not compressed, and its length.
+/// Bytes before each message of a gRPC stream: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
 
-/// The response to `request` as gRPC sends it, with its prefix.
+/// Returns the response to `request` as gRPC sends it, with its prefix.
 pub(super) fn encode(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
     options: &Options,
 ) -> Vec<u8> {
-    let statuses: usize = decision.statuses.iter().map(|it| in_message(status_len(it))).sum();
-    // What is seldom wanted is written by prost: messages written one after the other are one.
+    let statuses: usize = decision.statuses.iter().map(|it| field_len(status_len(it))).sum();
+    // prost encodes the rest, which is rarely enabled: concatenated messages are merged.
     let more = options.has_extras().then(|| response::extras(request, decision, options));
-    let length = number(1, code(decision.over_limit))
+    let length = varint_len(1, code(decision.over_limit))
         + statuses
         + more.as_ref().map_or(0, Message::encoded_len);
     let mut out = Vec::with_capacity(PREFIX_BYTES + length);
     out.push(0);
     out.extend((length as u32).to_be_bytes());
-    put_number(1, code(decision.over_limit), &mut out);
+    put_varint_field(1, code(decision.over_limit), &mut out);
     for status in &decision.statuses {
-        put_message(2, status_len(status), &mut out);
+        put_length(2, status_len(status), &mut out);
         put_status(status, &mut out);
     }
     if let Some(more) = more {
@@ -40,69 +40,69 @@ fn code(over_limit: bool) -> u64 {
 
 fn status_len(status: &Status<'_>) -> usize {
     let limit = status.limit.as_ref();
-    number(1, code(status.over_limit))
-        + limit.map_or(0, |limit| in_message(limit_len(limit)))
-        + number(3, status.remaining.into())
-        + limit.map_or(0, |_| in_message(number(1, status.reset_seconds)))
+    varint_len(1, code(status.over_limit))
+        + limit.map_or(0, |limit| field_len(limit_len(limit)))
+        + varint_len(3, status.remaining.into())
+        + limit.map_or(0, |_| field_len(varint_len(1, status.reset_seconds)))
 }
 
 fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
-    put_number(1, code(status.over_limit), out);
+    put_varint_field(1, code(status.over_limit), out);
     if let Some(limit) = &status.limit {
-        put_message(2, limit_len(limit), out);
+        put_length(2, limit_len(limit), out);
         put_limit(limit, out);
     }
-    put_number(3, status.remaining.into(), out);
+    put_varint_field(3, status.remaining.into(), out);
     if status.limit.is_some() {
-        put_message(4, number(1, status.reset_seconds), out);
-        put_number(1, status.reset_seconds, out);
+        put_length(4, varint_len(1, status.reset_seconds), out);
+        put_varint_field(1, status.reset_seconds, out);
     }
 }
 
-/// One is what an absent multiplier means.
+/// The multiplier, omitted if it is 1.
 fn multiplier(limit: &ShownLimit<'_>) -> Option<u64> {
     (limit.unit_multiplier != 1).then_some(limit.unit_multiplier.into())
 }
 
 fn limit_len(limit: &ShownLimit<'_>) -> usize {
-    let name = if limit.name.is_empty() { 0 } else { in_message(limit.name.len()) };
-    number(1, limit.requests_per_unit.into())
-        + number(2, response::unit(limit) as u64)
+    let name = if limit.name.is_empty() { 0 } else { field_len(limit.name.len()) };
+    varint_len(1, limit.requests_per_unit.into())
+        + varint_len(2, response::unit(limit) as u64)
         + name
-        + multiplier(limit).map_or(0, |it| in_message(number(1, it)))
+        + multiplier(limit).map_or(0, |it| field_len(varint_len(1, it)))
 }
 
 fn put_limit(limit: &ShownLimit<'_>, out: &mut Vec<u8>) {
-    put_number(1, limit.requests_per_unit.into(), out);
-    put_number(2, response::unit(limit) as u64, out);
+    put_varint_field(1, limit.requests_per_unit.into(), out);
+    put_varint_field(2, response::unit(limit) as u64, out);
     if !limit.name.is_empty() {
-        put_message(3, limit.name.len(), out);
+        put_length(3, limit.name.len(), out);
         out.extend_from_slice(limit.name.as_bytes());
     }
     if let Some(multiplier) = multiplier(limit) {
-        put_message(4, number(1, multiplier), out);
-        put_number(1, multiplier, out);
+        put_length(4, varint_len(1, multiplier), out);
+        put_varint_field(1, multiplier, out);
     }
 }
 
-/// Bytes of a number's field; a 0 is left out.
-fn number(_field: u8, value: u64) -> usize {
+/// Returns the bytes of a varint field; a 0 is omitted.
+fn varint_len(_field: u8, value: u64) -> usize {
     if value == 0 { 0 } else { 1 + prost::encoding::encoded_len_varint(value) }
 }
 
-/// Bytes of a field that is a message, or a text, of that length.
-fn in_message(length: usize) -> usize {
+/// Returns the bytes of a message or string field of this length.
+fn field_len(length: usize) -> usize {
     1 + prost::encoding::encoded_len_varint(length as u64) + length
 }
 
-fn put_number(field: u8, value: u64, out: &mut Vec<u8>) {
+fn put_varint_field(field: u8, value: u64, out: &mut Vec<u8>) {
     if value != 0 {
         out.push(field << 3);
         put_varint(value, out);
     }
 }
 
-fn put_message(field: u8, length: usize, out: &mut Vec<u8>) {
+fn put_length(field: u8, length: usize, out: &mut Vec<u8>) {
     out.push(field << 3 | 2);
     put_varint(length as u64, out);
 }
@@ -147,12 +147,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_what_prost_writes(
+        fn the_encoding_is_that_of_prost(
             over_limit in any::<bool>(),
-            told in vec((any::<bool>(), any::<bool>(), number(), number(), number(), 0_usize..8, name(), any::<u64>()), 0..5),
+            parts in vec((any::<bool>(), any::<bool>(), number(), number(), number(), 0_usize..8, name(), any::<u64>()), 0..5),
             more in any::<bool>(),
         ) {
-            let statuses = told.iter().map(|(over, bare, n, multiplier, remaining, unit, name, reset)| Status {
+            let statuses = parts.iter().map(|(over, bare, n, multiplier, remaining, unit, name, reset)| Status {
                 over_limit: *over,
                 limit: (!bare).then_some(ShownLimit {
                     name,

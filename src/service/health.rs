@@ -1,4 +1,4 @@
-//! The standard gRPC health service, reading the one health state.
+//! The standard gRPC health service.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::health::Health;
 
-/// Answers for the services `ratelimit`, which follows the health state, and the empty name,
-/// which always serves: that the process answers at all.
+/// Reports the health of two services: `ratelimit` follows the health state, and the empty name always
+/// serves, since the process answers.
 #[derive(Debug)]
 pub struct HealthService(Arc<Health>);
 
@@ -38,7 +38,7 @@ impl Api for HealthService {
         match request.get_ref().service.as_str() {
             "" => Ok(Response::new(answer(true))),
             "ratelimit" => Ok(Response::new(answer(self.0.is_serving()))),
-            _ => Err(Status::not_found("unknown service: ask for \"ratelimit\" or \"\"")),
+            _ => Err(Status::not_found("unknown service: use \"ratelimit\" or \"\"")),
         }
     }
 

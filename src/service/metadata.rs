@@ -1,4 +1,4 @@
-//! Dynamic metadata: what was asked, and what the rules that let it pass say of themselves.
+//! Dynamic metadata: the request, and the metadata of the rules that allowed it.
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 
@@ -6,8 +6,8 @@ use crate::limiter::{Descriptor, Request, RequestDecision};
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::rules::Metadata;
 
-/// `domain`, `descriptors`, `hitsAddend` where it is not 0, and `metadata`: that of the rules
-/// whose descriptors passed, merged, the earlier descriptor winning where two differ.
+/// Encodes `domain`, `descriptors`, `hitsAddend` unless it is 0, and `metadata`: the merged metadata of
+/// the rules that allowed their descriptor. The earlier descriptor wins where two differ.
 pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> Struct {
     let mut metadata = Metadata::new();
     for status in decision.statuses.iter().filter(|status| !status.over_limit) {
@@ -28,12 +28,12 @@ pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> S
     out
 }
 
-fn descriptor(sent: &Descriptor<'_>) -> Value {
+fn descriptor(descriptor: &Descriptor<'_>) -> Value {
     let mut out = Struct::default();
     let mut set = |key: &str, value| drop(out.fields.insert(key.to_owned(), value));
-    let entries = sent.entries.iter().map(|(key, value)| text(&format!("{key}={value}")));
+    let entries = descriptor.entries.iter().map(|(key, value)| text(&format!("{key}={value}")));
     set("entries", list(entries));
-    if let Some(limit) = &sent.limit {
+    if let Some(limit) = &descriptor.limit {
         let mut parts = Vec::new();
         if limit.requests_per_unit != 0 {
             parts.push(format!("requests_per_unit:{}", limit.requests_per_unit));
@@ -48,13 +48,13 @@ fn descriptor(sent: &Descriptor<'_>) -> Value {
         }
         set("limit", text(&parts.join(" ")));
     }
-    if let Some(hits) = sent.hits_addend {
+    if let Some(hits) = descriptor.hits_addend {
         set("hitsAddend", number(hits as f64));
     }
     value(Kind::StructValue(out))
 }
 
-/// Adds to `into` what it does not have yet; maps are merged in depth.
+/// Adds to `into` the keys that it lacks; maps are merged recursively.
 fn merge(into: &mut Metadata, more: &Metadata) {
     for (key, value) in more {
         match (into.get_mut(key), value) {

@@ -1,8 +1,8 @@
-//! What clients may ask for beside hits, by where they came in.
+//! Which optional parts of a request clients may use, per protocol.
 
 use crate::limiter::{Descriptor, RequestError};
 
-/// How a request came. It names the settings.
+/// How a request arrived. Error texts name the settings of its protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Protocol {
     #[default]
@@ -10,13 +10,13 @@ pub enum Protocol {
     Http,
 }
 
-/// What clients of a protocol may ask for. Everything, by default.
+/// What clients of one protocol may use. Everything, by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Permissions {
     pub protocol: Protocol,
-    /// Limits of their own, in place of the rules'.
+    /// Limits in the request, which replace those of the rules.
     pub allow_overrides: bool,
-    /// Refunds of hits.
+    /// Refunds: `is_negative_hits`.
     pub allow_negative_hits: bool,
 }
 
@@ -28,8 +28,8 @@ impl Default for Permissions {
 }
 
 impl Permissions {
-    /// Whether anything is off.
-    pub(super) fn are_limited(self) -> bool {
+    /// Whether anything is disabled.
+    pub(super) fn is_restricted(self) -> bool {
         !(self.allow_overrides && self.allow_negative_hits)
     }
 
@@ -37,7 +37,7 @@ impl Permissions {
     ///
     /// # Errors
     ///
-    /// For the first descriptor that asks for what is off, with the setting.
+    /// For the first descriptor that uses what is disabled; names the setting.
     pub(super) fn check(self, descriptors: &[Descriptor<'_>]) -> Result<(), RequestError> {
         for (i, descriptor) in descriptors.iter().enumerate() {
             if descriptor.is_negative_hits && !self.allow_negative_hits {
@@ -52,15 +52,15 @@ impl Permissions {
 
     fn no_negative_hits(self) -> &'static str {
         match self.protocol {
-            Protocol::Grpc => "is_negative_hits is off here (setting grpc.allow_negative_hits)",
-            Protocol::Http => "is_negative_hits is off here (setting http.allow_negative_hits)",
+            Protocol::Grpc => "is_negative_hits is disabled (setting grpc.allow_negative_hits)",
+            Protocol::Http => "is_negative_hits is disabled (setting http.allow_negative_hits)",
         }
     }
 
     fn no_overrides(self) -> &'static str {
         match self.protocol {
-            Protocol::Grpc => "limit overrides are off here (setting grpc.allow_overrides)",
-            Protocol::Http => "limit overrides are off here (setting http.allow_overrides)",
+            Protocol::Grpc => "limit overrides are disabled (setting grpc.allow_overrides)",
+            Protocol::Http => "limit overrides are disabled (setting http.allow_overrides)",
         }
     }
 }
@@ -71,7 +71,7 @@ mod tests {
     use crate::limiter::Override;
 
     #[test]
-    fn what_is_off_is_refused_with_the_setting_of_its_entrance() {
+    fn errors_name_the_setting_of_the_protocol() {
         let plain = Descriptor::default();
         let with_limit = Descriptor { limit: Some(Override::default()), ..plain };
         let refund = Descriptor { is_negative_hits: true, ..plain };
@@ -90,8 +90,8 @@ mod tests {
                 ] {
                     let checked = permissions.check(&[plain, descriptor]);
                     assert_eq!(checked.is_ok(), allowed, "{permissions:?}");
-                    if let Err(refused) = checked {
-                        let text = refused.to_string();
+                    if let Err(error) = checked {
+                        let text = error.to_string();
                         assert!(text.starts_with("descriptor 1: "), "{text}");
                         assert!(text.contains(&format!("setting {group}.{setting}")), "{text}");
                     }

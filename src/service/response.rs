@@ -1,4 +1,4 @@
-//! A decision as the API's response.
+//! Converts a decision to the API's response.
 
 use super::{HeaderNames, Options, metadata};
 use crate::limit::Unit;
@@ -7,7 +7,7 @@ use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
 
-/// The response to `request`.
+/// Returns the response to `request`.
 pub(super) fn encode(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
@@ -20,7 +20,7 @@ pub(super) fn encode(
     }
 }
 
-/// What a response carries beside its codes and statuses.
+/// Returns what a response carries in addition to its codes and statuses.
 pub(super) fn extras(
     request: &Request<'_>,
     decision: &RequestDecision<'_>,
@@ -49,18 +49,18 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
     }
 }
 
-/// The number of a limit's unit.
+/// Returns the API's number of a limit's unit.
 pub(super) fn unit(limit: &ShownLimit<'_>) -> i32 {
-    use rate_limit::Unit as Sent;
+    use rate_limit::Unit as ApiUnit;
     let unit = match limit.unit {
-        None => Sent::Unknown,
-        Some(Unit::Second) => Sent::Second,
-        Some(Unit::Minute) => Sent::Minute,
-        Some(Unit::Hour) => Sent::Hour,
-        Some(Unit::Day) => Sent::Day,
-        Some(Unit::Week) => Sent::Week,
-        Some(Unit::Month) => Sent::Month,
-        Some(Unit::Year) => Sent::Year,
+        None => ApiUnit::Unknown,
+        Some(Unit::Second) => ApiUnit::Second,
+        Some(Unit::Minute) => ApiUnit::Minute,
+        Some(Unit::Hour) => ApiUnit::Hour,
+        Some(Unit::Day) => ApiUnit::Day,
+        Some(Unit::Week) => ApiUnit::Week,
+        Some(Unit::Month) => ApiUnit::Month,
+        Some(Unit::Year) => ApiUnit::Year,
     };
     unit.into()
 }
@@ -70,12 +70,12 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
         name: limit.name.to_owned(),
         requests_per_unit: limit.requests_per_unit,
         unit: unit(limit),
-        // One is what an absent multiplier means, and what the reference leaves absent.
+        // The reference omits a multiplier of 1, too.
         unit_multiplier: (limit.unit_multiplier != 1).then_some(limit.unit_multiplier),
     }
 }
 
-/// Headers that tell of the status that the decision shows. None where no limit applied.
+/// Returns the headers that describe the most relevant status. None if no limit applied.
 fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     let Some((status, limit)) = decision.shown() else { return headers };
@@ -107,7 +107,7 @@ fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderValue
     headers
 }
 
-/// A limit's name as a structured field's string, which holds printable ASCII alone.
+/// Returns a limit's name as the string of a structured field: printable ASCII only.
 fn policy_name(name: &str) -> String {
     let name = if name.is_empty() { "default" } else { name };
     let mut out = String::from("\"");
@@ -126,7 +126,7 @@ fn policy_name(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(options: &Options, limit: ShownLimit<'_>, over_limit: bool) -> Vec<String> {
+    fn header_lines(options: &Options, limit: ShownLimit<'_>, over_limit: bool) -> Vec<String> {
         let status = Status {
             over_limit,
             limit: Some(limit),
@@ -147,15 +147,15 @@ mod tests {
     };
 
     #[test]
-    fn the_structured_fields_tell_the_policy_and_where_it_stands() {
+    fn the_structured_fields_have_the_policy_and_what_remains() {
         let options = Options { ratelimit_fields: true, ..Options::default() };
         assert_eq!(
-            told(&options, LIMIT, false),
+            header_lines(&options, LIMIT, false),
             ["RateLimit-Policy: \"default\";q=10;w=900", "RateLimit: \"default\";r=7;t=42"]
         );
         let named = ShownLimit { name: "a \"b\\ü", unit: None, ..LIMIT };
         assert_eq!(
-            told(&options, named, true),
+            header_lines(&options, named, true),
             [
                 "RateLimit-Policy: \"a \\\"b\\\\?\";q=10;qu=\"concurrent-requests\"",
                 "RateLimit: \"a \\\"b\\\\?\";r=0;t=42",
@@ -164,10 +164,10 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_for_who_was_refused() {
+    fn only_denials_carry_retry_after() {
         let options = Options { retry_after: true, ..Options::default() };
-        assert_eq!(told(&options, LIMIT, true), ["Retry-After: 42"]);
-        assert!(told(&options, LIMIT, false).is_empty());
-        assert!(told(&Options::default(), LIMIT, true).is_empty());
+        assert_eq!(header_lines(&options, LIMIT, true), ["Retry-After: 42"]);
+        assert!(header_lines(&options, LIMIT, false).is_empty());
+        assert!(header_lines(&Options::default(), LIMIT, true).is_empty());
     }
 }

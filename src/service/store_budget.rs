@@ -1,25 +1,25 @@
-//! The store's budget: how long the store may take for one request.
+//! The store's budget: how much time the store has for one request.
 
 use std::time::Duration;
 
-/// Kept back from a caller's timeout: for the answer's way, and for a busy machine.
+/// The part of a caller's timeout that is kept for the way back and for scheduling delays.
 const RETURN_MARGIN: Duration = Duration::from_millis(3);
 
-/// The longest budget, however long the caller waits.
+/// The longest budget, however long the caller's timeout.
 const MAX_BUDGET: Duration = Duration::from_millis(50);
 
 /// The budget of a caller without a timeout. Envoy gives up after 20 ms by default.
 const DEFAULT_BUDGET: Duration = Duration::from_millis(15);
 
-/// The store is asked even where a caller's timeout leaves nothing: otherwise a caller could choose
-/// the answer for a failed store. The answer may then arrive after the caller's deadline.
+/// The store is asked even if a caller's timeout leaves no time: otherwise a caller could provoke the
+/// failure policy. The answer may then arrive after the caller's deadline.
 const MIN_BUDGET: Duration = Duration::from_millis(1);
 
-/// Below this timeout, a late answer of the store is put down to the caller.
+/// Below this timeout, a late answer of the store is attributed to the caller.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// Returns the budget of a request whose caller waits for `timeout`, where it said so. `cap` is the
-/// setting `store.budget`; none where that is `auto`.
+/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting `store.budget`;
+/// none means `auto`.
 pub(super) fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
     let budget = match timeout {
         None => cap.unwrap_or(DEFAULT_BUDGET),
@@ -28,8 +28,8 @@ pub(super) fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> 
     budget.max(MIN_BUDGET)
 }
 
-/// Returns the budget below which a caller's short timeout, and not the store, is the cause where
-/// the store's answer comes too late. The setting alone never leaves less.
+/// Returns the budget below which a late answer of the store is caused by the caller's short timeout.
+/// The setting alone never leaves less.
 pub fn caller_deadline_below(cap: Option<Duration>) -> Duration {
     store_budget(cap, Some(SHORT_TIMEOUT))
 }
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn the_budget_is_what_the_caller_leaves() {
+    fn the_budget_follows_from_the_callers_timeout() {
         let cases = [(1_000, 50), (53, 50), (52, 49), (20, 17), (5, 2), (4, 1), (3, 1), (0, 1)];
         for (timeout, expected) in cases {
             assert_eq!(store_budget(None, Some(ms(timeout))), ms(expected), "{timeout}");
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_caps_it() {
+    fn the_setting_caps_the_budget() {
         for (timeout, expected) in [(100, 8), (11, 8), (10, 7), (0, 1)] {
             assert_eq!(store_budget(Some(ms(8)), Some(ms(timeout))), ms(expected), "{timeout}");
         }

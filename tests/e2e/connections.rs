@@ -122,8 +122,8 @@ async fn what_is_no_call_is_refused_and_told_why() {
         (framed(b"\x0a"), "13", "ends%20within%20a%20field"),
         (Bytes::new(), "13", "missing"),
         (whole.slice(..4), "13", "missing"),
-        (whole.slice(..9), "13", "one%20message"),
-        (twice, "13", "one%20message"),
+        (whole.slice(..9), "13", "exactly%20one%20message"),
+        (twice, "13", "exactly%20one%20message"),
         (compressed, "12", "compressed"),
         (framed(&[]), "2", "domain%20must%20not%20be%20empty"),
     ] {

@@ -148,7 +148,7 @@ async fn each_entrance_has_its_own_permissions() {
 
     let weir = serving(RULES).start();
     assert_eq!(post(&weir, limit).0, 200);
-    let off = "descriptor 0: is_negative_hits is off here (setting http.allow_negative_hits)\n";
+    let off = "descriptor 0: is_negative_hits is disabled (setting http.allow_negative_hits)\n";
     assert_eq!(post(&weir, refund), (400, off.to_owned()));
     assert_eq!(code(weir.grpc, negative.clone()).await, Code::Ok);
     assert_eq!(weir.metric("weir_service_error_total"), 1);
@@ -159,7 +159,7 @@ async fn each_entrance_has_its_own_permissions() {
         .env("WEIR__GRPC__ALLOW_NEGATIVE_HITS", "false")
         .start();
     assert_eq!(post(&weir, refund).0, 200);
-    let off = "descriptor 0: limit overrides are off here (setting http.allow_overrides)\n";
+    let off = "descriptor 0: limit overrides are disabled (setting http.allow_overrides)\n";
     assert_eq!(post(&weir, limit), (400, off.to_owned()));
     let refused = ask(weir.grpc, negative).await.unwrap_err();
     assert!(refused.message().contains("setting grpc.allow_negative_hits"), "{refused:?}");

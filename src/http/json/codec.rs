@@ -8,7 +8,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use crate::proto::DESCRIPTORS;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 
-/// The types of the two messages, by which they are read and written.
+/// The descriptors of the two messages.
 struct MessageTypes {
     request: MessageDescriptor,
     response: MessageDescriptor,
@@ -23,10 +23,10 @@ static MESSAGE_TYPES: LazyLock<Option<MessageTypes>> = LazyLock::new(|| {
     })
 });
 
-const NO_MESSAGE_TYPES: &str = "the messages' types are missing";
+const NO_MESSAGE_TYPES: &str = "the descriptors of the messages are missing";
 
-/// Reads a request, as the bytes gRPC would send. Field names may be in either case; unknown ones
-/// are errors.
+/// Converts a request from JSON to the bytes that gRPC would send. Field names may be in camelCase or
+/// snake_case; unknown ones are errors.
 pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -36,7 +36,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
     Ok(message.encode_to_vec())
 }
 
-/// Writes a response.
+/// Converts a response to JSON.
 pub(super) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut message = DynamicMessage::new(types.response.clone());
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn both_cases_of_field_names_are_read() {
+    fn camel_case_and_snake_case_field_names_are_accepted() {
         let camel =
             decode(br#"{"domain":"d","hitsAddend":2,"descriptors":[{"entries":[{"key":"k"}]}]}"#);
         let snake = decode(
@@ -65,14 +65,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused() {
+    fn invalid_requests_are_rejected() {
         for bad in ["", "[]", "{", r#"{"domian":"d"}"#, r#"{"domain":1}"#, r#"{} {}"#] {
             assert!(decode(bad.as_bytes()).is_err(), "{bad}");
         }
     }
 
     #[test]
-    fn names_of_enums_are_read() {
+    fn enums_are_accepted_by_name() {
         let limit = r#"{"descriptors":[{"limit":{"requestsPerUnit":1,"unit":"MINUTE","unitMultiplier":3}}]}"#;
         let request = decode(limit.as_bytes()).unwrap();
         let limit = request.descriptors[0].limit.as_ref().unwrap();

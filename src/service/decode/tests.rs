@@ -1,18 +1,19 @@
-//! The reader against prost.
+//! Compares the decoder with prost.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message as _;
 
+use super::wire::TRUNCATED;
 use super::*;
 use crate::proto::envoy::extensions::common::ratelimit::v3 as common;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 
-/// What was read, as prost's message.
+/// Decodes a request into prost's message.
 fn as_message(bytes: &[u8]) -> Result<RateLimitRequest, DecodeError> {
-    let sent = RequestView::decode(bytes, usize::MAX)?;
-    let descriptors = sent.descriptors();
-    let request = sent.request(&descriptors);
+    let view = RequestView::decode(bytes, usize::MAX)?;
+    let descriptors = view.descriptors();
+    let request = view.request(&descriptors);
     let entry = |(key, value): &Entry<'_>| common::rate_limit_descriptor::Entry {
         key: (*key).to_owned(),
         value: (*value).to_owned(),
@@ -70,7 +71,7 @@ fn request() -> impl Strategy<Value = RateLimitRequest> {
     })
 }
 
-/// Fields of any number and type, with lengths that fit and such that do not.
+/// Fields of any number and type, with correct and incorrect lengths.
 fn fields() -> impl Strategy<Value = Vec<u8>> {
     let leaf = vec(any::<u8>(), 0..12);
     leaf.prop_recursive(4, 64, 6, |inner| {
@@ -82,7 +83,7 @@ fn fields() -> impl Strategy<Value = Vec<u8>> {
                     0 => prost::encoding::encode_varint(varint, &mut out),
                     1 => out.extend(varint.to_le_bytes()),
                     2 => {
-                        // Off by a little, now and then.
+                        // Sometimes off by one.
                         let length = inner.len() as u64 + u64::from(off == 8);
                         prost::encoding::encode_varint(length, &mut out);
                         out.extend(inner);
@@ -103,12 +104,12 @@ fn fields() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn requests_are_read_as_they_were_written(request in request()) {
+    fn encoded_requests_are_decoded(request in request()) {
         prop_assert_eq!(as_message(&request.encode_to_vec()), Ok(request));
     }
 
     #[test]
-    fn a_damaged_request_is_refused_as_by_prost(
+    fn a_damaged_request_is_decoded_as_by_prost(
         request in request(), at in any::<prop::sample::Index>(), byte in any::<u8>(), cut in any::<bool>(),
     ) {
         let mut bytes = request.encode_to_vec();
@@ -120,24 +121,24 @@ proptest! {
     }
 
     #[test]
-    fn a_request_in_two_parts_is_merged_as_by_prost(a in request(), b in request()) {
+    fn two_concatenated_requests_are_merged_as_by_prost(a in request(), b in request()) {
         agrees(&[a.encode_to_vec(), b.encode_to_vec()].concat())?;
     }
 
     #[test]
-    fn any_fields_are_taken_or_refused_as_by_prost(bytes in fields()) {
+    fn arbitrary_fields_are_decoded_as_by_prost(bytes in fields()) {
         agrees(&bytes)?;
     }
 }
 
 #[test]
-fn what_is_merged_is_merged_as_by_prost() {
+fn repeated_messages_are_merged_as_by_prost() {
     for bytes in [
-        // A descriptor whose limit comes twice, in parts; its hits, too.
+        // A descriptor with its limit in two parts; the same for its hits.
         &[0x12, 15, 0x12, 2, 8, 5, 0x12, 2, 16, 3, 0x12, 4, 0x1a, 2, 8, 9, 8][..],
         &[0x12, 10, 0x1a, 2, 8, 7, 0x1a, 0, 0x12, 2, 0x1a, 0],
         &[0x12, 12, 0x12, 4, 0x1a, 2, 8, 9, 0x12, 4, 0x1a, 2, 16, 1],
-        // A multiplier, and a number of hits, past 32 bits.
+        // A multiplier and a number of hits beyond 32 bits.
         &[0x12, 10, 0x12, 8, 0x1a, 6, 8, 0xff, 0xff, 0xff, 0xff, 0x7f],
         &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
         &[0x18, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
@@ -146,7 +147,7 @@ fn what_is_merged_is_merged_as_by_prost() {
     ] {
         agrees(bytes).unwrap();
     }
-    // Groups, as deep as may be and one deeper, at every level.
+    // Groups around the maximum depth, at every level.
     for depth in 95..105 {
         let groups = [vec![0x2b; depth], vec![0x2c; depth]].concat();
         agrees(&groups).unwrap();
@@ -163,33 +164,33 @@ fn what_is_merged_is_merged_as_by_prost() {
 }
 
 #[test]
-fn of_descriptors_beyond_the_most_only_the_number_is_kept() {
+fn descriptors_beyond_the_maximum_are_only_counted() {
     let entry = [0x12, 5, 0x0a, 3, 0x0a, 1, b'k'];
     for (field, entries) in [(&[0x12, 0][..], 0), (&entry, 1)] {
         let message = field.repeat(100_000);
-        for (most, kept) in [(0, 0), (3, 3), (256, 256), (100_000, 100_000)] {
-            let sent = RequestView::decode(&message, most).unwrap();
-            assert_eq!((sent.descriptors.len(), sent.beyond), (kept, 100_000 - kept));
-            assert_eq!(sent.entries.len(), entries * kept);
-            assert!(sent.descriptors.capacity() <= (2 * most).max(4));
-            assert!(sent.entries.capacity() <= (2 * most).max(8));
-            let descriptors = sent.descriptors();
-            assert_eq!(sent.request(&descriptors).beyond, 100_000 - kept);
+        for (max, kept) in [(0, 0), (3, 3), (256, 256), (100_000, 100_000)] {
+            let view = RequestView::decode(&message, max).unwrap();
+            assert_eq!((view.descriptors.len(), view.beyond), (kept, 100_000 - kept));
+            assert_eq!(view.entries.len(), entries * kept);
+            assert!(view.descriptors.capacity() <= (2 * max).max(4));
+            assert!(view.entries.capacity() <= (2 * max).max(8));
+            let descriptors = view.descriptors();
+            assert_eq!(view.request(&descriptors).beyond, 100_000 - kept);
         }
-        // What is wrong with them is told all the same.
+        // Errors in them are reported all the same.
         let wrong = [message.as_slice(), &[0x12]].concat();
         assert_eq!(RequestView::decode(&wrong, 3).unwrap_err(), TRUNCATED);
     }
 }
 
-/// An entry takes two bytes of a message at least.
+/// An entry takes at least two bytes of a message.
 #[test]
-fn entries_take_little_more_than_sixteen_times_their_message() {
+fn entries_take_at_most_sixteen_times_the_memory_of_their_message() {
     let mut message = vec![0x12];
     let entries = [0x0a, 0].repeat(1 << 18);
     prost::encoding::encode_varint(entries.len() as u64, &mut message);
     message.extend(entries);
-    let sent = RequestView::decode(&message, 256).unwrap();
-    assert_eq!(sent.entries.len(), 1 << 18);
-    assert!(sent.entries.capacity() * size_of::<Entry<'_>>() <= 16 * message.len());
+    let view = RequestView::decode(&message, 256).unwrap();
+    assert_eq!(view.entries.len(), 1 << 18);
+    assert!(view.entries.capacity() * size_of::<Entry<'_>>() <= 16 * message.len());
 }
