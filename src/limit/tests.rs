@@ -6,7 +6,7 @@ mod model;
 mod packed;
 mod plans;
 mod properties;
-mod share;
+mod replica_share;
 mod traps;
 
 use super::*;

@@ -44,7 +44,7 @@ use self::{
 use super::per_second::{self, Undo};
 use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
 use crate::clock;
-use crate::limit::{Micros, Op, concurrency};
+use crate::limit::{Micros, Op, hash_hold_id};
 
 /// Where the servers are.
 #[derive(Clone, Debug)]
@@ -228,7 +228,7 @@ impl RedisStore {
             slot,
             plan: charge.plan.clone(),
             op: Ask::Op(charge.op),
-            hold: charge.hold.map_or(0, concurrency::hash),
+            hold: charge.hold.map_or(0, hash_hold_id),
             role: charge.role,
             denial_where_failed: None,
             together: None,

@@ -1,14 +1,18 @@
 //! Worked examples.
 
 use super::*;
+use crate::limit::algorithms::sliding_window;
 
 #[test]
 fn sliding_window_weighs_the_window_before() {
     let judge = |n| {
         let limit = SlidingWindow { n, period: 60 * SECOND };
-        let state = sliding_window::State { index: NOON / (60 * SECOND), prev: 9, cur: 5 };
+        let index = NOON / (60 * SECOND);
+        let state = sliding_window::State { index, previous: 9, current: 5 };
         let now = NOON + 15 * SECOND;
-        (limit.judge(&state, now, 1).allowed, limit.levels(&state, now).remaining)
+        let (log, hits) = (Log::default(), Hits { count: 1, hold: 0 });
+        let allowed = limit.judge(&state, &log, now, hits).allowed;
+        (allowed, limit.levels(&state, &log, now).remaining)
     };
     // 9 x 45/60 + 5 = 11.75.
     assert_eq!(judge(12), (false, 0));

@@ -1,6 +1,7 @@
 //! Traps that other rate limiters fell into.
 
 use super::*;
+use crate::limit::algorithms::bucketed_window;
 
 /// GCRA with a burst of 1 let everything pass.
 #[test]
@@ -103,8 +104,9 @@ fn a_ring_counts_any_recent_span_without_counting_a_slot_twice() {
     let ring = BucketedWindow { n: 100, period: 10 * SECOND, buckets: 10 };
     let mut state = bucketed_window::State::default();
     for second in 0..10 {
-        ring.settle(&mut state, NOON + second * SECOND);
-        ring.charge(&mut state, 1);
+        let now = NOON + second * SECOND;
+        ring.advance(&mut state, now);
+        ring.charge(&mut state, now, Hits { count: 1, hold: 0 }, false);
     }
     assert_eq!(ring.recent(&state, SECOND), 2);
     assert_eq!(ring.recent(&state, 5 * SECOND), 6);

@@ -20,10 +20,11 @@ pub(super) use self::plain::Plain;
 use self::write::{
     add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
 };
+use super::codec::numbers::{QUOTA_PASSES, TOGETHER};
+use super::codec::{Reader, counter_failure, failure, put};
 use super::known::Known;
 use super::reply::Reply;
 use super::script::Kind;
-use crate::limit::stored::{Reader, put};
 use crate::limit::{Micros, Op, Plan, State};
 use crate::store::{Answer, Role, StoreError};
 
@@ -254,7 +255,8 @@ impl Call {
             for rule in &self.rules {
                 rule.write_rule(wall, in_key, &mut self.args);
             }
-            let together = self.together.map_or(0, |it| 1 | u8::from(it.quota_passes) << 1);
+            let quota_passes = |it: Together| if it.quota_passes { QUOTA_PASSES } else { 0 };
+            let together = self.together.map_or(0, |it| TOGETHER | quota_passes(it));
             self.args.push(together);
         }
         self.args.append(&mut self.body);
@@ -345,25 +347,18 @@ fn read(
     reader: &mut Reader<'_>,
     now: Micros,
 ) -> Result<State, StoreError> {
-    let failed = |code: u64| match code {
-        1 => StoreError::WrongType,
-        2 => StoreError::Corrupt,
-        3 => StoreError::OutOfMemory,
-        4 => StoreError::ReadOnly,
-        _ => StoreError::Unavailable,
-    };
     let state = match kind {
         Kind::Counter => {
             let number = reader.wide().ok_or(StoreError::Corrupt)?;
-            if number >= 1 << 54 {
-                return Err(failed((number - (1 << 54)) / 4));
+            if let Some(failure) = counter_failure(number) {
+                return Err(failure);
             }
             item.plan.read_counter(number, now, item.in_key)
         }
         Kind::Gcra | Kind::Windows | Kind::Charge(_) => {
             let len = reader.short().ok_or(StoreError::Corrupt)?;
-            if len >= u32::MAX - 15 {
-                return Err(failed((len - (u32::MAX - 15)).into()));
+            if let Some(failure) = failure(len) {
+                return Err(failure);
             }
             item.plan.read_state(len, reader, now, item.in_key)
         }

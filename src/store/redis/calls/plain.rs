@@ -5,9 +5,9 @@ use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use super::{Ask, Item, judge};
-use crate::limit::stored::{counter_number, is_overfull, windows_ahead};
 use crate::limit::{Micros, Op};
 use crate::store::StoreError;
+use crate::store::redis::codec::{counter_number, is_overfull, windows_ahead};
 use crate::store::redis::known::Known;
 use crate::store::redis::reply::Reply;
 

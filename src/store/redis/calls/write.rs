@@ -1,19 +1,19 @@
 //! Charges as the scripts read them.
 
 use super::{Ask, Item};
-use crate::limit::stored::put;
 use crate::limit::{Limit, Op};
-use crate::store::Role;
+use crate::store::redis::codec::numbers::{self, counter_op, op};
+use crate::store::redis::codec::put;
 
 /// What the script of counters is to do.
 pub(super) fn counter_op(op: &Ask, limit: &Limit) -> u8 {
     match op {
-        Ask::Op(Op::Take(0)) => 0,
-        Ask::Op(Op::Take(_)) if limit.charge_denied => 1,
-        Ask::Op(Op::Take(_)) => 2,
-        Ask::Op(Op::GiveBack(_)) => 3,
-        Ask::Undo(..) => 4,
-        Ask::Settle(_) => 5,
+        Ask::Op(Op::Take(0)) => counter_op::LOOK,
+        Ask::Op(Op::Take(_)) if limit.charge_denied => counter_op::TAKE,
+        Ask::Op(Op::Take(_)) => counter_op::ADMIT,
+        Ask::Op(Op::GiveBack(_)) => counter_op::GIVE_BACK,
+        Ask::Undo(..) => counter_op::UNDO,
+        Ask::Settle(_) => counter_op::SETTLE,
     }
 }
 
@@ -27,10 +27,10 @@ fn hits(op: &Ask) -> u32 {
 
 /// The numbers of an entry of the script of counters.
 pub(super) fn write_counter(item: &Item, op: u8, n: u32, out: &mut Vec<u8>) {
-    if op > 0 {
+    if op != counter_op::LOOK {
         out.extend_from_slice(&hits(&item.op).to_le_bytes());
     }
-    if op == 2 {
+    if op == counter_op::ADMIT {
         out.extend_from_slice(&1_u32.to_le_bytes());
         out.extend_from_slice(&n.to_le_bytes());
     }
@@ -49,8 +49,8 @@ pub(super) fn merge_counters(items: &[Item], item: &Item, body: &mut [u8]) -> bo
     }
     match (counter_op(&first.op, limit), item.op) {
         // A look beside hits that are all counted, or beside another.
-        (0 | 1, Ask::Op(Op::Take(0))) => true,
-        (1, Ask::Op(Op::Take(_))) => {
+        (counter_op::LOOK | counter_op::TAKE, Ask::Op(Op::Take(0))) => true,
+        (counter_op::TAKE, Ask::Op(Op::Take(_))) => {
             // The count saturates there; with the window in the key it would not.
             let sum = u64::from(short(body)) + u64::from(hits(&item.op));
             let Ok(sum) = u32::try_from(if item.in_key { sum } else { sum.min(u32::MAX.into()) })
@@ -60,7 +60,7 @@ pub(super) fn merge_counters(items: &[Item], item: &Item, body: &mut [u8]) -> bo
             body[..4].copy_from_slice(&sum.to_le_bytes());
             true
         }
-        (2, op) if op == last.op && short(&body[8..]) == window.n => {
+        (counter_op::ADMIT, op) if op == last.op && short(&body[8..]) == window.n => {
             add_one(&mut body[4..8]);
             true
         }
@@ -84,25 +84,16 @@ pub(super) fn write_times(item: &Item, out: &mut Vec<u8>) {
 
 /// The role of an entry of the other script, and what its failure comes to.
 pub(super) fn role(item: &Item) -> u8 {
-    let role = match item.role {
-        Role::Enforced => 0,
-        Role::Quota => 1,
-        Role::Shadow => 2,
-    };
-    role + match item.denial_where_failed {
-        None => 0,
-        Some(Role::Quota | Role::Shadow) => 4,
-        Some(Role::Enforced) => 8,
-    }
+    numbers::role(item.role, item.denial_where_failed)
 }
 
 /// A run of the other script.
 pub(super) fn write_run(item: &Item, out: &mut Vec<u8>) {
     out.push(match item.op {
-        Ask::Op(Op::Take(_)) => 0,
+        Ask::Op(Op::Take(_)) => op::TAKE,
         // Settled are counters alone, by their own script.
-        Ask::Op(Op::GiveBack(_)) | Ask::Settle(_) => 1,
-        Ask::Undo(..) => 2,
+        Ask::Op(Op::GiveBack(_)) | Ask::Settle(_) => op::GIVE_BACK,
+        Ask::Undo(..) => op::UNDO,
     });
     write_times(item, out);
     if item.plan.hold_id().is_some() {

@@ -30,7 +30,7 @@ fn flood(plan: &Plan, span: Micros) -> u64 {
 }
 
 fn part(limit: Limit, replicas: u32) -> Plan {
-    Plan::new(vec![limit]).share(replicas)
+    Plan::new(vec![limit]).replica_share(replicas)
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn windows_are_divided_and_rounded_up() {
 #[test]
 fn no_replicas_are_one() {
     let whole = Plan::new(vec![cells(60, 60 * SECOND, 10), tokens(5, 2, SECOND), fixed(3, SECOND)]);
-    assert_eq!(whole.share(0), whole);
-    assert_eq!(whole.share(1), whole);
+    assert_eq!(whole.replica_share(0), whole);
+    assert_eq!(whole.replica_share(1), whole);
 }
 
 #[test]
