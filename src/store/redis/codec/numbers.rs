@@ -1,6 +1,9 @@
 //! The numbers that weir and the scripts agree on. The scripts declare them under the same names,
 //! and a test compares the values.
 
+#[cfg(test)]
+mod tests;
+
 use crate::limit::Limit;
 use crate::store::{Role, StoreError};
 
@@ -20,6 +23,7 @@ pub(in super::super) const QUOTA_PASSES: u8 = 2;
 /// Roles of an entry.
 const ENFORCED: u8 = 0;
 const QUOTA: u8 = 1;
+/// Not declared by the scripts: what is neither enforced nor a quota decides nothing.
 const SHADOW_RULE: u8 = 2;
 /// What a failure of an entry means, in units of this: nothing; a denial in its role; a denial of
 /// the request.
