@@ -125,7 +125,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let shares: SmallVec<[Arc<Plan>; 4]> = failed()
             .map(|(charge, _)| match self.replicas {
                 0 | 1 => charge.plan.clone(),
-                replicas => Arc::new(charge.plan.share(replicas)),
+                replicas => Arc::new(charge.plan.replica_share(replicas)),
             })
             .collect();
         let charges: SmallVec<[Charge<'_>; 4]> =

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::codec::modules;
+
 /// The script of lone fixed windows.
 const COUNTER: &str = include_str!("lua/counter.lua");
 /// That of lone gcra limits, and that of several fixed windows, where hits are taken.
@@ -9,20 +11,6 @@ const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");
 const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
-
-/// The algorithms by their numbers, from 1.
-const ALGORITHMS: [&str; 10] = [
-    include_str!("lua/fixed_window.lua"),
-    include_str!("lua/calendar.lua"),
-    include_str!("lua/sliding_window.lua"),
-    include_str!("lua/sliding_log.lua"),
-    include_str!("lua/bucketed_window.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/gcra.lua"),
-    include_str!("lua/concurrency.lua"),
-    include_str!("lua/holds.lua"),
-    include_str!("lua/lone_window.lua"),
-];
 
 /// Which script a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,14 +31,10 @@ fn script(kind: ScriptKind) -> Script {
         ScriptKind::Windows => Script::new(WINDOWS.to_owned()),
         ScriptKind::Charge(bits) => {
             let mut text = PRELUDE.to_owned();
-            for (number, algorithm) in (1..).zip(ALGORITHMS) {
-                // That by the calendar and the lone window are made of the fixed one.
-                let needed = if number == 1 { 1 << 1 | 1 << 2 | 1 << 10 } else { 1 << number };
-                if bits & needed != 0 {
-                    text.push_str("do\n");
-                    text.push_str(algorithm);
-                    text.push_str("end\n");
-                }
+            for module in modules().filter(|module| module.is_in(bits)) {
+                text.push_str("do\n");
+                text.push_str(module.text);
+                text.push_str("end\n");
             }
             text.push_str(CHARGE);
             Script::new(text)

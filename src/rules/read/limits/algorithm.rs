@@ -98,7 +98,7 @@ impl Reader<'_> {
             strict: fields.get("strict").is_some_and(|node| self.bool(node, "strict")),
             max_debt,
         };
-        let recoverable = bucket.comes_in_time();
+        let recoverable = bucket.max_capacity_and_debt();
         if n > 0 && u64::from(burst) + u64::from(max_debt) > recoverable {
             self.too_slow(fields, burst, max_debt, recoverable);
             return None;

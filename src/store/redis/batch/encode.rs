@@ -1,19 +1,19 @@
 //! Charges as the scripts read them; each script's header describes its arguments.
 
 use super::pending::{ChargeOp, PendingCharge};
-use crate::limit::stored::put;
 use crate::limit::{Limit, Op};
-use crate::store::Role;
+use crate::store::redis::codec::numbers::{self, counter_op, op};
+use crate::store::redis::codec::put;
 
 /// Returns the operation of an entry of counter.lua.
 pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
     match op {
-        ChargeOp::Op(Op::Take(0)) => 0,
-        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => 1,
-        ChargeOp::Op(Op::Take(_)) => 2,
-        ChargeOp::Op(Op::GiveBack(_)) => 3,
-        ChargeOp::Undo(..) => 4,
-        ChargeOp::Settle(_) => 5,
+        ChargeOp::Op(Op::Take(0)) => counter_op::LOOK,
+        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => counter_op::TAKE,
+        ChargeOp::Op(Op::Take(_)) => counter_op::ADMIT,
+        ChargeOp::Op(Op::GiveBack(_)) => counter_op::GIVE_BACK,
+        ChargeOp::Undo(..) => counter_op::UNDO,
+        ChargeOp::Settle(_) => counter_op::SETTLE,
     }
 }
 
@@ -27,10 +27,10 @@ fn hits(op: &ChargeOp) -> u32 {
 
 /// Writes the numbers of an entry of counter.lua.
 pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
-    if op > 0 {
+    if op != counter_op::LOOK {
         out.extend_from_slice(&hits(&charge.op).to_le_bytes());
     }
-    if op == 2 {
+    if op == counter_op::ADMIT {
         out.extend_from_slice(&1_u32.to_le_bytes());
         out.extend_from_slice(&n.to_le_bytes());
     }
@@ -53,8 +53,8 @@ pub(super) fn merge_counters(
     }
     match (counter_op(&first.op, limit), charge.op) {
         // A look beside hits that are all counted, or beside another look.
-        (0 | 1, ChargeOp::Op(Op::Take(0))) => true,
-        (1, ChargeOp::Op(Op::Take(_))) => {
+        (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
+        (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
             // A count saturates at u32::MAX; with the window in the key it would not.
             let sum = u64::from(short(body)) + u64::from(hits(&charge.op));
             let Ok(sum) =
@@ -65,7 +65,7 @@ pub(super) fn merge_counters(
             body[..4].copy_from_slice(&sum.to_le_bytes());
             true
         }
-        (2, op) if op == last.op && short(&body[8..]) == window.n => {
+        (counter_op::ADMIT, op) if op == last.op && short(&body[8..]) == window.n => {
             add_one(&mut body[4..8]);
             true
         }
@@ -92,25 +92,16 @@ pub(super) fn write_times(charge: &PendingCharge, out: &mut Vec<u8>) {
 
 /// Returns the role of an entry of charge.lua, with what its failure comes to.
 pub(super) fn role(charge: &PendingCharge) -> u8 {
-    let role = match charge.role {
-        Role::Enforced => 0,
-        Role::Quota => 1,
-        Role::Shadow => 2,
-    };
-    role + match charge.denial_where_failed {
-        None => 0,
-        Some(Role::Quota | Role::Shadow) => 4,
-        Some(Role::Enforced) => 8,
-    }
+    numbers::role(charge.role, charge.denial_where_failed)
 }
 
 /// Writes a run of an entry of charge.lua.
 pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
     out.push(match charge.op {
-        ChargeOp::Op(Op::Take(_)) => 0,
+        ChargeOp::Op(Op::Take(_)) => op::TAKE,
         // Only counters are settled, by their own script.
-        ChargeOp::Op(Op::GiveBack(_)) | ChargeOp::Settle(_) => 1,
-        ChargeOp::Undo(..) => 2,
+        ChargeOp::Op(Op::GiveBack(_)) | ChargeOp::Settle(_) => op::GIVE_BACK,
+        ChargeOp::Undo(..) => op::UNDO,
     });
     write_times(charge, out);
     if charge.plan.hold_id().is_some() {

@@ -5,9 +5,9 @@ use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use super::pending::{ChargeOp, PendingCharge, fail_all};
-use crate::limit::stored::{counter_number, is_overfull, windows_ahead};
 use crate::limit::{Micros, Op};
 use crate::store::StoreError;
+use crate::store::redis::codec::{counter_number, is_overfull, windows_ahead};
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::reply::Reply;
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::limit::{Micros, Op, Plan, State, concurrency};
+use crate::limit::{Micros, Op, Plan, State, hash_hold_id};
 use crate::store::redis::key;
 use crate::store::redis::options::{Layout, Options, Topology};
 use crate::store::redis::reply::Reply;
@@ -84,7 +84,7 @@ impl PendingCharge {
             slot,
             plan: charge.plan.clone(),
             op: ChargeOp::Op(charge.op),
-            hold: charge.hold.map_or(0, concurrency::hash),
+            hold: charge.hold.map_or(0, hash_hold_id),
             role: charge.role,
             denial_where_failed: None,
             group: None,

@@ -11,9 +11,10 @@ use super::encode::{
 };
 use super::increment;
 use super::pending::{ChargeOp, Group, PendingCharge, fail_all};
-use crate::limit::stored::{Reader, put};
 use crate::limit::{Micros, Plan, State};
 use crate::store::StoreError;
+use crate::store::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
+use crate::store::redis::codec::{Reader, counter_failure, failure, put};
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::script::ScriptKind;
 
@@ -217,7 +218,8 @@ impl ScriptCall {
             for rule in &self.rules {
                 rule.write_rule(wall, window_in_key, &mut self.args);
             }
-            let together = self.group.map_or(0, |it| 1 | u8::from(it.quota_passes) << 1);
+            let quota_passes = |it: Group| if it.quota_passes { QUOTA_PASSES } else { 0 };
+            let together = self.group.map_or(0, |it| TOGETHER | quota_passes(it));
             self.args.push(together);
         }
         self.args.append(&mut self.body);
@@ -302,25 +304,18 @@ fn read(
     reader: &mut Reader<'_>,
     now: Micros,
 ) -> Result<State, StoreError> {
-    let failed = |code: u64| match code {
-        1 => StoreError::WrongType,
-        2 => StoreError::Corrupt,
-        3 => StoreError::OutOfMemory,
-        4 => StoreError::ReadOnly,
-        _ => StoreError::Unavailable,
-    };
     let state = match kind {
         ScriptKind::Counter => {
             let number = reader.wide().ok_or(StoreError::Corrupt)?;
-            if number >= 1 << 54 {
-                return Err(failed((number - (1 << 54)) / 4));
+            if let Some(failure) = counter_failure(number) {
+                return Err(failure);
             }
             charge.plan.read_counter(number, now, charge.window_in_key)
         }
         ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) => {
             let len = reader.short().ok_or(StoreError::Corrupt)?;
-            if len >= u32::MAX - 15 {
-                return Err(failed((len - (u32::MAX - 15)).into()));
+            if let Some(failure) = failure(len) {
+                return Err(failure);
             }
             charge.plan.read_state(len, reader, now, charge.window_in_key)
         }

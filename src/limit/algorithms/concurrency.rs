@@ -1,78 +1,87 @@
 //! Concurrency: at most `n` in flight. Hits are taken at the start and given back at the end.
 //!
-//! With a hold id, each start is held under its id: only that id gives it back, an unknown one
-//! gives back nothing, and a hold whose end never comes lapses after the time-out. An id has one
-//! hold: taking it again replaces the hold, which starts anew with the hits of the last time. Without, there
-//! is only a level: whoever calls at the end of denied requests too (as Envoy does) must have been
-//! charged for them, so denials are charged, and ends that are lost clear once there was no traffic
-//! for the time-out.
+//! With a hold id, each start is held under its id: only that id gives it back, an unknown id gives
+//! back nothing, and a hold that never ends expires after the timeout. An id has one hold: taking it
+//! again replaces the hold. Without ids there is only a count. A client that gives back at the end of
+//! denied requests too (as Envoy does) must have been charged for them, so denials are charged; ends
+//! that are lost are cleared when there was no traffic for the timeout.
 //!
 //! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
-//! holds, else constant. Guarantee: never more than `n` admitted and not yet given
-//! back. Source: Stripe, "Scaling your API with rate limiters".
+//! holds, else constant. Guarantee: never more than `n` admitted and not yet given back. Source: Stripe, "Scaling your API with rate limiters".
 
 use std::collections::VecDeque;
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::{Levels, Micros, Verdict, wait};
+use super::sliding_log::Log;
+use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict, wait};
 
-/// The most hits in flight that are counted: what stays exact in a double, and so in every store.
+/// The largest count of hits in flight: integers up to it are exact in every store.
 const MAX_IN_FLIGHT: u64 = 1 << 52;
 
+/// At most `n` hits in flight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Concurrency {
     pub n: u32,
-    /// How long a hold lasts whose end does not come.
+    /// When hits expire that are not given back.
     pub timeout: Micros,
     /// The key of the descriptor's last entry, whose value names the hold.
     pub hold_id: Option<Box<str>>,
 }
 
+/// The hits in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
     count: u64,
     /// When something was last taken or given back.
     last: Micros,
-    /// In the order of their starts; empty without ids.
+    /// In order of their starts; empty without ids.
     holds: VecDeque<Hold>,
 }
 
+/// The hits held under one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Hold {
-    /// A hash of the id: ids may be long.
+pub(crate) struct Hold {
+    /// The hash of the id: ids may be long.
     pub id: u64,
     pub start: Micros,
     pub hits: u32,
 }
 
 impl State {
-    pub(super) fn of_count(count: u64, last: Micros) -> State {
+    pub(crate) fn from_count(count: u64, last: Micros) -> State {
         State { count, last, holds: VecDeque::new() }
     }
 
-    /// Hits held under an id, which taking it again replaces.
+    /// Returns the hits held under an id.
     fn held(&self, id: u64) -> u64 {
         let of_id = self.holds.iter().filter(|hold| hold.id == id);
         of_id.map(|hold| u64::from(hold.hits)).sum()
     }
 
-    /// Of holds in the order of their starts.
-    pub(super) fn of_holds(holds: VecDeque<Hold>, last: Micros) -> State {
+    /// Returns the state of holds in order of their starts.
+    pub(crate) fn from_holds(holds: VecDeque<Hold>, last: Micros) -> State {
         State { count: holds.iter().map(|hold| u64::from(hold.hits)).sum(), last, holds }
     }
 }
 
-/// What stands for a hold's id; the same in every replica.
-pub(crate) fn hash(id: &str) -> u64 {
+/// Returns the hash of a hold's id; the same in every replica.
+pub(crate) fn hash_hold_id(id: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(id.as_bytes());
     hasher.finish()
 }
 
-impl Concurrency {
-    pub fn settle(&self, state: &mut State, now: Micros) {
+impl LimitAlgorithm for Concurrency {
+    type State = State;
+
+    const NAME: &'static str = "concurrency";
+    const PACKS: bool = false;
+    const COUNTS_AT_ZERO: bool = true;
+    const COUNTS_IN_FLIGHT: bool = true;
+
+    fn advance(&self, state: &mut State, now: Micros) {
         if state.last > now.saturating_add(self.timeout) {
             let back = state.last - now;
             state.last = now;
@@ -93,15 +102,16 @@ impl Concurrency {
         }
     }
 
-    pub fn judge(&self, state: &State, now: Micros, hits: u64, hold: u64) -> Verdict {
-        let n = u64::from(self.n);
+    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+        let Hits { count, hold } = hits;
+        let (n, hits) = (u64::from(self.n), u64::from(count));
         let others = state.count - state.held(hold);
         let allowed = others + hits <= n;
         if allowed || hits > n {
             return Verdict { allowed, retry_after: None };
         }
         let mut over = others + hits - n;
-        let lapses = match self.hold_id {
+        let oldest = match self.hold_id {
             None => Some(state.last),
             Some(_) => state
                 .holds
@@ -114,10 +124,10 @@ impl Concurrency {
                 .map(|hold| hold.start),
         };
         let retry = |start: Micros| wait(start.saturating_add(self.timeout), now);
-        Verdict { allowed, retry_after: lapses.map(retry) }
+        Verdict { allowed, retry_after: oldest.map(retry) }
     }
 
-    pub fn levels(&self, state: &State, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
         let newest = match self.hold_id {
             None => state.last,
             Some(_) => state.holds.back().map_or(0, |hold| hold.start),
@@ -133,7 +143,8 @@ impl Concurrency {
         }
     }
 
-    pub fn charge(&self, state: &mut State, now: Micros, hits: u32, hold: u64) {
+    fn charge(&self, state: &mut State, now: Micros, hits: Hits, _: bool) {
+        let Hits { count: hits, hold } = hits;
         let t = now.max(state.last);
         state.last = t;
         if self.hold_id.is_some() {
@@ -150,14 +161,15 @@ impl Concurrency {
         }
     }
 
-    pub fn give_back(&self, state: &mut State, now: Micros, hits: u32, hold: u64) {
+    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+        let Hits { count: hits, hold } = hits;
         if self.hold_id.is_none() {
             state.last = now.max(state.last);
             state.count = state.count.saturating_sub(hits.into());
             return;
         }
-        let (id, mut left) = (hold, hits);
-        for held in state.holds.iter_mut().rev().filter(|held| held.id == id) {
+        let mut left = hits;
+        for held in state.holds.iter_mut().rev().filter(|held| held.id == hold) {
             let back = left.min(held.hits);
             held.hits -= back;
             left -= back;
@@ -166,5 +178,30 @@ impl Concurrency {
         if left < hits {
             state.holds.retain(|held| held.hits > 0);
         }
+    }
+
+    /// Hits in flight end at any time, so a denial is never repeated.
+    fn repeats_denials(&self, _: bool, _: bool) -> bool {
+        false
+    }
+
+    fn hold_id(&self) -> Option<&str> {
+        self.hold_id.as_deref()
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        shape.push(if self.hold_id.is_some() { 'h' } else { 'c' });
+    }
+
+    fn replica_share(&self, n: u32, replicas: u32) -> Concurrency {
+        Concurrency { n: n.div_ceil(replicas), ..self.clone() }
+    }
+
+    fn pack(_: &State) -> Packed {
+        Packed::default()
+    }
+
+    fn unpack(&self, _: Packed, _: Micros) -> State {
+        State::default()
     }
 }
