@@ -350,6 +350,6 @@ fn a_server_that_is_too_old_is_refused() {
         let Topology::Single(endpoint) = &options.topology else { unreachable!() };
         let mut connection = handshake::connect(&options.access, endpoint).await.unwrap();
         let refused = handshake::examine(&mut connection, false).await.unwrap_err().to_string();
-        assert_eq!(refused, "it is version 5.0.14, and at least 6.0 is needed");
+        assert_eq!(refused, "redis 5.0.14 is too old: weir needs 6.0 or later");
     });
 }
