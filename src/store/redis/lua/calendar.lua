@@ -1,8 +1,8 @@
--- fixed_window whose windows follow the calendar; limit/calendar.rs knows it, a script does not.
+-- fixed_window whose windows follow the calendar. limit/calendar.rs computes their boundaries.
 --
 -- Numbers  n, period, and four boundaries of windows (I7 each): by the caller's clock the second is
 --          not after now and the third is after it
--- State    I7 where the window begins, I4 its count
+-- State    I7 the start of the window, I4 its count
 -- Cost     constant
 -- Expiry   with the window
 algorithms[2] = {
@@ -29,7 +29,7 @@ algorithms[2] = {
     reason = reason or "weir's clock and Redis's are too far apart for its calendar"
     return ERROR + 6
   end,
-  -- Only where windows begin and end is another matter than in fixed_window.lua.
+  -- Only the boundaries of windows differ from fixed_window.lua.
   room = algorithms[1].room,
   take = algorithms[1].take,
   give_back = algorithms[1].give_back,

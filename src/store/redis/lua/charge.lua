@@ -1,7 +1,7 @@
--- Charges keys of any rule: all limits of a rule by one state under one key, all or none.
+-- Charges keys of any rule: all limits of a rule in one state under one key, all or none.
 --
--- KEYS    for each entry its key, and after it the key of its holds where a limit of its rule goes
---         by hold ids; on a cluster all of one slot
+-- KEYS    for each entry its key, followed by the key of its holds where a limit of its rule has hold
+--         ids; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
@@ -10,21 +10,22 @@
 --             bucketed_window 5, token_bucket 6, gcra 7, concurrency 8, with hold ids 9, a lone
 --             fixed_window 10)
 --             B flags: 1 denied hits are charged, 2 shadow mode, 4 strict, 8 denies every hit
---             the numbers that its file says
---           B 1 where all entries are charged together, plus 2 where a quota beside them passes
---           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow), plus 4 where
---             failing is a denial in that role, or 8 where it binds; B the number of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
---             how often, the 8 bytes of a hold id where the rule goes by them, and for an undo I7
---             when they were taken: void in another window
--- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
---         the same of its holds; and of its log what sliding_log.lua says. From 2^32 - 16 on the first
---         length is an error and nothing follows it: plus 1 of a wrong type, 2 not a state, 3 no memory,
---         4 read-only, 5 other, 6 the caller's clock is too far off. After all entries, where there is
---         one of 5 or 6, what Redis says of the first
--- State   a byte of layout, the numbers of all limits in order, what bucketed_window.lua and
---         sliding_log.lua put after them
--- Cost    two commands a key, one where nothing is charged; see the algorithms
--- Expiry  when the state says no more than its absence would, rounded up
+--             the numbers that its file lists
+--           B 1 where all entries are charged together, plus 2 where a quota outside the call passes
+--           for each entry I4 its rule, from 0; B its role (0 enforced, 1 quota, 2 shadow), plus 4
+--             where a failure is a denial in that role, or 8 where it is an enforced denial; B the
+--             number of its runs; and for each run B the operation (0 take, 1 give back, 2 undo), I4
+--             hits, I4 times, the 8 bytes of a hold id where the rule has them, and for an undo I7 the
+--             time at which the hits were taken: without effect in another window
+-- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the state;
+--         the same for its holds; and for its log what sliding_log.lua describes. A first length from
+--         2^32 - 16 on is an error and nothing follows it: plus 1 wrong type, 2 not a state, 3 no memory,
+--         4 read-only, 5 other, 6 the caller's clock is too far off. After all entries, if there is an
+--         error 5 or 6, Redis's message for the first one
+-- State   a byte for the layout, the numbers of all limits in order, and what bucketed_window.lua and
+--         sliding_log.lua append
+-- Cost    two commands per key, one where nothing is charged; see the algorithms
+-- Expiry  when the state means the same as no state, rounded up
 local args = ARGV[1]
 local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then
@@ -48,7 +49,7 @@ for i = 1, count do
     limit.algorithm, limit.at = algorithm, rule.width + 1
     limit.counts_denied, limit.never = flags % 2 == 1, flags > 7
     limit.shadow, limit.strict = flags % 4 > 1, flags % 8 > 3
-    -- A limit of 0 denies looks too, but for a fixed window that counts what it denies.
+    -- A limit of 0 denies looks too, except for a fixed window that counts what it denies.
     limit.blind = limit.never and not (limit.counts_denied and (kind < 3 or kind == 10))
     rule[j] = limit
     rule.format, rule.width = rule.format .. algorithm.format, rule.width + algorithm.width
@@ -88,7 +89,7 @@ local together, quota_passes = how % 2 == 1, how > 1
 local out = { pack('<I7', t) }
 local key_at = 0
 
--- Reads a state, and brings it to this instant. An error, or the state as it is and its numbers.
+-- Reads a state and brings it to the current time. Returns an error, or the stored state and its numbers.
 local function open(rule, key, holds_key)
   local state, v
   local log, holds = rule.log, rule.holds
@@ -103,7 +104,7 @@ local function open(rule, key, holds_key)
   if rule.lone and state ~= '' then
     v = rule.lone.algorithm.decode(rule.lone, state, t)
     if not v then return ERROR + 2 end
-    -- As if there were none: it has no expiry to keep.
+    -- Treated as no state: it has no expiry to keep.
     if v == 0 then state = '' end
   end
   if state == '' then
@@ -133,15 +134,15 @@ local function open(rule, key, holds_key)
   return nil, state, v
 end
 
--- Takes hits so often. Whether all were admitted; whether the state changed, and whether it may
--- have to be kept for longer; an error.
+-- Takes hits a number of times. Returns whether all were admitted, whether the state changed, whether it
+-- may need a later expiry, and an error.
 local function take(rule, v, hits, times, id)
   local fits, all, log = {}, times, rule.log
   for i = 1, #rule do
     local limit = rule[i]
     local room, fit = limit.room(limit, v, t, id), 0
     if hits == 0 then
-      -- A look: denied past the limit where denied hits are charged, else where it is full.
+      -- A look: denied above the limit where denied hits are charged, else at the limit.
       if room >= (limit.counts_denied and 0 or 1) then fit = times end
       if limit.blind then fit = 0 end
     elseif room >= hits and not limit.never then
@@ -183,14 +184,14 @@ local function take(rule, v, hits, times, id)
   return all == times, changed, grows
 end
 
--- Gives hits back to every limit; in a rule with a concurrency limit, to that alone. Whether the
--- state changed, and whether it may have to be kept for longer.
+-- Gives hits back to every limit; in a rule with a concurrency limit, only to that. Returns whether the
+-- state changed, whether it may need a later expiry, and an error.
 local function give_back(rule, v, hits, taken, id)
   local changed, grows = false, false
   for i = 1, #rule do
     local limit = rule[i]
     local algorithm = limit.algorithm
-    -- What the log says of hits counted is said of the state as it was.
+    -- The reply about the log describes the state before the call.
     if limit.log then limit.room(limit, v, t) end
     if algorithm.alone or not rule.alone then
       grows = algorithm.give_back(limit, v, t, hits, taken, id) or grows
@@ -209,7 +210,7 @@ local function give_back(rule, v, hits, taken, id)
   return changed, grows
 end
 
--- Writes a state that was read as `state`. An error, if any.
+-- Writes a state that was read as `state`. Returns an error, if any.
 local function close(rule, key, state, v, grows)
   local text, ends, lone = nil, 0, rule.lone
   if lone then
@@ -244,7 +245,7 @@ local function close(rule, key, state, v, grows)
   return type(set) == 'table' and set.err and failed(set)
 end
 
--- What to write where a batch is denied as a whole, newest last.
+-- What to write where the call is denied as a whole, newest last.
 local undo = {}
 local function remember(key)
   if not key then return end
@@ -254,13 +255,13 @@ local function remember(key)
   undo[#undo + 1] = { key, text, ttl }
 end
 
--- Does what one entry asks for; with `again` only what it gives back, and says nothing.
+-- Makes one entry; with `again` only what it gives back, without a reply.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
-  -- A window that is in its key is the caller's, whatever clock counts for the others.
+  -- A window in the key goes by the caller's clock, whatever the others go by.
   t = rule.t or here
   local where_failed = floor(role / 4)
   role = role % 4
@@ -286,7 +287,7 @@ local function entry(again)
         admitted, changed, grows = admitted and all, changed or changes, grows or grow
       end
     elseif not err and op > 0 then
-      -- Where nothing is kept, nothing is given back.
+      -- Without a state there is nothing to give back.
       local changes, grow
       changes, grow, err = give_back(rule, v, hits * times, taken, id)
       if state ~= '' then changed, grows = changed or changes, grows or grow end

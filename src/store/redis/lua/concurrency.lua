@@ -1,9 +1,9 @@
--- concurrency without hold ids; limit/concurrency.rs says what it is.
+-- concurrency without hold ids; concurrency.rs in limit/ describes the algorithm.
 --
--- Numbers  n, time-out (I7 each)
--- State    I7 hits in flight, at most 2^52, I7 when something was last taken or given back
+-- Numbers  n, timeout (I7 each)
+-- State    I7 hits in flight, at most 2^52, I7 the last time that hits were taken or given back
 -- Cost     constant
--- Expiry   the time-out after the last
+-- Expiry   the timeout after that
 algorithms[8] = {
   numbers = 'I7I7',
   format = 'I7I7',

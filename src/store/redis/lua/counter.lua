@@ -1,29 +1,30 @@
--- Charges keys whose state is one number: those of a lone fixed window aligned to the epoch.
+-- Charges keys whose state is one number: those of rules of one fixed window aligned to the epoch.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
---           for entries that follow each other and are alike: I7 their period, B what to do, B how
---           many they are, and for each the numbers of that:
+--           for consecutive entries of one period and one operation: I7 the period, B the operation,
+--           B the number of entries, and for each the numbers of the operation:
 --             0 look
---             1 take       I4 hits, all of them counted, also past the limit
---             2 admit      I4 hits, I4 times, I4 n: counted as often as they are within n
+--             1 take       I4 hits, all of them counted, even above the limit
+--             2 admit      I4 hits, I4 times, I4 n: counted as many times as they fit within n
 --             3 give back  I4 hits
---             4 undo       I4 hits, I7 when they were taken: void in another window
---             5 settle     I4 hits: puts right what a plain INCRBY of them met, without charging
---                          more; see known.rs. They are taken off what is no state
---           A period of 0: the window is part of the key; then comes I7, the milliseconds to
---           keep it, after how many they are.
--- Reply   packed: I7 now, and for each entry I7, the number as it was (0 for none). From 2^54 on
---         it is an error: plus 4 of a wrong type, 8 not a state, 12 no memory, 16 read-only, 20 other
--- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window,
---         and counts nothing: a plain INCRBY found no key. A count beyond 2^32 - 1 is one of that; more
---         plain hits than fit above it are never under way. Windows are told apart for 2^19 of them: a state
---         that is farther away, which takes a step of a clock, is taken for one of the past or of the future.
---         With the window in the key: the count, up to 2^52.
--- Cost    one command a key; a second one where a window begins
--- Expiry  with the window, rounded up; set when the window begins
+--             4 undo       I4 hits, I7 the time at which they were taken: without effect in another
+--                          window
+--             5 settle     I4 hits: repairs the number that a plain INCRBY of these hits met, without
+--                          charging more; see open_windows.rs. Subtracts them from what is not a state
+--           A period of 0: the window is part of the key; the number of entries is then followed by
+--           I7, the expiry in milliseconds
+-- Reply   packed: I7 now, and for each entry I7, the number before the call (0 for none). From 2^54 on
+--         it is an error: plus 4 wrong type, 8 not a state, 12 no memory, 16 read-only, 20 other
+-- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window
+--         and counts nothing: a plain INCRBY found no key. A count above 2^32 - 1 means 2^32 - 1; there
+--         are never enough plain hits in flight to overflow the rest. 2^19 windows can be distinguished:
+--         a state farther away, possible only after a step of a clock, is taken for a past or a future
+--         one. With the window in the key: the count, up to 2^52
+-- Cost    one command per key; a second one where a window starts
+-- Expiry  with the window, rounded up; set when the window starts
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type
 local WINDOWS, COUNTS, MOST = 1048574, 8589934592, 4294967295
 local t, slack, at = read('<I7I4', args)
@@ -32,7 +33,7 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
--- Hits of one key, in a window that has begun: the rest is not made ready.
+-- Hits of one key in a window that has started: skips the set-up of everything else.
 local begun
 if #args == 24 then
   local p, op, _, hits = read('<I7BBI4', args, at)
@@ -45,8 +46,8 @@ if #args == 24 then
   end
 end
 
--- What happens rarely: a window begins, a clock stepped back, a count is full, something failed; and
--- all that is not a take.
+-- The rare cases: a window starts, a clock stepped back, a count is full, a command failed; and every
+-- operation but take.
 local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
   local STATES, ERROR, floor = 2 ^ 53, 2 ^ 54, math.floor
   local function failed(reply)
@@ -78,14 +79,14 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     end
     if op == 0 then return old end
     if op == 5 and old < COUNTS then
-      -- It goes, or it would stay for ever: INCRBY sets no expiry.
+      -- Deleted, or it would stay forever: INCRBY sets no expiry.
       if value then try('SET', key, 0, 'PX', 1) end
       return 0
     end
   end
 
-  -- The window that the number is of. A clock that stepped back stays in the newest one, unless
-  -- that is further ahead: then its count goes into the window of now.
+  -- The window of the number. A clock that stepped back by one window stays in the newest one; where that
+  -- is further ahead, its count moves to the current window.
   local was = p > 0 and floor(old / COUNTS) or 0
   local count, keep, moved = old - was * COUNTS, old > 0, false
   local ahead = (was - window) % WINDOWS

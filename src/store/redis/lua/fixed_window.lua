@@ -1,7 +1,7 @@
--- fixed_window aligned to the epoch; limit/fixed_window.rs says what it is.
+-- fixed_window aligned to the epoch; fixed_window.rs in limit/ describes the algorithm.
 --
 -- Numbers  n, period (I7 each)
--- State    I7 where the window begins, I4 its count
+-- State    I7 the start of the window, I4 its count
 -- Cost     constant
 -- Expiry   with the window
 algorithms[1] = {

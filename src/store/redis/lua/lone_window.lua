@@ -1,7 +1,7 @@
--- A lone fixed window aligned to the epoch where it is charged together with other keys: as
--- fixed_window.lua, on the state that counter.lua keeps.
+-- A rule of one fixed window aligned to the epoch, charged together with other keys: the algorithm of
+-- fixed_window.lua on the state of counter.lua.
 --
--- Numbers  n, period, the time where the window is in the key, and else 0 (I7 each)
+-- Numbers  n, period, the caller's time where the window is in the key, else 0 (I7 each)
 -- State    see counter.lua
 -- Cost     constant
 -- Expiry   with the window
@@ -16,7 +16,8 @@ algorithms[10] = {
   take = algorithms[1].take,
   give_back = algorithms[1].give_back,
   ends = algorithms[1].ends,
-  -- The numbers of a state, from its text; 0 where it is of no window, and so counts nothing.
+  -- Returns the numbers of a state; 0 where it is of no window and counts nothing; nil where the text is
+  -- not a state.
   decode = function(limit, text, t)
     local number, p = tonumber(text), limit[2]
     if not number or number < 0 or number >= STATES or number % 1 > 0 then return end
