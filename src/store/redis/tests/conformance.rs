@@ -115,10 +115,7 @@ fn a_cluster_agrees_with_the_model() {
 #[test]
 fn racing_replicas_admit_exactly_n() {
     let server = Server::start();
-    conformance::admits_exactly_n_of_racing(&|| async {
-        let store = connected(options(single(&server))).await;
-        store
-    });
+    conformance::admits_exactly_n_of_racing(&|| connected(options(single(&server))));
 }
 
 /// A batch that is charged together is one call, at any load.
