@@ -10,6 +10,7 @@ mod increment;
 mod pending;
 mod script_call;
 
-pub(super) use self::builder::{BatchClock, CommandBatch};
+pub(super) use self::builder::CommandBatch;
 pub(super) use self::increment::Increment;
 pub(super) use self::pending::{ChargeOp, Group, PendingCharge, fail_all};
+pub(super) use self::script_call::BatchClock;

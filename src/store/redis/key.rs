@@ -1,27 +1,29 @@
-//! The text of keys.
+//! The text of keys in Redis.
 //!
-//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. What stands between
-//! braces decides a key's slot on a cluster, and no value can close them, move a key, or make two keys
-//! one: what the text itself is made of is escaped in values (`%7B`), control characters as well.
+//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. The part in braces
+//! decides a key's slot on a cluster. The characters that structure the text are escaped in values
+//! (`%7B`), and control characters too, so that no value can close the braces, move a key to another slot,
+//! or produce the key of other entries.
 
 use std::fmt::{self, Write};
 
 use crate::limit::{Micros, Plan};
 use crate::store::Key;
 
-/// A longer name keeps a readable beginning and ends in a hash of the whole.
+/// The longest name in braces. A longer one keeps a readable start and ends in a hash of the whole.
 const MAX_NAME: usize = 200;
 const HASH_HEX: usize = 32;
 
-/// So many bytes of a key are shown: all of it, but where the reference names keys, or a prefix is long.
-const MAX_SHOWN: usize = 256;
+/// The most bytes of a key in a log line: enough for every key but those of the reference's layout and
+/// those with a long prefix.
+const MAX_LOGGED: usize = 256;
 
-/// Writes the key of `key` and `plan`.
+/// Returns the key of `key` and `plan`.
 pub(super) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
     let mut text = String::with_capacity(96);
     text.push_str(prefix);
     text.push('{');
-    let begins = text.len();
+    let start = text.len();
     escape(&mut text, key.domain);
     for (name, value) in key.entries {
         text.push('|');
@@ -29,9 +31,9 @@ pub(super) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
         text.push('=');
         escape(&mut text, value);
     }
-    if text.len() - begins > MAX_NAME {
-        let hash = blake3::hash(&text.as_bytes()[begins..]).to_hex();
-        let mut end = begins + MAX_NAME - HASH_HEX;
+    if text.len() - start > MAX_NAME {
+        let hash = blake3::hash(&text.as_bytes()[start..]).to_hex();
+        let mut end = start + MAX_NAME - HASH_HEX;
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -44,8 +46,8 @@ pub(super) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
     text.into_bytes().into()
 }
 
-/// Writes the key under which the reference counts a window of `period` that begins before `now`:
-/// with all its ambiguities, for both are to find the same number there.
+/// Returns the key under which the reference counts the window of `period` that `now` is in; with all its
+/// ambiguities, so that both find the same number.
 pub(super) fn write_reference(
     prefix: &str,
     key: &Key<'_>,
@@ -64,19 +66,19 @@ pub(super) fn write_reference(
     text.into_bytes().into()
 }
 
-/// A key as the log shows it: cut, and nothing in it can end the line or move the cursor.
+/// Bytes for a log line: truncated, and escaped so that they cannot end the line or move the cursor.
 #[derive(Debug)]
 pub(super) struct EscapedKey<'k>(pub &'k [u8]);
 
 impl fmt::Display for EscapedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = &self.0[..self.0.len().min(MAX_SHOWN)];
-        let more = if shown.len() < self.0.len() { "…" } else { "" };
-        write!(f, "{:?}{more}", String::from_utf8_lossy(shown))
+        let start = &self.0[..self.0.len().min(MAX_LOGGED)];
+        let more = if start.len() < self.0.len() { "…" } else { "" };
+        write!(f, "{:?}{more}", String::from_utf8_lossy(start))
     }
 }
 
-/// The slot of a key on a cluster: of what is between its first braces, where there is anything.
+/// Returns the slot of a key on a cluster: of the text in its first braces, unless that is empty.
 pub(super) fn slot(key: &[u8]) -> u16 {
     let tag = memchr::memchr(b'{', key).and_then(|open| {
         let rest = &key[open + 1..];
@@ -85,10 +87,10 @@ pub(super) fn slot(key: &[u8]) -> u16 {
     crc16(tag.unwrap_or(key)) % SLOTS
 }
 
-/// Slots of a cluster.
+/// The number of slots of a cluster.
 pub(super) const SLOTS: u16 = 16_384;
 
-/// CRC16/XMODEM, by which Redis Cluster tells slots.
+/// Computes CRC16/XMODEM, from which Redis Cluster derives slots.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| {
         (0..8).fold(crc ^ u16::from(*byte) << 8, |crc, _| {
@@ -123,11 +125,11 @@ mod tests {
     use crate::limit::{Limit, Unit};
 
     #[test]
-    fn what_is_shown_of_a_key_is_one_line_and_has_an_end() {
-        let shown = |key: &[u8]| EscapedKey(key).to_string();
-        assert_eq!(shown("weir:{a|b=é}f60".as_bytes()), "\"weir:{a|b=é}f60\"");
-        assert_eq!(shown(b"a\n\x1b[2J\"\xff"), "\"a\\n\\u{1b}[2J\\\"\u{fffd}\"");
-        assert_eq!(shown(&[b'x'; 300]), format!("\"{}\"…", "x".repeat(256)));
+    fn logged_keys_are_one_line_and_truncated() {
+        let logged = |key: &[u8]| EscapedKey(key).to_string();
+        assert_eq!(logged("weir:{a|b=é}f60".as_bytes()), "\"weir:{a|b=é}f60\"");
+        assert_eq!(logged(b"a\n\x1b[2J\"\xff"), "\"a\\n\\u{1b}[2J\\\"\u{fffd}\"");
+        assert_eq!(logged(&[b'x'; 300]), format!("\"{}\"…", "x".repeat(256)));
     }
 
     fn plan(unit: Unit) -> Plan {
@@ -146,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_close_the_braces_or_look_like_another() {
+    fn values_cannot_close_the_braces_or_collide() {
         assert_eq!(text("a{b}", &[("|", "\n%")]), "weir:{a%7Bb%7D|%7C=%0A%25}f60");
         let long = "x".repeat(1 << 20);
         let other = format!("{long}y");
@@ -157,9 +159,9 @@ mod tests {
             let key = text(domain, entries);
             assert!(key.len() < 260 && key.matches('{').count() == 1, "{key}");
             assert_eq!(key.matches('}').count(), 1, "{key}");
-            let said = format!("{domain:?}{entries:?}");
-            if let Some(other) = seen.insert(key.clone(), said.clone()) {
-                panic!("{key}: {other:.99} and {said:.99}");
+            let written = format!("{domain:?}{entries:?}");
+            if let Some(other) = seen.insert(key.clone(), written.clone()) {
+                panic!("{key}: {other:.99} and {written:.99}");
             }
         };
         for a in &parts {
@@ -174,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn shapes_are_counted_apart() {
+    fn keys_differ_by_shape() {
         let key = Key { domain: "d", entries: &[] };
         assert_ne!(write("", &key, &plan(Unit::Minute)), write("", &key, &plan(Unit::Hour)),);
     }
 
     #[test]
-    fn the_reference_finds_its_own_keys() {
+    fn writes_the_keys_of_the_reference() {
         let of = |domain, entries: &[(&str, &str)], period, now| {
             let key = write_reference("", &Key { domain, entries }, period, now);
             String::from_utf8(key.into()).unwrap()
@@ -200,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_redis() {
+    fn computes_slots_as_redis_does() {
         // From `CLUSTER KEYSLOT`.
         assert_eq!(slot(b"foo"), 12_182);
         assert_eq!(slot(b"weir:{foo}f60"), 12_182);

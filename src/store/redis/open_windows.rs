@@ -1,29 +1,29 @@
-//! Which counters a connection has lately seen in which window: hits of those need no script.
+//! The counters that a connection has recently seen in an open window: their hits need no script.
 //!
-//! The script that takes hits of a lone fixed window adds them, and looks whether the number is of
-//! the window of now. Where it is, all that the script did was `INCRBY`. So hits of a key that was
-//! seen in a window that is not over are added by `INCRBY` itself, many in one trip, and after all
-//! of them comes one `TIME`. The number that comes back names its window, and decides:
+//! The script that takes hits of a single fixed window adds them, and checks whether the number is of the
+//! current window. Where it is, all that the script did was `INCRBY`. So hits of a key that was seen in a
+//! window that is still open are added by a plain `INCRBY`, many keys in one round trip, followed by one
+//! `TIME`. The number that comes back names its window, and decides what happens:
 //!
-//! - It is of the window of that time, or of the next, as after a clock stepped back: the script at
-//!   that time would have left the same number. The hits are counted, and decided by the number
-//!   and the time. Where the script would also have moved it into the window of now, or cut a count
-//!   that is full, it is called to do so (*settle*), and charges nothing.
-//! - It is of a window that is over: nobody whose time is not before that one counts by it. The hits
-//!   are charged anew, by the script, and are in the window of now once.
-//! - It is of no window: there was no key, and nobody counts by such a number. The hits are charged
-//!   anew, by the script, which writes a number with its window and its expiry.
-//! - It is no state: the hits are taken off again, and the charge fails.
+//! - **The window of that time, or the next one** (as after a clock stepped back): the script would have
+//!   left the same number. The hits are counted, and decided by the number and the time. Where the script
+//!   would also have moved the count into the current window, or cut one that is full, the script is
+//!   called to do so without charging anything ([*settle*](super::batch::ChargeOp::Settle)).
+//! - **A window that is over**: nobody whose time is past that window counts by it. The script charges the
+//!   hits again, so they are in the current window once.
+//! - **No window**: the key did not exist, and nobody counts by such a number. The script charges the hits
+//!   again, and writes a number with its window and its expiry.
+//! - **Not a state**: the hits are subtracted again, and the charge fails.
 //!
-//! So no live window has hits twice, unless the clock steps back into the old window just between the
-//! two: then it has more than it should, not less. In the last moments of a window another replica
-//! may see hits that will be counted in the next. Nothing of this depends on what is known here being
-//! right: that only says whether to try. It is forgotten with the connection, so after a failover
-//! scripts come first.
+//! So no open window contains hits twice, unless the clock steps back into the old window just between
+//! the two commands: then it has too many hits, never too few. In the last moments of a window another
+//! replica may see hits that will be counted in the next one. None of this depends on what is recorded
+//! here being right: it only decides whether to try. It is dropped with the connection, so that scripts
+//! come first after a failover.
 //!
-//! A key that `INCRBY` made has no expiry until the script gives it one, in the same trip. Where nobody
-//! waits for that charge any more, or the connection was lost before, the key is settled: one of no
-//! window goes.
+//! A key that `INCRBY` created has no expiry until the script sets one, in a follow-up round trip. Where
+//! no request waits for that charge any more, or the connection was lost in between, the key is settled:
+//! a number of no window is deleted.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -31,20 +31,20 @@ use tokio::time::Instant;
 
 use crate::limit::Micros;
 
-/// So many counters are known at most. Another one in the same place pushes one out.
+/// The most counters that are recorded. One replaces another in the same slot.
 const SLOTS: usize = 1 << 16;
 
-/// A window that ends within this is left to the script.
-const MARGIN: Micros = 10_000;
+/// A window that ends sooner than this is left to the script.
+const MIN_REMAINING: Micros = 10_000;
 
-/// See the module.
+/// Counters and the windows in which they were seen.
 #[derive(Debug, Default)]
 pub(super) struct OpenWindows {
     hasher: RandomState,
-    /// A key's hash, and when its window ends; empty until the first is seen.
+    /// The hash of a key, and the end of its window; allocated for the first one.
     slots: Vec<(u64, Micros)>,
-    /// What the server's clock said last, and when that was heard.
-    heard: Option<(Micros, Instant)>,
+    /// The last reading of the server's clock, and when it came.
+    clock: Option<(Micros, Instant)>,
 }
 
 impl OpenWindows {
@@ -52,22 +52,24 @@ impl OpenWindows {
         self.hasher.hash_one(key)
     }
 
-    /// What the server's clock says about now.
+    /// Estimates the current time of the server's clock.
     pub fn estimate_time(&self) -> Option<Micros> {
         let passed = |at: Instant| u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        self.heard.map(|(told, at)| told.saturating_add(passed(at)))
+        self.clock.map(|(time, at)| time.saturating_add(passed(at)))
     }
 
+    /// Records a reading of the server's clock.
     pub fn set_time(&mut self, now: Micros) {
-        self.heard = Some((now, Instant::now()));
+        self.clock = Some((now, Instant::now()));
     }
 
-    /// Whether the counter was seen in a window that is not about to end.
+    /// Returns whether the counter was seen in a window that is not about to end.
     pub fn is_open(&self, hash: u64, now: Micros) -> bool {
         let slot = self.slots.get(hash as usize % SLOTS);
-        slot.is_some_and(|&(other, ends)| other == hash && now.saturating_add(MARGIN) < ends)
+        slot.is_some_and(|&(other, ends)| other == hash && now.saturating_add(MIN_REMAINING) < ends)
     }
 
+    /// Records a counter in a window that ends then.
     pub fn insert(&mut self, hash: u64, ends: Micros) {
         if self.slots.is_empty() {
             self.slots = vec![(0, 0); SLOTS];

@@ -1,4 +1,4 @@
-//! What a request waits for.
+//! The answers that a request waits for.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,26 +13,26 @@ use tokio::time::Instant;
 use crate::limit::Micros;
 use crate::store::{Answer, StoreError};
 
-/// The answers to one request's charges, filled in as they come.
+/// The answers to the charges of one request, filled in as they come.
 #[derive(Debug)]
 pub(super) struct Reply {
     inner: Mutex<Inner>,
-    /// Nobody waits any more: what was not sent yet need not be.
+    /// The request does not wait any more: charges that were not sent yet are not sent.
     abandoned: AtomicBool,
-    /// When the request's budget ends; none: there is no hurry.
+    /// The end of the request's budget; none where nobody waits.
     deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// With the store's time at which each was given.
+    /// Each with the store's time of the decision.
     answers: SmallVec<[(Answer, Micros); 4]>,
     missing: usize,
     waker: Option<Waker>,
 }
 
 impl Reply {
-    /// For so many charges; a charge not answered by the deadline has failed so.
+    /// For a number of charges. One that is not answered by the deadline fails with `unanswered`.
     pub fn new(charges: usize, unanswered: StoreError, deadline: Option<Instant>) -> Arc<Reply> {
         let answers = SmallVec::from_elem((Err(unanswered), 0), charges);
         let inner = Inner { answers, missing: charges, waker: None };
@@ -40,10 +40,10 @@ impl Reply {
         Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline })
     }
 
-    /// Answers one charge; once.
+    /// Sets the answer to one charge; called once for each.
     pub fn set(&self, index: usize, answer: Answer, now: Micros) {
         let mut inner = self.inner.lock();
-        // Who gave up waiting took the answers along.
+        // A request that stopped waiting has taken the answers.
         let Some(place) = inner.answers.get_mut(index) else { return };
         *place = (answer, now);
         inner.missing = inner.missing.saturating_sub(1);
@@ -55,27 +55,26 @@ impl Reply {
         }
     }
 
-    /// Gives up waiting where the request does not exist any more. The answers so far; none where it
-    /// had given up before.
+    /// Stops waiting because the request was dropped. Returns the answers so far; none where it had
+    /// stopped waiting before.
     pub fn cancel(&self) -> Option<SmallVec<[(Answer, Micros); 4]>> {
-        let ended = self.abandoned.swap(true, Ordering::Relaxed);
-        (!ended).then(|| std::mem::take(&mut self.inner.lock().answers))
+        let stopped = self.abandoned.swap(true, Ordering::Relaxed);
+        (!stopped).then(|| std::mem::take(&mut self.inner.lock().answers))
     }
 
-    /// Returns whether the request still waits at `now`. Its task may not have noticed its deadline
-    /// yet.
+    /// Returns whether the request still waits at `now`; its task may not have seen its deadline yet.
     pub fn is_awaited(&self, now: Instant) -> bool {
         !self.abandoned.load(Ordering::Relaxed) && self.deadline.is_none_or(|end| now < end)
     }
 
-    /// Gives up waiting. The answers there are.
+    /// Stops waiting and returns the answers.
     pub fn take(&self) -> SmallVec<[(Answer, Micros); 4]> {
         self.abandoned.store(true, Ordering::Relaxed);
         std::mem::take(&mut self.inner.lock().answers)
     }
 }
 
-/// Ready when all answers are there.
+/// Completes when all answers have come.
 #[derive(Debug)]
 pub(super) struct AllAnswers<'r>(pub &'r Reply);
 

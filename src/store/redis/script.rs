@@ -1,29 +1,36 @@
-//! The scripts, put together from their files.
+//! The scripts, assembled from the files in `lua/`.
+//!
+//! `prelude.lua`, the files of the algorithms that a call needs, and `charge.lua` make one script, which
+//! charges any rule: helpers and constants are declared once, in the prelude, and are visible to all of
+//! them. `counter.lua`, `lone_gcra.lua` and `windows.lua` are complete scripts for the most common calls.
+//! They repeat a few lines of the prelude on purpose: Redis runs the whole text at each call, and every
+//! shared function would be created again even where it is not needed.
 
 use std::collections::HashMap;
 
 use super::codec::modules;
 
-/// The script of lone fixed windows.
+/// Charges rules of one fixed window.
 const COUNTER: &str = include_str!("lua/counter.lua");
-/// That of lone gcra limits, and that of several fixed windows, where hits are taken.
+/// Takes hits of rules of one gcra.
 const LONE_GCRA: &str = include_str!("lua/lone_gcra.lua");
+/// Takes hits of rules of several fixed windows.
 const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 
-/// Which script a call runs.
+/// The script that a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ScriptKind {
     Counter,
     Gcra,
     Windows,
-    /// Of the algorithms whose bits are set. Only those that are needed: a script defines its
-    /// functions anew each time it runs.
+    /// With the algorithms whose bits are set, and no others: a script creates its functions at each
+    /// run.
     Charge(u16),
 }
 
-/// A script's text, and the hash that it is called by.
+/// Assembles a script.
 fn script(kind: ScriptKind) -> Script {
     match kind {
         ScriptKind::Counter => Script::new(COUNTER.to_owned()),
@@ -42,23 +49,23 @@ fn script(kind: ScriptKind) -> Script {
     }
 }
 
-/// The scripts a lane has used so far.
+/// The scripts that a connection has used so far, and whether each was sent.
 #[derive(Debug, Default)]
 pub(super) struct Scripts(HashMap<ScriptKind, (Script, bool)>);
 
 impl Scripts {
-    /// The script, and whether the server has been told it on this connection. If not, it is told
-    /// with the first call: were that refused, others of the same trip would be made before it.
+    /// Returns a script, and whether its text was sent on this connection. If not, the first call sends
+    /// it: an unknown hash would be refused, and later calls of the same round trip made before it.
     pub fn get(&mut self, kind: ScriptKind) -> (&Script, bool) {
-        let (script, told) = self.0.entry(kind).or_insert_with(|| (script(kind), false));
-        (script, std::mem::replace(told, true))
+        let (script, sent) = self.0.entry(kind).or_insert_with(|| (script(kind), false));
+        (script, std::mem::replace(sent, true))
     }
 }
 
 #[derive(Debug)]
 pub(super) struct Script {
     pub text: String,
-    /// What it is called by.
+    /// The SHA-1 of the text, for `EVALSHA`.
     pub hash: String,
 }
 

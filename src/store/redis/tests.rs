@@ -1,12 +1,12 @@
-//! Against real servers.
+//! Tests against real servers.
 
 mod cancel;
 mod conformance;
 mod deadlines;
+mod increments;
 mod keys;
 mod migration;
 mod nodes;
-mod plain;
 mod redirects;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
@@ -24,14 +24,14 @@ use super::*;
 use crate::clock::{ManualClock, SystemClock};
 use crate::limit::{Decision, Limit, Plan, SECOND, Unit};
 use crate::store::conformance::{DAWN, charge, plan, take};
-use crate::store::{Key, Role};
+use crate::store::{Entry, Key, Role};
 
-/// A store on a clock of the tests' own.
+/// Returns a store on a clock that the test sets.
 fn manual(topology: Topology, clock: &Arc<ManualClock>) -> RedisStore {
     RedisStore::new(Options { clock: Clock::Caller, wall: clock.clone(), ..options(topology) })
 }
 
-/// How tests ask; patient, for machines may be busy.
+/// Returns options with long timeouts: test machines may be busy.
 fn options(topology: Topology) -> Options {
     let access =
         Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(10) };
@@ -51,7 +51,12 @@ fn options(topology: Topology) -> Options {
 }
 
 fn single(server: &Server) -> Topology {
-    Topology::Single(Endpoint::Tcp("127.0.0.1".into(), server.port()))
+    local(server.port())
+}
+
+/// Returns the topology of a single server, or of a proxy before it, on a port of this machine.
+fn local(port: u16) -> Topology {
+    Topology::Single(Endpoint::Tcp("127.0.0.1".into(), port))
 }
 
 fn endpoints(addresses: &[String]) -> Vec<Endpoint> {
@@ -66,28 +71,48 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Until something is so; the store's tasks go on meanwhile.
-async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    let give_up = std::time::Instant::now() + servers::PATIENCE;
-    while !so().await {
-        assert!(std::time::Instant::now() < give_up, "{what}: not within {:?}", servers::PATIENCE);
+/// Waits for a condition, while the store's tasks run.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let timeout = std::time::Instant::now() + servers::PATIENCE;
+    while !holds().await {
+        assert!(std::time::Instant::now() < timeout, "{what}: not within {:?}", servers::PATIENCE);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Takes one hit of a key, whatever comes of it.
-async fn try_take(store: &RedisStore, value: &str, plan: &Arc<Plan>) -> Answer {
-    let entries = [("key", value)];
-    let key = Key { domain: "test", entries: &entries };
-    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+/// Returns a store that has connected.
+async fn connected(options: Options) -> RedisStore {
+    let store = RedisStore::new(options);
+    store.answered().await;
+    store
+}
+
+/// Makes one charge within a budget.
+async fn charge_within(store: &RedisStore, charge: Charge<'_>, budget: Duration) -> Answer {
+    let (charges, together, quota_passes, on_failure) = (&[charge], false, false, None);
     let mut answers = Answers::new();
-    let batch = Batch {
-        charges: &[one],
-        together: false,
-        quota_passes: false,
-        budget: Duration::from_secs(10),
-        on_failure: None,
-    };
+    let batch = Batch { charges, together, quota_passes, budget, on_failure };
     store.charge(batch, &mut answers).await;
     answers[0]
+}
+
+/// Returns a charge of a key in the domain `test`.
+fn charge_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op) -> Charge<'a> {
+    let key = Key { domain: "test", entries };
+    Charge { key, plan, op, hold: None, role: Role::Enforced }
+}
+
+/// Takes one hit of a key within a budget.
+async fn take_within(
+    store: &RedisStore,
+    value: &str,
+    plan: &Arc<Plan>,
+    budget: Duration,
+) -> Answer {
+    charge_within(store, charge_of(&[("key", value)], plan, Op::Take(1)), budget).await
+}
+
+/// Takes one hit of a key.
+async fn try_take(store: &RedisStore, value: &str, plan: &Arc<Plan>) -> Answer {
+    take_within(store, value, plan, Duration::from_secs(10)).await
 }

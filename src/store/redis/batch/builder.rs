@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::increment::Increment;
 use super::pending::{ChargeOp, Group, PendingCharge};
-use super::script_call::ScriptCall;
+use super::script_call::{BatchClock, ScriptCall};
 use crate::limit::{Micros, Op};
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::script::ScriptKind;
@@ -14,17 +14,6 @@ use crate::store::redis::script::ScriptKind;
 /// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients
 /// wait for it.
 const MAX_ENTRIES: usize = 64;
-
-/// The time, as the scripts of one batch get it.
-#[derive(Clone, Copy, Debug)]
-pub(in super::super) struct BatchClock {
-    /// The caller's time where its clock counts; else 0, and the scripts read the server's.
-    pub now: Micros,
-    /// The caller's time.
-    pub wall: Micros,
-    /// Milliseconds to keep states for longer than they need.
-    pub slack: u32,
-}
 
 /// The commands of one round trip: script calls, and after them plain `INCRBY`s.
 #[derive(Debug)]

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::builder::BatchClock;
 use super::encode::{
     add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
 };
@@ -17,6 +16,17 @@ use crate::store::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
 use crate::store::redis::codec::{Reader, counter_failure, failure, put};
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::script::ScriptKind;
+
+/// The time, as the scripts of one batch get it.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct BatchClock {
+    /// The caller's time where its clock counts; else 0, and the scripts read the server's.
+    pub now: Micros,
+    /// The caller's time.
+    pub wall: Micros,
+    /// Milliseconds to keep states for longer than they need.
+    pub slack: u32,
+}
 
 /// A call of a script.
 #[derive(Debug)]

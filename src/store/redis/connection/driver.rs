@@ -1,26 +1,26 @@
 //! The driver of a connection: a task that owns the socket.
 //!
 //! ```text
-//!            ┌────────────────── in time ────────────────┐
-//!            ▼                                           │
-//! Connecting ─ connected ─▶ Ready ─ slow, refused ─▶ Probing
-//!   ▲  ▲  │                 │   │                     │   │
-//!   │  │  │ failed     lost │   └───────┐     ┌───────┘   │ lost
-//!   │  │  ▼                 ▼           ▼     ▼           ▼
-//!   │  └─ Backoff ◀──── soon after   long after connecting
-//!   └──────────────────────────────────┘
+//!              connected              slow, or refuses commands
+//! Connecting ─────────────▶ Ready ──────────────────────────────▶ Probing
+//!  ▲      │                 │   ▲                                 │    │
+//!  │      │ failed          │   └─────────── answers in time ─────┘    │
+//!  │      ▼                 │ lost                                lost │
+//!  ├─── Backoff ◀───────────┴─── within STALL_TIMEOUT ◀────────────────┤
+//!  └──────────────────────────── later ◀───────────────────────────────┘
 //! ```
 //!
-//! | State      | Charges                              | Next state                                      |
-//! | ---------- | ------------------------------------ | ----------------------------------------------- |
-//! | Connecting | wait the first time, later fail; fail after `slow_after` | Ready; Backoff where it fails |
-//! | Ready      | share the next round trip            | Probing after a reply that is later than `slow_after`, or that refuses every command; Connecting or Backoff where the connection is lost, the server is read-only, or there is no reply within `slow_after` + [`STALL_TIMEOUT`] |
-//! | Probing    | fail                                 | Ready after a probe that is answered in time; Connecting or Backoff where the connection is lost |
-//! | Backoff    | fail                                 | Connecting                                      |
-//! | Closed     | fail                                 | none; every state but Backoff ends here when the connection is closed |
+//! | State      | Charges                                                              | Left |
+//! | ---------- | -------------------------------------------------------------------- | ---- |
+//! | Connecting | the first time wait, for up to `slow_after`; later fail              | when the handshake ends |
+//! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
+//! | Probing    | fail                                                                 | when a probe is answered within `slow_after`, or the connection is lost |
+//! | Backoff    | fail                                                                 | after a wait that doubles |
+//! | Closed     | fail                                                                 | never |
 //!
-//! A connection that is lost within [`STALL_TIMEOUT`] goes to Backoff, so that a server that keeps
-//! disconnecting is not asked continuously; another one reconnects at once.
+//! A connection without a reply for [`STALL_TIMEOUT`] after `slow_after` counts as lost. One that is lost
+//! within that time of connecting goes to Backoff, so that a server that keeps disconnecting is not asked
+//! continuously. Closing a connection leads to Closed from every state; a wait in Backoff ends first.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub(in super::super) enum ClusterEvent {
 /// Receives the events of one node.
 pub(in super::super) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync>;
 
-/// See the diagram of the module.
+/// The states of the diagram above.
 enum State {
     Connecting,
     Ready(Session),

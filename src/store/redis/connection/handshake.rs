@@ -18,19 +18,19 @@ const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
 /// Why a connection attempt failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    #[error("{0}: cannot be read: {1}")]
+    #[error("cannot read {0}: {1}")]
     File(PathBuf, std::io::Error),
     #[error("{0}")]
     Redis(#[from] redis::RedisError),
-    #[error("it did not answer within {0:?}")]
+    #[error("no answer within {0:?}")]
     TimedOut(Duration),
-    #[error("it is version {0}, and at least {1}.{2} is needed")]
+    #[error("redis {0} is too old: weir needs {1}.{2} or later")]
     TooOld(String, u32, u32),
-    #[error("it is a replica, and only answers reads")]
+    #[error("the server is a read-only replica")]
     Replica,
-    #[error("none of the sentinels knows the master {0:?}")]
+    #[error("no sentinel knows the master {0:?}")]
     NoMaster(String),
-    #[error("no node reports the cluster's slots")]
+    #[error("no node reports the slots of the cluster")]
     NoSlots,
 }
 

@@ -1,9 +1,9 @@
 -- bucketed_window, a ring of counts of short spans; see limit/algorithms/bucketed_window.rs.
 --
 -- Numbers  n, period, slots of the ring, length of a slot (I7 each)
--- State    I7 the newest slot since the epoch, I7 the sum of all; and after the numbers of all
---          limits the ring: I4 each, a slot at its number modulo that of slots
--- Cost     grows with the slots, 4 bytes each, and with those that have passed since the last hit
+-- State    I7 the newest slot since the epoch, I7 the sum of all slots; and after the numbers of all
+--          limits the ring: I4 per slot, each at its number modulo the number of slots
+-- Cost     grows with the slots, 4 bytes each, and with the slots passed since the last hit
 -- Expiry   when the newest slot with hits no longer counts
 local function count_at(ring, slot) return (read('<I4', ring, slot * 4 + 1)) end
 
@@ -23,7 +23,7 @@ algorithms[NUMBER] = {
     local newest = floor(t / span)
     local index, ring = v[a], limit.ring
     if index * span > t + limit[2] then
-      -- The ring is turned so that each slot keeps its age.
+      -- Rotates the ring so that each slot keeps its age.
       local turn = (index - newest) % slots * 4
       ring = ring:sub(turn + 1) .. ring:sub(1, turn)
       index, moved = newest, true
@@ -56,7 +56,7 @@ algorithms[NUMBER] = {
     local a, slots = limit.at, limit[3]
     local first = 0
     if taken then
-      -- The slot they were taken in, where that still counts.
+      -- The slot in which they were taken, if it still counts.
       first = v[a] - floor(taken / limit[4])
       if first < 0 or first >= slots then return end
       slots = first + 1
@@ -74,7 +74,7 @@ algorithms[NUMBER] = {
   end,
   ends = function(limit, v, t)
     if v[limit.at + 1] == 0 then return 0 end
-    -- The newest slot may be empty after hits were given back; then it is kept for longer than it must.
+    -- The newest slot may be empty after hits were given back; the state is then kept longer than needed.
     return (v[limit.at] + limit[3]) * limit[4]
   end,
 }

@@ -1,7 +1,7 @@
--- Charges keys of any rule: all limits of a rule by one state under one key, all or none.
+-- Charges keys of any rule: all limits of a rule in one state under one key, all or none.
 --
--- KEYS    for each entry its key, and after it the key of its holds where a limit of its rule goes
---         by hold ids; on a cluster all of one slot
+-- KEYS    for each entry its key, followed by the key of its holds where a limit of its rule has hold
+--         ids; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
@@ -88,7 +88,7 @@ local together, quota_passes = how % 2 >= TOGETHER, how >= QUOTA_PASSES
 local out = { pack('<I7', t) }
 local key_at = 0
 
--- Reads a state, and brings it to this instant. An error, or the state as it is and its numbers.
+-- Reads a state and brings it to the current time. Returns an error, or the stored state and its numbers.
 local function open(rule, key, holds_key)
   local state, v
   local log, holds = rule.log, rule.holds
@@ -133,15 +133,15 @@ local function open(rule, key, holds_key)
   return nil, state, v
 end
 
--- Takes hits so often. Whether all were admitted; whether the state changed, and whether it may
--- have to be kept for longer; an error.
+-- Takes hits a number of times. Returns whether all were admitted, whether the state changed, whether it
+-- may need a later expiry, and an error.
 local function take(rule, v, hits, times, id)
   local fits, all, log = {}, times, rule.log
   for i = 1, #rule do
     local limit = rule[i]
     local room, fit = limit.room(limit, v, t, id), 0
     if hits == 0 then
-      -- A look: denied past the limit where denied hits are charged, else where it is full.
+      -- A look: denied above the limit where denied hits are charged, else at the limit.
       if room >= (limit.counts_denied and 0 or 1) then fit = times end
       if limit.blind then fit = 0 end
     elseif room >= hits and not limit.never then
@@ -183,14 +183,14 @@ local function take(rule, v, hits, times, id)
   return all == times, changed, grows
 end
 
--- Gives hits back to every limit; in a rule with a concurrency limit, to that alone. Whether the
--- state changed, and whether it may have to be kept for longer.
+-- Gives hits back to every limit; in a rule with a concurrency limit, only to that. Returns whether the
+-- state changed, whether it may need a later expiry, and an error.
 local function give_back(rule, v, hits, taken, id)
   local changed, grows = false, false
   for i = 1, #rule do
     local limit = rule[i]
     local algorithm = limit.algorithm
-    -- What the log says of hits counted is said of the state as it was.
+    -- The reply about the log describes the state before the call.
     if limit.log then limit.room(limit, v, t) end
     if algorithm.alone or not rule.alone then
       grows = algorithm.give_back(limit, v, t, hits, taken, id) or grows
@@ -209,7 +209,7 @@ local function give_back(rule, v, hits, taken, id)
   return changed, grows
 end
 
--- Writes a state that was read as `state`. An error, if any.
+-- Writes a state that was read as `state`. Returns an error, if any.
 local function close(rule, key, state, v, grows)
   local text, ends, lone = nil, 0, rule.lone
   if lone then
@@ -244,7 +244,7 @@ local function close(rule, key, state, v, grows)
   return type(set) == 'table' and set.err and failed(set)
 end
 
--- What to write where a batch is denied as a whole, newest last.
+-- What to write where the call is denied as a whole, newest last.
 local undo = {}
 local function remember(key)
   if not key then return end
@@ -254,7 +254,7 @@ local function remember(key)
   undo[#undo + 1] = { key, text, ttl }
 end
 
--- Does what one entry asks for; with `again` only what it gives back, and says nothing.
+-- Makes one entry; with `again` only what it gives back, without a reply.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
   local TAKE, UNDO, ENFORCED, QUOTA = 0, 2, 0, 1
@@ -263,7 +263,7 @@ local function entry(again)
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
-  -- A window that is in its key is the caller's, whatever clock counts for the others.
+  -- A window in the key goes by the caller's clock, whatever the others go by.
   t = rule.t or here
   local if_failed = floor(role / ROLES)
   role = role % ROLES

@@ -1,7 +1,7 @@
 -- concurrency without hold ids; see limit/algorithms/concurrency.rs.
 --
--- Numbers  n, time-out (I7 each)
--- State    I7 hits in flight, at most 2^52, I7 when something was last taken or given back
+-- Numbers  n, timeout (I7 each)
+-- State    I7 hits in flight, at most 2^52, I7 the last time that hits were taken or given back
 -- Cost     constant
 -- Expiry   the time-out after the last
 local NUMBER = 8

@@ -1,4 +1,4 @@
--- Charges keys whose state is one number: those of a lone fixed window aligned to the epoch.
+-- Charges keys whose state is one number: those of rules of one fixed window aligned to the epoch.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
@@ -32,7 +32,7 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
--- Hits of one key, in a window that has begun: the rest is not made ready.
+-- Hits of one key in a window that has started: skips the set-up of everything else.
 local begun
 if #args == 24 then
   local p, op, _, hits = read('<I7BBI4', args, at)
@@ -45,8 +45,8 @@ if #args == 24 then
   end
 end
 
--- What happens rarely: a window begins, a clock stepped back, a count is full, something failed; and
--- all that is not a take.
+-- The rare cases: a window starts, a clock stepped back, a count is full, a command failed; and every
+-- operation but take.
 local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
   -- Declared again: locals cost less than upvalues, which each call would create.
   local LOOK, TAKE, ADMIT, UNDO, SETTLE = 0, 1, 2, 4, 5
@@ -92,8 +92,8 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
     end
   end
 
-  -- The window that the number is of. A clock that stepped back stays in the newest one, unless
-  -- that is further ahead: then its count goes into the window of now.
+  -- The window of the number. A clock that stepped back by one window stays in the newest one; where that
+  -- is further ahead, its count moves to the current window.
   local was = p > 0 and floor(old / COUNTS) or 0
   local count, keep, moved = old - was * COUNTS, old > 0, false
   local ahead = (was - window) % WINDOWS

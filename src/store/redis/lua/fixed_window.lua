@@ -1,7 +1,7 @@
 -- fixed_window aligned to the epoch; see limit/algorithms/fixed_window.rs.
 --
 -- Numbers  n, period (I7 each)
--- State    I7 where the window begins, I4 its count
+-- State    I7 the start of the window, I4 its count
 -- Cost     constant
 -- Expiry   with the window
 local NUMBER = 1

@@ -1,10 +1,10 @@
 -- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs. All numbers stay below 2^52, and
 -- so exact, but for a level far beyond the top, which is at the top.
 --
--- Numbers  burst, n', p', tick in microseconds, burst and what may be owed (I7 each)
--- State    I7 theoretical arrival time in ticks, I4 what it is too late by in 1/n' ticks
+-- Numbers  burst, n', p', tick in microseconds, burst plus the largest debt (I7 each)
+-- State    I7 theoretical arrival time in ticks, I4 what it is too late by, in 1/n' ticks
 -- Cost     constant
--- Expiry   when the level is 0, at the next full second: states that follow each other have the same
+-- Expiry   when the level is 0, at the next full second, so that successive states share it
 local function level(limit, v, t)
   local a, now = limit.at, floor(t / limit[4])
   local tat = v[a]
@@ -18,7 +18,7 @@ end
 local function set(limit, v, now, l)
   local a, n = limit.at, limit[2]
   if l == 0 then
-    -- Or it would be owed again after a step back of the clock.
+    -- Otherwise the old level would count again after the clock stepped back.
     v[a], v[a + 1] = 0, 0
     return
   end

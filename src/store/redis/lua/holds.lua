@@ -1,16 +1,16 @@
 -- concurrency with hold ids; see limit/algorithms/concurrency.rs.
 --
--- Numbers  n, time-out (I7 each)
--- State    under a key of its own: a byte of layout, I7 the newest start, then for each hold in the
---          order of their starts its id (8 bytes, a hash), I7 its start, I4 its hits
--- Hold     one for an id: taking it again replaces the hold
+-- Numbers  n, timeout (I7 each)
+-- State    under a separate key: a byte for the layout, I7 the newest start, then for each hold, in the
+--          order of their starts, its id (8 bytes, a hash), I7 its start, I4 its hits
+-- Hold     one per id: taking it again replaces the hold
 -- Cost     two commands; grows with the holds, 19 bytes each
--- Expiry   the time-out after the newest start
+-- Expiry   the timeout after the newest start
 local HEAD, HOLD = 8, 19
 
 local function hits_of(holds, at) return (read('<I4', holds, at + 15)) end
 
--- Takes what is held under an id out of the holds: what is left, and the hits taken out.
+-- Removes the hold of an id. Returns the other holds, and the removed hits.
 local function without(holds, id)
   local hits, at = 0, holds:find(id, 1, true)
   while at do
@@ -85,7 +85,7 @@ algorithms[NUMBER] = {
     if limit.changed then limit.holds = table.concat(kept) end
   end,
   ends = function() return 0 end,
-  -- Writes the holds back; what there was comes along, to be written again where that is undone.
+  -- Writes the holds.
   close = function(limit, t, slack)
     if not limit.changed then return end
     limit.changed = false

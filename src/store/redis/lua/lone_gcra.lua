@@ -7,14 +7,15 @@
 --           I4 milliseconds to keep states for longer than they need
 --           B the number of rules; for each the five numbers of gcra.lua, I7 each, and B flags as in
 --             charge.lua
---           for entries that follow each other and are of one rule: B that, from 0, B how many they
---             are, and for each I4 hits, I4 how often
+--           for consecutive entries of one rule: B the rule, from 0, B the number of entries, and for
+--             each I4 hits, I4 times
 -- Reply, state as in charge.lua
--- Expiry  as in gcra.lua: so it is only set where a state ends in another second than before. At most a
---         thousand years, as no rule is longer: in milliseconds 14 digits, and so a whole number
--- Cost    two commands a key, one where nothing is charged
+-- Expiry  as in gcra.lua: it is only set where a state ends in another second than before. At most a
+--         thousand years, as no rule is longer: 14 digits in milliseconds, so every server reads an
+--         integer
+-- Cost    two commands per key, one where nothing is charged
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
--- One key of one rule: all numbers at once, and none of what several need.
+-- One key of one rule: reads all numbers at once, and skips what several entries need.
 local one = #args == 58
 local LAYOUT, COUNTS_DENIED, NEVER = 1, 1, 8
 local t, slack, count, at, burst, n, p, tick, most, flags, hits, times
@@ -31,7 +32,7 @@ end
 
 if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
   local key = KEYS[1]
-  -- When what there is ends.
+  -- `before` is the end of the stored state.
   local state, now, level, top, before = try('GET', key), (t - t % tick) / tick, 0, most * p, 0
   if not state then
     state = ''
@@ -45,7 +46,7 @@ if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
   else
     level = top + 1
   end
-  -- What is no state, and one that a clock left far ahead, are rare.
+  -- Values that are not states, and states that a clock left far ahead, are rare: left to the loop below.
   if level <= top then
     local fit, each = burst * p - level, hits * p
     if times > 1 then
@@ -116,7 +117,7 @@ while at <= last do
         if level < 0 then
           level = 0
         elseif level > top then
-          -- One that a clock left far ahead is moved, and kept so.
+          -- A state that a clock left far ahead is moved, and written.
           level, moved, before = top, true, 0
         end
       end
@@ -125,7 +126,7 @@ while at <= last do
       local fit = 0
       if hits <= burst and level <= room and flags < NEVER then fit = floor((room - level) / (p * hits)) end
       if fit > times then fit = times end
-      -- What is admitted fits; what is denied and charged all the same may fill it to the top.
+      -- Admitted hits fit; denied hits that are charged may fill it to the top.
       local raised = level + fit * hits * p
       if flags % 2 >= COUNTS_DENIED and flags < NEVER and fit < times then
         local more = (times - fit) * hits

@@ -1,7 +1,7 @@
--- A lone fixed window aligned to the epoch where it is charged together with other keys: as
--- fixed_window.lua, on the state that counter.lua keeps.
+-- A rule of one fixed window aligned to the epoch, charged together with other keys: the algorithm of
+-- fixed_window.lua on the state of counter.lua.
 --
--- Numbers  n, period, the time where the window is in the key, and else 0 (I7 each)
+-- Numbers  n, period, the caller's time where the window is in the key, else 0 (I7 each)
 -- State    see counter.lua
 -- Cost     constant
 -- Expiry   with the window

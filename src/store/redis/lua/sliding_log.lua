@@ -2,17 +2,17 @@
 -- rule that use it share one log: a ring of stamps that is read in place.
 --
 -- Numbers  n, period (I7 each)
--- State    after the numbers of all limits: I4 the oldest stamp's place in the ring, I4 how many
---          there are, I4 how many the ring has room for, I7 the newest stamp, I7 by how much all are
---          too late (a clock that stepped back moves them); then the ring, I7 each
--- Reply    for each limit I7 hits counted, I7 the stamp that must leave before the same hits are
---          allowed again; where hits were given back, the newest that is left
--- Cost     a binary search for each limit, in what came with the state where the log is short; one
---          more command to charge
--- Expiry   the longest period after the newest stamp
+-- State    after the numbers of all limits: I4 the position of the oldest timestamp in the ring, I4 the
+--          number of timestamps, I4 the capacity of the ring, I7 the newest timestamp, I7 by how much
+--          all are too late (after a clock stepped back); then the ring, I7 each
+-- Reply    for each limit I7 the hits counted, I7 the timestamp that must leave before the same hits are
+--          allowed again; where hits were given back, the newest one left
+-- Cost     a binary search per limit, within what came with the state where the log is short; one more
+--          command to charge
+-- Expiry   the longest period after the newest timestamp
 local WIDE = 7
 
--- The stamp that has so many newer ones, itself counted: 1 is the newest.
+-- Returns the timestamp of a rank: 1 is the newest.
 local function stamp(log, v, rank)
   local a = log.at
   local from = log.base + (v[a] + v[a + 1] - rank) % v[a + 2] * WIDE
@@ -28,7 +28,7 @@ end
 sliding_log = {
   FORMAT = 'I4I4I4I7I7',
   WIDTH = 5,
-  -- What is read ahead, in bytes: short logs come whole.
+  -- The bytes of the log read with the state: short logs come whole.
   AHEAD = 32 * WIDE,
   settle = function(log, v, t)
     local a = log.at
@@ -42,13 +42,13 @@ sliding_log = {
     end
     if newest > t then log.now = newest end
   end,
-  -- Writes a stamp for each hit and keeps the newest.
+  -- Writes a timestamp per hit and keeps the newest ones.
   take = function(log, v, hits)
     local a, most = log.at, log.stamps
     if hits > most then hits = most end
     local head, len, cap = v[a], v[a + 1], v[a + 2]
     if cap < most then
-      -- The first of this key, or n was raised: the ring begins anew, the oldest stamp first.
+      -- The key is new, or n was raised: the ring is written again, with the oldest timestamp first.
       if len > 0 then
         local ring = try('GETRANGE', log.key, log.base, -1)
         if type(ring) == 'table' then return failed(ring) end
@@ -92,7 +92,7 @@ algorithms[NUMBER] = {
   room = function(limit, v)
     local log, p = limit.log, limit[2]
     local len = v[log.at + 1]
-    -- Between a rank known to count and one known not to.
+    -- Between a rank that counts and one that does not.
     local low, high = 0, len + 1
     if len > 0 and v[log.at + 3] - v[log.at + 4] + p <= log.now then high = 1 end
     while high - low > 1 do
@@ -102,7 +102,7 @@ algorithms[NUMBER] = {
     limit.used = low
     return limit[1] - low
   end,
-  -- The stamp that denies these hits once so many more are taken.
+  -- Returns the timestamp that denies these hits once `taken` more are taken.
   blocks = function(limit, v, hits, taken)
     local log = limit.log
     local rank = limit[1] - (hits > 0 and hits or 1) + 1

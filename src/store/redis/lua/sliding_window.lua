@@ -1,7 +1,7 @@
 -- sliding_window of two counters; see limit/algorithms/sliding_window.rs.
 --
 -- Numbers  n, period (I7 each)
--- State    I7 the window's index, I4 the count of the one before, I4 its own count
+-- State    I7 the window's index, I4 the count of the previous window, I4 its own count
 -- Cost     constant
 -- Expiry   two windows after the last hit's began
 local NUMBER = 3
@@ -24,7 +24,7 @@ algorithms[NUMBER] = {
     local a, p = limit.at, limit[2]
     local prev, passed = v[a + 1], t - v[a] * p
     if passed < 0 then passed = 0 end
-    -- In doubles and in this order; rounding up may pass what it is a part of.
+    -- In doubles and in this order; rounding may exceed `prev`.
     local weighs = prev * (p - passed) / p
     if weighs > prev then weighs = prev end
     return limit[1] - v[a + 2] - ceil(weighs)
@@ -39,7 +39,7 @@ algorithms[NUMBER] = {
   give_back = function(limit, v, _, hits, taken)
     local a, p = limit.at, limit[2]
     if taken and v[a] * p > taken then
-      -- What was taken in the window before is in its count; earlier ones are gone.
+      -- Hits of the previous window are in its count; earlier ones are gone.
       if (v[a] - 1) * p > taken then return end
       v[a + 1] = v[a + 1] > hits and v[a + 1] - hits or 0
       return

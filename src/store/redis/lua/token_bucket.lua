@@ -1,7 +1,7 @@
 -- token_bucket; see limit/algorithms/token_bucket.rs.
 --
--- Numbers  capacity, interval, amount, the most that may be missing (I7 each)
--- State    I7 tokens that are missing, I7 when the last step came
+-- Numbers  capacity, interval, amount, the most tokens that may be missing (I7 each)
+-- State    I7 missing tokens, I7 the time of the last refill
 -- Cost     constant
 -- Expiry   when the bucket is full
 local NUMBER = 6
@@ -33,7 +33,7 @@ algorithms[NUMBER] = {
     v[a] = sum < most and sum or most
     return true
   end,
-  -- A denial starts the wait of a strict one anew.
+  -- A denial restarts the wait of a strict bucket.
   deny = function(limit, v, t)
     local last = limit.at + 1
     if limit.strict and v[last] < t then v[last] = t end
@@ -42,7 +42,7 @@ algorithms[NUMBER] = {
   give_back = function(limit, v, t, hits)
     local a = limit.at
     v[a] = v[a] > hits and v[a] - hits or 0
-    -- As it is settled before what comes after.
+    -- As `settle` leaves a full bucket.
     if v[a] == 0 and v[a + 1] < t then v[a + 1] = t end
   end,
   ends = function(limit, v)

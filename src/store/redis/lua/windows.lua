@@ -5,12 +5,12 @@
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
---           B the number of rules; for each B the number of its limits, and of each of these I7 n, I7
---             period, B flags as in charge.lua
---           for entries that follow each other and are of one rule: B that, from 0, B how many they
---             are, and for each I4 hits, I4 how often
+--           B the number of rules; for each B the number of its limits, and for each of these I7 n,
+--             I7 period, B flags as in charge.lua
+--           for consecutive entries of one rule: B the rule, from 0, B the number of entries, and for
+--             each I4 hits, I4 times
 -- Reply, state, expiry as in charge.lua
--- Cost    two commands a key, one where nothing is charged
+-- Cost    two commands per key, one where nothing is charged
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
 local LAYOUT, MAX_COUNT, COUNTS_DENIED, SHADOW, NEVER = 1, 2 ^ 32 - 1, 1, 2, 8
 local t, slack, rules, at = read('<I7I4B', args)
@@ -22,7 +22,7 @@ end
 for i = 1, rules do
   local count
   count, at = read('B', args, at)
-  -- Of limit j: n, period, flags and where the window of now begins, from 4 j - 3 on.
+  -- For limit j, from 4 j - 3 on: n, period, flags, and the start of the current window.
   local rule = { count = count, format = '<B' .. string.rep('I7I4', count), size = 1 + 11 * count }
   for j = 1, 4 * count, 4 do
     rule[j], rule[j + 1], rule[j + 2], at = read('<I7I7B', args, at)
@@ -74,7 +74,7 @@ while at <= last do
           local p = rule[j + 1]
           if window <= t or window > t + p then
             v[a] = start
-            -- One that a clock left far ahead is moved, and kept so.
+            -- A window that a clock left far ahead is moved, and written.
             if window <= t then v[a + 1] = 0 else changed, keeps = true, false end
           elseif window % p > 0 then
             v[a], v[a + 1] = window - window % p, 0
@@ -115,7 +115,7 @@ while at <= last do
             if v[a + 1] > 0 and e > ends then ends = e end
             a = a + 2
           end
-          -- All were given back: only that it was moved is written, and nothing is kept.
+          -- All hits were given back: the move is written, and the state expires at once.
           ends = ends > t and (ends - t) / 1000 + slack or 0
           set = try('SET', key, text, 'PX', ends - ends % 1 + 1)
         end

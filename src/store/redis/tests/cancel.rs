@@ -1,4 +1,4 @@
-//! Callers that go away while Redis is asked: holds that have an id are given back.
+//! Requests dropped during a round trip: holds with an id are given back.
 
 use std::future::Future;
 use std::pin::pin;
@@ -9,18 +9,8 @@ use super::*;
 use crate::store::conformance::holds::concurrency;
 
 async fn hold(store: &RedisStore, plan: &Arc<Plan>, op: Op, id: &str) -> Answer {
-    let key = Key { domain: "test", entries: &[("key", "a")] };
-    let one = Charge { key, plan, op, hold: Some(id), role: Role::Enforced };
-    let mut answers = Answers::new();
-    let batch = Batch {
-        charges: &[one],
-        together: false,
-        quota_passes: false,
-        budget: Duration::from_secs(10),
-        on_failure: None,
-    };
-    store.charge(batch, &mut answers).await;
-    answers[0]
+    let charge = Charge { hold: Some(id), ..charge_of(&[("key", "a")], plan, op) };
+    charge_within(store, charge, Duration::from_secs(10)).await
 }
 
 async fn held(store: &RedisStore, plan: &Arc<Plan>) -> u64 {
@@ -31,19 +21,12 @@ fn is_pending(future: std::pin::Pin<&mut impl Future>) -> bool {
     future.poll(&mut Context::from_waker(Waker::noop())).is_pending()
 }
 
-async fn behind(proxy: &Proxy) -> RedisStore {
-    let topology = Topology::Single(Endpoint::Tcp("127.0.0.1".into(), proxy.port()));
-    let store = RedisStore::new(options(topology));
-    store.answered().await;
-    store
-}
-
 #[test]
-fn what_is_on_its_way_is_given_back_when_it_has_landed() {
+fn gives_back_a_dropped_hold_once_it_is_taken() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
-        let store = behind(&proxy).await;
+        let store = connected(options(local(proxy.port()))).await;
         let plan = concurrency(10, true);
         assert!(hold(&store, &plan, Op::Take(1), "stays").await.is_ok());
         for sent in [false, true] {
@@ -65,18 +48,18 @@ fn what_is_on_its_way_is_given_back_when_it_has_landed() {
 }
 
 #[test]
-fn what_has_landed_is_given_back_where_nobody_reads_the_answer() {
+fn gives_back_a_taken_hold_whose_answer_is_not_read() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
-        let store = behind(&proxy).await;
+        let store = connected(options(local(proxy.port()))).await;
         let plan = concurrency(2, true);
         let mut taking = Box::pin(hold(&store, &plan, Op::Take(1), "a"));
         assert!(is_pending(taking.as_mut()));
         until("it to land", async || held(&store, &plan).await == 1).await;
         drop(taking);
         until("it to be given back", async || held(&store, &plan).await == 0).await;
-        // A retry that was denied: the hold is that of the first call.
+        // A retry that is denied leaves the hold of the first call.
         assert!(hold(&store, &plan, Op::Take(1), "a").await.unwrap().allowed);
         let mut denied = Box::pin(hold(&store, &plan, Op::Take(3), "a"));
         assert!(is_pending(denied.as_mut()));
@@ -90,14 +73,14 @@ fn what_has_landed_is_given_back_where_nobody_reads_the_answer() {
     });
 }
 
-/// Of calls that are cancelled at any moment none is left.
+/// Calls are cancelled at any moment.
 #[test]
-fn only_those_that_were_answered_hold() {
+fn keeps_only_holds_that_were_answered() {
     const CALLS: u64 = 600;
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
-        let store = Arc::new(behind(&proxy).await);
+        let store = Arc::new(connected(options(local(proxy.port()))).await);
         let plan = concurrency(100_000, true);
         proxy.slow_some(3, Duration::from_micros(100)..Duration::from_millis(2));
         let mut calls = tokio::task::JoinSet::new();
@@ -112,7 +95,7 @@ fn only_those_that_were_answered_hold() {
                     Poll::Pending if polls == 0 => Poll::Ready(None),
                     Poll::Pending => {
                         polls -= 1;
-                        // Soon again, and not only when the answer is there.
+                        // Poll again soon, even without an answer.
                         if i % 3 > 0 {
                             cx.waker().wake_by_ref();
                         }

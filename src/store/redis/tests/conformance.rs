@@ -1,4 +1,4 @@
-//! The suite that every store passes, on a single server and on a cluster.
+//! The conformance suite of all stores, on a single server and on a cluster.
 
 use proptest::prelude::*;
 
@@ -28,7 +28,7 @@ fn conforms(topology: Topology) {
     });
 }
 
-/// A random schedule is answered as memory answers it, to the bit.
+/// Random schedules get exactly the answers that the memory store gives.
 fn agrees(topology: Topology, cases: u32, together: bool) {
     let runtime = runtime();
     let clock = Arc::new(ManualClock::new(DAWN));
@@ -84,7 +84,7 @@ fn a_single_server_agrees_with_the_model_at_all_times() {
     let mut runner = proptest::test_runner::TestRunner::new(config);
     // At 0 the scripts ask for the server's time.
     let from = prop_oneof![Just(1), Just(DAWN), Just((1 << 52) - 3_600 * SECOND)];
-    // A number tells windows apart for half a million of them; by then it has expired, but not here.
+    // A number distinguishes half a million windows; a real key has expired by then, but not here.
     let holds = |plan: &Plan| plan.counter().is_none_or(|(_, window)| window.period > 1 << 50);
     let schedules = (from, conformance::model::long_schedules(true, holds));
     let run = runner.run(&schedules, |(from, steps)| {
@@ -106,23 +106,19 @@ fn a_cluster_conforms() {
 #[test]
 fn a_cluster_agrees_with_the_model() {
     let cluster = Cluster::start(3, 0);
-    // What is reserved on several nodes and given back leaves traces: a count that saturated, the
-    // time of a strict bucket's last denial.
+    // Charges on several nodes that are given back leave traces: a saturated count, the time of a
+    // strict bucket's last denial.
     agrees(Topology::Cluster(endpoints(&cluster.addresses())), 60, false);
 }
 
-/// Eight threads, each with a store and a connection of its own, as so many replicas.
+/// Eight threads, each with its own store and connection, like eight replicas.
 #[test]
 fn racing_replicas_admit_exactly_n() {
     let server = Server::start();
-    conformance::admits_exactly_n_of_racing(&|| async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
-        store
-    });
+    conformance::admits_exactly_n_of_racing(&|| connected(options(single(&server))));
 }
 
-/// What is charged together is one call, whoever takes what was gathered, and when.
+/// A batch that is charged together is one call, at any load.
 #[test]
 fn a_batch_is_never_split_between_trips() {
     let server = Server::start();
@@ -161,8 +157,7 @@ fn a_batch_is_never_split_between_trips() {
 fn batches_may_be_large() {
     let server = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let values: Vec<String> = (0..600).map(|i| i.to_string()).collect();
         let entries: Vec<_> = values.iter().map(|value| [("key", value.as_str())]).collect();
         let plans: Vec<_> = (0..600).map(|n| plan(n + 1, Unit::Day)).collect();

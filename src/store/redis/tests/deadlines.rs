@@ -1,95 +1,87 @@
-//! Requests' own budgets, and the threshold of a connection.
+//! The budgets of requests, and `slow_after`.
 
 use super::servers::proxy::Proxy;
 use super::*;
 
-/// Takes one hit within a budget.
-async fn take_within(store: &RedisStore, value: &str, plan: &Arc<Plan>, millis: u64) -> Answer {
-    let key = Key { domain: "test", entries: &[("key", value)] };
-    let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-    let mut answers = Answers::new();
-    let batch = Batch {
-        charges: &[one],
-        together: false,
-        quota_passes: false,
-        budget: Duration::from_millis(millis),
-        on_failure: None,
-    };
-    store.charge(batch, &mut answers).await;
-    answers[0]
-}
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_frozen_server_answers_at_once_after_the_threshold_but_to_the_first() {
+fn calls_to_a_frozen_server_fail_at_once_except_those_in_flight() {
     let server = Server::start();
     runtime().block_on(async {
         let slow_after = Duration::from_millis(20);
-        let store = RedisStore::new(Options { slow_after, ..options(single(&server)) });
-        store.answered().await;
+        let store = connected(Options { slow_after, ..options(single(&server)) }).await;
         let plan = plan(100, Unit::Day);
-        until("it to be up", async || try_take(&store, "up", &plan).await.is_ok()).await;
+        until("the connection to be up", async || try_take(&store, "up", &plan).await.is_ok())
+            .await;
         server.stop();
-        // In flight, it waits for its own budget.
-        let mut first = std::pin::pin!(take_within(&store, "a", &plan, 60_000));
+        // A charge in flight waits for up to its own budget.
+        let mut first = std::pin::pin!(take_within(&store, "a", &plan, LONG));
         let mut waits = async || {
             let soon = Duration::from_millis(1);
-            assert!(tokio::time::timeout(soon, &mut first).await.is_err(), "it waits");
+            assert!(
+                tokio::time::timeout(soon, &mut first).await.is_err(),
+                "the first charge waits"
+            );
         };
         until("the threshold to be missed", async || {
             waits().await;
             store.connections_down() == (1, 1)
         })
         .await;
-        // Its budget is longer than the server stands still.
-        assert_eq!(take_within(&store, "b", &plan, 60_000).await, Err(StoreError::TimedOut));
+        // Its budget is longer than the server is frozen.
+        assert_eq!(take_within(&store, "b", &plan, LONG).await, Err(StoreError::TimedOut));
         waits().await;
         server.go_on();
         assert_eq!(first.await.map(|decision| decision.used_before), Ok(0));
-        until("it to be up", async || try_take(&store, "up", &plan).await.is_ok()).await;
-        assert_eq!(take_within(&store, "b", &plan, 60_000).await.unwrap().used_before, 0);
+        until("the connection to be up", async || try_take(&store, "up", &plan).await.is_ok())
+            .await;
+        assert_eq!(take_within(&store, "b", &plan, LONG).await.unwrap().used_before, 0);
     });
 }
 
 #[test]
-fn only_a_small_budget_is_its_callers_deadline() {
+fn small_budgets_fail_by_the_callers_deadline() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
-        let topology = Topology::Single(Endpoint::Tcp("127.0.0.1".into(), proxy.port()));
+        let topology = local(proxy.port());
         let caller_deadline_below = Duration::from_millis(7);
-        let store = RedisStore::new(Options { caller_deadline_below, ..options(topology) });
-        store.answered().await;
+        let store = connected(Options { caller_deadline_below, ..options(topology) }).await;
         proxy.stall();
         let plan = plan(100, Unit::Day);
         for (budget, failed) in [(6, StoreError::CallerDeadline), (7, StoreError::TimedOut)] {
-            assert_eq!(take_within(&store, "a", &plan, budget).await, Err(failed), "{budget}");
+            assert_eq!(
+                take_within(&store, "a", &plan, Duration::from_millis(budget)).await,
+                Err(failed),
+                "{budget}"
+            );
         }
-        assert_eq!(store.connections_down(), (1, 0), "their budgets ended, and not the threshold");
+        assert_eq!(store.connections_down(), (1, 0), "the budgets ended before slow_after");
     });
 }
 
 #[test]
-fn who_waits_behind_a_slow_round_trip_joins_the_next_only_in_time() {
+fn charges_past_their_budget_are_not_sent() {
     let server = Server::start();
     let proxy = Proxy::start(server.port());
     runtime().block_on(async {
-        let topology = Topology::Single(Endpoint::Tcp("127.0.0.1".into(), proxy.port()));
-        let store = RedisStore::new(options(topology));
-        store.answered().await;
+        let topology = local(proxy.port());
+        let store = connected(options(topology)).await;
         let plan = plan(100, Unit::Day);
         assert!(try_take(&store, "up", &plan).await.is_ok());
         proxy.stall();
         let (first, late, patient) = tokio::join!(
-            take_within(&store, "first", &plan, 60_000),
+            take_within(&store, "first", &plan, LONG),
             async {
                 tokio::task::yield_now().await;
-                let late = take_within(&store, "late", &plan, 5).await;
+                let late = take_within(&store, "late", &plan, Duration::from_millis(5)).await;
                 proxy.resume();
                 late
             },
             async {
                 tokio::task::yield_now().await;
-                take_within(&store, "patient", &plan, 60_000).await
+                take_within(&store, "patient", &plan, LONG).await
             },
         );
         assert!(first.is_ok() && patient.is_ok());
@@ -101,14 +93,14 @@ fn who_waits_behind_a_slow_round_trip_joins_the_next_only_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deadline_that_passed_ends_the_wait_before_its_timer_does() {
+async fn a_passed_deadline_ends_the_wait_before_its_timer() {
     let now = Instant::now();
     let end = now + Duration::from_millis(5);
     let reply = Reply::new(1, StoreError::TimedOut, Some(end));
     assert!(reply.is_awaited(now));
     assert!(!reply.is_awaited(end));
-    let unhurried = Reply::new(1, StoreError::TimedOut, None);
-    assert!(unhurried.is_awaited(end));
-    unhurried.take();
-    assert!(!unhurried.is_awaited(now));
+    let without_deadline = Reply::new(1, StoreError::TimedOut, None);
+    assert!(without_deadline.is_awaited(end));
+    without_deadline.take();
+    assert!(!without_deadline.is_awaited(now));
 }

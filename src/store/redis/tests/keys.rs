@@ -1,14 +1,13 @@
-//! What is found under a key, and what is not weir's.
+//! The values of keys: expiry, size, and values that weir did not write.
 
 use super::*;
 use crate::limit::{Algorithm, Concurrency};
 
 #[test]
-fn what_is_not_a_state_fails_its_own_key_only() {
+fn foreign_values_fail_only_their_own_key() {
     let server = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let minute = plan(5, Unit::Minute);
         let log = Limit {
             charge_denied: false,
@@ -27,7 +26,7 @@ fn what_is_not_a_state_fails_its_own_key_only() {
             server.command(&["SET", &key("text"), "no number"]);
             server.command(&["SET", &key("negative"), "-5"]);
             server.command(&["SET", &key("huge"), "9223372036854775807"]);
-            // Another layout.
+            // Another layout version.
             server.command(&["SET", &key("layout"), &"\u{2}".repeat(23)]);
             let failed = |value| try_take(&store, value, plan);
             assert_eq!(failed("list").await, Err(StoreError::WrongType), "{shape}");
@@ -45,11 +44,10 @@ fn what_is_not_a_state_fails_its_own_key_only() {
 }
 
 #[test]
-fn keys_expire_with_what_they_say() {
+fn keys_expire_with_their_state() {
     let server = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let rules = |algorithm| {
             let limit = Limit::fixed_window(10, Unit::Minute, 1).unwrap();
             Arc::new(Plan::new(vec![Limit { algorithm, charge_denied: false, ..limit }]))
@@ -114,11 +112,10 @@ fn keys_expire_with_what_they_say() {
 }
 
 #[test]
-fn looks_and_give_backs_create_nothing() {
+fn looks_and_give_backs_create_no_keys() {
     let server = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let several = Arc::new(Plan::new(vec![
             Limit::fixed_window(5, Unit::Minute, 1).unwrap(),
             Limit::fixed_window(9, Unit::Hour, 1).unwrap(),
@@ -135,9 +132,9 @@ fn looks_and_give_backs_create_nothing() {
     });
 }
 
-/// Charges of one key that wait for the same trip are one entry of one call.
+/// Charges of one key that wait for the same round trip are one entry of one call.
 #[test]
-fn what_waits_for_a_trip_travels_together() {
+fn waiting_charges_of_a_key_share_an_entry() {
     let server = Server::start();
     runtime().block_on(async {
         let store = Arc::new(RedisStore::new(options(single(&server))));
@@ -163,8 +160,7 @@ fn what_waits_for_a_trip_travels_together() {
 fn forgotten_scripts_are_sent_again() {
     let server = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let plan = plan(5, Unit::Day);
         for used in 0..3 {
             let decision = try_take(&store, "a", &plan).await.unwrap();
@@ -175,11 +171,10 @@ fn forgotten_scripts_are_sent_again() {
 }
 
 #[test]
-fn no_memory_is_an_error_and_no_wrong_verdict() {
+fn out_of_memory_is_an_error_and_not_a_verdict() {
     let server = Server::configured(&["maxmemory 1", "maxmemory-policy noeviction"]);
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let several = Arc::new(Plan::new(vec![
             Limit::fixed_window(5, Unit::Minute, 1).unwrap(),
             Limit::fixed_window(9, Unit::Hour, 1).unwrap(),
@@ -191,16 +186,15 @@ fn no_memory_is_an_error_and_no_wrong_verdict() {
     });
 }
 
-/// Numbers beyond what is exact in a script would be no states, or wrap.
+/// Larger numbers would not be exact in a script, and would not be states.
 #[test]
-fn counts_saturate_where_scripts_are_exact() {
+fn counts_saturate_at_the_largest_exact_number() {
     let server = Server::start();
     let clock = Arc::new(ManualClock::new(DAWN));
     runtime().block_on(async {
         let (layout, wall) = (Layout::Reference, clock.clone());
         let options = Options { layout, wall, clock: Clock::Caller, ..options(single(&server)) };
-        let store = RedisStore::new(options);
-        store.answered().await;
+        let store = connected(options).await;
         // The window is in the key: the number is the count.
         let day = plan(5, Unit::Day);
         let key = format!("weir:test_key_a_{}", DAWN / SECOND);

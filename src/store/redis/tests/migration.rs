@@ -1,4 +1,4 @@
-//! Counting together with the reference, by playing the commands it sends.
+//! Counting together with the reference, with the commands that it sends.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn reference(server: &Server, clock: &Arc<ManualClock>) -> RedisStore {
 }
 
 #[test]
-fn both_count_under_one_key() {
+fn weir_and_the_reference_count_under_one_key() {
     let server = Server::start();
     let clock = Arc::new(ManualClock::new(NOW * SECOND));
     runtime().block_on(async {
@@ -28,7 +28,7 @@ fn both_count_under_one_key() {
         server.command(&["EXPIRE", &key, "60"]);
         let decision = try_take(&store, "alice", &plan).await.unwrap();
         assert_eq!((decision.used_before, decision.remaining), (3, 1));
-        // It finds what we counted.
+        // The reference finds what weir counted.
         assert_eq!(server.command(&["INCRBY", &key, "2"]).int(), 6);
         let decision = try_take(&store, "alice", &plan).await.unwrap();
         assert!(!decision.allowed);
@@ -44,7 +44,7 @@ fn both_count_under_one_key() {
 }
 
 #[test]
-fn batches_together_and_give_backs_do_so_too() {
+fn batches_and_give_backs_use_the_references_keys() {
     let server = Server::start();
     let clock = Arc::new(ManualClock::new(NOW * SECOND));
     runtime().block_on(async {

@@ -1,4 +1,4 @@
-//! Nodes of a cluster: that all are waited for, and how they send charges on.
+//! Nodes of a cluster: readiness and redirects between them.
 
 use super::servers::cluster::Cluster;
 use super::topologies::values;
@@ -16,38 +16,45 @@ fn a_cluster_has_answered_when_all_its_nodes_have() {
         let mut answered = std::pin::pin!(store.answered());
         until("one node to be missed", async || {
             let soon = Duration::from_millis(1);
-            assert!(tokio::time::timeout(soon, &mut answered).await.is_err(), "one is missing");
+            assert!(
+                tokio::time::timeout(soon, &mut answered).await.is_err(),
+                "one node has not answered"
+            );
             store.connections_down() == (3, 1)
         })
         .await;
         let soon = Duration::from_millis(50);
-        assert!(tokio::time::timeout(soon, &mut answered).await.is_err(), "one is missing");
+        assert!(
+            tokio::time::timeout(soon, &mut answered).await.is_err(),
+            "one node has not answered"
+        );
         cluster.masters[2].go_on();
         tokio::time::timeout(servers::PATIENCE, answered).await.unwrap();
         let plan = plan(5, Unit::Day);
         for (value, _) in values(&cluster, &plan) {
-            until("it to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+            until("the node to be up", async || try_take(&store, &value, &plan).await.is_ok())
+                .await;
         }
     });
 }
 
-/// How often a server answered so since it was started.
-fn errors(server: &Server, of: &str) -> i64 {
+/// Returns how often a server has replied with an error.
+fn errors(server: &Server, code: &str) -> i64 {
     let info = server.command(&["INFO", "errorstats"]).text();
-    let line = info.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{of}:count=")));
+    let line = info.lines().find_map(|line| line.strip_prefix(&format!("errorstat_{code}:count=")));
     line.map_or(0, |count| count.trim().parse().unwrap())
 }
 
-/// Of two keys of one slot that is on its way neither is there yet: neither node may make them.
+/// Neither of two keys exists, and their slot is being moved: neither node can make both.
 #[test]
-fn what_was_asked_of_the_new_node_is_asked_of_it_again() {
+fn a_call_that_the_new_node_cannot_make_yet_is_retried_there() {
     let cluster = Cluster::start(2, 0);
     runtime().block_on(async {
         let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
         store.answered().await;
         let (day, hour) = (plan(5, Unit::Day), plan(5, Unit::Hour));
         let (value, slot) = values(&cluster, &day)[0].clone();
-        until("it to be up", async || try_take(&store, "up", &day).await.is_ok()).await;
+        until("the node to be up", async || try_take(&store, "up", &day).await.is_ok()).await;
         cluster.begin_to_move(slot, 1);
         let entries = [("key", value.as_str())];
         let of = |plan| Charge {
@@ -75,7 +82,7 @@ fn what_was_asked_of_the_new_node_is_asked_of_it_again() {
 }
 
 #[test]
-fn nodes_that_tell_no_host_are_where_they_were_asked() {
+fn nodes_that_report_no_host_are_on_the_host_that_answered() {
     let cluster = Cluster::start(2, 0);
     for server in cluster.servers() {
         server.command(&["CONFIG", "SET", "cluster-preferred-endpoint-type", "unknown-endpoint"]);
@@ -86,7 +93,7 @@ fn nodes_that_tell_no_host_are_where_they_were_asked() {
         let plan = plan(100, Unit::Day);
         let (value, slot) = values(&cluster, &plan)[0].clone();
         let used = async || try_take(&store, &value, &plan).await.unwrap().used_before;
-        until("it to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        until("the node to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
         let start = used().await;
         cluster.begin_to_move(slot, 1);
         cluster.move_keys(slot, 1);

@@ -1,4 +1,4 @@
-//! Redirections of a cluster: to nodes that are new, and to addresses that are none of its nodes.
+//! Redirects of a cluster: to new nodes, and to addresses outside the cluster.
 
 use std::net::TcpListener;
 
@@ -53,7 +53,7 @@ fn slots_move_to_a_new_node_under_load_without_a_failed_request() {
                 step(Cluster::begin_to_move, *slot, 2).await;
                 step(Cluster::move_keys, *slot, 2).await;
             }
-            // Which makes weir read the slots, of which the new node still has none.
+            // This makes weir read the slots; the new node still has none.
             for _ in 0..4 {
                 let to = 1 - cluster.master_of(*other);
                 step(Cluster::begin_to_move, *other, to).await;
@@ -76,9 +76,9 @@ fn slot_of(value: &str, plan: &Plan) -> u16 {
     key::slot(&key::write("weir:", &Key { domain: "test", entries: &[("key", value)] }, plan))
 }
 
-/// An access list may forbid CLUSTER NODES; it did not matter before.
+/// An access list may forbid CLUSTER NODES.
 #[test]
-fn a_user_that_may_not_list_nodes_is_served_all_the_same() {
+fn works_without_permission_to_list_nodes() {
     let cluster = Cluster::start(2, 0);
     for server in cluster.servers() {
         server.command(&["ACL", "SETUSER", "weir", "on", ">pw", "~*", "+@all", "-cluster|nodes"]);
@@ -87,11 +87,10 @@ fn a_user_that_may_not_list_nodes_is_served_all_the_same() {
         let mut options = options(Topology::Cluster(endpoints(&cluster.addresses()[..1])));
         let login = &mut options.access.login;
         (login.username, login.password) = (Some("weir".into()), Some("pw".into()));
-        let store = RedisStore::new(options);
-        store.answered().await;
+        let store = connected(options).await;
         let plan = plan(100, Unit::Day);
         let (value, slot) = values(&cluster, &plan)[0].clone();
-        until("it to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        until("the node to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
         let start = try_take(&store, &value, &plan).await.unwrap().used_before;
         cluster.begin_to_move(slot, 1);
         cluster.move_keys(slot, 1);
@@ -101,9 +100,9 @@ fn a_user_that_may_not_list_nodes_is_served_all_the_same() {
     });
 }
 
-/// Neither by its name nor by leaving the name out can a node send credentials elsewhere.
+/// A node cannot send credentials elsewhere, with or without a host in its redirect.
 #[test]
-fn a_redirection_outside_the_cluster_is_not_followed() {
+fn redirects_outside_the_cluster_are_not_followed() {
     let outside = TcpListener::bind("127.0.0.1:0").unwrap();
     outside.set_nonblocking(true).unwrap();
     let port = outside.local_addr().unwrap().port();
@@ -117,8 +116,7 @@ fn a_redirection_outside_the_cluster_is_not_followed() {
             let seed = Endpoint::Tcp("127.0.0.1".into(), node.port());
             let mut options = options(Topology::Cluster(vec![seed]));
             options.access.login.password = Some("secret".into());
-            let store = RedisStore::new(options);
-            store.answered().await;
+            let store = connected(options).await;
             let taken = try_take(&store, "a", &plan(1, Unit::Day)).await;
             assert_eq!(taken, Err(StoreError::Unavailable), "{redirect}");
             assert_eq!(node.redirected(), 1, "{redirect}");

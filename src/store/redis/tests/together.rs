@@ -1,4 +1,4 @@
-//! Batches that are charged together, of which a key fails.
+//! Batches that are charged together when one of their keys fails.
 
 use super::servers::cluster::Cluster;
 use super::servers::proxy::Proxy;
@@ -25,7 +25,7 @@ fn of<'a>(entries: &'a [crate::store::Entry<'a>], plan: &'a Arc<Plan>) -> Charge
     Charge { key, plan, op: Op::Take(1), hold: None, role: Enforced }
 }
 
-/// Whether the others of a batch stay charged: where a key that failed does not refuse the request.
+/// Whether the other keys of a batch stay charged: where the failed key does not deny the request.
 const KEPT: [(Option<OnStoreFailure>, Role, bool); 9] = [
     (None, Enforced, false),
     (Some(Error), Enforced, false),
@@ -39,11 +39,10 @@ const KEPT: [(Option<OnStoreFailure>, Role, bool); 9] = [
 ];
 
 #[test]
-fn a_key_that_fails_refuses_its_batch_as_the_policy_says() {
+fn a_failed_key_denies_its_batch_by_policy() {
     let server = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let minute = plan(50, Unit::Minute);
         let limit = |unit| Limit::fixed_window(50, unit, 1).unwrap();
         let several = Arc::new(Plan::new(vec![limit(Unit::Minute), limit(Unit::Hour)]));
@@ -67,7 +66,7 @@ fn a_key_that_fails_refuses_its_batch_as_the_policy_says() {
                     assert_eq!(used, kept_so_far, "{on_failure:?} {role:?} {value}");
                 }
             }
-            // What gives back is made whatever fails.
+            // Hits are given back, whatever fails.
             let (bad, op) = ([("key", "type")], Op::GiveBack(3));
             let back = Charge { op, ..of(&good[i], plan) };
             together(&store, &[back, of(&bad, plan)], None).await;
@@ -78,7 +77,7 @@ fn a_key_that_fails_refuses_its_batch_as_the_policy_says() {
 }
 
 #[test]
-fn so_it_does_across_nodes() {
+fn a_failed_key_denies_its_batch_across_nodes() {
     let cluster = Cluster::start(3, 0);
     runtime().block_on(async {
         let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
@@ -108,12 +107,12 @@ fn so_it_does_across_nodes() {
 }
 
 #[test]
-fn so_it_does_across_instances_and_an_undo_stays_in_its_window() {
+fn a_failed_key_denies_its_batch_across_servers_and_undo_stays_in_its_window() {
     let (main, other) = (Server::start(), Server::start());
     let proxy = Proxy::start(other.port());
     runtime().block_on(async {
         let clock = Arc::new(ManualClock::new(DAWN));
-        let through = Topology::Single(Endpoint::Tcp("127.0.0.1".into(), proxy.port()));
+        let through = local(proxy.port());
         let store = PerSecond::new(manual(single(&main), &clock), manual(through, &clock));
         tokio::join!(store.main().answered(), store.per_second().answered());
         let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
@@ -128,7 +127,7 @@ fn so_it_does_across_instances_and_an_undo_stays_in_its_window() {
         let none = async || used(store.main(), &minute, 0).await == 0;
         until("it to be given back", none).await;
 
-        // The window turns while the answer of one is on its way.
+        // The next window starts while one answer is delayed.
         proxy.stall();
         let asking = together(&store, &both, None);
         let turning = async {
@@ -138,14 +137,14 @@ fn so_it_does_across_instances_and_an_undo_stays_in_its_window() {
             proxy.resume();
         };
         tokio::join!(asking, turning);
-        // Whatever was sent before is made by then.
+        // Everything sent before is made by then.
         for _ in 0..3 {
             assert_eq!(used(store.main(), &minute, 0).await, 2);
         }
     });
 }
 
-/// With the window in the key the caller's clock counts for that key, and for no other.
+/// A key that contains its window goes by the caller's clock; the others do not.
 #[test]
 fn each_key_of_a_batch_has_its_own_clock() {
     let server = Server::start();
@@ -153,8 +152,7 @@ fn each_key_of_a_batch_has_its_own_clock() {
     let clock = Arc::new(ManualClock::new(DAWN));
     runtime().block_on(async {
         let (layout, wall) = (Layout::Reference, clock.clone());
-        let store = RedisStore::new(Options { layout, wall, ..options(single(&server)) });
-        store.answered().await;
+        let store = connected(Options { layout, wall, ..options(single(&server)) }).await;
         let window = plan(50, Unit::Minute);
         let slow = Algorithm::Gcra(Gcra::new(1, 3_600 * SECOND, 1, 0).unwrap());
         let limit = Limit::fixed_window(1, Unit::Hour, 1).unwrap();
@@ -163,7 +161,7 @@ fn each_key_of_a_batch_has_its_own_clock() {
         let (a, b) = ([("key", "a")], [("key", "b")]);
         let decision = charge(&store, &[of(&a, &window), of(&b, &gcra)], true).await;
         assert!(decision.iter().all(|decision| decision.allowed));
-        // The server's clock, here and there.
+        // The server's clock, in a batch and alone.
         let decision = charge(&store, &[of(&b, &gcra)], false).await;
         assert!(!decision[0].allowed, "{decision:?}");
         let left = |key: &str| server.command(&["PTTL", key]).int();
@@ -172,7 +170,7 @@ fn each_key_of_a_batch_has_its_own_clock() {
         assert!((1..=60_001).contains(&left(&key)), "{key} for {} ms", left(&key));
         let left = left("weir:{test|key=b}g3600/1");
         assert!((3_590_000..=3_601_000).contains(&left), "{left}");
-        // A batch whose keys all have their window in the key.
+        // A batch of keys that all contain their window.
         let decision = charge(&store, &[of(&a, &window), of(&b, &window)], true).await;
         assert_eq!((decision[0].used_before, decision[1].used_before), (1, 0));
     });

@@ -6,15 +6,14 @@ use super::servers::{Config, Server};
 use super::*;
 
 #[test]
-fn sentinels_say_who_the_master_is() {
+fn follows_a_failover_reported_by_sentinels() {
     let mut group = Sentinels::start();
     runtime().block_on(async {
         let mut sentinels = endpoints(&group.addresses());
-        // One that is not there is passed over.
+        // A sentinel that is down is skipped.
         sentinels.insert(0, Endpoint::Tcp("127.0.0.1".into(), servers::free_port()));
         let store =
-            RedisStore::new(options(Topology::Sentinel { master: MASTER.into(), sentinels }));
-        store.answered().await;
+            connected(options(Topology::Sentinel { master: MASTER.into(), sentinels })).await;
         let plan = plan(100, Unit::Day);
         assert_eq!(try_take(&store, "a", &plan).await.unwrap().used_before, 0);
         let copied = || group.replica.command(&["DBSIZE"]).int() == 1;
@@ -29,8 +28,8 @@ fn sentinels_say_who_the_master_is() {
                     servers::wait_for("a failover", || {
                         let mut client = servers::Client::connect(port).ok()?;
                         let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
-                        let told = client.send(&words).ok()?;
-                        (told.list()[1].int() == replica).then_some(())
+                        let master = client.send(&words).ok()?;
+                        (master.list()[1].int() == replica).then_some(())
                     });
                 }
             }
@@ -43,16 +42,16 @@ fn sentinels_say_who_the_master_is() {
     });
 }
 
-/// One whose news is old names a replica: the next is asked.
+/// A sentinel that is out of date names a replica: the next one is asked.
 #[test]
-fn a_sentinel_that_names_no_master_is_passed_over() {
+fn skips_sentinels_that_name_no_master() {
     let master = Server::start();
     let replica = Server::configured(&[&format!("replicaof 127.0.0.1 {}", master.port())]);
     let gone = servers::free_port();
     let sentinel = |port: u16| {
         Server::with(Config {
             sentinel: true,
-            // Alone it changes nothing.
+            // The quorum keeps it from failing over.
             lines: vec![
                 format!("sentinel monitor {MASTER} 127.0.0.1 {port} 9"),
                 format!("sentinel down-after-milliseconds {MASTER} 600000"),
@@ -78,12 +77,11 @@ fn a_sentinel_that_names_no_master_is_passed_over() {
 }
 
 #[test]
-fn a_master_that_became_a_replica_is_left() {
+fn leaves_a_master_that_became_a_replica() {
     let server = Server::start();
     let other = Server::start();
     runtime().block_on(async {
-        let store = RedisStore::new(options(single(&server)));
-        store.answered().await;
+        let store = connected(options(single(&server))).await;
         let plan = plan(100, Unit::Day);
         assert!(try_take(&store, "a", &plan).await.is_ok());
         server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
@@ -94,7 +92,7 @@ fn a_master_that_became_a_replica_is_left() {
     });
 }
 
-/// The values of keys whose slots the masters of a cluster serve, one of each.
+/// Returns one key value, with its slot, for each master of a cluster.
 pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
     let mut values: Vec<Option<(String, u16)>> = vec![None; cluster.masters.len()];
     for i in 0.. {
@@ -111,7 +109,7 @@ pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
 }
 
 #[test]
-fn a_slot_that_moves_is_followed_without_a_failed_request() {
+fn follows_a_moving_slot_without_a_failed_request() {
     let cluster = Cluster::start(3, 0);
     runtime().block_on(async {
         let seeds = endpoints(&cluster.addresses()[..1]);
@@ -124,7 +122,7 @@ fn a_slot_that_moves_is_followed_without_a_failed_request() {
         cluster.begin_to_move(slot, 1);
         assert_eq!(used().await, start + 1);
         cluster.move_keys(slot, 1);
-        // Asked for at the old node, and found at the new one.
+        // The old node redirects to the new one.
         assert_eq!(used().await, start + 2);
         assert_eq!(used().await, start + 3);
         cluster.end_the_move(slot, 1);
@@ -134,7 +132,7 @@ fn a_slot_that_moves_is_followed_without_a_failed_request() {
 }
 
 #[test]
-fn a_node_that_fails_fails_its_own_keys_only_until_its_replica_takes_over() {
+fn a_failed_node_fails_only_its_own_keys_until_its_replica_takes_over() {
     let mut cluster = Cluster::start(3, 1);
     runtime().block_on(async {
         let topology = Topology::Cluster(endpoints(&cluster.addresses()));
@@ -159,7 +157,7 @@ fn a_node_that_fails_fails_its_own_keys_only_until_its_replica_takes_over() {
     });
 }
 
-/// Keys of several nodes, charged together: what was reserved where others deny is given back.
+/// Nodes that charged their part of a batch give it back where others deny.
 #[test]
 fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
     let cluster = Cluster::start(3, 0);
@@ -170,19 +168,8 @@ fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
         for (value, _) in &values {
             until("the store to be up", async || {
                 let entries = [("key", value.as_str())];
-                let key = Key { domain: "up", entries: &entries };
-                let look =
-                    Charge { key, plan: &wide, op: Op::Take(0), hold: None, role: Role::Enforced };
-                let mut answers = Answers::new();
-                let batch = Batch {
-                    charges: &[look],
-                    together: false,
-                    quota_passes: false,
-                    budget: Duration::from_secs(1),
-                    on_failure: None,
-                };
-                store.charge(batch, &mut answers).await;
-                answers[0].is_ok()
+                let look = charge_of(&entries, &wide, Op::Take(0));
+                charge_within(&store, look, Duration::from_secs(1)).await.is_ok()
             })
             .await;
         }
@@ -205,7 +192,7 @@ fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
 }
 
 #[test]
-fn unix_sockets_do() {
+fn connects_by_unix_socket() {
     let server = Server::start();
     runtime().block_on(async {
         let store = RedisStore::new(options(Topology::Single(Endpoint::Unix(server.socket()))));
@@ -215,11 +202,11 @@ fn unix_sockets_do() {
 }
 
 #[test]
-fn users_and_passwords_do_and_files_of_them_are_read_again() {
+fn logs_in_and_rereads_the_password_file() {
     let server = Server::with(Config {
         lines: vec![
             "user default on >root ~* &* +@all".into(),
-            // What the least a user needs is.
+            // The least that a user needs.
             "user weir on >first ~weir:* +evalsha +eval +ping +info +time +incrby +decrby +get +set"
                 .into(),
         ],
@@ -241,12 +228,12 @@ fn users_and_passwords_do_and_files_of_them_are_read_again() {
         server.command(&["ACL", "SETUSER", "weir", ">second", "<first"]);
         std::fs::write(&file, "second\n").unwrap();
         server.command(&["CLIENT", "KILL", "USER", "weir"]);
-        until("it to log in anew", async || try_take(&store, "a", &plan).await.is_ok()).await;
+        until("it to log in again", async || try_take(&store, "a", &plan).await.is_ok()).await;
     });
 }
 
 #[test]
-fn tls_with_client_certificates_does() {
+fn connects_by_tls_with_client_certificates() {
     let server = Server::with(Config { tls: true, ..Config::default() });
     let files = server.certificates();
     let tls = Tls {
@@ -262,8 +249,7 @@ fn tls_with_client_certificates_does() {
             options.access.tls = Some(tls);
             options
         };
-        let store = RedisStore::new(with("127.0.0.1", tls.clone()));
-        store.answered().await;
+        let store = connected(with("127.0.0.1", tls.clone())).await;
         assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
 
         let connect = async |options: Options| {
@@ -274,21 +260,21 @@ fn tls_with_client_certificates_does() {
             asked.map_err(|error| error.to_string())
         };
         assert_eq!(connect(with("localhost", tls.clone())).await.as_deref(), Ok("PONG"));
-        // Without a client's certificate; trusting nobody who signed; a missing file.
+        // Without a client certificate; with an unknown authority; with a missing file.
         let bare = Tls { client_cert: None, client_key: None, ..tls.clone() };
         assert!(connect(with("localhost", bare)).await.is_err());
-        let strange = Tls { ca: None, ..tls.clone() };
-        assert!(connect(with("localhost", strange)).await.is_err());
+        let untrusted = Tls { ca: None, ..tls.clone() };
+        assert!(connect(with("localhost", untrusted)).await.is_err());
         let missing = Tls { ca: Some("/nowhere.pem".into()), ..tls.clone() };
         assert!(connect(with("localhost", missing)).await.unwrap_err().contains("/nowhere.pem"));
-        // Another name than the certificate's.
+        // A name that is not in the certificate.
         let other = "127.0.0.2";
         assert!(connect(with(other, tls.clone())).await.is_err());
     });
 }
 
 #[test]
-fn databases_are_apart() {
+fn databases_are_separate() {
     let server = Server::start();
     runtime().block_on(async {
         let mut second = options(single(&server));
@@ -304,7 +290,7 @@ fn databases_are_apart() {
 }
 
 #[test]
-fn limits_of_a_second_may_have_a_server_of_their_own() {
+fn per_second_limits_may_use_a_separate_server() {
     let (main, other) = (Server::start(), Server::start());
     runtime().block_on(async {
         let store = |server| RedisStore::new(options(single(server)));
@@ -323,9 +309,9 @@ fn limits_of_a_second_may_have_a_server_of_their_own() {
     });
 }
 
-/// One that says it is too old, and nothing else.
+/// The server reports an old version, and nothing else.
 #[test]
-fn a_server_that_is_too_old_is_refused() {
+fn refuses_a_server_that_is_too_old() {
     use std::io::{BufRead, BufReader, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -333,23 +319,23 @@ fn a_server_that_is_too_old_is_refused() {
         let (stream, _) = listener.accept().unwrap();
         let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
         while let Some(line) = lines.next() {
-            // A command's words, each after its length.
+            // The words of a command, each after its length.
             let words = line.trim_start_matches('*').parse().unwrap_or(0);
             let words: Vec<String> = (0..words).filter_map(|_| lines.by_ref().nth(1)).collect();
-            let answer = match words.first().map(String::as_str) {
+            let reply = match words.first().map(String::as_str) {
                 Some("INFO") => "$22\r\nredis_version:5.0.14\r\n\r\n".to_owned(),
                 _ => "+OK\r\n".to_owned(),
             };
-            if (&stream).write_all(answer.as_bytes()).is_err() {
+            if (&stream).write_all(reply.as_bytes()).is_err() {
                 break;
             }
         }
     });
     runtime().block_on(async {
-        let options = options(Topology::Single(Endpoint::Tcp("127.0.0.1".into(), port)));
+        let options = options(local(port));
         let Topology::Single(endpoint) = &options.topology else { unreachable!() };
         let mut connection = handshake::connect(&options.access, endpoint).await.unwrap();
         let refused = handshake::examine(&mut connection, false).await.unwrap_err().to_string();
-        assert_eq!(refused, "it is version 5.0.14, and at least 6.0 is needed");
+        assert_eq!(refused, "redis 5.0.14 is too old: weir needs 6.0 or later");
     });
 }

@@ -1,26 +1,20 @@
-//! Hits that are added without a script, and whatever may have become of their key.
+//! Hits added by plain `INCRBY`, whatever has happened to their key.
 
 use super::servers::proxy::Proxy;
 use super::*;
 
 const KEY: &str = "weir:{test|key=a}f86400";
 
-/// One count, and one window, in a counter's number.
+/// One window in a counter's number.
 const WINDOW: i64 = 1 << 33;
-
-async fn up(options: Options) -> RedisStore {
-    let store = RedisStore::new(options);
-    store.answered().await;
-    store
-}
 
 fn plain(store: &RedisStore) -> u64 {
     store.counts().plain.load(Ordering::Relaxed)
 }
 
-/// A store that has seen the key's window, and charged it three times.
-async fn knowing(server: &Server, plan: &Arc<Plan>) -> RedisStore {
-    let store = up(options(single(server))).await;
+/// Returns a store that has seen the key's window, and charged it three times.
+async fn with_open_window(server: &Server, plan: &Arc<Plan>) -> RedisStore {
+    let store = connected(options(single(server))).await;
     for used in 0..3 {
         assert_eq!(try_take(&store, "a", plan).await.unwrap().used_before, used);
     }
@@ -36,8 +30,8 @@ fn set(server: &Server, number: i64) {
     server.command(&["SET", KEY, &number.to_string(), "KEEPTTL"]);
 }
 
-/// How long the key is kept: never for ever.
-fn expires(server: &Server) {
+/// Checks that the key has an expiry, of up to its window.
+fn assert_expires(server: &Server) {
     let left = server.command(&["PTTL", KEY]).int();
     assert!((1..=86_400_001).contains(&left), "{left}");
 }
@@ -47,11 +41,11 @@ async fn used(store: &RedisStore, plan: &Arc<Plan>) -> u64 {
 }
 
 #[test]
-fn charges_of_a_known_window_stay_in_order() {
+fn charges_of_an_open_window_stay_in_order() {
     let server = Server::start();
     runtime().block_on(async {
         let plan = plan(100, Unit::Day);
-        let store = knowing(&server, &plan).await;
+        let store = with_open_window(&server, &plan).await;
         let of = |op| {
             let key = Key { domain: "test", entries: &[("key", "a")] };
             Charge { key, plan: &plan, op, hold: None, role: Role::Enforced }
@@ -66,66 +60,66 @@ fn charges_of_a_known_window_stay_in_order() {
             let before = plain(&store);
             let charges: Vec<_> = ops.iter().map(|&op| of(op)).collect();
             let decision = charge(&store, &charges, false).await;
-            let told: Vec<_> = decision.iter().map(|decision| decision.used_before).collect();
-            assert_eq!((told, plain(&store) - before), (befores, plain_ones), "{ops:?}");
+            let used: Vec<_> = decision.iter().map(|decision| decision.used_before).collect();
+            assert_eq!((used, plain(&store) - before), (befores, plain_ones), "{ops:?}");
         }
-        expires(&server);
+        assert_expires(&server);
     });
 }
 
-/// What INCRBY met was of a window that is over by the time of the trip.
+/// `INCRBY` adds to a window that is over by the time of the round trip.
 #[test]
-fn a_window_that_ends_before_the_time_is_told_is_charged_anew() {
+fn hits_of_a_window_that_just_ended_are_charged_again() {
     let server = Server::start();
     runtime().block_on(async {
         let plan = plan(2, Unit::Day);
-        let store = knowing(&server, &plan).await;
+        let store = with_open_window(&server, &plan).await;
         let full = number(&server);
         set(&server, full - WINDOW);
-        // That the script has to be sent again is no matter.
+        // The script has to be sent again as well.
         server.command(&["SCRIPT", "FLUSH"]);
         let decision = try_take(&store, "a", &plan).await.unwrap();
         assert!(decision.allowed);
         assert_eq!((decision.used_before, number(&server)), (0, full - 2));
         assert_eq!(plain(&store), 3);
-        expires(&server);
+        assert_expires(&server);
         assert_eq!(used(&store, &plan).await, 1);
         assert_eq!(plain(&store), 4);
     });
 }
 
 #[test]
-fn a_key_that_is_gone_begins_anew_and_expires() {
+fn a_deleted_key_starts_over_and_expires() {
     let server = Server::start();
     runtime().block_on(async {
         let plan = plan(5, Unit::Day);
-        let store = knowing(&server, &plan).await;
+        let store = with_open_window(&server, &plan).await;
         let three = number(&server);
         server.command(&["FLUSHALL"]);
         assert_eq!(used(&store, &plan).await, 0);
         assert_eq!((number(&server), plain(&store)), (three - 2, 3));
-        expires(&server);
-        // Several that wait together.
+        assert_expires(&server);
+        // Several charges of one round trip.
         server.command(&["FLUSHALL"]);
         let key = Key { domain: "test", entries: &[("key", "a")] };
         let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
         let decision = charge(&store, &[one; 7], false).await;
         assert_eq!(decision.iter().filter(|decision| decision.allowed).count(), 5);
         assert_eq!(number(&server), three + 4);
-        expires(&server);
+        assert_expires(&server);
     });
 }
 
-/// Nobody waits for the answer any more, or it never comes: the key that INCRBY made goes.
+/// The request stopped waiting, or the reply never comes: the key that INCRBY created is deleted.
 #[test]
-fn a_key_that_is_gone_is_not_left_without_an_expiry() {
+fn a_deleted_key_does_not_stay_without_an_expiry() {
     for lost in [false, true] {
         let server = Server::start();
         let proxy = Proxy::start(server.port());
         runtime().block_on(async {
             let plan = plan(5, Unit::Day);
             let endpoint = Endpoint::Tcp("127.0.0.1".into(), proxy.port());
-            let store = up(options(Topology::Single(endpoint))).await;
+            let store = connected(options(Topology::Single(endpoint))).await;
             for before in 0..2 {
                 assert_eq!(used(&store, &plan).await, before);
             }
@@ -140,13 +134,13 @@ fn a_key_that_is_gone_is_not_left_without_an_expiry() {
             proxy.resume();
             until("the key to go", async || server.command(&["EXISTS", KEY]).int() == 0).await;
             assert_eq!(used(&store, &plan).await, 0);
-            expires(&server);
+            assert_expires(&server);
         });
     }
 }
 
-/// A number of no window, as a plain INCRBY leaves it where there was no key: whoever meets it
-/// begins a window. In 2049, when such a number is not simply taken for that of a past window.
+/// A number of no window, as a plain INCRBY leaves it where there was no key: the next charge starts a
+/// window. In 2049, when such a number is not simply taken for one of a past window.
 #[test]
 fn a_number_of_no_window_counts_nothing() {
     let server = Server::start();
@@ -181,13 +175,13 @@ fn a_number_of_no_window_counts_nothing() {
 }
 
 #[test]
-fn what_is_no_counter_fails_and_stays() {
+fn foreign_values_fail_and_stay() {
     let server = Server::start();
     runtime().block_on(async {
         let plan = plan(5, Unit::Day);
         for garbage in ["text", "1.5", "-5", "-1", "9007199254740993", "9223372036854775807"] {
             server.command(&["DEL", KEY]);
-            let store = knowing(&server, &plan).await;
+            let store = with_open_window(&server, &plan).await;
             server.command(&["SET", KEY, garbage]);
             for _ in 0..2 {
                 assert_eq!(
@@ -195,13 +189,13 @@ fn what_is_no_counter_fails_and_stays() {
                     Err(StoreError::Corrupt),
                     "{garbage}"
                 );
-                // What was added is taken off in the same trip.
+                // The follow-up round trip subtracts what was added.
                 assert!(try_take(&store, "other", &plan).await.is_ok());
                 assert_eq!(server.command(&["GET", KEY]).text(), garbage);
             }
         }
         server.command(&["DEL", KEY]);
-        let store = knowing(&server, &plan).await;
+        let store = with_open_window(&server, &plan).await;
         server.command(&["DEL", KEY]);
         server.command(&["RPUSH", KEY, "x"]);
         assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::WrongType));
@@ -215,15 +209,15 @@ fn a_full_count_stays_full_and_in_its_window() {
     let server = Server::start();
     runtime().block_on(async {
         let plan = plan(u32::MAX, Unit::Day);
-        let store = knowing(&server, &plan).await;
+        let store = with_open_window(&server, &plan).await;
         let empty = number(&server) - 3;
         set(&server, empty + MOST - 1);
         let key = Key { domain: "test", entries: &[("key", "a")] };
         let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
         let decision = charge(&store, &[one; 4], false).await;
-        let told = decision.iter().map(|decision| (decision.allowed, decision.used_before as i64));
+        let used = decision.iter().map(|decision| (decision.allowed, decision.used_before as i64));
         let most = [(true, MOST - 1), (false, MOST), (false, MOST), (false, MOST)];
-        assert_eq!(told.collect::<Vec<_>>(), most);
+        assert_eq!(used.collect::<Vec<_>>(), most);
         let full = async || number(&server) == empty + MOST;
         until("the count to be cut", full).await;
         for _ in 0..3 {
@@ -234,11 +228,11 @@ fn a_full_count_stays_full_and_in_its_window() {
         // As another replica would see it before it is cut.
         for together in [false, true] {
             set(&server, empty + MOST + 70_000);
-            let store = up(options(single(&server))).await;
+            let store = connected(options(single(&server))).await;
             let decision = charge(&store, &[one], together).await[0];
             assert_eq!((decision.allowed, decision.used_before as i64), (false, MOST));
         }
-        expires(&server);
+        assert_expires(&server);
     });
 }
 
@@ -259,14 +253,14 @@ fn replicas_whose_clocks_differ_agree_on_the_newest_window() {
         }
         assert_eq!((plain(&behind), plain(&ahead)), (1, 1));
         let first = number(&server) - 4;
-        // One window ahead: both count in that.
+        // One window ahead: both count in that one.
         clocks[1].advance(day);
         assert_eq!(used(&ahead, &plan).await, 0);
         assert_eq!(used(&behind, &plan).await, 1);
         assert_eq!(used(&ahead, &plan).await, 2);
         assert_eq!(number(&server), first + WINDOW + 3);
         assert_eq!((plain(&behind), plain(&ahead)), (2, 2));
-        // Far ahead: the count comes back to the window of now.
+        // Far ahead: the count returns to the current window.
         clocks[1].advance(4 * day);
         assert_eq!(used(&ahead, &plan).await, 0);
         assert_eq!(used(&behind, &plan).await, 1);
@@ -278,7 +272,7 @@ fn replicas_whose_clocks_differ_agree_on_the_newest_window() {
     });
 }
 
-/// Replicas on one clock, over windows that begin while they count.
+/// Replicas on one clock, while windows start.
 #[test]
 fn racing_replicas_admit_exactly_n_in_each_window() {
     const N: u32 = 100;
@@ -309,7 +303,7 @@ fn racing_replicas_admit_exactly_n_in_each_window() {
             let before = denied.each_ref().map(|it| it.load(Ordering::Relaxed));
             servers::wait_for("all to be denied", || {
                 let more = |(it, before): (&AtomicU64, &u64)| it.load(Ordering::Relaxed) > *before;
-                // The first may have been asked for in the window before.
+                // The first may have been charged in the window before.
                 denied.iter().zip(&before.map(|it| it + 1)).all(more).then_some(())
             });
             clock.advance(SECOND);
