@@ -52,7 +52,7 @@ pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Echoed in answers of which this is the binding limit; empty for none.
+    /// Echoed in answers if this is the binding limit; empty for none.
     pub name: Box<str>,
     /// `n`: the hits that one period allows. 0 denies every hit.
     pub requests_per_unit: u32,

@@ -51,7 +51,7 @@ pub struct State {
 impl TokenBucket {
     /// Returns how many tokens come within [`MAX_WAIT`]: the most that capacity and debt may be
     /// together.
-    pub fn max_capacity_and_debt(&self) -> u64 {
+    pub fn comes_in_time(&self) -> u64 {
         (MAX_WAIT / self.interval).saturating_mul(self.amount.into())
     }
 

@@ -379,7 +379,7 @@ impl Reader<'_> {
                     strict: fields.get("strict").is_some_and(|node| self.bool(node, "strict")),
                     max_debt,
                 };
-                let in_time = bucket.max_capacity_and_debt();
+                let in_time = bucket.comes_in_time();
                 if n > 0 && u64::from(burst) + u64::from(max_debt) > in_time {
                     self.too_slow(fields, burst, max_debt, in_time);
                     return None;
