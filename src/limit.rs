@@ -4,8 +4,8 @@
 //! the new state come out. No clock, no I/O, no async. Every store answers with the numbers
 //! computed here.
 //!
-//! [`algorithm`] says what an algorithm is, and dispatches to those in `algorithms`; [`plan`]
-//! charges all limits of a rule.
+//! [`algorithm`] defines what an algorithm is, [`algorithms`] lists them, and [`plan`] charges all
+//! limits of a rule.
 
 pub mod algorithm;
 pub mod algorithms;
@@ -16,16 +16,8 @@ mod tests;
 mod unit;
 mod verdict;
 
-pub use algorithm::Algorithm;
-pub(crate) use algorithm::{Hits, LimitAlgorithm, LimitState};
-pub use algorithms::bucketed_window::BucketedWindow;
-pub use algorithms::concurrency::Concurrency;
-pub(crate) use algorithms::concurrency::hash_hold_id;
-pub use algorithms::fixed_window::FixedWindow;
-pub use algorithms::gcra::{Gcra, GcraError};
-pub use algorithms::sliding_log::SlidingLog;
-pub use algorithms::sliding_window::SlidingWindow;
-pub use algorithms::token_bucket::TokenBucket;
+pub(crate) use algorithm::{Hits, LimitAlgorithm};
+pub use algorithms::*;
 pub use calendar::Calendar;
 pub use plan::{Op, Packed, Plan, State};
 pub use unit::Unit;
