@@ -4,8 +4,8 @@
 //! the new state come out. No clock, no I/O, no async. Every store answers with the numbers
 //! computed here.
 //!
-//! [`algorithm`] says what an algorithm is, and dispatches to those in `algorithms`; [`plan`]
-//! charges all limits of a rule.
+//! [`algorithm`] defines what an algorithm is, [`algorithms`] lists them, and [`plan`] charges all
+//! limits of a rule.
 
 pub mod algorithm;
 pub mod algorithms;
@@ -16,16 +16,8 @@ mod tests;
 mod unit;
 mod verdict;
 
-pub use algorithm::Algorithm;
-pub(crate) use algorithm::{Hits, LimitAlgorithm, LimitState};
-pub use algorithms::bucketed_window::BucketedWindow;
-pub use algorithms::concurrency::Concurrency;
-pub(crate) use algorithms::concurrency::hash_hold_id;
-pub use algorithms::fixed_window::FixedWindow;
-pub use algorithms::gcra::{Gcra, GcraError};
-pub use algorithms::sliding_log::SlidingLog;
-pub use algorithms::sliding_window::SlidingWindow;
-pub use algorithms::token_bucket::TokenBucket;
+pub(crate) use algorithm::{Hits, LimitAlgorithm};
+pub use algorithms::*;
 pub use calendar::Calendar;
 pub use plan::{Op, Packed, Plan, State};
 pub use unit::Unit;
@@ -52,7 +44,7 @@ pub const MAX_WAIT: Micros = MAX_WAIT_YEARS * 365 * 86_400 * SECOND;
 /// One limit of a rule: an algorithm with its parameters, and how its answers are shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Echoed in answers of which this is the binding limit; empty for none.
+    /// Echoed in answers if this is the binding limit; empty for none.
     pub name: Box<str>,
     /// `n`: the hits that one period allows. 0 denies every hit.
     pub requests_per_unit: u32,

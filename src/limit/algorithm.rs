@@ -1,17 +1,10 @@
-//! What an algorithm is: a trait that describes it completely, and the one list of all algorithms.
+//! What an algorithm is: a trait that describes it completely, and the dispatch to all of them.
 //!
-//! Calls are dispatched statically. The list at the end of this file generates the enums of
-//! algorithms and states and every `match` over them, so an algorithm cannot be forgotten in one.
+//! Calls are dispatched statically. From the one list of algorithms, a macro generates the enums of
+//! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
 use super::algorithms::sliding_log::Log;
-use super::algorithms::{
-    bucketed_window, concurrency, fixed_window, gcra, sliding_window, token_bucket,
-};
-use super::plan::Packed;
-use super::{
-    BucketedWindow, Concurrency, FixedWindow, Gcra, Levels, Micros, SlidingLog, SlidingWindow,
-    TokenBucket, Verdict,
-};
+use super::{Levels, Micros, Packed, Verdict};
 
 /// Hits to judge, charge or give back.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +100,7 @@ pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
 }
 
 /// Declares the enums of all algorithms and of their states, and dispatches every call.
-macro_rules! algorithms {
+macro_rules! define_algorithms {
     ($($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
         /// An algorithm with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq)]
@@ -301,15 +294,4 @@ macro_rules! algorithms {
     };
 }
 
-// Each algorithm with its state. Large states are boxed, so that small ones stay small.
-algorithms! {
-    FixedWindow => fixed_window::State,
-    SlidingWindow => sliding_window::State,
-    // Its state is the log that all such limits of a rule share.
-    SlidingLog => (),
-    BucketedWindow => Box<bucketed_window::State>,
-    TokenBucket => token_bucket::State,
-    /// Also called leaky bucket.
-    Gcra => gcra::State,
-    Concurrency => Box<concurrency::State>,
-}
+pub(super) use define_algorithms;

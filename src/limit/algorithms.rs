@@ -1,4 +1,5 @@
-//! The algorithms: each file holds everything about one of them but its form in Redis.
+//! The algorithms: the one list of them, and for each a file with everything about it but its form
+//! in Redis.
 
 pub mod bucketed_window;
 pub mod concurrency;
@@ -7,3 +8,29 @@ pub mod gcra;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
+
+pub use bucketed_window::BucketedWindow;
+pub use concurrency::Concurrency;
+pub(crate) use concurrency::hash_hold_id;
+pub use fixed_window::FixedWindow;
+pub use gcra::{Gcra, GcraError};
+pub use sliding_log::SlidingLog;
+pub use sliding_window::SlidingWindow;
+pub use token_bucket::TokenBucket;
+
+use super::algorithm::define_algorithms;
+use super::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict};
+use sliding_log::Log;
+
+// Each algorithm with its state. Large states are boxed, so that small ones stay small.
+define_algorithms! {
+    FixedWindow => fixed_window::State,
+    SlidingWindow => sliding_window::State,
+    // Its state is the log that all such limits of a rule share.
+    SlidingLog => (),
+    BucketedWindow => Box<bucketed_window::State>,
+    TokenBucket => token_bucket::State,
+    /// Also called leaky bucket.
+    Gcra => gcra::State,
+    Concurrency => Box<concurrency::State>,
+}

@@ -13,7 +13,6 @@ use super::sliding_log::Log;
 use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
 
 /// `n` hits in any span of `period`, counted in sub-windows.
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketedWindow {
     pub n: u32,

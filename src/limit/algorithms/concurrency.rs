@@ -7,7 +7,8 @@
 //! that are lost are cleared when there was no traffic for the timeout.
 //!
 //! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
-//! holds, else constant. Guarantee: never more than `n` admitted and not yet given back. Source: Stripe, "Scaling your API with rate limiters".
+//! holds, else constant. Guarantee: never more than `n` admitted and not yet given back. Source:
+//! Stripe, "Scaling your API with rate limiters".
 
 use std::collections::VecDeque;
 use std::hash::Hasher;

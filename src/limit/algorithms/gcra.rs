@@ -26,7 +26,6 @@ const EXACT: u128 = 1 << 52;
 const MAX_SHARE_PERIOD: Micros = MAX_PERIOD_SECONDS * SECOND;
 
 /// `n` hits per period, `burst` of them at once.
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     burst: u64,

@@ -14,7 +14,6 @@ use std::fmt::Write;
 use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
 
 /// `n` hits in any span of `period`.
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     pub n: u32,
@@ -84,7 +83,7 @@ impl Log {
     /// Drops stamps that no limit counts any more. If the clock stepped back by more than the
     /// shortest period, all stamps move so that the newest is now. A summary is of now already.
     pub fn advance(&mut self, bounds: &LogBounds, now: Micros) {
-        let t = self.latest(now);
+        let mut t = self.latest(now);
         let stamps = match self {
             Log::Stamps(stamps) => stamps,
             Log::Summary(summary) => {
@@ -95,7 +94,6 @@ impl Log {
             }
         };
         let newest = stamps.back().copied().unwrap_or(0);
-        let mut t = t;
         if newest > now.saturating_add(bounds.shortest_period) {
             let back = newest - now;
             stamps.iter_mut().for_each(|stamp| *stamp = stamp.saturating_sub(back));
@@ -180,7 +178,7 @@ impl LimitAlgorithm for SlidingLog {
     const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = false;
 
-    // The log is advanced, charged and given back to once for all limits: see `Log`.
+    // All limits of a rule share one log. The plan calls `Log` to change it once for all of them.
 
     fn advance(&self, _: &mut (), _: Micros) {}
 

@@ -164,8 +164,8 @@ impl LimitAlgorithm for SlidingWindow {
 
 /// Returns the index of a window from its low 32 bits: the one nearest to `near`, up to `last`.
 ///
-/// With a period of two seconds or more, only one such window starts before [`LAST_INSTANT`]. With one
-/// second, the result is right while the state is less than 68 years away.
+/// With a period of two seconds or more, only one such window starts before [`LAST_INSTANT`]. With
+/// one second, the result is right while the state is less than 68 years away.
 fn nearest_index(low: u32, near: u64, last: u64) -> u64 {
     let ahead = low.wrapping_sub(near as u32);
     match near.checked_add_signed(i64::from(ahead.cast_signed())) {

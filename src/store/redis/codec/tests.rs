@@ -1,4 +1,5 @@
-//! Golden bytes of every layout: states in Redis and running replicas of other versions depend on them.
+//! Golden bytes of every layout: states in Redis depend on them, and so do replicas of other
+//! versions.
 
 use std::fmt::Write;
 use std::sync::Arc;
