@@ -1,11 +1,12 @@
 //! Where state lives. One trait; what is common to all stores.
 
-pub mod configured;
 #[cfg(test)]
 pub(crate) mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;
+mod metric_families;
+mod operations;
 pub mod per_second;
 pub mod redis;
 
@@ -15,6 +16,8 @@ use smallvec::SmallVec;
 
 use crate::limit::{Decision, Op, Plan, Source};
 
+pub use self::metric_families::{MetricFamilies, MetricFamily, MetricType, Sample};
+pub use self::operations::Operations;
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
 

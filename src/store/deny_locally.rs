@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Store, StoreError};
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 
@@ -231,6 +231,24 @@ impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
 
     fn is_immediate(&self) -> bool {
         self.inner.is_immediate()
+    }
+}
+
+impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
+    async fn connect(&self) {
+        self.inner.connect().await;
+    }
+
+    fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    async fn maintain(&self) {
+        self.inner.maintain().await;
+    }
+
+    fn collect(&self, families: &mut MetricFamilies) {
+        self.inner.collect(families);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is answered where the store fails.
 
 mod counts;
+mod operations;
 mod outage;
 #[cfg(test)]
 mod tests;
@@ -11,7 +12,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
-pub use self::counts::{Counts, kind_name};
+pub use self::counts::Counts;
+use self::counts::kind_name;
 use self::outage::Outage;
 use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};

@@ -2,6 +2,7 @@
 
 mod evictions;
 pub(super) mod fingerprint;
+mod operations;
 mod shard;
 mod sharding;
 mod table;
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-pub use self::evictions::Evictions;
 pub use self::shard::Evicted;
 use self::{
     fingerprint::{Fingerprint, Fingerprints, Print},

@@ -8,7 +8,7 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Role, Store, StoreError};
 use crate::limit::Micros;
 
 /// When charges were made, by the clock of the store that made them.
@@ -40,7 +40,14 @@ pub trait Undo: Store {
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
-    per_second: S,
+    /// None: `main` keeps all limits.
+    per_second: Option<S>,
+}
+
+/// The stores that charge a batch.
+enum StoresOf<'a, S> {
+    One(&'a S),
+    Both { main: &'a S, per_second: &'a S },
 }
 
 /// The charges for one of the stores, with their answers.
@@ -76,8 +83,9 @@ impl<'a> Part<'a> {
 }
 
 impl<S: Undo> PerSecond<S> {
-    /// Limits of one second are kept in `per_second`, all others in `main`.
-    pub fn new(main: S, per_second: S) -> PerSecond<S> {
+    /// Keeps limits of one second in `per_second`, all others in `main`. Without `per_second`, `main`
+    /// keeps all.
+    pub fn new(main: S, per_second: Option<S>) -> PerSecond<S> {
         PerSecond { main, per_second }
     }
 
@@ -85,11 +93,21 @@ impl<S: Undo> PerSecond<S> {
         &self.main
     }
 
-    pub fn per_second(&self) -> &S {
-        &self.per_second
+    fn stores_of(&self, batch: &Batch<'_>) -> StoresOf<'_, S> {
+        let Some(per_second) = &self.per_second else { return StoresOf::One(&self.main) };
+        match batch.charges.iter().filter(|charge| charge.plan.per_second()).count() {
+            0 => StoresOf::One(&self.main),
+            all if all == batch.charges.len() => StoresOf::One(per_second),
+            _ => StoresOf::Both { main: &self.main, per_second },
+        }
     }
 
-    async fn charge_both(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge_both(
+        main_store: &S,
+        second_store: &S,
+        batch: Batch<'_>,
+        answers: &mut Answers,
+    ) {
         let (mut main, mut second) = (Part::of(&batch, false), Part::of(&batch, true));
         let (main_quota, second_quota) = (main.has_quota(), second.has_quota());
         // Quotas deny only all together: what passes in one store is not known in the other.
@@ -104,8 +122,8 @@ impl<S: Undo> PerSecond<S> {
             ..batch
         };
         tokio::join!(
-            self.main.charge_timed(main_batch, &mut main.answers, &mut main.times),
-            self.per_second.charge_timed(second_batch, &mut second.answers, &mut second.times),
+            main_store.charge_timed(main_batch, &mut main.answers, &mut main.times),
+            second_store.charge_timed(second_batch, &mut second.answers, &mut second.times),
         );
 
         let first = answers.len();
@@ -117,10 +135,9 @@ impl<S: Undo> PerSecond<S> {
         if !batch.together || !batch.is_denied(&answers[first..]) {
             return;
         }
-        for (store, undo) in [
-            (&self.main, main.to_undo(&main_batch)),
-            (&self.per_second, second.to_undo(&second_batch)),
-        ] {
+        for (store, undo) in
+            [(main_store, main.to_undo(&main_batch)), (second_store, second.to_undo(&second_batch))]
+        {
             if !undo.is_empty() {
                 store.undo(&undo);
             }
@@ -130,30 +147,56 @@ impl<S: Undo> PerSecond<S> {
 
 impl<S: Undo> Store for PerSecond<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
-        if per_second == 0 {
-            self.main.charge(batch, answers).await;
-        } else if per_second == batch.charges.len() {
-            self.per_second.charge(batch, answers).await;
-        } else {
-            self.charge_both(batch, answers).await;
+        match self.stores_of(&batch) {
+            StoresOf::One(store) => store.charge(batch, answers).await,
+            StoresOf::Both { main, per_second } => {
+                Self::charge_both(main, per_second, batch, answers).await;
+            }
         }
     }
 
-    /// A batch that needs both stores is never charged this way: if the second cannot answer now,
-    /// the first has charged already.
+    /// Never charges a batch that needs both stores: if the second could not answer now, the first
+    /// would have charged already.
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
-        if per_second == 0 {
-            self.main.try_charge(batch, answers)
-        } else if per_second == batch.charges.len() {
-            self.per_second.try_charge(batch, answers)
-        } else {
-            false
+        match self.stores_of(&batch) {
+            StoresOf::One(store) => store.try_charge(batch, answers),
+            StoresOf::Both { .. } => false,
         }
     }
 
     fn is_immediate(&self) -> bool {
-        self.main.is_immediate() && self.per_second.is_immediate()
+        self.main.is_immediate() && self.per_second.as_ref().is_none_or(Store::is_immediate)
+    }
+}
+
+impl<S: Undo + Operations> Operations for PerSecond<S> {
+    async fn connect(&self) {
+        match &self.per_second {
+            None => self.main.connect().await,
+            Some(second) => {
+                tokio::join!(self.main.connect(), second.connect());
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.main.is_ready() && self.per_second.as_ref().is_none_or(Operations::is_ready)
+    }
+
+    async fn maintain(&self) {
+        match &self.per_second {
+            None => self.main.maintain().await,
+            Some(second) => {
+                tokio::join!(self.main.maintain(), second.maintain());
+            }
+        }
+    }
+
+    /// The metrics of both stores, told apart by the label `instance`.
+    fn collect(&self, families: &mut MetricFamilies) {
+        families.with_label("instance", "main", |families| self.main.collect(families));
+        if let Some(second) = &self.per_second {
+            families.with_label("instance", "per_second", |families| second.collect(families));
+        }
     }
 }

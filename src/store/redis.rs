@@ -13,6 +13,7 @@ mod known;
 mod lane;
 mod log;
 mod nodes;
+mod operations;
 mod reply;
 mod script;
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 mod store;
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,7 +19,7 @@ use crate::connections;
 use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
-use crate::store::configured::ConfiguredStore;
+use crate::store::Operations;
 
 /// The registry, and the counts of what has no other home.
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn new(limiter: Arc<Limiter<ConfiguredStore>>, rules: Rules) -> Metrics {
+    pub fn new<S: Operations + Debug + 'static>(limiter: Arc<Limiter<S>>, rules: Rules) -> Metrics {
         let mut registry = Registry::with_prefix("weir");
         let (success, error) = (Counter::default(), Counter::default());
         let watch_error = Counter::default();
         registry.register("config_load_success", "Rule sets taken into force", success.clone());
         registry.register("config_load_error", "Rule sets refused", error.clone());
         let help = "Failures to watch or take in rule files";
-        registry.register("rules_watch_error", help, watch_error.clone());
+        registry.register("rules_watch_errors", help, watch_error.clone());
         registry.register_collector(Box::new(RuleCounts(rules)));
         registry.register_collector(Box::new(ServiceCounts(limiter)));
         Metrics {
@@ -132,9 +132,9 @@ impl Collector for RuleCounts {
 
 /// The counts of the limiter and its store.
 #[derive(Debug)]
-struct ServiceCounts(Arc<Limiter<ConfiguredStore>>);
+struct ServiceCounts<S>(Arc<Limiter<S>>);
 
-impl Collector for ServiceCounts {
+impl<S: Operations + Debug + 'static> Collector for ServiceCounts<S> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Counts {
             requests,

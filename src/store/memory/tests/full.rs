@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
+use crate::store::memory::evictions::Evictions;
 
 /// What is logged on this thread.
 #[derive(Clone, Default)]

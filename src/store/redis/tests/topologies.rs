@@ -308,8 +308,8 @@ fn limits_of_a_second_may_have_a_server_of_their_own() {
     let (main, other) = (Server::start(), Server::start());
     runtime().block_on(async {
         let store = |server| RedisStore::new(options(single(server)));
-        let store = crate::store::per_second::PerSecond::new(store(&main), store(&other));
-        tokio::join!(store.main().answered(), store.per_second().answered());
+        let store = crate::store::per_second::PerSecond::new(store(&main), Some(store(&other)));
+        crate::store::Operations::connect(&store).await;
         let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
         let entries = [("key", "a")];
         let key = Key { domain: "test", entries: &entries };
