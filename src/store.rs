@@ -1,7 +1,7 @@
 //! Where state lives. One trait; what is common to all stores.
 
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "testsuite"))]
+pub mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;

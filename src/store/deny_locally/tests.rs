@@ -43,7 +43,7 @@ async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
 async fn conforms() {
     let ([store, _], clock) = replicas(Duration::from_secs(3_600));
     conformance::admits_n_in_each_window(&store, &clock).await;
-    conformance::counts_each_key_apart(&store).await;
+    conformance::counts_each_key_separately(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;

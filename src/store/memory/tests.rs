@@ -28,14 +28,7 @@ fn both_kinds(max_keys: usize) -> [(Memory, Arc<ManualClock>); 2] {
 async fn conforms() {
     for max_keys in [1_000, 100_000] {
         for (store, clock) in both_kinds(max_keys) {
-            conformance::admits_n_in_each_window(&store, &clock).await;
-            conformance::counts_each_key_apart(&store).await;
-            conformance::peeks_and_gives_back(&store).await;
-            conformance::charges_all_or_none(&store).await;
-            conformance::charges_now_or_not_at_all(&store).await;
-            conformance::a_limit_of_zero_denies(&store).await;
-            conformance::keeps_the_longest_debts(&store, &clock).await;
-            conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;
+            conformance::conforms(&store, &clock).await;
         }
     }
 }

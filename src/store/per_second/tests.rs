@@ -70,7 +70,7 @@ fn a_plan_is_per_second_where_each_of_its_limits_is() {
 async fn conforms() {
     let (store, clock) = store();
     conformance::admits_n_in_each_window(&store, &clock).await;
-    conformance::counts_each_key_apart(&store).await;
+    conformance::counts_each_key_separately(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
