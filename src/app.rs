@@ -27,14 +27,14 @@ use crate::settings::{Drain, Settings};
 use crate::store::Operations;
 use crate::telemetry::metrics::Metrics;
 
-/// The service, ready to run.
+/// The service, built but not running.
 #[derive(Debug)]
 pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     debug: TcpListener,
     rate_limit: RateLimit<ConfiguredStore>,
-    /// The same for `/json`, which allows its clients less.
+    /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
     rules: Rules,
     loader: Arc<Loader>,
@@ -49,7 +49,7 @@ pub struct App {
     drain: Drain,
 }
 
-/// Where the service listens.
+/// The addresses that the service listens on.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
     pub grpc: SocketAddr,

@@ -112,7 +112,7 @@ pub async fn admits_n_in_each_window(store: &impl Store, clock: &ManualClock) {
     }
 }
 
-/// Keys that look alike are counted apart; so are plans of another shape, but not of another n.
+/// Similar keys are counted separately; so are plans of different shapes, but not of different n.
 pub async fn counts_each_key_separately(store: &impl Store) {
     let (hour, day) = (plan(1, Unit::Hour), plan(1, Unit::Day));
     let keys: [(&str, &[Entry<'_>]); 12] = [
@@ -145,7 +145,7 @@ pub async fn counts_each_key_separately(store: &impl Store) {
     assert!(!take(store, "apart", "n", &two, 1).await.allowed);
 }
 
-/// Looking does not charge; giving back never leaves more than n.
+/// Peeking does not charge; giving back never leaves more than n.
 pub async fn peeks_and_gives_back(store: &impl Store) {
     let plan = plan(2, Unit::Hour);
     let key = Key { domain: "back", entries: &[("key", "a")] };
@@ -188,7 +188,7 @@ pub async fn charges_now_or_not_at_all(store: &impl Store) {
     }
 }
 
-/// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers looks as
+/// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers peeks as
 /// the reference does: OK until a hit was counted. What was counted before stays counted.
 pub async fn a_limit_of_zero_denies(store: &impl Store) {
     let period = Unit::Hour.period(1).unwrap();
@@ -232,7 +232,7 @@ pub async fn a_limit_of_zero_denies(store: &impl Store) {
             let asked = std::cell::Cell::new(0);
             let ask = async |value: &str, plan: &Arc<Plan>, hits| {
                 let key = Key { domain: "zero", entries: &[("case", &what), ("key", value)] };
-                // An id that is taken again would replace its hold.
+                // Taking an id again would replace its hold.
                 asked.set(asked.get() + 1);
                 let id = asked.get().to_string();
                 let (op, hold) = (Op::Take(hits), plan.hold_id().map(|_| id.as_str()));
@@ -257,7 +257,7 @@ pub async fn a_limit_of_zero_denies(store: &impl Store) {
     }
 }
 
-/// Debts that take as long as any may are kept, and their waits are exact.
+/// The longest possible debts are kept, and their waits are exact.
 pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
     let year = Unit::Year.period(1).unwrap();
     let gcra = |n, debt| Algorithm::Gcra(Gcra::new(n, year, n, debt).unwrap());
@@ -297,7 +297,7 @@ pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
         }
     }
 
-    // What a bucket of a larger amount left is kept too, and said to take as long as any may.
+    // The debt that a bucket with a larger amount left is kept too; its wait is the longest there is.
     let of = |capacity, amount| {
         let (interval, strict, max_debt) = (100 * year, false, 0);
         let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
@@ -358,7 +358,7 @@ pub async fn charges_all_or_none(store: &impl Store) {
     charge(store, &[quotas[1], shadow[0]], true).await;
     assert_eq!(used("a", &wide).await, 3);
 
-    // What is given back is given back all the same.
+    // What is given back is given back even if the batch is denied.
     let back = [
         of(a, &wide, Op::Take(5), Role::Enforced),
         of(a, &wide, Op::GiveBack(1), Role::Enforced),
@@ -368,7 +368,7 @@ pub async fn charges_all_or_none(store: &impl Store) {
     assert_eq!(used("a", &wide).await, 2);
 }
 
-/// Of racing requests exactly n are admitted: of two keys apart, and of two together.
+/// Of concurrent requests exactly n are admitted: of two keys separately, and of two together.
 pub fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
     stores: &(impl Fn() -> F + Sync),
 ) {
@@ -394,7 +394,7 @@ pub fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
             let decision = runtime.block_on(charge(&store, &[first, second], together));
             admitted[0] += u64::from(decision[0].allowed);
             admitted[1] += u64::from(decision[1].allowed);
-            // The other way round, so that locks taken in the batch's order would wait for ever.
+            // In reverse order, so that locks taken in the order of the batch would deadlock.
             let decision = runtime.block_on(charge(&store, &[second, first], together));
             admitted[0] += u64::from(decision[1].allowed);
             admitted[1] += u64::from(decision[0].allowed);

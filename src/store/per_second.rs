@@ -1,4 +1,4 @@
-//! A store of its own for limits of one second.
+//! Limits of one second in a separate store.
 
 #[cfg(test)]
 mod tests;
@@ -14,7 +14,7 @@ use crate::limit::Micros;
 /// When charges were made, by the clock of the store that made them.
 pub type Times = SmallVec<[Micros; 4]>;
 
-/// A store that can take back what it charged.
+/// A store that can undo charges.
 pub trait Undo: Store {
     /// Charges a batch, and adds to `times` when, for each charge in order.
     fn charge_timed(
@@ -24,19 +24,19 @@ pub trait Undo: Store {
         times: &mut Times,
     ) -> impl Future<Output = ()> + Send;
 
-    /// Takes back what was taken at those times, where that still counts. Nobody waits for it: where
+    /// Gives back hits that were taken at those times, if they still count. Nothing waits for it: if
     /// it fails, the hits stay charged until their window ends.
     fn undo(&self, taken: &[(Charge<'_>, Micros)]);
 }
 
-/// Two stores: charges whose plan is [per second](crate::limit::Plan::per_second) go to one, all
-/// others to the other, both at once.
+/// One or two stores. With two, charges whose plan is [per second](crate::limit::Plan::per_second) go
+/// to one and all others to the other, at the same time.
 ///
-/// **Charged together.** A batch that needs both is first charged in each, and where that comes to
-/// a denial what one of them charged is given back. Meanwhile others see it as charged, so they
-/// may be denied what they would otherwise get, for about one round trip; nobody is allowed more.
-/// A plan's other limits beside one of concurrency get nothing back. Where a store failed it may
-/// or may not have charged: nothing is given back to it.
+/// **Charged together.** A batch that needs both stores is first charged in each. If the result is a
+/// denial, what was charged is undone. Until then other requests see it as charged, so for about one
+/// round trip they may be denied hits that they would otherwise get; no request is allowed more. Limits
+/// next to a concurrency limit in the same plan get nothing back. A store that failed may or may not
+/// have charged: nothing is undone there.
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
@@ -68,7 +68,7 @@ impl<'a> Part<'a> {
         self.charges.iter().any(|charge| charge.role == Role::Quota)
     }
 
-    /// What was charged of a batch that was denied in the end, and when.
+    /// Returns what to undo after the whole batch was denied, and when it was charged.
     fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[(Charge<'a>, Micros); 4]> {
         let unknown = |answer: &Answer| answer.err().is_some_and(|failed| !failed.is_refusal());
         let complete = self.answers.len() == self.charges.len();
@@ -110,7 +110,7 @@ impl<S: Undo> PerSecond<S> {
     ) {
         let (mut main, mut second) = (Part::of(&batch, false), Part::of(&batch, true));
         let (main_quota, second_quota) = (main.has_quota(), second.has_quota());
-        // Quotas deny only all together: what passes in one store is not known in the other.
+        // Quotas deny only if all do, and no store knows the quotas of the other.
         let main_batch = Batch {
             charges: &main.charges,
             quota_passes: batch.quota_passes || second_quota,

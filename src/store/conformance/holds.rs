@@ -23,7 +23,7 @@ pub fn concurrency(n: u32, with_ids: bool) -> Arc<Plan> {
     Arc::new(Plan::new(vec![limit]))
 }
 
-/// Taking an id again replaces its hold: it is counted once, and starts anew.
+/// Taking an id again replaces its hold: it is counted once, and its time-out starts over.
 pub async fn replaces_a_hold_of_the_same_id(store: &impl Store, clock: &ManualClock) {
     let plan = concurrency(2, true);
     let key = Key { domain: "holds", entries: &[("key", "a")] };

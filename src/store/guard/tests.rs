@@ -169,7 +169,7 @@ async fn local_limits_by_the_share_and_starts_empty() {
         clock.advance(outage::QUIET);
         assert_eq!(take(&guard, "d", "a", &plan, 0).await.source, Source::Store);
         assert!(guard.local.load().is_none(), "memory comes back");
-        assert!(!guard.outage.lasts());
+        assert!(!guard.outage.is_active());
     }
 }
 
@@ -186,11 +186,11 @@ async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() 
         up(&guard);
         clock.step(step);
         take(&guard, "d", "a", &plan, 0).await;
-        assert!(guard.outage.lasts());
+        assert!(guard.outage.is_active());
     }
     clock.advance(outage::QUIET);
     take(&guard, "d", "a", &plan, 0).await;
-    assert!(!guard.outage.lasts());
+    assert!(!guard.outage.is_active());
 }
 
 #[tokio::test]
