@@ -46,7 +46,7 @@ use crate::limit::{
     MAX_WAIT_YEARS, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
 
-/// An instant that begins a window of every unit up to a day.
+/// An instant at which a window of every unit up to a day starts.
 pub const DAWN: u64 = 1_700_006_400 * SECOND;
 
 /// A lone fixed window.

@@ -192,7 +192,7 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
         }
     }
 
-    /// The metrics of both stores, told apart by the label `instance`.
+    /// Adds the metrics of both stores, with the label `instance`.
     fn collect(&self, families: &mut MetricFamilies) {
         families.with_label("instance", "main", |families| self.main.collect(families));
         if let Some(second) = &self.per_second {

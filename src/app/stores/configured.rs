@@ -1,4 +1,4 @@
-//! The store that the settings name: the only place that tells kinds of stores apart.
+//! The store that the settings name: the only place that distinguishes kinds of stores.
 
 use std::sync::Arc;
 

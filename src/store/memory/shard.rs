@@ -179,9 +179,9 @@ impl Shard {
         V::table(self).insert(slot);
     }
 
-    /// Drops one key: of a few, the one with which the least is lost. One at its limit goes only
-    /// if all of a wider sample are: then the newcomer still gets in, because whoever is turned
-    /// away uncounted is not limited at all, and the one that would be free again soonest goes.
+    /// Evicts the key of a sample with which the least is lost. A key at its limit is evicted only if
+    /// all of a wider sample are at theirs, and then the one that expires first. The new key is never
+    /// rejected: a client without a count would not be limited at all.
     fn evict(&mut self, now: Now, random: u16) {
         // Either table loses keys in proportion to those it holds.
         let boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();

@@ -1,9 +1,9 @@
 //! How keys are spread over the shards.
 //!
-//! Not evenly: the last shard gets twice the share of the first. Tables double when they are
-//! full, so with equal shares all would double at once, and memory would be half empty just
-//! after; with shares spread over a factor of two, each doubles at another time, and memory
-//! follows the number of keys smoothly.
+//! The spread is uneven: the last shard gets twice the share of the first. Tables double when they are
+//! full. With equal shares all tables would double at the same time, and be half empty afterwards.
+//! With shares between one and two, each doubles at another time, and memory follows the number of
+//! keys smoothly.
 
 /// Keys a shard holds on average when the cap is reached, at least; at most twice as many.
 /// Moving that many to a larger table takes about a tenth of a millisecond, most of it the first

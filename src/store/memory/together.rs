@@ -1,8 +1,8 @@
 //! Charges all keys of a batch or none.
 //!
-//! All their shards are locked, in ascending order, so that two batches never wait for each
-//! other. The charges are made on copies, in order, equal keys sharing one; the copies replace
-//! the states unless the batch is denied.
+//! Locks all shards of the batch in ascending order, so that two batches never deadlock. Charges copies
+//! of the states in order; equal keys share a copy. The copies replace the states unless the batch is
+//! denied.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;

@@ -29,7 +29,6 @@ impl Undo for Inner {
         let batch =
             Batch { charges, together: false, quota_passes: false, budget, on_failure: None };
         let mut answers = Answers::new();
-        // Memory answers at once.
         let made = pin!(self.charge(batch, &mut answers));
         assert!(made.poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
@@ -104,7 +103,7 @@ async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
 async fn together_neither_store_keeps_what_the_other_denies() {
     let (store, _) = store();
     let entries = [("key", "a")];
-    // By default nobody is charged for denials where all are charged together.
+    // By default a batch charged together does not charge denied hits.
     let plan = |n, unit| {
         let mut limit = Limit::fixed_window(n, unit, 1).unwrap();
         limit.charge_denied = false;
@@ -120,7 +119,7 @@ async fn together_neither_store_keeps_what_the_other_denies() {
         assert_eq!(used(&store, value[0].1, &second).await, 1);
         assert_eq!(used(&store, value[0].1, &minute).await, 1);
     }
-    // Looks give nothing back, and what is given back stays so.
+    // Peeks give nothing back, and hits given back are not taken again.
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
     let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Enforced) };
     charge(&store, &[of(&entries, &second, Role::Enforced), look], true).await;
@@ -144,7 +143,11 @@ async fn quotas_of_both_stores_deny_only_all_together() {
     let denied = [of(&entries, &second, Role::Quota), of(&entries, &full, Role::Quota)];
     let minute_too = [denied[0], denied[1], of(&entries, &minute, Role::Enforced)];
     charge(&store, &minute_too, true).await;
-    assert_eq!(used(&store, "a", &minute).await, 3, "all quotas denied: what binds is given back");
+    assert_eq!(
+        used(&store, "a", &minute).await,
+        3,
+        "all quotas denied: the enforced charge is given back"
+    );
 }
 
 #[tokio::test]
@@ -174,14 +177,14 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
     assert_eq!(told, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
     assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
 
-    // A key that holds something else: known not to be charged, so the rest is not to be either.
+    // A key of another type is certainly not charged, so the rest must not be either.
     store.main.fail(|_| None);
     per_second_store(&store).fail(|_| Some(StoreError::WrongType));
     ask().await;
     assert_eq!(used(&store, "a", &minute).await, 1, "it was given back");
     per_second_store(&store).fail(|_| None);
 
-    // A denial in one store and none of it known in the other.
+    // A denial in one store and an unknown outcome in the other.
     store.main.fail(|_| Some(StoreError::Unavailable));
     store.main.asked();
     ask().await;
