@@ -1,4 +1,4 @@
-//! What time it is, as an argument: the service runs on the system's clock, tests on their own.
+//! Time as an argument: the service runs on the system's clock, tests on a clock of their own.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,37 +8,37 @@ use tokio::time::MissedTickBehavior;
 use crate::limit::Micros;
 use crate::throttle::Throttle;
 
-/// How often the wall clock is compared with what [`SystemClock`] makes of it.
+/// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
 
-/// A smaller difference is left: adjusting the rate of a clock is no step, and makes up to half a
-/// millisecond a second.
+/// Smaller differences are not corrected: adjusting the rate of a clock is not a step, and makes up to
+/// half a millisecond a second.
 const TOLERANCE: Micros = 100_000;
 
-/// A reading that took longer is useless: the thread was interrupted between the two clocks.
+/// A reading that took longer is ignored: the thread was interrupted between the two clocks.
 const MAX_READING: Micros = 10_000;
 
 /// How often a step is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The time of day, which may step in either direction: what limits compute with.
+/// The time of day, which limits compute with. It may step in either direction.
 pub trait Clock: std::fmt::Debug + Send + Sync + 'static {
     /// Microseconds since the Unix epoch.
     fn now(&self) -> Micros;
 }
 
-/// A time that never steps: how long something takes or holds.
+/// A time that never steps, for durations.
 pub trait Monotonic: std::fmt::Debug + Send + Sync + 'static {
-    /// Microseconds since some instant, the same for each reading.
+    /// Microseconds since an arbitrary, fixed instant.
     fn monotonic(&self) -> Micros;
 }
 
-/// The wall clock, carried on by the monotonic clock, so that reading it costs one clock. It
-/// follows steps of the wall clock where [`follow`](Self::follow) runs.
+/// The wall clock, computed from the monotonic clock, so that both cost one reading. It follows steps
+/// of the wall clock while [`follow`](Self::follow) runs.
 #[derive(Debug)]
 pub struct SystemClock {
     started: Instant,
-    /// What the wall clock says, less the monotonic clock.
+    /// The wall clock minus the monotonic clock.
     offset: AtomicI64,
 }
 
@@ -47,7 +47,7 @@ impl SystemClock {
         SystemClock { started: Instant::now(), offset: AtomicI64::new(signed(wall())) }
     }
 
-    /// Compares the clocks each second, and follows the wall clock where it stepped. Never ends.
+    /// Compares the clocks each second, and follows the wall clock if it stepped. Never ends.
     pub async fn follow(&self) {
         let throttle = Throttle::new(LOG_INTERVAL);
         let mut tick = tokio::time::interval(COMPARE_EVERY);
@@ -68,7 +68,8 @@ impl SystemClock {
         }
     }
 
-    /// Takes a reading of both clocks. Returns how far the wall clock stepped, where it did.
+    /// Corrects the offset by a reading of both clocks. Returns how far the wall clock stepped, if it
+    /// did.
     fn correct(&self, wall: Micros, monotonic: Micros) -> Option<i64> {
         let offset = signed(wall).saturating_sub(signed(monotonic));
         let step = offset.saturating_sub(self.offset.load(Ordering::Relaxed));
@@ -79,7 +80,7 @@ impl SystemClock {
         Some(step)
     }
 
-    /// The time of the wall clock when the monotonic clock says `monotonic`.
+    /// Returns the time of the wall clock when the monotonic clock is at `monotonic`.
     fn at(&self, monotonic: Micros) -> Micros {
         let now = signed(monotonic).saturating_add(self.offset.load(Ordering::Relaxed));
         u64::try_from(now).unwrap_or(0)
@@ -114,7 +115,7 @@ fn wall() -> Micros {
     since.as_micros() as Micros
 }
 
-/// The system's wall clock itself, with all its steps: for comparing it with others.
+/// The system's wall clock itself, with all its steps, for comparison with other clocks.
 #[derive(Debug, Default)]
 pub struct WallClock;
 
@@ -124,11 +125,11 @@ impl Clock for WallClock {
     }
 }
 
-/// A clock that stands until it is set.
+/// A clock that stands still until it is set.
 #[derive(Debug)]
 pub struct ManualClock {
     now: AtomicU64,
-    /// How far it stepped, which its monotonic time does not.
+    /// How far it has stepped; its monotonic time does not step.
     stepped: AtomicI64,
 }
 
@@ -145,7 +146,7 @@ impl ManualClock {
         self.now.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// Steps as a wall clock does: in no time.
+    /// Steps as a wall clock does, without time passing.
     pub fn step(&self, by: i64) {
         self.set(self.now().saturating_add_signed(by));
         self.stepped.fetch_add(by, Ordering::Relaxed);
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_begins_in_1970_is_followed_into_the_present_and_back() {
+    fn a_machine_that_starts_in_1970_is_followed_into_the_present_and_back() {
         let clock = clock_at(0);
         assert_eq!(clock.correct(DAWN, 100 * SECOND), Some(signed(DAWN) - signed(100 * SECOND)));
         assert_eq!(clock.at(101 * SECOND), DAWN + SECOND);

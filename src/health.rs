@@ -1,12 +1,12 @@
-//! Whether the service is ready: one state that every health endpoint reads.
+//! The readiness of the service: one state that every health endpoint reads.
 
 use tokio::sync::watch;
 
-/// What being ready depends on.
+/// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct State {
     rules: bool,
-    /// Whether the rules have a domain at all.
+    /// Whether the rules have any domain.
     domain: bool,
     store: bool,
     draining: bool,
@@ -20,7 +20,7 @@ pub struct Health {
     required: Required,
 }
 
-/// What the service may be required to have before it is ready.
+/// What readiness requires.
 #[derive(Clone, Copy, Debug)]
 struct Required {
     rules: bool,
@@ -28,29 +28,29 @@ struct Required {
 }
 
 impl Health {
-    /// `require_rules`: whether it serves only once rules are loaded; `require_domain`: whether
-    /// only while they have a domain.
+    /// `require_rules`: not serving until rules are loaded. `require_domain`: not serving while they
+    /// have no domain.
     pub fn new(require_rules: bool, require_domain: bool) -> Health {
         let required = Required { rules: require_rules, domain: require_domain };
         Health { state: watch::Sender::new(State::default()), required }
     }
 
-    /// Rules of so many domains are loaded.
+    /// Records that rules with this number of domains are loaded.
     pub fn rules_loaded(&self, domains: usize) {
         self.state.send_modify(|state| (state.rules, state.domain) = (true, domains > 0));
     }
 
-    /// The store has answered.
+    /// Records that the store answers.
     pub fn store_answers(&self) {
         self.state.send_modify(|state| state.store = true);
     }
 
-    /// The service is about to stop; there is no way back.
+    /// Records that the service is about to stop, for good.
     pub fn drain(&self) {
         self.state.send_modify(|state| state.draining = true);
     }
 
-    /// The listeners are closed: whoever watches is let go.
+    /// Records that the listeners are closed, which ends all watches.
     pub fn close(&self) {
         self.state.send_modify(|state| state.closed = true);
     }
@@ -59,8 +59,8 @@ impl Health {
         serves(*self.state.borrow(), self.required)
     }
 
-    /// Tells of every change of [`is_serving`](Self::is_serving), the present value first. Ends
-    /// once the listeners are closed, or it would keep the process from its end.
+    /// Streams [`is_serving`](Self::is_serving): its value now and every change. Ends when the
+    /// listeners are closed, or it would keep the process running.
     pub fn watch(&self) -> impl tokio_stream::Stream<Item = bool> + Send + use<> {
         use tokio_stream::StreamExt;
         let required = self.required;
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serves_once_rules_and_store_are_there_until_it_drains() {
+    fn serves_from_when_rules_are_loaded_and_the_store_answers_until_it_drains() {
         let health = Health::new(true, false);
         assert!(!health.is_serving());
         health.store_answers();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_may_be_waived() {
+    fn rules_may_be_optional() {
         let health = Health::new(false, false);
         health.store_answers();
         assert!(health.is_serving());

@@ -29,14 +29,14 @@ use crate::limit::{Decision, Op, Plan, SECOND};
 use crate::rules::RuleSet;
 use crate::store::{Answers, Store, StoreError};
 
-/// How requests are decided, apart from the rules.
+/// How requests are decided, besides the rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Every request passes; statuses still tell the truth.
+    /// Every request passes; statuses are as without it.
     pub shadow_mode: bool,
     /// Every descriptor counts as a quota.
     pub quota_mode: bool,
-    /// The part of a limit above which hits count as near it.
+    /// The fraction of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
     pub max_descriptors: usize,
 }
@@ -52,20 +52,20 @@ impl Default for Options {
     }
 }
 
-/// What the limiter counts beside the rules' own counts.
+/// Counts of requests, besides the counts of each rule.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Requests for a decision, refused ones too.
+    /// Requests for a decision, including invalid ones.
     pub requests: AtomicU64,
     /// Requests answered as over their limit.
     pub over_limit: AtomicU64,
     /// Descriptors whose domain has no rules.
     pub domain_not_found: AtomicU64,
-    /// Requests let through by the global shadow mode.
+    /// Requests over their limit that the global shadow mode let pass.
     pub global_shadow_mode: AtomicU64,
-    /// Requests refused for what they are.
+    /// Invalid requests rejected.
     pub service_error: AtomicU64,
-    /// Requests refused because the store failed.
+    /// Requests that got an error because the store failed.
     pub store_error: AtomicU64,
 }
 
@@ -90,12 +90,12 @@ impl<S: Store> Limiter<S> {
         &self.store
     }
 
-    /// The most descriptors that a request may have.
+    /// The largest number of descriptors in a request.
     pub fn max_descriptors(&self) -> usize {
         self.options.max_descriptors
     }
 
-    /// Counts a request that was refused before it reached the limiter.
+    /// Counts a request that was rejected before it reached the limiter.
     pub fn count_refused(&self) {
         add(&self.counts.requests);
         add(&self.counts.service_error);

@@ -1,11 +1,12 @@
-//! Where state lives. One trait; what is common to all stores.
+//! Where state lives: the trait that all stores implement, and what they have in common.
 
-pub mod configured;
-#[cfg(test)]
-pub(crate) mod conformance;
+#[cfg(any(test, feature = "testsuite"))]
+pub mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;
+mod metric_families;
+mod operations;
 pub mod per_second;
 pub mod redis;
 
@@ -15,6 +16,8 @@ use smallvec::SmallVec;
 
 use crate::limit::{Decision, Op, Plan, Source};
 
+pub use self::metric_families::{MetricFamilies, MetricFamily, MetricType, Sample};
+pub use self::operations::Operations;
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
 
@@ -22,7 +25,7 @@ pub use crate::failure::OnStoreFailure;
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub domain: &'a str,
-    /// The descriptor's entries; where a rule shares its threshold, with the pattern for a value.
+    /// The descriptor's entries. If a rule shares its threshold, the pattern replaces the value.
     pub entries: &'a [Entry<'a>],
 }
 
@@ -43,7 +46,7 @@ pub struct Charge<'a> {
     pub key: Key<'a>,
     pub plan: &'a Arc<Plan>,
     pub op: Op,
-    /// Names the hold of a concurrency limit.
+    /// The hold id of a concurrency limit.
     pub hold: Option<&'a str>,
     pub role: Role,
 }
@@ -52,34 +55,34 @@ pub struct Charge<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     pub charges: &'a [Charge<'a>],
-    /// Charge all or none: none where the batch is denied.
+    /// Charge all or none: none if the batch is denied.
     pub together: bool,
-    /// For a batch charged together: a quota beside these charges passes, so that quotas cannot
+    /// For a batch charged together: another quota of the request passes, so that the quotas do not
     /// all deny.
     pub quota_passes: bool,
-    /// How long the answer may take.
+    /// The time within which the store has to answer.
     pub budget: Duration,
-    /// What to answer where the store cannot; none: as the settings say, and to a store that is not
-    /// guarded, the error.
+    /// The policy if the store fails. `None` means the policy of the guard, or the error if there is
+    /// no guard.
     pub on_failure: Option<OnStoreFailure>,
 }
 
 impl Charge<'_> {
-    /// As whose denial it counts, for a batch charged together, that the store fails this charge;
-    /// none where the request may pass all the same.
+    /// Returns the role in which a failure of this charge denies a batch that is charged together;
+    /// none if the request may pass nevertheless.
     pub fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
         let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
         match on_failure.unwrap_or(OnStoreFailure::Error) {
-            // It refuses the whole request.
+            // The whole request is refused.
             OnStoreFailure::Error => Some(Role::Enforced),
             OnStoreFailure::Deny if matches!(self.op, Op::Take(_)) && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
     }
 
-    /// Returns whether giving back is right where the caller goes away: a concurrency limit took hits,
-    /// or may have. Where that is not known, an id makes it safe: one without a hold gives nothing
-    /// back.
+    /// Returns whether to give back hits if the caller goes away: a concurrency limit took them, or
+    /// may have. If that is not known, only a hold id makes giving back safe: without a hold of that
+    /// id nothing is given back.
     pub fn may_hold(&self, answer: &Answer) -> bool {
         let Some(at) = self.plan.concurrency() else { return false };
         let charges_denied =
@@ -95,8 +98,8 @@ impl Charge<'_> {
         matches!(self.op, Op::Take(1..)) && known.unwrap_or(self.hold.is_some())
     }
 
-    /// Whether hits were taken, going by the answer, that can be given back. Where only some limits
-    /// counted a denial they cannot: it would go to all.
+    /// Returns whether `answer` took hits that can be given back. If only some limits counted a
+    /// denial, they cannot: all limits would get them.
     pub fn took(&self, answer: &Answer) -> bool {
         let all_count = || self.plan.limits().iter().all(|limit| limit.charge_denied);
         matches!(self.op, Op::Take(1..)) && answer.is_ok_and(|it| it.allowed || all_count())
@@ -104,9 +107,9 @@ impl Charge<'_> {
 }
 
 impl Batch<'_> {
-    /// Whether `answers`, one for each charge in order, deny the batch as a whole: a charge that
-    /// binds is denied, or there are charges under a quota and all of them are. A charge that
-    /// failed without being made counts as its policy answers it, any other failure as neither.
+    /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an
+    /// enforced charge is denied, or there are quotas and all of them are denied. A charge that is
+    /// known not to have been made counts as its policy decides; other failures do not count.
     pub fn is_denied(&self, answers: &[Answer]) -> bool {
         let (mut quotas, mut quotas_denied) = (0, 0);
         for (charge, answer) in self.charges.iter().zip(answers) {
@@ -120,7 +123,7 @@ impl Batch<'_> {
         quotas > 0 && quotas_denied == quotas && !self.quota_passes
     }
 
-    /// As whose denial an answer to one of the charges counts, where it is one.
+    /// Returns the role in which an answer denies the batch; none if it is no denial.
     pub fn denial(&self, charge: &Charge<'_>, answer: &Answer) -> Option<Role> {
         match answer {
             Ok(decision) => (!decision.allowed).then_some(charge.role),
@@ -130,7 +133,7 @@ impl Batch<'_> {
     }
 }
 
-/// What a store says to one charge.
+/// The answer to one charge.
 pub type Answer = Result<Decision, StoreError>;
 
 /// One answer for each charge of a batch, in its order.
@@ -156,7 +159,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether it is known that nothing was charged.
+    /// Returns whether it is certain that nothing was charged.
     pub fn is_refusal(self) -> bool {
         !matches!(self, StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline)
     }

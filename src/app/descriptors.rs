@@ -1,11 +1,11 @@
-//! Shares the file descriptors that the system allows among the listeners, so that none can take
-//! those of another: connections over gRPC never cost the health check its descriptors.
+//! Shares the file descriptors that the system allows among the listeners, so that connections over
+//! gRPC cannot use up those of the health check.
 
-/// Descriptors for everything but clients' connections: listeners, threads, Redis, rule files; and
-/// for the few connections over HTTP beyond the limit.
+/// Descriptors for everything but clients' connections (listeners, threads, Redis, rule files), and
+/// for the few HTTP connections beyond the limit.
 const OTHER_DESCRIPTORS: usize = 256;
 
-/// The connections that each listener may have.
+/// The connections that each listener may have open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shares {
     pub grpc: usize,
@@ -13,8 +13,8 @@ pub(super) struct Shares {
     pub debug: usize,
 }
 
-/// Shares `allowed` descriptors, without limit where it is none, among listeners of which gRPC may
-/// have `grpc` connections and each of the other two `http`.
+/// Shares `allowed` descriptors (`None`: unlimited) among the listeners. gRPC may have up to `grpc`
+/// connections, and the other two up to `http` each.
 pub(super) fn share(allowed: Option<u64>, grpc: usize, http: usize) -> Shares {
     let wanted = Shares { grpc, http, debug: http };
     let needed = grpc.saturating_add(http.saturating_mul(2)).saturating_add(OTHER_DESCRIPTORS);
@@ -45,7 +45,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn settings_hold_where_there_are_enough_descriptors() {
+    fn settings_apply_if_there_are_enough_descriptors() {
         let wanted = Shares { grpc: 16_384, http: 1_024, debug: 1_024 };
         let needed = 16_384 + 2 * 1_024 + OTHER_DESCRIPTORS as u64;
         for enough in [None, Some(u64::MAX), Some(needed)] {

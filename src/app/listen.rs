@@ -7,17 +7,17 @@ use anyhow::Context;
 use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 
-/// Connections that wait to be accepted. The system bounds it too (somaxconn). Beyond it, clients
-/// try again only after a second.
+/// Connections that may wait to be accepted; the system limits it too (somaxconn). Beyond it, clients
+/// retry only after a second.
 const BACKLOG: u32 = 4_096;
 
-/// Listens on `address`, which `setting` names.
+/// Listens on `address`, the value of `setting`.
 pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<std::net::TcpListener> {
     let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
         Some(port) => on_all(port),
         None => on_any_of(address).await,
     };
-    // It is registered with the runtime of the thread that serves it.
+    // The thread that serves it registers it with its own runtime.
     listener.and_then(TcpListener::into_std).with_context(|| {
         format!("cannot listen on {address} ({setting}): choose another address or port")
     })
@@ -35,10 +35,10 @@ async fn on_any_of(address: &str) -> io::Result<TcpListener> {
     Err(last)
 }
 
-/// Listens on all addresses of IPv6 and IPv4, or of IPv4 alone where the system has no IPv6.
+/// Listens on all addresses of IPv6 and IPv4, or of IPv4 alone if the system has no IPv6.
 fn on_all(port: u16) -> io::Result<TcpListener> {
     match bind((Ipv6Addr::UNSPECIFIED, port).into()) {
-        // The port is taken, or may not be bound: so it is over IPv4.
+        // The port is in use or not permitted: over IPv4 it would be too.
         Err(error)
             if !matches!(
                 error.kind(),

@@ -1,35 +1,31 @@
-//! Makes the store that settings ask for.
+//! Makes the store that the settings name.
+
+mod configured;
 
 use std::sync::Arc;
 
+pub(super) use self::configured::ConfiguredStore;
 use crate::clock::SystemClock;
 use crate::settings::Settings;
-use crate::store::configured::{ConfiguredStore, RedisInstances};
 use crate::store::deny_locally::DenyLocally;
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
 
-/// Denials known at once; some 100 bytes each.
-const KNOWN_DENIALS: usize = 64 * 1024;
+/// Denials cached at a time, about 100 bytes each.
+const CACHED_DENIALS: usize = 64 * 1024;
 
-/// The store of `settings`, by `clock`; connects only when it is first asked.
+/// Makes the store of `settings`, by `clock`. It connects when it is first used.
 pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> ConfiguredStore {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
     let Some((redis, per_second)) = settings.redis_options() else {
         return ConfiguredStore::Memory(MemoryStore::new(clock, max_keys));
     };
-    let redis = RedisStore::new(redis);
-    let instances = match per_second {
-        None => RedisInstances::One(redis),
-        Some(second) => {
-            RedisInstances::Two(Box::new(PerSecond::new(redis, RedisStore::new(second))))
-        }
-    };
+    let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
     let deny_for = *store.deny_locally_for;
-    let known = if deny_for.is_zero() { 0 } else { KNOWN_DENIALS };
-    let denying = DenyLocally::new(instances, clock.clone(), deny_for, known);
+    let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
+    let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
     let guard = Guard::new(denying, clock, *store.on_failure, *store.replicas, max_keys);
     ConfiguredStore::Redis(Box::new(guard))
 }

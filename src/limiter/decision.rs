@@ -1,4 +1,4 @@
-//! What a request is answered, free of how it is sent.
+//! The decision on a request, independent of its encoding.
 
 use smallvec::SmallVec;
 
@@ -6,7 +6,7 @@ use crate::limit::{Limit, Unit};
 use crate::rules::Metadata;
 use crate::store::StoreError;
 
-/// The answer to a request.
+/// The decision on a request.
 #[derive(Debug)]
 pub struct RequestDecision<'s> {
     pub over_limit: bool,
@@ -14,24 +14,24 @@ pub struct RequestDecision<'s> {
     pub statuses: SmallVec<[Status<'s>; 4]>,
 }
 
-/// The answer to one descriptor.
+/// The decision on one descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status<'s> {
     pub over_limit: bool,
-    /// The limit that binds; none where nothing matched, or the rule is unlimited.
+    /// The limit that decided; none if nothing matched or the rule is unlimited.
     pub limit: Option<ShownLimit<'s>>,
-    /// The hits still allowed; `u32::MAX` where the rule is unlimited, 0 where nothing matched.
+    /// The hits still allowed; `u32::MAX` if the rule is unlimited, 0 if nothing matched.
     pub remaining: u32,
-    /// What to wait: until the same is allowed again where it was denied, else until the limit is
-    /// back to its full allowance. Whole seconds, at least 1.
+    /// After a denial, the wait until the same hits are allowed; else the time until the limit has its
+    /// full allowance again. Whole seconds, at least 1.
     pub reset_seconds: u64,
-    /// Whether the rule counts as a quota: over only when all quotas are.
+    /// Whether the descriptor counts as a quota: the request is over only if all quotas are.
     pub quota: bool,
     /// The matched rule's metadata.
     pub metadata: Option<&'s Metadata>,
 }
 
-/// A limit as it is shown to clients.
+/// A limit as clients see it.
 #[derive(Clone, Copy, Debug)]
 pub struct ShownLimit<'s> {
     pub name: &'s str,
@@ -69,9 +69,8 @@ impl<'s> ShownLimit<'s> {
 }
 
 impl<'s> RequestDecision<'s> {
-    /// The status that response headers tell of: the one with the least remaining, the first of
-    /// equals; but of those over their limit that are no quotas the last. None where no limit
-    /// applied.
+    /// Returns the status that response headers show: the last one over its limit that is not a
+    /// quota, else the first one with the least remaining. None if no limit applied.
     pub fn shown(&self) -> Option<(&Status<'s>, &ShownLimit<'s>)> {
         let mut shown: Option<&Status<'s>> = None;
         let mut least = u32::MAX;

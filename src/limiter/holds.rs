@@ -1,4 +1,4 @@
-//! What a request took of concurrency limits, so that a call that is cancelled can give it back.
+//! The hits of concurrency limits that a request took, so that a cancelled call can give them back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use crate::limit::{Op, Plan};
 use crate::store::{Answer, Answers, Batch, Charge, Entry, Key, OnStoreFailure, Role, Store};
 
-/// How long giving back may take: no request waits for it.
+/// The time-out for giving back; no request waits for it.
 const BUDGET: Duration = Duration::from_secs(1);
 
-/// The holds of one request; none of most, and then nothing is allocated.
+/// The holds of a request. Most have none, and then nothing is allocated.
 #[derive(Debug, Default)]
 pub struct Holds(Option<Box<Taken>>);
 
@@ -34,7 +34,7 @@ impl Holds {
         self.0.is_none()
     }
 
-    /// Adds what a batch took, going by its answers.
+    /// Adds what a batch took according to its answers.
     pub(super) fn add(&mut self, batch: &Batch<'_>, answers: &[Answer]) {
         if batch.charges.iter().any(|charge| charge.plan.concurrency().is_some()) {
             self.add_each(batch, answers);
@@ -67,7 +67,7 @@ impl Holds {
         }
     }
 
-    /// Gives all of them back. What the store fails lapses with its time-out.
+    /// Gives all holds back. If the store fails, they expire after their time-out.
     pub async fn give_back(self, store: &impl Store) {
         let Some(taken) = self.0 else { return };
         let Taken { domain, on_failure, holds } = *taken;

@@ -1,32 +1,32 @@
-//! What a request asks, free of how it came.
+//! A request, independent of its encoding.
 
 use std::sync::Arc;
 
 use crate::limit::{Limit, Plan, Unit};
 use crate::store::Entry;
 
-/// What is asked: may this happen?
+/// The question whether something may happen.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     pub domain: &'a str,
     pub descriptors: &'a [Descriptor<'a>],
-    /// How many more descriptors were sent: so many that it is refused.
+    /// The number of descriptors sent beyond those read; any is too many.
     pub beyond: usize,
-    /// Hits of each descriptor that does not say its own; 0 means 1.
+    /// The hits of each descriptor without its own; 0 means 1.
     pub hits_addend: u32,
 }
 
-/// What a request is about; each is looked up and decided on its own.
+/// One subject of a request; each is looked up and decided separately.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Descriptor<'a> {
     pub entries: &'a [Entry<'a>],
-    /// A limit sent along, used in place of the rules'.
+    /// A limit that the client sent, used instead of the rules'.
     pub limit: Option<Override>,
     pub hits_addend: Option<u64>,
     pub is_negative_hits: bool,
 }
 
-/// A limit sent along with a descriptor, as it was sent.
+/// A limit that the client sent with a descriptor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Override {
     pub requests_per_unit: u32,

@@ -1,17 +1,17 @@
-//! Counting what happened to a rule's hits, split as the reference splits them.
+//! Counts the hits of a rule, split as the reference splits them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::limit::{Decision, Limit, Source};
 use crate::rules::Rule;
 
-/// Adds one decided charge of `hits` to the rule's counts, by its binding limit.
+/// Adds a decided charge of `hits` to the counts of its rule, by the limit that decided.
 pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) {
     let stats = &rule.stats;
     let split = split(hits, decision.used_before, limit.requests_per_unit, near_ratio);
     add(&stats.total_hits, hits);
     if decision.source == Source::DeniedLocally {
-        // The store was not asked, so how much was used before is not known; all of it is over.
+        // The store was not asked, so the hits used before are not known: all are over.
         add(&stats.over_limit, hits);
         add(&stats.over_limit_with_local_cache, hits);
         if rule.shadow_mode {
@@ -29,15 +29,15 @@ pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, decision: &Decision, 
     }
 }
 
-/// How many of a charge's hits lie past the limit, and how many near it.
+/// How many hits of a charge are over the limit, and how many near it.
 #[derive(Debug, PartialEq, Eq)]
 struct HitSplit {
     over: u64,
     near: u64,
 }
 
-/// The near part begins at `floor(limit x ratio)`, both taken as 32-bit floats, as the reference
-/// does: the counts of two services watching the same traffic agree.
+/// The near part starts at `floor(limit x ratio)`, computed with 32-bit floats like in the reference:
+/// the counts of both for the same traffic agree.
 fn split(hits: u64, before: u64, limit: u32, near_ratio: f32) -> HitSplit {
     let near_from = f64::from(limit as f32 * near_ratio).floor() as u64;
     let limit = u64::from(limit);

@@ -1,4 +1,4 @@
-//! What the reference answers, case by case.
+//! The answers of the reference, case by case.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,8 +25,8 @@ struct Bench {
     clock: Arc<ManualClock>,
 }
 
-/// What one descriptor was answered: over, the limit's n, remaining, reset.
-type Told = (bool, Option<u32>, u32, u64);
+/// The status of a descriptor: over, the limit's n, remaining, reset.
+type Shown = (bool, Option<u32>, u32, u64);
 
 impl Bench {
     fn new(rules: &str) -> Bench {
@@ -48,24 +48,24 @@ impl Bench {
         decided.expect("memory answers now")
     }
 
-    /// Asks with one entry a descriptor.
-    fn ask(&self, entries: &[Entry<'_>]) -> (bool, Vec<Told>) {
+    /// Sends one descriptor per entry.
+    fn ask(&self, entries: &[Entry<'_>]) -> (bool, Vec<Shown>) {
         let descriptors: Vec<_> = entries
             .iter()
             .map(|entry| Descriptor { entries: std::slice::from_ref(entry), ..Default::default() })
             .collect();
-        self.tell(&descriptors, 0)
+        self.send(&descriptors, 0)
     }
 
-    fn tell(&self, descriptors: &[Descriptor<'_>], hits_addend: u32) -> (bool, Vec<Told>) {
+    fn send(&self, descriptors: &[Descriptor<'_>], hits_addend: u32) -> (bool, Vec<Shown>) {
         let decision = self
             .decide(&Request { domain: "d", descriptors, hits_addend, beyond: 0 })
             .expect("a decision");
-        let told = |status: &Status<'_>| {
+        let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
             (status.over_limit, n, status.remaining, status.reset_seconds)
         };
-        (decision.over_limit, decision.statuses.iter().map(told).collect())
+        (decision.over_limit, decision.statuses.iter().map(shown).collect())
     }
 
     fn stats(&self, rule: &str) -> [u64; 5] {
@@ -119,12 +119,12 @@ async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
 }
 
 #[test]
-fn what_matches_nothing_is_bare_and_unlimited_shows_it() {
+fn unmatched_and_unlimited_descriptors_have_no_limit() {
     let bench = Bench::new(MINUTE);
-    let (over, told) = bench.ask(&[("none", ""), ("pass", "x"), ("free", "x"), ("a", "")]);
+    let (over, shown) = bench.ask(&[("none", ""), ("pass", "x"), ("free", "x"), ("a", "")]);
     assert!(!over);
     let bare = (false, None, 0, 0);
-    assert_eq!(told, [bare, bare, (false, None, u32::MAX, 0), (false, Some(2), 1, 40)]);
+    assert_eq!(shown, [bare, bare, (false, None, u32::MAX, 0), (false, Some(2), 1, 40)]);
     let request = Request {
         domain: "other",
         descriptors: &[Descriptor { entries: &[("a", "x")], ..Default::default() }],
@@ -142,16 +142,16 @@ fn hits_come_from_the_descriptor_else_from_the_request() {
     let ask = |own: Option<u64>, request: u32| {
         let descriptor =
             Descriptor { entries: &[("b", "x")], hits_addend: own, ..Default::default() };
-        bench.tell(&[descriptor], request).1[0]
+        bench.send(&[descriptor], request).1[0]
     };
     assert_eq!(ask(None, 0).2, 4);
     assert_eq!(ask(None, 2).2, 2);
     assert_eq!(ask(Some(1), 9).2, 1);
-    // A descriptor's own 0 only looks, the request's means 1.
+    // A descriptor's own 0 only peeks, the request's means 1.
     assert_eq!(ask(Some(0), 9).2, 1);
     assert_eq!(ask(None, 1).2, 0);
     assert_eq!(ask(Some(0), 1), (false, Some(5), 0, 3_580));
-    // Refused, and counted all the same.
+    // Denied hits are counted too.
     assert_eq!(ask(Some(u64::MAX), 1), (true, Some(5), 0, 3_580));
     assert_eq!(ask(Some(0), 1), (true, Some(5), 0, 3_580));
 }
@@ -166,7 +166,7 @@ fn negative_hits_are_given_back() {
             is_negative_hits,
             ..Default::default()
         };
-        bench.tell(&[descriptor], 0).1[0]
+        bench.send(&[descriptor], 0).1[0]
     };
     assert_eq!(ask(false, 5).2, 0);
     assert_eq!(ask(true, 2), (false, Some(5), 2, 3_580));
@@ -176,7 +176,7 @@ fn negative_hits_are_given_back() {
 }
 
 #[test]
-fn requests_that_are_none_are_refused_in_the_references_words() {
+fn invalid_requests_get_the_errors_of_the_reference() {
     let bench = Bench::new(MINUTE);
     let some = [Descriptor::default()];
     let ask = |domain, descriptors| {
@@ -191,8 +191,8 @@ fn requests_that_are_none_are_refused_in_the_references_words() {
     let many = vec![Descriptor::default(); 257];
     assert_eq!(ask("d", &many), RequestError::TooManyDescriptors(257, 256));
     assert_eq!(bench.limiter.counts().service_error.load(Relaxed), 3);
-    // No entries match nothing.
-    assert_eq!(bench.tell(&some, 0), (false, vec![(false, None, 0, 0)]));
+    // A descriptor without entries matches nothing.
+    assert_eq!(bench.send(&some, 0), (false, vec![(false, None, 0, 0)]));
 }
 
 #[test]
@@ -209,13 +209,13 @@ fn overrides_count_like_rules_of_their_unit() {
             (status.over_limit, limit.unit.unwrap(), limit.unit_multiplier, status.remaining)
         })
     };
-    // It need not match a rule, and shares the counter of one with the same unit.
+    // It does not have to match a rule, and shares the counter of one with the same unit.
     assert_eq!(ask(3, 1, None, &[("z", "")]).unwrap(), (false, Unit::Second, 1, 2));
     bench.ask(&[("a", "x")]);
     assert_eq!(ask(9, 2, None, &[("a", "x")]).unwrap(), (false, Unit::Minute, 1, 7));
     assert_eq!(ask(9, 2, Some(15), &[("a", "x")]).unwrap(), (false, Unit::Minute, 15, 8));
     assert!(ask(0, 7, None, &[("z", "")]).unwrap().0);
-    for (unit, multiplier, told) in [
+    for (unit, multiplier, shown) in [
         (0, None, "limit.unit is unknown"),
         (99, None, "limit.unit is unknown"),
         (-1, None, "limit.unit is unknown"),
@@ -224,12 +224,12 @@ fn overrides_count_like_rules_of_their_unit() {
         (6, Some(u32::MAX), "over 100 years"),
     ] {
         let refused = ask(1, unit, multiplier, &[("a", "x")]).unwrap_err().to_string();
-        assert!(refused.contains(told), "{refused}");
+        assert!(refused.contains(shown), "{refused}");
     }
 }
 
 #[test]
-fn a_rule_in_shadow_mode_passes_and_tells() {
+fn a_rule_in_shadow_mode_passes_and_is_counted() {
     let bench = Bench::new(
         "domain: d
 descriptors:
@@ -242,7 +242,7 @@ descriptors:
 }
 
 #[test]
-fn global_shadow_mode_changes_the_overall_code_alone() {
+fn global_shadow_mode_changes_only_the_overall_code() {
     let options = limiter::Options { shadow_mode: true, ..Default::default() };
     let bench = Bench::with(MINUTE, options);
     for _ in 0..2 {
@@ -272,12 +272,12 @@ fn quotas_are_over_only_when_all_are() {
     assert!(over(&["q", "free"]));
     assert!(over(&["q", "unmatched"]));
     assert!(over(&["q", "r", "n"]));
-    // Its own status says over all the same.
+    // Its own status is over nevertheless.
     assert!(bench.ask(&[("q", ""), ("r", "")]).1[0].0);
 }
 
 #[test]
-fn in_global_quota_mode_what_matches_nothing_passes() {
+fn in_global_quota_mode_unmatched_descriptors_pass() {
     let bench = Bench::with(QUOTAS, limiter::Options { quota_mode: true, ..Default::default() });
     assert!(bench.ask(&[("n", ""), ("q", "")]).0);
     assert!(!bench.ask(&[("n", ""), ("unmatched", "")]).0);
@@ -285,7 +285,7 @@ fn in_global_quota_mode_what_matches_nothing_passes() {
 }
 
 #[test]
-fn rules_that_others_replace_are_set_aside() {
+fn rules_that_others_replace_are_dropped() {
     let bench = Bench::new(
         "domain: d
 descriptors:
@@ -298,10 +298,10 @@ descriptors:
     );
     let bare = (false, None, 0, 0);
     assert_eq!(bench.ask(&[("a", ""), ("b", "")]), (false, vec![bare, (false, Some(5), 4, 40)]));
-    // Also by one that is replaced itself; and both where each replaces the other.
-    let (_, told) = bench.ask(&[("a", ""), ("b", ""), ("c", "")]);
-    assert_eq!(told, [bare, bare, (false, Some(5), 4, 40)]);
-    // All but one that is unlimited, which replaces others all the same.
+    // A replaced rule replaces others too, and two rules can replace each other.
+    let (_, shown) = bench.ask(&[("a", ""), ("b", ""), ("c", "")]);
+    assert_eq!(shown, [bare, bare, (false, Some(5), 4, 40)]);
+    // An unlimited rule is not replaced, but replaces others.
     let unlimited = (false, None, u32::MAX, 0);
     assert_eq!(bench.ask(&[("d", ""), ("e", "")]), (false, vec![bare, unlimited]));
     assert_eq!(bench.stats("d.a"), [0; 5]);
@@ -321,9 +321,9 @@ descriptors:
     // are quotas.
     let bench = Bench::with(rules, quota_mode(true));
     assert!(bench.ask(&entries[..2]).0);
-    let (over, told) = Bench::with(rules, quota_mode(false)).ask(&entries);
+    let (over, shown) = Bench::with(rules, quota_mode(false)).ask(&entries);
     assert!(over);
-    assert_eq!(told[1], (false, None, u32::MAX, 0));
+    assert_eq!(shown[1], (false, None, u32::MAX, 0));
     // With r as a quota that passes, nothing is over; it is r that decides, not what it replaces.
     assert!(!bench.ask(&entries).0);
     let over = rules.replace("requests_per_unit: 5", "requests_per_unit: 0");
@@ -347,11 +347,11 @@ descriptors:
 }
 
 #[test]
-fn equal_descriptors_of_one_request_are_judged_one_after_the_other() {
+fn equal_descriptors_of_one_request_are_decided_in_order() {
     let bench = Bench::new(MINUTE);
-    let (over, told) = bench.ask(&[("a", "x"), ("a", "x"), ("a", "x")]);
+    let (over, shown) = bench.ask(&[("a", "x"), ("a", "x"), ("a", "x")]);
     assert!(over);
-    assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [false, false, true]);
+    assert_eq!(shown.iter().map(|shown| shown.0).collect::<Vec<_>>(), [false, false, true]);
 }
 
 #[test]

@@ -1,9 +1,37 @@
-//! What every store must do: functions that a store's tests call with the store and its clock.
+//! What every store must do, as functions that the tests of a store call.
 //!
-//! Each keeps to keys of its own domain, so that one store may go through all of them.
+//! All stores of this crate pass the suite. For a store outside it, enable the feature `testsuite`:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! weir = { version = "…", features = ["testsuite"] }
+//! ```
+//!
+//! Give the store a [`ManualClock`] that starts at [`DAWN`], and call the suite in two tests:
+//!
+//! ```ignore
+//! use weir::store::conformance;
+//!
+//! #[tokio::test]
+//! async fn conforms() {
+//!     let clock = Arc::new(ManualClock::new(conformance::DAWN));
+//!     conformance::conforms(&MyStore::new(clock.clone()), &clock).await;
+//! }
+//!
+//! #[test]
+//! fn admits_exactly_n_of_racing() {
+//!     let store = Arc::new(MyStore::new(Arc::new(SystemClock::new())));
+//!     conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+//! }
+//! ```
+//!
+//! `tests/testsuite.rs` is a complete example. The functions panic where the store does not conform.
+//! Each uses keys of its own domains, so one store may run all of them, but each only once.
 
+#[cfg(test)]
 pub(crate) mod fakes;
-pub(crate) mod holds;
+pub mod holds;
+#[cfg(test)]
 pub(crate) mod model;
 
 use std::future::Future;
@@ -18,20 +46,16 @@ use crate::limit::{
     MAX_WAIT_YEARS, Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
 
-/// An instant that begins a window of every unit up to a day.
-pub(crate) const DAWN: u64 = 1_700_006_400 * SECOND;
+/// An instant at which a window of every unit up to a day starts.
+pub const DAWN: u64 = 1_700_006_400 * SECOND;
 
 /// A lone fixed window.
-pub(crate) fn plan(n: u32, unit: Unit) -> Arc<Plan> {
+pub fn plan(n: u32, unit: Unit) -> Arc<Plan> {
     Arc::new(Plan::new(Limit::fixed_window(n, unit, 1).into_iter().collect()))
 }
 
 /// Charges a batch; panics where the store fails.
-pub(crate) async fn charge(
-    store: &impl Store,
-    charges: &[Charge<'_>],
-    together: bool,
-) -> Vec<Decision> {
+pub async fn charge(store: &impl Store, charges: &[Charge<'_>], together: bool) -> Vec<Decision> {
     let mut answers = Answers::new();
     let batch = Batch {
         charges,
@@ -46,7 +70,7 @@ pub(crate) async fn charge(
 }
 
 /// Takes `hits` of one key.
-pub(crate) async fn take(
+pub async fn take(
     store: &impl Store,
     domain: &str,
     value: &str,
@@ -58,8 +82,20 @@ pub(crate) async fn take(
     charge(store, &[charge_], false).await[0]
 }
 
+/// Runs all of the suite that one thread can: everything but [`admits_exactly_n_of_racing`].
+pub async fn conforms(store: &impl Store, clock: &ManualClock) {
+    admits_n_in_each_window(store, clock).await;
+    counts_each_key_separately(store).await;
+    peeks_and_gives_back(store).await;
+    charges_all_or_none(store).await;
+    charges_now_or_not_at_all(store).await;
+    a_limit_of_zero_denies(store).await;
+    holds::replaces_a_hold_of_the_same_id(store, clock).await;
+    keeps_the_longest_debts(store, clock).await;
+}
+
 /// Admits n in a window, no more, and n again in the next.
-pub(crate) async fn admits_n_in_each_window(store: &impl Store, clock: &ManualClock) {
+pub async fn admits_n_in_each_window(store: &impl Store, clock: &ManualClock) {
     let plan = plan(3, Unit::Minute);
     for _window in 0..3 {
         for used in 0..3 {
@@ -76,8 +112,8 @@ pub(crate) async fn admits_n_in_each_window(store: &impl Store, clock: &ManualCl
     }
 }
 
-/// Keys that look alike are counted apart; so are plans of another shape, but not of another n.
-pub(crate) async fn counts_each_key_apart(store: &impl Store) {
+/// Similar keys are counted separately; so are plans of different shapes, but not of different n.
+pub async fn counts_each_key_separately(store: &impl Store) {
     let (hour, day) = (plan(1, Unit::Hour), plan(1, Unit::Day));
     let keys: [(&str, &[Entry<'_>]); 12] = [
         ("apart", &[("a_b", "c")]),
@@ -109,8 +145,8 @@ pub(crate) async fn counts_each_key_apart(store: &impl Store) {
     assert!(!take(store, "apart", "n", &two, 1).await.allowed);
 }
 
-/// Looking does not charge; giving back never leaves more than n.
-pub(crate) async fn peeks_and_gives_back(store: &impl Store) {
+/// Peeking does not charge; giving back never leaves more than n.
+pub async fn peeks_and_gives_back(store: &impl Store) {
     let plan = plan(2, Unit::Hour);
     let key = Key { domain: "back", entries: &[("key", "a")] };
     let back = Charge { key, plan: &plan, op: Op::GiveBack(5), hold: None, role: Role::Enforced };
@@ -125,7 +161,7 @@ pub(crate) async fn peeks_and_gives_back(store: &impl Store) {
 }
 
 /// A batch is charged now as a whole, or left alone.
-pub(crate) async fn charges_now_or_not_at_all(store: &impl Store) {
+pub async fn charges_now_or_not_at_all(store: &impl Store) {
     let plan = plan(100, Unit::Hour);
     let entries = [("key", "a")];
     let key = Key { domain: "now", entries: &entries };
@@ -152,9 +188,9 @@ pub(crate) async fn charges_now_or_not_at_all(store: &impl Store) {
     }
 }
 
-/// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers looks as
+/// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers peeks as
 /// the reference does: OK until a hit was counted. What was counted before stays counted.
-pub(crate) async fn a_limit_of_zero_denies(store: &impl Store) {
+pub async fn a_limit_of_zero_denies(store: &impl Store) {
     let period = Unit::Hour.period(1).unwrap();
     let algorithms = |n: u32| {
         let calendar = Calendar::new(Unit::Day, "UTC").map(Arc::new).ok();
@@ -196,7 +232,7 @@ pub(crate) async fn a_limit_of_zero_denies(store: &impl Store) {
             let asked = std::cell::Cell::new(0);
             let ask = async |value: &str, plan: &Arc<Plan>, hits| {
                 let key = Key { domain: "zero", entries: &[("case", &what), ("key", value)] };
-                // An id that is taken again would replace its hold.
+                // Taking an id again would replace its hold.
                 asked.set(asked.get() + 1);
                 let id = asked.get().to_string();
                 let (op, hold) = (Op::Take(hits), plan.hold_id().map(|_| id.as_str()));
@@ -221,8 +257,8 @@ pub(crate) async fn a_limit_of_zero_denies(store: &impl Store) {
     }
 }
 
-/// Debts that take as long as any may are kept, and their waits are exact.
-pub(crate) async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
+/// The longest possible debts are kept, and their waits are exact.
+pub async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualClock) {
     let year = Unit::Year.period(1).unwrap();
     let gcra = |n, debt| Algorithm::Gcra(Gcra::new(n, year, n, debt).unwrap());
     let bucket = TokenBucket {
@@ -261,7 +297,7 @@ pub(crate) async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualCl
         }
     }
 
-    // What a bucket of a larger amount left is kept too, and said to take as long as any may.
+    // The debt that a bucket with a larger amount left is kept too; its wait is the longest there is.
     let of = |capacity, amount| {
         let (interval, strict, max_debt) = (100 * year, false, 0);
         let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
@@ -282,7 +318,7 @@ pub(crate) async fn keeps_the_longest_debts(store: &impl Store, clock: &ManualCl
 }
 
 /// A batch charged together is charged whole or not at all.
-pub(crate) async fn charges_all_or_none(store: &impl Store) {
+pub async fn charges_all_or_none(store: &impl Store) {
     let (wide, narrow) = (plan(10, Unit::Hour), plan(1, Unit::Hour));
     let of = |entries, plan, op, role| Charge {
         key: Key { domain: "all", entries },
@@ -322,7 +358,7 @@ pub(crate) async fn charges_all_or_none(store: &impl Store) {
     charge(store, &[quotas[1], shadow[0]], true).await;
     assert_eq!(used("a", &wide).await, 3);
 
-    // What is given back is given back all the same.
+    // What is given back is given back even if the batch is denied.
     let back = [
         of(a, &wide, Op::Take(5), Role::Enforced),
         of(a, &wide, Op::GiveBack(1), Role::Enforced),
@@ -332,8 +368,8 @@ pub(crate) async fn charges_all_or_none(store: &impl Store) {
     assert_eq!(used("a", &wide).await, 2);
 }
 
-/// Of racing requests exactly n are admitted: of two keys apart, and of two together.
-pub(crate) fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
+/// Of concurrent requests exactly n are admitted: of two keys separately, and of two together.
+pub fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
     stores: &(impl Fn() -> F + Sync),
 ) {
     const THREADS: u64 = 8;
@@ -358,7 +394,7 @@ pub(crate) fn admits_exactly_n_of_racing<S: Store, F: Future<Output = S>>(
             let decision = runtime.block_on(charge(&store, &[first, second], together));
             admitted[0] += u64::from(decision[0].allowed);
             admitted[1] += u64::from(decision[1].allowed);
-            // The other way round, so that locks taken in the batch's order would wait for ever.
+            // In reverse order, so that locks taken in the order of the batch would deadlock.
             let decision = runtime.block_on(charge(&store, &[second, first], together));
             admitted[0] += u64::from(decision[1].allowed);
             admitted[1] += u64::from(decision[0].allowed);

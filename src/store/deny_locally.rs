@@ -1,4 +1,4 @@
-//! Repeating denials that are known to hold still.
+//! Repeats denials that are known to hold.
 
 mod denial_cache;
 #[cfg(test)]
@@ -11,38 +11,39 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Store, StoreError};
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 
-/// A store that does not ask the one inside it for what it knows to be denied.
+/// A wrapper that answers what it knows to be denied without the inner store.
 ///
-/// A denial holds for the same hits of the same key until its wait is over, counted from when the
-/// question was sent. For that time, and at most for `deny_locally_for`, it is repeated: the same
-/// answer, less the time that has passed, with the source [`DeniedLocally`](Source::DeniedLocally).
-/// Other hits and looks go to the store.
+/// A denial holds for the same number of hits of the same key until its wait is over, counted from
+/// when the charge was sent. During that time, and for at most `deny_locally_for`, it is repeated: the
+/// same answer, less the time that has passed, with the source
+/// [`DeniedLocally`](Source::DeniedLocally). Other numbers of hits and peeks go to the inner store.
 ///
-/// **Exact.** Verdict, limit, wait and reset are those that the store would answer now. More hits may
-/// wait for longer, and by another limit, so they go to the store; only of a lone fixed window, which
-/// ends for all at once, as many or more are denied. Hits admitted through this replica end the denials
-/// of their key. Hits admitted through another, or by a request under way at the same time, lengthen
-/// the wait too: they are seen within `deny_locally_for`. How many hits were used before is not told.
+/// **Exact.** Verdict, limit, wait and reset are those that the inner store would answer now. More
+/// hits may wait longer, and because of another limit, so they go to the inner store. A lone fixed
+/// window is the exception: it ends for all hits at the same time, so the same number or more are
+/// denied. Hits admitted through this replica end the denials of their key. Hits admitted through
+/// another replica, or by a concurrent request, also lengthen the wait; they are noticed within
+/// `deny_locally_for`. The number of hits used before is that of the first denial.
 ///
 /// **Which.** Denials by a plan whose denials [may be repeated](crate::limit::Plan::repeats_denials).
-/// Where one charges denied hits (a lone fixed window), its counter misses those of repeated
-/// denials, which it notices only when hits are given back or its numbers change.
+/// If a plan charges denied hits (a lone fixed window), its counter misses those of repeated denials,
+/// which shows only when hits are given back or the numbers of the limit change.
 ///
-/// **Until.** A plan with other numbers asks at once. So does who follows hits that were given
-/// back through this replica; those given back through another, or by a caller who went away
-/// before the store answered, are seen within `deny_locally_for`.
+/// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits
+/// were given back through this replica. Hits given back through another replica, or by a caller that
+/// went away before the store answered, are noticed within `deny_locally_for`.
 ///
-/// **Batches** that are charged together are always asked for as a whole, and so are those that
-/// give something back.
+/// **Batches** that are charged together, or that give something back, always go to the inner store
+/// as a whole.
 ///
-/// **Bounded.** At most `slots` denials are known, in tables that are there from the start, of
-/// about 100 bytes a denial; where there is no room for another, the one that ends soonest goes.
+/// **Bounded.** At most `slots` denials are cached, in tables allocated at the start, about 100 bytes
+/// each. If there is no room for another, the one that ends soonest is dropped.
 ///
-/// **Cost.** While nothing is known to be denied: a look at the clock and at one number.
+/// **Cost.** While no denial is known: one reading of the clock and one atomic load.
 #[derive(Debug)]
 pub struct DenyLocally<S, C> {
     inner: S,
@@ -77,8 +78,8 @@ impl<'a> Split<'a> {
 }
 
 impl<S: Store, C: Monotonic> DenyLocally<S, C> {
-    /// Repeats denials by `inner` for at most `deny_locally_for` (zero: never) and knows at most
-    /// `slots` of them, rounded down to a power of two, and at least eight.
+    /// Repeats denials by `inner` for at most `deny_locally_for` (zero: never). Caches at most `slots`
+    /// of them, rounded down to a power of two, but at least eight.
     pub fn new(inner: S, clock: C, deny_locally_for: Duration, slots: usize) -> DenyLocally<S, C> {
         let longest = Micros::try_from(deny_locally_for.as_micros()).unwrap_or(Micros::MAX);
         DenyLocally { inner, clock, denials: DenialCache::new(slots), longest }
@@ -151,7 +152,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         }
     }
 
-    /// Forgets the denials of a key that was charged, or may have been: they last for longer now.
+    /// Forgets the denials of a key that was charged, or may have been: their waits are longer now.
     fn forget_waits(&self, charge: &Charge<'_>, sent: Micros) {
         if self.denials.any(sent) && !charge.plan.denies_more_alike() {
             self.denials.forget(charge);
@@ -163,7 +164,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
             return;
         }
         let holds = decision.retry_after.unwrap_or_else(|| {
-            // Hits that are never allowed are told the reset, which a window begins anew.
+            // Hits that are never allowed have no wait, but a window answers its reset, which changes.
             let limit = charge.plan.limits().get(usize::from(decision.limit));
             match limit.map(|limit| &limit.algorithm) {
                 Some(Algorithm::FixedWindow(_)) => decision.reset_after,
@@ -231,6 +232,24 @@ impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
 
     fn is_immediate(&self) -> bool {
         self.inner.is_immediate()
+    }
+}
+
+impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
+    async fn connect(&self) {
+        self.inner.connect().await;
+    }
+
+    fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    async fn maintain(&self) {
+        self.inner.maintain().await;
+    }
+
+    fn collect(&self, families: &mut MetricFamilies) {
+        self.inner.collect(families);
     }
 }
 

@@ -1,6 +1,7 @@
-//! What is answered where the store fails.
+//! Answers by policy when the store fails.
 
 mod counts;
+mod operations;
 mod outage;
 #[cfg(test)]
 mod tests;
@@ -11,39 +12,39 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
-pub use self::counts::{Counts, kind_name};
+pub use self::counts::Counts;
+use self::counts::kind_name;
 use self::outage::Outage;
 use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
 use crate::clock::{Clock, Monotonic};
 use crate::limit::{Decision, Limit, Micros, Op, Plan, SECOND, Source};
 
-/// How long whoever is denied because the store failed is told to wait.
+/// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
 
-/// A store that answers by policy where the one inside it fails.
+/// A wrapper that answers by policy when the inner store fails.
 ///
-/// For each charge that the inner store could not answer, the batch's own policy decides, else
-/// the guard's:
+/// For each charge that the inner store failed to answer, the policy of the batch decides, or that of
+/// the guard if the batch has none:
 ///
-/// - `error` keeps the failure.
+/// - `error` returns the error.
 /// - `allow` allows.
-/// - `deny` denies, with a wait of one second. What is given back is allowed all the same, and so
-///   is what a plan asks for whose limits are all in shadow mode.
-/// - `local` limits in memory by this replica's [share](Plan::share), starting empty. Hits that
-///   pass the share are denied though the whole limit may have room. Charges of a batch that is
-///   charged together which failed are charged together among themselves.
+/// - `deny` denies, with a wait of one second. It allows giving back hits, and plans whose limits are
+///   all in shadow mode.
+/// - `local` limits in memory by this replica's [share](Plan::share), starting empty. Hits beyond the
+///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
+///   together are charged together with each other.
 ///
-/// Such answers say so by their [source](Source::Degraded).
+/// The [source](Source::Degraded) of such decisions shows that a policy made them.
 ///
-/// **Local counts** begin with the first failure, and are dropped when the store answers and has
-/// not failed for ten seconds: so part of a store may fail while the rest answers, and a store
-/// that comes and goes does not free everybody each time.
+/// **Local counts** start with the first failure. They are dropped when the store answers and has not
+/// failed for ten seconds: part of a store may fail while the rest answers, and an unstable store does
+/// not reset everybody's counts each time.
 ///
-/// **Time.** The guard has no timer of its own: the inner store ends within the batch's budget,
-/// as every store promises.
+/// **Time.** The guard has no timer of its own: every store ends within the batch's budget.
 ///
-/// **Cost.** While the store answers: a look at each answer and at one number.
+/// **Cost.** While the store answers: a look at each answer and one atomic load.
 #[derive(Debug)]
 pub struct Guard<S, C> {
     inner: S,
@@ -51,7 +52,7 @@ pub struct Guard<S, C> {
     on_failure: OnStoreFailure,
     replicas: u32,
     max_keys: usize,
-    /// Counts while the store fails; none where it does not.
+    /// Counts during an outage.
     local: ArcSwapOption<MemoryStore<C>>,
     outage: Outage,
     counts: Counts,
@@ -79,7 +80,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         }
     }
 
-    /// What failed, and how it was answered.
+    /// The charges that failed, by policy and by kind.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -97,7 +98,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         if answers.iter().any(Result::is_err) {
             self.degrade(batch, answers);
-        } else if self.outage.lasts() {
+        } else if self.outage.is_active() {
             self.answered();
         }
     }
@@ -143,7 +144,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             let mut decision = local.next().unwrap_or_else(|| deny(charge));
             decision.source = Source::Degraded;
             if !decision.allowed {
-                // The share is used up: to those who compare with the whole limit, so is that.
+                // Statistics compare it with the whole limit, which counts as used up.
                 decision.used_before = decision.used_before.max(n(charge, decision.limit));
             }
             decision
@@ -156,7 +157,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
                 return local;
             }
             let fresh = Some(Arc::new(MemoryStore::new(self.clock.clone(), self.max_keys)));
-            // Of two that begin at once, one store is kept.
+            // If two threads make a store at the same time, one is kept.
             self.local.compare_and_swap(&None::<Arc<MemoryStore<C>>>, fresh);
         }
     }
@@ -164,10 +165,10 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     /// The store answered after failures.
     #[cold]
     fn answered(&self) {
-        if self.outage.ends(self.clock.monotonic()) {
+        if self.outage.end_if_over(self.clock.monotonic()) {
             let local = self.local.swap(None);
-            // A full store takes its time to be freed, which nobody should wait for. Where no
-            // thread is to be had it is freed here.
+            // Freeing a full store takes long, and no request should wait for it. If no thread can
+            // start, it is freed here.
             let _ = std::thread::Builder::new().name("free".into()).spawn(move || drop(local));
         }
     }
@@ -194,7 +195,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
     }
 }
 
-/// Puts an answer in the place of each failure, in order.
+/// Replaces each failure by a decision, in order.
 fn replace(
     batch: &Batch<'_>,
     answers: &mut [Answer],
@@ -207,7 +208,7 @@ fn replace(
     }
 }
 
-/// `n` of one of a charge's limits.
+/// The `n` of one of a charge's limits.
 fn n(charge: &Charge<'_>, limit: u8) -> u64 {
     charge.plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
 }
@@ -239,7 +240,7 @@ fn deny(charge: &Charge<'_>) -> Decision {
             allowed: false,
             limit,
             would_deny: 0,
-            // So that all of the hits count as over the limit.
+            // All hits count as over the limit.
             used_before: n(charge, limit),
             remaining: 0,
             reset_after: RETRY_AFTER,

@@ -1,7 +1,8 @@
-//! Counting in this process.
+//! Counts in the memory of this process.
 
 mod evictions;
 pub(super) mod fingerprint;
+mod operations;
 mod shard;
 mod sharding;
 mod table;
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-pub use self::evictions::Evictions;
 pub use self::shard::Evicted;
 use self::{
     fingerprint::{Fingerprint, Fingerprints, Print},
@@ -26,43 +26,43 @@ use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
 use crate::limit::{Decision, Micros, Plan, SECOND, State, plan::Packed};
 
-/// How far the clock may step back before keys expire early: slots count 136 years of seconds, and
-/// half of them are for the time to come.
+/// How far the clock may step back before keys expire early: slots count 136 years of seconds, half
+/// of them for the future.
 const EXPIRY_BEHIND: Micros = (1 << 31) * SECOND;
 
 /// How many buckets of a table are swept under one lock.
 const SWEEP_STRIDE: usize = 1024;
 
-/// Keeps states in this process's memory; they are gone when it ends.
+/// Keeps states in the memory of this process; they are lost when it ends.
 ///
 /// **Exact.** A key is decided and charged under a lock, and a batch charged together under the
-/// locks of all its keys: of racing requests exactly as many are admitted as the limit allows.
+/// locks of all its keys: of concurrent requests exactly as many are admitted as the limit allows.
 /// [`try_charge`](Store::try_charge) charges every batch.
 ///
 /// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone
 /// fixed window, for instance) it takes a slot of 28 bytes and a byte of index in tables that
-/// are between 44 and 88 % full: 48 bytes on average, 54 to 57 as the system sees it. With
-/// another state it takes a slot of 24 bytes and the state on the heap. Keys leave by themselves
-/// once their state says no more than its absence would: when seen, when others come, and by
-/// [`sweep`](Self::sweep).
+/// are between 44 and 88 % full: 48 bytes on average, 54 to 57 of resident memory. With
+/// another state it takes a slot of 24 bytes and the state on the heap. A key expires once its state
+/// means the same as no state. Expired keys are removed when they are charged, when others are
+/// inserted, and by [`sweep`](Self::sweep).
 ///
 /// **Bounded.** There are never more than `max_keys` keys. Each shard has its part of them and
-/// drops a key when a newcomer finds it full, which begins somewhat before all are, as keys do
-/// not spread evenly. Of a sample of eight, the one dropped has expired, else has used least of
-/// its limit, else expires first; one at its limit goes only if all are and two dozen more. So a
-/// flood of fresh keys replaces fresh keys, at a cost that does not grow with the table.
+/// evicts a key when a new one finds it full. As keys do not spread evenly, some shards are full
+/// before others. Of a sample of eight, the evicted key has expired, else has used least of its limit,
+/// else expires first; a key at its limit is evicted only if all of the sample and two dozen more are
+/// at theirs. So a flood of new keys replaces new keys, at a cost that does not grow with the table.
 ///
-/// **Many small shards.** A shard holds one to three thousand keys and is held for as long as it
-/// takes to charge one, to sweep some buckets or, rarely, to move its keys to a table of another
-/// size: well below a millisecond.
+/// **Many small shards.** A shard has one to three thousand keys. It is locked to charge a key, to
+/// sweep some buckets or, rarely, to move its keys to a table of another size: for well below a
+/// millisecond.
 ///
 /// **Fingerprints.** 88 bits in the slot, and the shard, of a keyed hash (SipHash-1-3) over the
-/// whole key; its secret is drawn from the operating system for each store. Two keys may share
-/// one and would then count as one. With ten million keys kept, a new key meets another's with
-/// odds of 1 in 10^23: at a million new keys a second, once in some billion years.
+/// whole key; each store draws its secret from the operating system. Two keys with the same
+/// fingerprint would count as one. With ten million keys, a new key has the fingerprint of another
+/// with a probability of 1 in 10^23: at a million new keys a second, once in some billion years.
 pub struct MemoryStore<C> {
     clock: C,
-    /// From when slots count the seconds until they expire.
+    /// The time from which slots count the seconds until they expire.
     start: Micros,
     fingerprints: Fingerprints,
     shards: Box<[Aligned]>,
@@ -74,18 +74,18 @@ pub struct MemoryStore<C> {
     boxes: bool,
 }
 
-/// Begins a cache line, so that neighbours do not slow each other down.
+/// Starts a cache line, so that neighbours do not slow each other down.
 #[repr(align(64))]
 struct Aligned(Mutex<Shard>);
 
-/// What a memory store has done and holds. Counts are since it was made.
+/// The size of a memory store, and counts since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
-    /// Keys held now, expired ones included that are not swept yet.
+    /// Keys held now, including expired ones that are not swept yet.
     pub keys: usize,
-    /// Bytes allocated now for slots; states on the heap are not in it.
+    /// Bytes allocated now for slots, without states on the heap.
     pub table_bytes: usize,
-    /// Keys dropped to make room.
+    /// Keys evicted to make room.
     pub evicted: Evicted,
     /// Expired keys removed by sweeping.
     pub swept: u64,
@@ -97,7 +97,7 @@ impl<C: Clock> MemoryStore<C> {
         let shards = sharding::shards(max_keys);
         let caps = sharding::caps(max_keys, shards);
         MemoryStore {
-            // The clock may step back behind the time of now.
+            // The clock may step back.
             start: clock.now().saturating_sub(EXPIRY_BEHIND),
             clock,
             fingerprints: Fingerprints::new(),
@@ -109,18 +109,18 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Removes expired keys from the next `shards` shards, from where the last call stopped; at
-    /// most once around. Shrinks tables that have become too large. No shard is held for longer
-    /// than it takes to sweep a thousand buckets or to move what is left to a smaller table.
+    /// Removes expired keys from the next `shards` shards, from where the last call stopped, but from
+    /// each at most once. Shrinks tables that have become too large. No shard is locked for longer
+    /// than it takes to sweep a thousand buckets or to move the remaining keys to a smaller table.
     ///
-    /// Keys that come and go are swept without it; this is for a timer, so that memory comes
-    /// back when traffic has stopped.
+    /// Inserting keys sweeps too. This is for a timer, so that memory is freed when traffic has
+    /// stopped.
     pub fn sweep(&self, shards: usize) {
         let now = self.now();
         for _ in 0..shards.min(self.shards.len()) {
             let next = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
             let Aligned(shard) = &self.shards[next];
-            // A stride stops at the end of a table, so a round begun midway takes one more.
+            // A stride stops at the end of a table, so a round that starts midway takes one more.
             let strides = shard.lock().buckets() / SWEEP_STRIDE + 2;
             for _ in 0..strides {
                 shard.lock().sweep(SWEEP_STRIDE, now);
@@ -130,7 +130,7 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
-    /// Charges a batch at once; adds one answer for each charge to `answers`, in order.
+    /// Charges a batch; adds one answer for each charge to `answers`, in order.
     pub fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
         let now = self.now();
         if batch.together {
@@ -150,17 +150,17 @@ impl<C: Clock> MemoryStore<C> {
 }
 
 impl<C> MemoryStore<C> {
-    /// How many keys are kept at most.
+    /// The largest number of keys.
     pub fn max_keys(&self) -> usize {
         self.max_keys
     }
 
-    /// How many shards there are: what [`sweep`](Self::sweep) takes to go once around.
+    /// The number of shards: what [`sweep`](Self::sweep) takes to sweep all.
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
 
-    /// Adds up the shards' counts, each under its lock for an instant.
+    /// Adds up the counts of the shards, each under its lock for an instant.
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
         for Aligned(shard) in &self.shards {
@@ -220,7 +220,7 @@ impl<C: Clock> Store for MemoryStore<C> {
 }
 
 impl<C> fmt::Debug for MemoryStore<C> {
-    /// Leaves out the keys' states and the secret of their fingerprints.
+    /// Omits the states and the secret of the fingerprints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryStore").field("shards", &self.shards.len()).finish_non_exhaustive()
     }

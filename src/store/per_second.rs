@@ -1,4 +1,4 @@
-//! A store of its own for limits of one second.
+//! Limits of one second in a separate store.
 
 #[cfg(test)]
 mod tests;
@@ -8,13 +8,13 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Role, Store, StoreError};
 use crate::limit::Micros;
 
 /// When charges were made, by the clock of the store that made them.
 pub type Times = SmallVec<[Micros; 4]>;
 
-/// A store that can take back what it charged.
+/// A store that can undo charges.
 pub trait Undo: Store {
     /// Charges a batch, and adds to `times` when, for each charge in order.
     fn charge_timed(
@@ -24,23 +24,30 @@ pub trait Undo: Store {
         times: &mut Times,
     ) -> impl Future<Output = ()> + Send;
 
-    /// Takes back what was taken at those times, where that still counts. Nobody waits for it: where
+    /// Gives back hits that were taken at those times, if they still count. Nothing waits for it: if
     /// it fails, the hits stay charged until their window ends.
     fn undo(&self, taken: &[(Charge<'_>, Micros)]);
 }
 
-/// Two stores: charges whose plan is [per second](crate::limit::Plan::per_second) go to one, all
-/// others to the other, both at once.
+/// One or two stores. With two, charges whose plan is [per second](crate::limit::Plan::per_second) go
+/// to one and all others to the other, at the same time.
 ///
-/// **Charged together.** A batch that needs both is first charged in each, and where that comes to
-/// a denial what one of them charged is given back. Meanwhile others see it as charged, so they
-/// may be denied what they would otherwise get, for about one round trip; nobody is allowed more.
-/// A plan's other limits beside one of concurrency get nothing back. Where a store failed it may
-/// or may not have charged: nothing is given back to it.
+/// **Charged together.** A batch that needs both stores is first charged in each. If the result is a
+/// denial, what was charged is undone. Until then other requests see it as charged, so for about one
+/// round trip they may be denied hits that they would otherwise get; no request is allowed more. Limits
+/// next to a concurrency limit in the same plan get nothing back. A store that failed may or may not
+/// have charged: nothing is undone there.
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
-    per_second: S,
+    /// None: `main` keeps all limits.
+    per_second: Option<S>,
+}
+
+/// The stores that charge a batch.
+enum StoresOf<'a, S> {
+    One(&'a S),
+    Both { main: &'a S, per_second: &'a S },
 }
 
 /// The charges for one of the stores, with their answers.
@@ -61,7 +68,7 @@ impl<'a> Part<'a> {
         self.charges.iter().any(|charge| charge.role == Role::Quota)
     }
 
-    /// What was charged of a batch that was denied in the end, and when.
+    /// Returns what to undo after the whole batch was denied, and when it was charged.
     fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[(Charge<'a>, Micros); 4]> {
         let unknown = |answer: &Answer| answer.err().is_some_and(|failed| !failed.is_refusal());
         let complete = self.answers.len() == self.charges.len();
@@ -76,8 +83,9 @@ impl<'a> Part<'a> {
 }
 
 impl<S: Undo> PerSecond<S> {
-    /// Limits of one second are kept in `per_second`, all others in `main`.
-    pub fn new(main: S, per_second: S) -> PerSecond<S> {
+    /// Keeps limits of one second in `per_second`, all others in `main`. Without `per_second`, `main`
+    /// keeps all.
+    pub fn new(main: S, per_second: Option<S>) -> PerSecond<S> {
         PerSecond { main, per_second }
     }
 
@@ -85,14 +93,24 @@ impl<S: Undo> PerSecond<S> {
         &self.main
     }
 
-    pub fn per_second(&self) -> &S {
-        &self.per_second
+    fn stores_of(&self, batch: &Batch<'_>) -> StoresOf<'_, S> {
+        let Some(per_second) = &self.per_second else { return StoresOf::One(&self.main) };
+        match batch.charges.iter().filter(|charge| charge.plan.per_second()).count() {
+            0 => StoresOf::One(&self.main),
+            all if all == batch.charges.len() => StoresOf::One(per_second),
+            _ => StoresOf::Both { main: &self.main, per_second },
+        }
     }
 
-    async fn charge_both(&self, batch: Batch<'_>, answers: &mut Answers) {
+    async fn charge_both(
+        main_store: &S,
+        second_store: &S,
+        batch: Batch<'_>,
+        answers: &mut Answers,
+    ) {
         let (mut main, mut second) = (Part::of(&batch, false), Part::of(&batch, true));
         let (main_quota, second_quota) = (main.has_quota(), second.has_quota());
-        // Quotas deny only all together: what passes in one store is not known in the other.
+        // Quotas deny only if all do, and no store knows the quotas of the other.
         let main_batch = Batch {
             charges: &main.charges,
             quota_passes: batch.quota_passes || second_quota,
@@ -104,8 +122,8 @@ impl<S: Undo> PerSecond<S> {
             ..batch
         };
         tokio::join!(
-            self.main.charge_timed(main_batch, &mut main.answers, &mut main.times),
-            self.per_second.charge_timed(second_batch, &mut second.answers, &mut second.times),
+            main_store.charge_timed(main_batch, &mut main.answers, &mut main.times),
+            second_store.charge_timed(second_batch, &mut second.answers, &mut second.times),
         );
 
         let first = answers.len();
@@ -117,10 +135,9 @@ impl<S: Undo> PerSecond<S> {
         if !batch.together || !batch.is_denied(&answers[first..]) {
             return;
         }
-        for (store, undo) in [
-            (&self.main, main.to_undo(&main_batch)),
-            (&self.per_second, second.to_undo(&second_batch)),
-        ] {
+        for (store, undo) in
+            [(main_store, main.to_undo(&main_batch)), (second_store, second.to_undo(&second_batch))]
+        {
             if !undo.is_empty() {
                 store.undo(&undo);
             }
@@ -130,30 +147,56 @@ impl<S: Undo> PerSecond<S> {
 
 impl<S: Undo> Store for PerSecond<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
-        if per_second == 0 {
-            self.main.charge(batch, answers).await;
-        } else if per_second == batch.charges.len() {
-            self.per_second.charge(batch, answers).await;
-        } else {
-            self.charge_both(batch, answers).await;
+        match self.stores_of(&batch) {
+            StoresOf::One(store) => store.charge(batch, answers).await,
+            StoresOf::Both { main, per_second } => {
+                Self::charge_both(main, per_second, batch, answers).await;
+            }
         }
     }
 
-    /// A batch that needs both stores is never charged this way: if the second cannot answer now,
-    /// the first has charged already.
+    /// Never charges a batch that needs both stores: if the second could not answer now, the first
+    /// would have charged already.
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
-        if per_second == 0 {
-            self.main.try_charge(batch, answers)
-        } else if per_second == batch.charges.len() {
-            self.per_second.try_charge(batch, answers)
-        } else {
-            false
+        match self.stores_of(&batch) {
+            StoresOf::One(store) => store.try_charge(batch, answers),
+            StoresOf::Both { .. } => false,
         }
     }
 
     fn is_immediate(&self) -> bool {
-        self.main.is_immediate() && self.per_second.is_immediate()
+        self.main.is_immediate() && self.per_second.as_ref().is_none_or(Store::is_immediate)
+    }
+}
+
+impl<S: Undo + Operations> Operations for PerSecond<S> {
+    async fn connect(&self) {
+        match &self.per_second {
+            None => self.main.connect().await,
+            Some(second) => {
+                tokio::join!(self.main.connect(), second.connect());
+            }
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.main.is_ready() && self.per_second.as_ref().is_none_or(Operations::is_ready)
+    }
+
+    async fn maintain(&self) {
+        match &self.per_second {
+            None => self.main.maintain().await,
+            Some(second) => {
+                tokio::join!(self.main.maintain(), second.maintain());
+            }
+        }
+    }
+
+    /// Adds the metrics of both stores, with the label `instance`.
+    fn collect(&self, families: &mut MetricFamilies) {
+        families.with_label("instance", "main", |families| self.main.collect(families));
+        if let Some(second) = &self.per_second {
+            families.with_label("instance", "per_second", |families| second.collect(families));
+        }
     }
 }

@@ -24,6 +24,7 @@ mod counts;
 mod key;
 mod log;
 mod open_windows;
+mod operations;
 mod options;
 mod reply;
 mod round_trip;

@@ -1,9 +1,9 @@
-//! One registry of metrics, scraped at `/metrics`. Nothing is counted here: counts live where
-//! they are made (rules, limiter, store), and are read when a scrape comes.
+//! The registry of metrics, scraped at `/metrics`. Most counts live where events happen (rules,
+//! limiter, store), and are read for each scrape.
 
 mod store;
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -19,9 +19,9 @@ use crate::connections;
 use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
-use crate::store::configured::ConfiguredStore;
+use crate::store::Operations;
 
-/// The registry, and the counts of what has no other home.
+/// The registry, and the counts that live nowhere else.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
@@ -31,14 +31,14 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn new(limiter: Arc<Limiter<ConfiguredStore>>, rules: Rules) -> Metrics {
+    pub fn new<S: Operations + Debug + 'static>(limiter: Arc<Limiter<S>>, rules: Rules) -> Metrics {
         let mut registry = Registry::with_prefix("weir");
         let (success, error) = (Counter::default(), Counter::default());
         let watch_error = Counter::default();
-        registry.register("config_load_success", "Rule sets taken into force", success.clone());
-        registry.register("config_load_error", "Rule sets refused", error.clone());
-        let help = "Failures to watch or take in rule files";
-        registry.register("rules_watch_error", help, watch_error.clone());
+        registry.register("config_load_success", "Rule sets loaded", success.clone());
+        registry.register("config_load_error", "Rule sets rejected", error.clone());
+        let help = "Failures to watch or read rule files";
+        registry.register("rules_watch_errors", help, watch_error.clone());
         registry.register_collector(Box::new(RuleCounts(rules)));
         registry.register_collector(Box::new(ServiceCounts(limiter)));
         Metrics {
@@ -49,24 +49,24 @@ impl Metrics {
         }
     }
 
-    /// Adds the metrics of a management server. To be called once.
+    /// Adds the metrics of a management server. Call it once.
     pub fn xds(&self) -> XdsMetrics {
         let xds = XdsMetrics::default();
         let mut registry = self.registry.lock();
-        let help = "Whether there is a stream from the management server";
+        let help = "Open streams from the management server (0 or 1)";
         registry.register("xds_connected", help, xds.connected.clone());
         let help = "Streams from the management server that failed or ended";
         registry.register("xds_stream_failures", help, xds.stream_failures.clone());
         xds
     }
 
-    /// Adds the metrics of the log. To be called once.
+    /// Adds the metrics of the log. Call it once.
     pub fn log(&self, dropped: &Counter) {
         let help = "Log lines dropped because standard error was not read in time";
         self.registry.lock().register("log_lines_dropped", help, dropped.clone());
     }
 
-    /// Adds the metrics of the connections of one listener. To be called once for each.
+    /// Adds the metrics of the connections of one listener. Call it once for each.
     pub fn connections(&self, listener: &str) -> connections::Counts {
         let counts = connections::Counts::default();
         let mut registry = self.registry.lock();
@@ -74,12 +74,12 @@ impl Metrics {
         registry.register(name(""), "Open connections", counts.open.clone());
         let help = "Connections closed to make room for others";
         registry.register(name("_evicted"), help, counts.evicted.clone());
-        let help = "Connections refused, as all others had requests in progress";
+        let help = "Connections refused because all others had requests in progress";
         registry.register(name("_refused"), help, counts.refused.clone());
         counts
     }
 
-    /// All metrics, as OpenMetrics text.
+    /// Encodes all metrics as OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut out = String::new();
         // Writing to a string cannot fail.
@@ -88,30 +88,30 @@ impl Metrics {
     }
 }
 
-/// What is counted of a management server.
+/// The metrics of a management server.
 #[derive(Clone, Debug, Default)]
 pub struct XdsMetrics {
     pub connected: Gauge,
     pub stream_failures: Counter,
 }
 
-/// The counts of the rules in force.
+/// The counts of the active rules.
 #[derive(Debug)]
 struct RuleCounts(Rules);
 
 type Pick = fn(&Stats) -> &AtomicU64;
 
 const RULE_COUNTS: [(&str, &str, Pick); 6] = [
-    ("rule_hits", "Hits asked for", |s| &s.total_hits),
+    ("rule_hits", "Hits requested", |s| &s.total_hits),
     ("rule_over_limit", "Hits over the limit", |s| &s.over_limit),
     ("rule_near_limit", "Hits near the limit", |s| &s.near_limit),
     ("rule_within_limit", "Hits within the limit", |s| &s.within_limit),
     (
         "rule_over_limit_with_local_cache",
-        "Hits over the limit that were refused without asking the store",
+        "Hits over the limit that were denied without the store",
         |s| &s.over_limit_with_local_cache,
     ),
-    ("rule_shadow_mode", "Hits over the limit that shadow mode let pass", |s| &s.shadow_mode),
+    ("rule_shadow_mode", "Hits over the limit passed by shadow mode", |s| &s.shadow_mode),
 ];
 
 impl Collector for RuleCounts {
@@ -132,9 +132,9 @@ impl Collector for RuleCounts {
 
 /// The counts of the limiter and its store.
 #[derive(Debug)]
-struct ServiceCounts(Arc<Limiter<ConfiguredStore>>);
+struct ServiceCounts<S>(Arc<Limiter<S>>);
 
-impl Collector for ServiceCounts {
+impl<S: Operations + Debug + 'static> Collector for ServiceCounts<S> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Counts {
             requests,
@@ -145,16 +145,16 @@ impl Collector for ServiceCounts {
             store_error,
         } = self.0.counts();
         for (name, help, count) in [
-            ("requests", "Requests for a decision", requests),
+            ("requests", "Requests for a decision, including invalid ones", requests),
             ("requests_over_limit", "Requests answered OVER_LIMIT", over_limit),
             ("domain_not_found", "Descriptors whose domain has no rules", domain_not_found),
             (
                 "global_shadow_mode",
-                "Requests let pass by the global shadow mode",
+                "Requests over their limit passed by the global shadow mode",
                 global_shadow_mode,
             ),
-            ("service_error", "Requests refused for what they are", service_error),
-            ("store_error", "Requests refused because the store failed", store_error),
+            ("service_error", "Invalid requests rejected", service_error),
+            ("store_error", "Requests that failed because the store failed", store_error),
         ] {
             let count = ConstCounter::new(count.load(Ordering::Relaxed));
             count.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;

@@ -1,4 +1,4 @@
-//! What a request took of concurrency limits, and gives back where its call is cancelled.
+//! Hits of concurrency limits that a cancelled call gives back.
 
 use futures_util::FutureExt;
 
@@ -27,7 +27,7 @@ descriptors:
           - { algorithm: concurrency, requests_per_unit: 9, hold_id: id }
 ";
 
-/// Decides a request, and what it took.
+/// Decides a request and returns its holds.
 fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
     let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0 };
     let mut holds = Holds::default();
@@ -46,7 +46,7 @@ fn give_back(bench: &Bench, holds: Holds) {
     holds.give_back(bench.limiter.store()).now_or_never().expect("memory answers now");
 }
 
-/// What is left to a look.
+/// Returns what remains according to a peek.
 fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
     let look = Descriptor { entries, hits_addend: Some(0), ..Default::default() };
     let request = Request { domain: "d", descriptors: &[look], hits_addend: 0, beyond: 0 };
@@ -54,7 +54,7 @@ fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
 }
 
 #[test]
-fn what_was_taken_by_an_id_is_given_back_and_nothing_else() {
+fn holds_with_an_id_are_given_back_and_nothing_else() {
     let bench = Bench::new(RULES);
     let first = take(&bench, &[("user", "ann"), ("id", "1")]);
     let second = take(&bench, &[("user", "ann"), ("id", "2")]);
@@ -81,18 +81,18 @@ fn without_ids_denials_that_were_charged_are_given_back_too() {
 }
 
 #[test]
-fn other_limits_looks_and_gifts_take_no_holds() {
+fn other_limits_peeks_and_giving_back_take_no_holds() {
     let bench = Bench::new(RULES);
     assert!(take(&bench, &[("window", "")]).is_empty());
     let entries = [("user", "ann"), ("id", "1")];
     for (hits, back) in [(0, false), (1, true)] {
         assert!(holds(&bench, &[entry(&entries, Some(hits), back)]).is_empty(), "{hits} {back}");
     }
-    // Beside others, only the concurrency limit gets its hold back.
+    // Next to other limits, only the concurrency limit gets its hold back.
     let taken = take(&bench, &[("several", "a"), ("id", "1")]);
     give_back(&bench, taken);
     assert_eq!(left(&bench, &[("several", "a"), ("id", "look")]), 1, "of the window");
-    // All of a request.
+    // All holds of a request.
     let both = [entry(&entries, Some(2), false), entry(&[("level", "")], Some(1), false)];
     let taken = holds(&bench, &both);
     give_back(&bench, taken);
@@ -101,7 +101,7 @@ fn other_limits_looks_and_gifts_take_no_holds() {
 }
 
 #[test]
-fn what_a_batch_that_is_denied_as_a_whole_did_not_take_is_not_given_back() {
+fn a_batch_that_is_denied_as_a_whole_has_nothing_to_give_back() {
     let rules = "domain: d
 charge: together
 descriptors:
@@ -121,7 +121,7 @@ descriptors:
 }
 
 #[test]
-fn where_the_outcome_is_not_known_only_an_id_is_given_back() {
+fn if_the_outcome_is_unknown_only_holds_with_an_id_are_given_back() {
     let decision = Decision {
         allowed: true,
         limit: 0,

@@ -1,4 +1,4 @@
-//! Several limits, charging together, holds and budgets, through the whole of a decision.
+//! Several limits, charging together, holds and budgets, through whole decisions.
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn shown(bench: &Bench, entries: &[Entry<'_>], hits: u64) -> (bool, String, u32,
 }
 
 #[test]
-fn the_binding_limit_is_shown_under_its_name() {
+fn the_deciding_limit_is_shown_with_its_name() {
     let bench = Bench::new(
         "domain: d
 descriptors:
@@ -37,7 +37,7 @@ descriptors:
     assert_eq!(ask(2), (false, "steady".into(), 4, 0, 39));
     bench.clock.advance(SECOND);
     assert_eq!(ask(1), (true, "steady".into(), 4, 0, 38));
-    // More than the limit ever allows: no wait helps, so the reset is told.
+    // More than the limit ever allows: no wait helps, so the status has the reset.
     assert_eq!(ask(3), (true, "burst".into(), 2, 0, 1));
 }
 
@@ -57,8 +57,8 @@ descriptors:
 ",
     );
     assert!(bench.ask(&[("a", "")]).0);
-    let (over, told) = bench.ask(&[("a", ""), ("b", "")]);
-    assert_eq!((over, told[0]), (false, (false, None, 0, 0)));
+    let (over, shown) = bench.ask(&[("a", ""), ("b", "")]);
+    assert_eq!((over, shown[0]), (false, (false, None, 0, 0)));
 }
 
 const TOGETHER: &str = "domain: d
@@ -74,7 +74,7 @@ descriptors:
 
 fn left(bench: &Bench, key: &str) -> u32 {
     let entries = [(key, "")];
-    bench.tell(&[entry(&entries, Some(0), false)], 0).1[0].2
+    bench.send(&[entry(&entries, Some(0), false)], 0).1[0].2
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn together_all_are_charged_or_none() {
     let bench = Bench::new(TOGETHER);
     assert!(!bench.ask(&[("a", ""), ("b", ""), ("log", "")]).0);
     for _ in 0..3 {
-        let (over, told) = bench.ask(&[("a", ""), ("b", ""), ("log", "")]);
+        let (over, shown) = bench.ask(&[("a", ""), ("b", ""), ("log", "")]);
         assert!(over);
-        assert_eq!(told.iter().map(|told| told.0).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(shown.iter().map(|shown| shown.0).collect::<Vec<_>>(), [false, true, false]);
     }
     assert_eq!((left(&bench, "a"), left(&bench, "log")), (4, 4));
     // Equal descriptors see each other, and are undone together.
@@ -118,17 +118,17 @@ fn together_shadow_rules_never_veto_and_quotas_only_when_all_do() {
 }
 
 #[test]
-fn together_gifts_are_taken_though_others_are_denied() {
+fn together_hits_are_given_back_even_if_others_are_denied() {
     let bench = Bench::new(TOGETHER);
     bench.ask(&[("a", ""), ("b", "")]);
     let (a, b) = ([("a", "")], [("b", "")]);
     let descriptors = [entry(&a, Some(1), true), entry(&b, Some(1), false)];
-    assert!(bench.tell(&descriptors, 0).0);
+    assert!(bench.send(&descriptors, 0).0);
     assert_eq!(left(&bench, "a"), 5);
 }
 
 #[test]
-fn a_hold_is_named_by_the_last_entry_which_is_not_part_of_the_key() {
+fn the_last_entry_is_the_hold_id_and_is_not_part_of_the_key() {
     let bench = Bench::new(
         "domain: d
 descriptors:
@@ -141,18 +141,18 @@ descriptors:
     );
     let over = |user: &str, id: &str, back| {
         let entries = [("user", user), ("id", id)];
-        bench.tell(&[entry(&entries, Some(1), back)], 0).0
+        bench.send(&[entry(&entries, Some(1), back)], 0).0
     };
     assert!(!over("ann", "1", false));
     assert!(!over("ann", "2", false));
     assert!(over("ann", "3", false));
     assert!(!over("bob", "3", false));
-    // The end of a request that was refused gives nothing back.
+    // The end of a denied request gives nothing back.
     over("ann", "3", true);
     assert!(over("ann", "4", false));
     over("ann", "1", true);
     assert!(!over("ann", "5", false));
-    // Ends that never come lapse while others come and go.
+    // Holds whose end is never reported expire.
     for i in 0..11 {
         bench.clock.advance(SECOND);
         let id = format!("steady-{i}");
@@ -163,7 +163,7 @@ descriptors:
 }
 
 #[test]
-fn a_budget_paid_afterwards_refuses_once_it_is_overdrawn() {
+fn a_budget_charged_afterwards_denies_once_it_is_overdrawn() {
     let bench = Bench::new(
         "domain: d
 descriptors:
@@ -173,7 +173,7 @@ descriptors:
     );
     let ask = |hits| {
         let entries = [("user", "ann")];
-        bench.tell(&[entry(&entries, Some(hits), false)], 0).1[0]
+        bench.send(&[entry(&entries, Some(hits), false)], 0).1[0]
     };
     assert!(!ask(0).0);
     assert!(!ask(70).0);
@@ -186,7 +186,7 @@ descriptors:
 }
 
 #[test]
-fn a_limit_in_shadow_mode_watches_beside_others() {
+fn a_limit_in_shadow_mode_only_counts_next_to_others() {
     let bench = Bench::new(
         "domain: d
 descriptors:

@@ -1,4 +1,4 @@
-//! Stores that fail, hang, and count, to test wrappers with.
+//! Stores that fail, hang and count, to test wrappers with.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::store::{Answers, Batch, Charge, Store, StoreError};
 
-/// Fails the charges it is told to and passes the others on; counts both.
+/// Fails chosen charges and forwards the others; counts both.
 pub(crate) struct Fake<S> {
     inner: S,
     fails: Mutex<Fails>,
@@ -27,12 +27,12 @@ impl<S: Store> Fake<S> {
         })
     }
 
-    /// From now on, fails those charges.
+    /// Sets which charges fail from now on.
     pub(crate) fn fail(&self, which: impl Fn(&Charge<'_>) -> Option<StoreError> + Send + 'static) {
         *self.fails.lock() = Box::new(which);
     }
 
-    /// How many charges it was asked for since the last time.
+    /// Returns the number of charges since the last call.
     pub(crate) fn asked(&self) -> usize {
         self.charges.swap(0, Ordering::Relaxed)
     }
@@ -49,12 +49,12 @@ impl<S: Store> Store for Fake<S> {
         let charges: Vec<Charge<'_>> = std::iter::zip(batch.charges, &failed)
             .filter_map(|(charge, failed)| failed.is_none().then_some(*charge))
             .collect();
-        let mut told = Answers::new();
-        self.inner.charge(Batch { charges: &charges, ..batch }, &mut told).await;
-        let mut told = told.into_iter();
+        let mut inner = Answers::new();
+        self.inner.charge(Batch { charges: &charges, ..batch }, &mut inner).await;
+        let mut inner = inner.into_iter();
         answers.extend(failed.into_iter().map(|failed| match failed {
             Some(failed) => Err(failed),
-            None => told.next().unwrap(),
+            None => inner.next().unwrap(),
         }));
     }
 }
@@ -68,7 +68,7 @@ impl Store for Never {
     }
 }
 
-/// Charges, then answers only once it is let.
+/// Charges at once, but answers only after a permit is added.
 pub(crate) struct Gated<S> {
     pub(crate) inner: S,
     pub(crate) release: tokio::sync::Semaphore,

@@ -8,7 +8,7 @@ use crate::limit::{Algorithm, Concurrency, Decision, Limit, Op, Plan, SECOND};
 use crate::store::{Charge, Key, Role, Store};
 
 /// A concurrency limit of `n`, with hold ids or without.
-pub(crate) fn concurrency(n: u32, with_ids: bool) -> Arc<Plan> {
+pub fn concurrency(n: u32, with_ids: bool) -> Arc<Plan> {
     let hold_id = with_ids.then(|| "id".into());
     let algorithm = Algorithm::Concurrency(Concurrency { n, timeout: 60 * SECOND, hold_id });
     let limit = Limit {
@@ -23,8 +23,8 @@ pub(crate) fn concurrency(n: u32, with_ids: bool) -> Arc<Plan> {
     Arc::new(Plan::new(vec![limit]))
 }
 
-/// Taking an id again replaces its hold: it is counted once, and starts anew.
-pub(crate) async fn replaces_a_hold_of_the_same_id(store: &impl Store, clock: &ManualClock) {
+/// Taking an id again replaces its hold: it is counted once, and its time-out starts over.
+pub async fn replaces_a_hold_of_the_same_id(store: &impl Store, clock: &ManualClock) {
     let plan = concurrency(2, true);
     let key = Key { domain: "holds", entries: &[("key", "a")] };
     let of = async |op, id| -> Decision {

@@ -1,4 +1,4 @@
-//! A store that is nothing but a map and a plan's own arithmetic, to compare stores with.
+//! A model of a store, a map and the arithmetic of plans, to compare stores with.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -20,12 +20,12 @@ use crate::store::{Charge, Key, Role, Store};
 pub(crate) struct Step {
     pass: Micros,
     together: bool,
-    charges: Vec<Asked>,
+    charges: Vec<ModelCharge>,
 }
 
-/// One charge: which key, which plan, what, which hold, in which role.
+/// One charge, by indices of key, plan and hold.
 #[derive(Clone, Debug)]
-struct Asked {
+struct ModelCharge {
     key: usize,
     plan: usize,
     op: Op,
@@ -47,7 +47,8 @@ pub(crate) fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
     schedules_of(pass.boxed(), (0..PLANS).collect(), together)
 }
 
-/// As [`schedules`], over the whole of time: 142 years. Of plans for which that `holds`.
+/// Schedules like [`schedules`] over all representable times, 142 years, with the plans for which
+/// `holds` is true.
 pub(crate) fn long_schedules(
     together: bool,
     holds: impl Fn(&Plan) -> bool,
@@ -66,7 +67,7 @@ pub(crate) fn long_schedules(
     schedules_of(pass.boxed(), which, together)
 }
 
-/// What times are below.
+/// The end of time: all times are below it.
 const END: Micros = 1 << 52;
 
 fn schedules_of(
@@ -94,7 +95,8 @@ fn step(
     let role =
         prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
     let asked = (0..KEYS.len(), prop::sample::select(plans), op, 0..HOLDS.len(), role);
-    let asked = asked.prop_map(|(key, plan, op, hold, role)| Asked { key, plan, op, hold, role });
+    let asked =
+        asked.prop_map(|(key, plan, op, hold, role)| ModelCharge { key, plan, op, hold, role });
     (pass, any::<bool>().prop_map(move |it| it && together), prop::collection::vec(asked, 1..6))
         .prop_map(|(pass, together, charges)| Step { pass, together, charges })
 }
@@ -204,17 +206,17 @@ fn plans() -> [Arc<Plan>; PLANS] {
 struct Model(HashMap<(&'static str, String), State>);
 
 impl Model {
-    fn charge(&mut self, asked: &Asked, plan: &Plan, now: Micros) -> Decision {
+    fn charge(&mut self, asked: &ModelCharge, plan: &Plan, now: Micros) -> Decision {
         let state = self.0.entry((KEYS[asked.key], plan.shape().to_owned())).or_default();
         plan.charge(state, now, asked.op, hold(asked, plan)).decision
     }
 }
 
-fn hold(asked: &Asked, plan: &Plan) -> Option<&'static str> {
+fn hold(asked: &ModelCharge, plan: &Plan) -> Option<&'static str> {
     plan.hold_id().map(|_| HOLDS[asked.hold])
 }
 
-/// What a store answers to one step.
+/// Returns the decisions of a store on one step.
 async fn of_step(
     store: &impl Store,
     domain: &str,
@@ -236,7 +238,7 @@ async fn of_step(
     charge(store, &charges, step.together).await
 }
 
-/// Batches that are asked for at once get the answers they would have had one by one.
+/// Concurrent batches get the answers that they would have got one after the other.
 pub(crate) async fn agrees_at_once(
     store: &impl Store,
     clock: &ManualClock,
@@ -255,7 +257,7 @@ pub(crate) async fn agrees_at_once(
                 asked.map(|asked| model.charge(asked, &plans[asked.plan], now)).collect()
             })
             .collect();
-        // Polled for the first time in this order, and so on their way in this order.
+        // Polled for the first time, and so sent, in this order.
         let mut asking: Vec<_> = steps
             .iter()
             .map(|step| (Box::pin(of_step(store, domain, &plans, step)), None))
@@ -278,8 +280,8 @@ pub(crate) async fn agrees_at_once(
     }
 }
 
-/// A clock that steps back by far blocks nobody for longer than a period: as the plans' own
-/// arithmetic has it, also where the first to ask afterwards is denied.
+/// A clock that steps back far blocks no client for longer than a period, even if the first request
+/// afterwards is denied: the store decides as the arithmetic of plans does.
 pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
     const DAY: i64 = 86_400;
     let plans = plans();
@@ -303,7 +305,7 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
             let after = after.map(|(at, hits)| (at, Op::Take(hits)));
             for (at, op) in first.into_iter().chain(after) {
                 clock.set(begun.saturating_add_signed(at * SECOND as i64));
-                let asked = Asked { key: 0, plan, op, hold: 0, role: Role::Enforced };
+                let asked = ModelCharge { key: 0, plan, op, hold: 0, role: Role::Enforced };
                 let expected = model.charge(&asked, of, clock.now());
                 let step = Step { pass: 0, together: false, charges: vec![asked] };
                 let told = of_step(store, &domain, &plans, &step).await;
@@ -314,7 +316,7 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
     clock.set(before);
 }
 
-/// A store answers a schedule as the model does, whatever it tidies up `between` the steps.
+/// A store answers a schedule as the model does, whatever maintenance it does `between` the steps.
 pub(crate) async fn agrees(
     store: &impl Store,
     clock: &ManualClock,

@@ -1,4 +1,4 @@
-//! The denials that are known: a table of fixed size.
+//! The cache of denials: a table of fixed size.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use crate::limit::{Decision, Micros, Op, Plan, Source};
 use crate::store::Charge;
 use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 
-/// How many denials share a lock; each key has its place in one such set.
+/// Denials per set. Each key belongs to one set, and a set has one lock.
 const WAYS: usize = 8;
 
-/// Denials by key. Every operation takes one lock, of one set, for some tens of nanoseconds.
+/// Denials by key. Every operation holds the lock of one set for some tens of nanoseconds.
 pub(super) struct DenialCache {
     fingerprints: Fingerprints,
     /// A power of two.
@@ -29,21 +29,21 @@ struct Set {
     given_back: Option<Micros>,
 }
 
-/// So many hits of a key were denied.
+/// A denial of a number of hits of a key.
 struct Denial {
     key: Fingerprint,
-    /// The numbers that denied.
+    /// The plan that denied.
     plan: Arc<Plan>,
     hits: u64,
     decision: Decision,
-    /// When the question was sent.
+    /// When the charge was sent.
     sent: Micros,
     /// Holds before this instant.
     until: Micros,
 }
 
 impl DenialCache {
-    /// Of at most `slots` denials, but of at least one set.
+    /// Makes a cache of at most `slots` denials, but of at least one set.
     pub(super) fn new(slots: usize) -> DenialCache {
         let sets = 1 << (slots / WAYS).max(1).ilog2();
         DenialCache {
@@ -53,18 +53,18 @@ impl DenialCache {
         }
     }
 
-    /// Whether any denial may hold at `now`.
+    /// Returns whether any denial may hold at `now`.
     pub(super) fn any(&self, now: Micros) -> bool {
         now < self.until.load(Ordering::Relaxed)
     }
 
-    /// The key under which denials of a charge are known, where they may be.
+    /// Returns the key under which denials of a charge are cached; none if they are not.
     pub(super) fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
         let known = matches!(charge.op, Op::Take(1..)) && charge.plan.repeats_denials();
         known.then(|| self.fingerprints.of(charge))
     }
 
-    /// The answer to a charge that is known to be denied at `now`; `key` is the charge's.
+    /// Returns the decision on a charge that is known to be denied at `now`; `key` is the charge's.
     pub(super) fn get(
         &self,
         key: &Fingerprint,
@@ -78,9 +78,9 @@ impl DenialCache {
             let alike = denial.hits == hits || more_alike && denial.hits < hits;
             denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
         })?;
-        // None where another thread read the clock later and was answered before.
+        // Zero if another thread read the clock later but was answered earlier.
         let passed = now.saturating_sub(denial.sent);
-        // More than a window ever allows wait for none.
+        // Hits that a window can never allow have no wait.
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
         let retry_after = denial.decision.retry_after.filter(|_| !more_alike || hits <= n.into());
         Some(Decision {
@@ -92,7 +92,7 @@ impl DenialCache {
         })
     }
 
-    /// Notes that `hits` were denied to a question sent at `sent`, until `until`.
+    /// Caches until `until` that a charge of `hits` sent at `sent` was denied.
     pub(super) fn put(
         &self,
         charge: &Charge<'_>,
@@ -105,12 +105,12 @@ impl DenialCache {
         let more_alike = charge.plan.denies_more_alike();
         let mut set = self.set(&key).lock();
         if set.given_back.is_some_and(|given_back| sent <= given_back) {
-            // The denial may be from before.
+            // The denial may have been decided before that.
             return;
         }
         let same = |old: &Denial| old.key == key && (more_alike || old.hits == hits);
         let slot = match set.slot_of(same) {
-            // What denies fewer hits says more.
+            // A denial of fewer hits covers more charges.
             Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
                 return;
             }
@@ -121,15 +121,15 @@ impl DenialCache {
         self.until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Forgets what is known of a charge's key.
+    /// Forgets the denials of a charge's key.
     pub(super) fn forget(&self, charge: &Charge<'_>) {
         if let Some(key) = self.key(charge) {
             self.set(&key).lock().forget(&key);
         }
     }
 
-    /// Forgets what is known of a key whose hits were given back, at `now` at the latest; answers
-    /// to questions sent before are not learnt any more.
+    /// Forgets the denials of a key whose hits were given back, at `now` at the latest. Denials of
+    /// charges sent before are not cached any more.
     pub(super) fn give_back(&self, charge: &Charge<'_>, now: Micros) {
         if !charge.plan.repeats_denials() {
             return;
@@ -156,7 +156,7 @@ impl DenialCache {
 }
 
 impl Set {
-    /// The slot of a denial that is there.
+    /// Returns the slot of the first denial that satisfies `is`.
     fn slot_of(&mut self, is: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
         self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&is))
     }
@@ -168,11 +168,11 @@ impl Set {
         }
     }
 
-    /// A free slot, else that of the denial that ends soonest.
+    /// Returns a free slot, else that of the denial that ends soonest.
     fn slot_to_fill(&mut self) -> &mut Option<Denial> {
         let mut soonest = 0;
         for (i, denial) in self.denials.iter().enumerate() {
-            // None is less than any.
+            // `None` is less than any `Some`.
             let until = |slot: &Option<Denial>| slot.as_ref().map(|denial| denial.until);
             if until(denial) < until(&self.denials[soonest]) {
                 soonest = i;
@@ -183,14 +183,14 @@ impl Set {
 }
 
 impl Denial {
-    /// Whether it is by the same numbers: those of the same plan, or of one read anew.
+    /// Returns whether it is by the same plan, or by an equal one of a newer rule set.
     fn is_by(&self, plan: &Arc<Plan>) -> bool {
         Arc::ptr_eq(&self.plan, plan) || self.plan == *plan
     }
 }
 
 impl fmt::Debug for DenialCache {
-    /// Leaves out the keys and the secret of their fingerprints.
+    /// Omits the keys and the secret of their fingerprints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DenialCache")
             .field("slots", &(self.sets.len() * WAYS))

@@ -43,7 +43,7 @@ async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
 async fn conforms() {
     let ([store, _], clock) = replicas(Duration::from_secs(3_600));
     conformance::admits_n_in_each_window(&store, &clock).await;
-    conformance::counts_each_key_apart(&store).await;
+    conformance::counts_each_key_separately(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
@@ -114,7 +114,7 @@ async fn a_known_denial_is_answered_now_and_nothing_else_is() {
     let sources = answers.iter().map(|answer| answer.unwrap().source).collect::<Vec<_>>();
     assert_eq!(sources, [Source::DeniedLocally; 2]);
     assert_eq!(try_charge(&[of(&a), of(&b)], false), None, "b is not known");
-    assert_eq!(try_charge(&[of(&a)], true), None, "together: always by the store");
+    assert_eq!(try_charge(&[of(&a)], true), None, "together always goes to the store");
     assert_eq!(store.inner().asked(), 0);
 }
 
@@ -159,7 +159,7 @@ async fn a_step_of_the_wall_clock_makes_it_neither_longer_nor_shorter() {
 }
 
 #[tokio::test]
-async fn of_a_lone_window_as_many_or_more_are_denied_and_fewer_ask() {
+async fn a_lone_window_denies_the_same_hits_or_more_and_asks_for_fewer() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(10, Unit::Hour);
     assert!(take(&store, "d", "a", &plan, 6).await.allowed);
@@ -176,9 +176,9 @@ async fn of_a_lone_window_as_many_or_more_are_denied_and_fewer_ask() {
         );
     }
     assert_eq!(store.inner().asked(), 0);
-    assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a look asks");
+    assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a peek goes to the store");
     assert!(take(&store, "d", "a", &plan, 3).await.allowed);
-    // Now 2 are denied too, and that says more.
+    // Now 2 hits are denied too, which covers more charges.
     assert!(!take(&store, "d", "a", &plan, 2).await.allowed);
     assert_eq!(store.inner().asked(), 3);
     assert_eq!(take(&store, "d", "a", &plan, 2).await.source, Source::DeniedLocally);
@@ -188,7 +188,7 @@ async fn of_a_lone_window_as_many_or_more_are_denied_and_fewer_ask() {
 }
 
 #[tokio::test]
-async fn more_hits_wait_for_longer_and_ask() {
+async fn more_hits_wait_longer_and_go_to_the_store() {
     let ([store, _], _) = replicas(MAX);
     let minute = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
     let algorithm = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 10, 0).unwrap());
@@ -204,7 +204,7 @@ async fn more_hits_wait_for_longer_and_ask() {
 }
 
 #[tokio::test]
-async fn the_limit_that_binds_more_hits_is_told() {
+async fn the_limit_that_denies_more_hits_is_returned() {
     let ([store, _], _) = replicas(MAX);
     let limit = |n, unit| {
         let limit = Limit::fixed_window(n, unit, 1).unwrap();
@@ -222,7 +222,7 @@ async fn the_limit_that_binds_more_hits_is_told() {
 }
 
 #[tokio::test]
-async fn hits_admitted_here_are_seen_at_once_by_those_that_wait() {
+async fn hits_admitted_here_end_cached_denials_immediately() {
     let ([store, _], clock) = replicas(Duration::from_secs(60));
     let minute = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
     let algorithm = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 10, 0).unwrap());
@@ -244,7 +244,7 @@ async fn hits_admitted_here_are_seen_at_once_by_those_that_wait() {
 }
 
 #[tokio::test]
-async fn what_is_never_allowed_is_told_its_reset() {
+async fn hits_that_are_never_allowed_get_the_reset() {
     let ([store, _], clock) = replicas(Duration::from_secs(86_400));
     for charge_denied in [false, true] {
         let limit = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
@@ -258,7 +258,7 @@ async fn what_is_never_allowed_is_told_its_reset() {
 }
 
 #[tokio::test]
-async fn what_is_given_back_here_is_seen_at_once_and_elsewhere_in_time() {
+async fn hits_given_back_here_are_noticed_immediately_and_elsewhere_in_time() {
     let ([here, there], clock) = replicas(MAX);
     let plan = quiet(1, Unit::Hour);
     take(&here, "d", "a", &plan, 1).await;
@@ -277,18 +277,18 @@ async fn what_is_given_back_here_is_seen_at_once_and_elsewhere_in_time() {
 }
 
 #[tokio::test]
-async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
+async fn a_denial_from_before_hits_were_given_back_is_not_cached_afterwards() {
     let clock = Arc::new(ManualClock::new(DAWN));
     let inner = MemoryStore::new(clock.clone(), 100);
     let plan = quiet(1, Unit::Hour);
     take(&inner, "d", "a", &plan, 1).await;
     let gated = Gated { inner, release: tokio::sync::Semaphore::new(0) };
     let store = DenyLocally::new(gated, clock.clone(), MAX, 64);
-    // Denied, but the answer is still under way.
+    // Denied, but the answer has not arrived.
     let mut late = Box::pin(take(&store, "d", "a", &plan, 1));
     assert!(tokio::time::timeout(Duration::from_millis(5), &mut late).await.is_err());
     clock.advance(10);
-    // What giving back through this replica comes to, without waiting for the same answer.
+    // The effect of giving back through this replica, without waiting for the same answer.
     give_back(&store.inner().inner, &plan, 1).await;
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let op = Op::GiveBack(1);
@@ -300,7 +300,7 @@ async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
 }
 
 #[tokio::test]
-async fn other_numbers_ask_at_once() {
+async fn plans_with_other_numbers_go_to_the_store() {
     let ([store, _], _) = replicas(MAX);
     let old = quiet(2, Unit::Hour);
     take(&store, "d", "a", &old, 2).await;
@@ -320,7 +320,7 @@ async fn other_numbers_ask_at_once() {
 }
 
 #[tokio::test]
-async fn of_a_batch_only_what_is_not_known_is_asked() {
+async fn only_the_unknown_charges_of_a_batch_go_to_the_store() {
     let ([store, _], _) = replicas(MAX);
     let plan = plan(1, Unit::Hour);
     for value in ["b", "d"] {
@@ -344,17 +344,17 @@ async fn of_a_batch_only_what_is_not_known_is_asked() {
     let expected = [(true, asked), (false, known), (true, asked), (false, known), (false, asked)];
     assert_eq!(told, expected);
     assert_eq!(store.inner().asked(), 3);
-    // All of them are known now but one, which was never denied.
+    // All are known now except one that was never denied.
     let decision = charge(&store, &charges, false).await;
     assert_eq!(decision[0].source, Source::DeniedLocally);
     assert_eq!(store.inner().asked(), 1);
-    // Together, the store is asked for all.
+    // Together, all go to the store.
     charge(&store, &charges, true).await;
     assert_eq!(store.inner().asked(), 5);
 }
 
 #[tokio::test]
-async fn a_denial_by_hits_of_the_same_batch_is_not_learnt() {
+async fn a_denial_by_hits_of_the_same_batch_is_not_cached() {
     let ([store, _], _) = replicas(MAX);
     let plan = quiet(1, Unit::Hour);
     let key = Key { domain: "d", entries: &[("key", "a")] };
@@ -365,7 +365,7 @@ async fn a_denial_by_hits_of_the_same_batch_is_not_learnt() {
 }
 
 #[tokio::test]
-async fn plans_that_a_denial_changes_or_that_are_watched_always_ask() {
+async fn plans_that_a_denial_changes_and_shadow_plans_always_go_to_the_store() {
     let minute = 60 * SECOND;
     let limit = |algorithm, charge_denied, shadow_mode| Limit {
         algorithm,

@@ -1,10 +1,10 @@
-//! What failed, and how it was answered.
+//! Counts of failed charges.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{OnStoreFailure, StoreError};
 
-/// Charges that the store could not answer, since the start.
+/// Charges that the store failed to answer, since the start.
 #[derive(Debug, Default)]
 pub struct Counts {
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
@@ -24,7 +24,7 @@ impl StoreError {
     ];
 }
 
-/// A kind of failure in one word, as metrics label it.
+/// The name of an error as a metric label.
 pub fn kind_name(failed: StoreError) -> &'static str {
     match failed {
         StoreError::Unavailable => "unavailable",
@@ -43,7 +43,7 @@ impl Counts {
         self.degraded[policy as usize].load(Ordering::Relaxed)
     }
 
-    /// Charges that failed in one way.
+    /// Charges that failed with this error.
     pub fn failed(&self, kind: StoreError) -> u64 {
         self.failed[kind as usize].load(Ordering::Relaxed)
     }

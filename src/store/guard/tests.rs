@@ -42,7 +42,7 @@ async fn ask(
 }
 
 #[tokio::test]
-async fn a_store_that_answers_is_passed_through() {
+async fn answers_of_a_healthy_store_are_unchanged() {
     let (guard, clock) = guarded(OnStoreFailure::Deny, 1);
     conformance::admits_n_in_each_window(&guard, &clock).await;
     conformance::peeks_and_gives_back(&guard).await;
@@ -52,7 +52,7 @@ async fn a_store_that_answers_is_passed_through() {
 }
 
 #[tokio::test]
-async fn each_kind_is_answered_by_policy_and_counted() {
+async fn each_error_is_answered_by_policy_and_counted() {
     let plan = plan(7, Unit::Minute);
     let entries = [("key", "a")];
     let charges = [charge_of(&entries, &plan, Op::Take(1))];
@@ -87,7 +87,7 @@ async fn each_kind_is_answered_by_policy_and_counted() {
 }
 
 #[tokio::test]
-async fn a_batchs_own_policy_goes_before_the_guards() {
+async fn the_policy_of_a_batch_overrides_that_of_the_guard() {
     let plan = plan(7, Unit::Minute);
     let entries = [("key", "a")];
     let charges = [charge_of(&entries, &plan, Op::Take(1))];
@@ -101,7 +101,7 @@ async fn a_batchs_own_policy_goes_before_the_guards() {
 }
 
 #[tokio::test]
-async fn only_what_failed_is_answered_by_policy() {
+async fn only_failed_charges_are_answered_by_policy() {
     let plan = plan(7, Unit::Minute);
     let (a, b) = ([("key", "a")], [("key", "b")]);
     let (guard, _) = guarded(OnStoreFailure::Deny, 1);
@@ -117,7 +117,7 @@ async fn only_what_failed_is_answered_by_policy() {
 }
 
 #[tokio::test]
-async fn giving_back_and_watching_are_never_denied() {
+async fn giving_back_and_shadow_limits_are_never_denied() {
     let entries = [("key", "a")];
     let mut watched = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
     watched.shadow_mode = true;
@@ -139,7 +139,7 @@ async fn giving_back_and_watching_are_never_denied() {
 }
 
 #[tokio::test]
-async fn local_limits_by_the_share_and_starts_empty() {
+async fn the_local_policy_limits_by_the_share_and_starts_empty() {
     let plan = plan(10, Unit::Hour);
     let (guard, clock) = guarded(OnStoreFailure::Local, 3);
     for _ in 0..10 {
@@ -156,7 +156,7 @@ async fn local_limits_by_the_share_and_starts_empty() {
         }
         let decision = take(&guard, "d", "a", &plan, 1).await;
         assert_eq!((decision.allowed, decision.used_before), (false, 10));
-        // Still the same failure, however little is asked.
+        // Still the same outage, however few requests there are.
         clock.advance(60 * SECOND);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
 
@@ -164,12 +164,12 @@ async fn local_limits_by_the_share_and_starts_empty() {
         clock.advance(outage::QUIET - 1);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
         down(&guard);
-        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "one failure, not two");
+        assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "one outage, not two");
         up(&guard);
         clock.advance(outage::QUIET);
         assert_eq!(take(&guard, "d", "a", &plan, 0).await.source, Source::Store);
-        assert!(guard.local.load().is_none(), "memory comes back");
-        assert!(!guard.outage.lasts());
+        assert!(guard.local.load().is_none(), "memory is freed");
+        assert!(!guard.outage.is_active());
     }
 }
 
@@ -186,15 +186,15 @@ async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() 
         up(&guard);
         clock.step(step);
         take(&guard, "d", "a", &plan, 0).await;
-        assert!(guard.outage.lasts());
+        assert!(guard.outage.is_active());
     }
     clock.advance(outage::QUIET);
     take(&guard, "d", "a", &plan, 0).await;
-    assert!(!guard.outage.lasts());
+    assert!(!guard.outage.is_active());
 }
 
 #[tokio::test]
-async fn a_store_that_fails_in_part_does_not_start_again_with_each_answer() {
+async fn a_partly_failing_store_keeps_its_local_counts() {
     let plan = plan(2, Unit::Hour);
     let (guard, clock) = guarded(OnStoreFailure::Local, 1);
     guard.inner.fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::TimedOut));
@@ -208,7 +208,7 @@ async fn a_store_that_fails_in_part_does_not_start_again_with_each_answer() {
 }
 
 #[tokio::test]
-async fn what_failed_of_a_batch_is_charged_together_locally() {
+async fn failed_charges_of_a_batch_are_charged_together_locally() {
     let (wide, narrow) = (plan(10, Unit::Hour), plan(1, Unit::Hour));
     let (a, b) = ([("key", "a")], [("key", "b")]);
     let (guard, _) = guarded(OnStoreFailure::Local, 1);
@@ -218,7 +218,7 @@ async fn what_failed_of_a_batch_is_charged_together_locally() {
         ask(&guard, &both, true, None).await;
     }
     assert_eq!(take(&guard, "d", "a", &wide, 0).await.used_before, 1);
-    // Apart, the first is charged each time.
+    // Separately, the first is charged each time.
     ask(&guard, &both, false, None).await;
     assert_eq!(take(&guard, "d", "a", &wide, 0).await.used_before, 2);
 }
@@ -254,7 +254,7 @@ fn eight_threads_share_one_local_store() {
 }
 
 #[tokio::test]
-async fn who_stops_waiting_leaves_nothing_behind() {
+async fn a_caller_that_stops_waiting_leaves_nothing_behind() {
     let clock = Arc::new(ManualClock::new(DAWN));
     let guard = Guard::new(Never, clock, OnStoreFailure::Allow, 1, 100);
     let plan = plan(1, Unit::Hour);

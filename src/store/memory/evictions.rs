@@ -1,4 +1,4 @@
-//! Warns where keys are evicted that were at their limit.
+//! Warns if keys at their limit are evicted.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::throttle::Throttle;
 /// How often the warning is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Watches a store that is too small: its counts are read now and then, so that evicting costs nothing
-/// more.
+/// Watches for a store that is too small. Reads its counts from time to time, so that eviction
+/// itself costs nothing more.
 #[derive(Debug)]
-pub struct Evictions {
+pub(super) struct Evictions {
     throttle: Throttle,
     /// Evictions of keys at their limit, as of the last warning.
     warned: u64,
@@ -26,7 +26,7 @@ impl Default for Evictions {
 }
 
 impl Evictions {
-    /// Warns where keys at their limit were evicted since the last check.
+    /// Warns if keys at their limit were evicted since the last check.
     pub fn check<C>(&mut self, store: &MemoryStore<C>) {
         let evicted = store.stats().evicted.full;
         if evicted == self.seen {

@@ -1,4 +1,4 @@
-//! A short stand-in for a key, so that the table need not keep the key itself.
+//! Fingerprints of keys, which tables keep instead of the keys.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -7,21 +7,21 @@ use smallvec::SmallVec;
 
 use crate::store::Charge;
 
-/// What of a key's hash is kept in its slot. The first eight bytes place it in its table.
+/// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.
 pub(in crate::store) type Print = [u8; 11];
 
-/// A key's hash: 32 bits choose the shard, 88 others stand for the key within it.
+/// A key's hash: 32 bits choose the shard, 88 others identify the key within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::store) struct Fingerprint {
     pub(in crate::store) shard: u32,
     pub(in crate::store) print: Print,
 }
 
-/// Makes fingerprints under a secret drawn when it is made: who sends requests can neither find
-/// two keys of one fingerprint nor aim at a shard.
+/// Makes fingerprints with a random secret: clients can neither find two keys with the same
+/// fingerprint nor target a shard.
 pub(in crate::store) struct Fingerprints(SipHasher13);
 
-/// The part of the hash that a table places a slot by.
+/// The part of the hash that places a slot in its table.
 pub(super) fn place(print: &Print) -> u64 {
     let [a, b, c, d, e, f, g, h, ..] = *print;
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
@@ -29,8 +29,8 @@ pub(super) fn place(print: &Print) -> u64 {
 
 impl Fingerprints {
     pub(in crate::store) fn new() -> Fingerprints {
-        // The standard library takes its own secret from the operating system and passes it
-        // through the same function; going through it leaves no failure to handle here.
+        // The standard library takes its secret from the operating system, so that there is no
+        // failure to handle here.
         let secret = RandomState::new();
         Fingerprints(SipHasher13::new_with_keys(secret.hash_one(0_u8), secret.hash_one(1_u8)))
     }
@@ -46,11 +46,11 @@ impl Fingerprints {
     }
 }
 
-/// Bytes of a key; long ones leave the stack.
+/// The bytes of a key; long ones are on the heap.
 type Bytes = SmallVec<[u8; 256]>;
 
-/// Writes the key and the shape of its plan as bytes that no other key and shape have: each
-/// part but the last is preceded by its length.
+/// Writes the key and the shape of its plan as unique bytes: the length precedes each part but the
+/// last.
 fn encode(charge: &Charge<'_>, bytes: &mut Bytes) {
     put(charge.key.domain, bytes);
     put_length(charge.key.entries.len(), bytes);

@@ -1,4 +1,4 @@
-//! A part of the keys, behind one lock: it bounds their number.
+//! A part of the keys behind one lock, bounded in number.
 
 use super::{
     fingerprint::Print,
@@ -7,16 +7,16 @@ use super::{
 use crate::limit::{ChargeOutcome, Decision, Fill, State, plan::Packed};
 use crate::store::Charge;
 
-/// How many slots are looked at for one to drop, and how many more of either table when all of
-/// those are full.
+/// How many slots are sampled for one to evict, and how many more of each table if all of those are
+/// at their limit.
 const SAMPLE: usize = 8;
 const SECOND_SAMPLE: usize = 24;
 
-/// What a slot may hold: a packed state in place, or a boxed one.
+/// The state in a slot: packed in place, or boxed.
 pub(super) trait SlotValue: Default {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 
-    /// Where a shard keeps states of this kind.
+    /// The shard's table for states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 }
 
@@ -40,18 +40,18 @@ impl SlotValue for Box<State> {
     }
 }
 
-/// Keys dropped to make room for others.
+/// Keys evicted to make room for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
-    /// Had expired: nothing was lost.
+    /// Keys that had expired: nothing was lost.
     pub expired: u64,
-    /// Were below their limit.
+    /// Keys below their limit.
     pub live: u64,
-    /// Were at their limit or over: who was blocked may be admitted again.
+    /// Keys at or over their limit: blocked clients may be admitted again.
     pub full: u64,
 }
 
-/// What is dropped next, from which table.
+/// The slot to evict, and its table.
 #[derive(Clone, Copy, Debug)]
 enum Victim {
     Packed(Candidate),
@@ -70,7 +70,7 @@ impl Victim {
 pub(super) struct Shard {
     packed: Table<Packed>,
     boxed: Table<Box<State>>,
-    /// How many keys both tables may hold; at least 1.
+    /// The number of keys that both tables may hold together; at least 1.
     cap: usize,
     pub(super) evicted: Evicted,
 }
@@ -128,12 +128,12 @@ impl Shard {
         charged.decision
     }
 
-    /// A copy of a key's state.
+    /// Returns a copy of a key's state.
     pub(super) fn copy<V: SlotValue + Clone>(&mut self, print: &Print) -> V {
         V::table(self).get(print).cloned().unwrap_or_default()
     }
 
-    /// Puts a state, last charged as `charged` says, in the place of a key's state.
+    /// Replaces a key's state by one that was last charged with the outcome `charged`.
     pub(super) fn put<V: SlotValue>(
         &mut self,
         print: &Print,
@@ -161,12 +161,12 @@ impl Shard {
         self.boxed.sweep(buckets, now);
     }
 
-    /// Shrinks tables that have become too large. Returns what to free once the lock is gone.
+    /// Shrinks tables that have become too large. Returns what to free after the lock is released.
     pub(super) fn shrink(&mut self) -> impl Sized + use<> {
         (self.packed.shrink(), self.boxed.shrink())
     }
 
-    /// Buckets of the larger table.
+    /// The buckets of the larger table.
     pub(super) fn buckets(&self) -> usize {
         self.packed.buckets().max(self.boxed.buckets())
     }
@@ -179,9 +179,9 @@ impl Shard {
         V::table(self).insert(slot);
     }
 
-    /// Drops one key: of a few, the one with which the least is lost. One at its limit goes only
-    /// if all of a wider sample are: then the newcomer still gets in, because whoever is turned
-    /// away uncounted is not limited at all, and the one that would be free again soonest goes.
+    /// Evicts the key of a sample with which the least is lost. A key at its limit is evicted only if
+    /// all of a wider sample are at theirs, and then the one that expires first. The new key is never
+    /// rejected: a client without a count would not be limited at all.
     fn evict(&mut self, now: Now, random: u16) {
         // Either table loses keys in proportion to those it holds.
         let boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();

@@ -1,19 +1,19 @@
 //! How keys are spread over the shards.
 //!
-//! Not evenly: the last shard gets twice the share of the first. Tables double when they are
-//! full, so with equal shares all would double at once, and memory would be half empty just
-//! after; with shares spread over a factor of two, each doubles at another time, and memory
-//! follows the number of keys smoothly.
+//! The spread is uneven: the last shard gets twice the share of the first. Tables double when they are
+//! full. With equal shares all tables would double at the same time, and be half empty afterwards.
+//! With shares between one and two, each doubles at another time, and memory follows the number of
+//! keys smoothly.
 
 /// Keys a shard holds on average when the cap is reached, at least; at most twice as many.
-/// Moving so many to a larger table takes about a tenth of a millisecond, most of it the first
+/// Moving that many to a larger table takes about a tenth of a millisecond, most of it the first
 /// touch of fresh memory.
 const KEYS_PER_SHARD: usize = 1024;
 
 /// Bounds what an enormous cap costs before the first key.
 const MAX_SHARDS: usize = 1 << 16;
 
-/// How many shards for at most `max_keys` keys: a power of two.
+/// Returns the number of shards for at most `max_keys` keys: a power of two.
 pub(super) fn shards(max_keys: usize) -> usize {
     match (max_keys / KEYS_PER_SHARD).min(MAX_SHARDS) {
         0 => 1,
@@ -29,7 +29,7 @@ pub(super) fn shard(hash: u32, shards: usize) -> usize {
     ((bent * shards as u64) >> 32) as usize
 }
 
-/// Each shard's part of the cap. They add up to `max_keys`.
+/// Returns each shard's part of the cap. They add up to `max_keys`.
 pub(super) fn caps(max_keys: usize, shards: usize) -> impl Iterator<Item = usize> {
     // The inverse of the bend above: which fraction of the keys go to the first `i` shards.
     let before = move |i: usize| {

@@ -7,16 +7,16 @@ use hashbrown::{HashTable, hash_table::OccupiedEntry};
 use super::fingerprint::{Print, place};
 use crate::limit::{ChargeOutcome, Fill, Micros};
 
-/// Every so many insertions a table is swept a little, by so many buckets. Four buckets an
-/// insertion go round faster than insertions can fill the table, so what is expired stays a
-/// fraction of what lives, without a timer; in strides, because memory likes to be read so.
+/// A table is swept by this many buckets each time after this many insertions. Four buckets per
+/// insertion go round faster than insertions can fill the table, so expired keys stay a fraction of
+/// the others without a timer. Sweeping in strides reads memory in order.
 const SWEEP_EVERY: u32 = 16;
 const SWEEP_BUCKETS: usize = 64;
 
-/// How many buckets are looked at for a sample, if one slot has been found by then.
+/// How many buckets are read at most for a sample, once it has a slot.
 const SAMPLE_BUCKETS: usize = 256;
 
-/// An instant, to a store that counts seconds from `start`.
+/// An instant, for a store that counts seconds from `start`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) micros: Micros,
@@ -26,7 +26,7 @@ pub(super) struct Now {
 impl Now {
     /// Whole seconds since `start`.
     pub(super) fn seconds(self) -> u32 {
-        // The last second is never reached: what expires beyond it leaves only to make room.
+        // The last second is never reached: what expires beyond it is removed only by eviction.
         u32::try_from(self.micros.saturating_sub(self.start) / 1_000_000).unwrap_or(u32::MAX - 1)
     }
 
@@ -37,7 +37,7 @@ impl Now {
     }
 }
 
-/// A key's state, and what decides how long it is kept.
+/// A key's state, and what decides about its eviction.
 #[derive(Debug)]
 pub(super) struct Slot<V> {
     print: Print,
@@ -52,20 +52,20 @@ impl<V> Slot<V> {
         Slot { print, fill: charged.fill, expires: now.expiry(charged.expires), value }
     }
 
-    /// Sixteen bits that nobody can foresee, and that do not place the slot.
+    /// Returns sixteen unpredictable bits that do not place the slot.
     pub(super) fn random(&self) -> u16 {
         let [.., a, b] = self.print;
         u16::from_le_bytes([a, b])
     }
 
-    /// Takes note of a charge.
+    /// Records a charge.
     pub(super) fn note(&mut self, charged: &ChargeOutcome, now: Now) {
         self.fill = charged.fill;
         self.expires = now.expiry(charged.expires);
     }
 }
 
-/// How little is lost with a slot; the least is dropped first.
+/// How much is lost with a slot; the least is evicted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Worth {
     /// None once the slot has expired.
@@ -73,14 +73,14 @@ pub(super) struct Worth {
     expires: u32,
 }
 
-/// A slot that might be dropped: its bucket.
+/// A slot that might be evicted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) worth: Worth,
     bucket: usize,
 }
 
-/// Slots by fingerprint. A hand goes round the buckets for sweeping and another for sampling.
+/// Slots by fingerprint. One hand goes round the buckets to sweep and another to sample.
 #[derive(Debug)]
 pub(super) struct Table<V> {
     slots: HashTable<Slot<V>>,
@@ -123,14 +123,14 @@ impl<V> Table<V> {
     pub(super) fn insert(&mut self, slot: Slot<V>) {
         let (len, full) = (self.len(), self.full());
         if len == self.slots.capacity() && len < full - full / 8 {
-            // Not full of slots but of the marks that removed ones leave behind. Left to itself
-            // the hash table would double; moved to one of the same size, the marks are gone.
+            // It is full of the tombstones of removed slots. The hash table would double by itself;
+            // moving to one of the same size removes the tombstones.
             drop(self.resize(full));
         }
         self.slots.insert_unique(place(&slot.print), slot, |slot| place(&slot.print));
     }
 
-    /// Counts an insertion to come; every so often sweeps a little.
+    /// Counts an insertion; sweeps some buckets after every few.
     pub(super) fn sweep_on_insert(&mut self, now: Now) {
         self.inserted = self.inserted.wrapping_add(1);
         if self.inserted.is_multiple_of(SWEEP_EVERY) {
@@ -138,8 +138,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// Removes what has expired in the next `buckets` buckets, up to the last one; then starts
-    /// over.
+    /// Removes expired slots from the next `buckets` buckets, up to the last one; then starts over.
     pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
         let seconds = now.seconds();
         let end = self.buckets();
@@ -153,14 +152,14 @@ impl<V> Table<V> {
         self.sweep_hand = if stop == end { 0 } else { stop };
     }
 
-    /// Moves to a smaller table if most of this one is unused. Returns the old one, empty: giving
-    /// much memory back to the system takes milliseconds, which no lock should be held for.
+    /// Moves to a smaller table if most of this one is unused. Returns the old one, empty: freeing
+    /// much memory takes milliseconds, and should happen after the lock is released.
     pub(super) fn shrink(&mut self) -> Option<HashTable<Slot<V>>> {
         let shrinks = self.buckets() > 1 && self.len() <= self.full() / 4;
         shrinks.then(|| self.resize(self.len() * 2))
     }
 
-    /// The least of the next `wanted` slots; none only if there are no slots at all.
+    /// Returns the least of the next `wanted` slots; none only if there are no slots.
     pub(super) fn sample(&mut self, wanted: usize, now: Now) -> Option<Candidate> {
         let seconds = now.seconds();
         let buckets = self.buckets();
@@ -192,7 +191,7 @@ impl<V> Table<V> {
         }
     }
 
-    /// How many slots the table may hold before it must grow.
+    /// The number of slots that the table can hold before it has to grow.
     fn full(&self) -> usize {
         match self.buckets() {
             buckets @ 0..8 => buckets - 1,

@@ -17,7 +17,7 @@ fn store(max_keys: usize) -> (Memory, Arc<ManualClock>) {
     (MemoryStore::new(clock.clone(), max_keys), clock)
 }
 
-/// One that keeps states in place where it can, and one that boxes them all.
+/// A store that packs the states that it can, and one that boxes all.
 fn both_kinds(max_keys: usize) -> [(Memory, Arc<ManualClock>); 2] {
     let mut boxing = store(max_keys);
     boxing.0.boxes = true;
@@ -28,14 +28,7 @@ fn both_kinds(max_keys: usize) -> [(Memory, Arc<ManualClock>); 2] {
 async fn conforms() {
     for max_keys in [1_000, 100_000] {
         for (store, clock) in both_kinds(max_keys) {
-            conformance::admits_n_in_each_window(&store, &clock).await;
-            conformance::counts_each_key_apart(&store).await;
-            conformance::peeks_and_gives_back(&store).await;
-            conformance::charges_all_or_none(&store).await;
-            conformance::charges_now_or_not_at_all(&store).await;
-            conformance::a_limit_of_zero_denies(&store).await;
-            conformance::keeps_the_longest_debts(&store, &clock).await;
-            conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;
+            conformance::conforms(&store, &clock).await;
         }
     }
 }
@@ -64,7 +57,7 @@ proptest! {
 }
 
 #[tokio::test]
-async fn a_clock_that_was_ahead_at_the_start_makes_it_forget_nothing() {
+async fn a_clock_that_was_ahead_at_the_start_loses_no_keys() {
     let plan = plan(2, Unit::Hour);
     let year = 365 * 86_400 * SECOND as i64;
     for step in [-year, 0, -30 * year, 60 * year, -29 * year] {
@@ -81,7 +74,7 @@ async fn a_clock_that_was_ahead_at_the_start_makes_it_forget_nothing() {
 }
 
 #[tokio::test]
-async fn a_step_back_after_hits_blocks_nobody_for_longer_than_a_period() {
+async fn a_step_back_after_hits_blocks_no_client_for_longer_than_a_period() {
     let plan = plan(2, Unit::Hour);
     for (store, clock) in both_kinds(1_000) {
         assert!(take(&store, "d", "a", &plan, 2).await.allowed);
@@ -100,7 +93,7 @@ fn slots_are_small() {
 }
 
 #[tokio::test]
-async fn looking_and_giving_back_keep_nothing() {
+async fn peeking_and_giving_back_keep_no_keys() {
     let plan = plan(3, Unit::Hour);
     for (store, _) in both_kinds(1_000) {
         let key = Key { domain: "d", entries: &[("key", "a")] };
@@ -110,10 +103,10 @@ async fn looking_and_giving_back_keep_nothing() {
             charge(&store, &quiet, together).await;
             assert_eq!(store.stats().keys, 0);
         }
-        // A batch undone leaves nothing either.
+        // A batch that is undone keeps no keys either.
         charge(&store, &[of(Op::Take(2)), of(Op::Take(2))], true).await;
         assert_eq!(store.stats().keys, 0);
-        // What is given back entirely is gone.
+        // A key whose hits are all given back is removed.
         charge(&store, &[of(Op::Take(2))], false).await;
         assert_eq!(store.stats().keys, 1);
         charge(&store, &[of(Op::GiveBack(2))], false).await;
@@ -122,7 +115,7 @@ async fn looking_and_giving_back_keep_nothing() {
 }
 
 #[tokio::test]
-async fn a_sweep_removes_what_has_expired_and_frees_memory() {
+async fn a_sweep_removes_expired_keys_and_frees_memory() {
     let (minute, day) = (plan(3, Unit::Minute), plan(3, Unit::Day));
     for (store, clock) in both_kinds(100_000) {
         for i in 0..20_000 {
@@ -152,7 +145,7 @@ async fn a_sweep_removes_what_has_expired_and_frees_memory() {
 }
 
 #[tokio::test]
-async fn coming_and_going_needs_no_timer() {
+async fn inserting_keys_sweeps_without_a_timer() {
     let plan = plan(3, Unit::Second);
     let (store, clock) = store(1_000_000);
     for second in 0..40 {
@@ -167,7 +160,7 @@ async fn coming_and_going_needs_no_timer() {
 }
 
 #[tokio::test]
-async fn a_clock_before_the_stores_beginning_does_no_harm() {
+async fn a_clock_before_the_start_of_the_store_is_harmless() {
     let plan = plan(1, Unit::Second);
     let (store, clock) = store(10);
     clock.set(0);

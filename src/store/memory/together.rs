@@ -1,8 +1,8 @@
-//! Charging all keys of a batch or none.
+//! Charges all keys of a batch or none.
 //!
-//! All their shards are locked, in ascending order, so that two batches never wait for each
-//! other. The charges are made on copies, in order, equal keys sharing one; the copies replace
-//! the states unless the batch is denied.
+//! Locks all shards of the batch in ascending order, so that two batches never deadlock. Charges copies
+//! of the states in order; equal keys share a copy. The copies replace the states unless the batch is
+//! denied.
 
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
@@ -16,7 +16,7 @@ use super::{
 use crate::limit::{ChargeOutcome, Op, State, plan::Packed};
 use crate::store::{Answers, Batch, Charge};
 
-/// A copy of one key's state while the batch is not decided.
+/// A copy of a key's state until the batch is decided.
 struct Draft {
     /// Which of the locks guards it.
     lock: usize,
@@ -93,7 +93,7 @@ impl<C> MemoryStore<C> {
             }
             return;
         }
-        // What was decided stands, but of the charges only those that give back are made.
+        // The answers stay; of the charges only those that give back are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
             if let Op::GiveBack(_) = charge.op {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];

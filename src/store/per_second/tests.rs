@@ -29,7 +29,6 @@ impl Undo for Inner {
         let batch =
             Batch { charges, together: false, quota_passes: false, budget, on_failure: None };
         let mut answers = Answers::new();
-        // Memory answers at once.
         let made = pin!(self.charge(batch, &mut answers));
         assert!(made.poll(&mut Context::from_waker(Waker::noop())).is_ready());
     }
@@ -38,11 +37,15 @@ impl Undo for Inner {
 fn store() -> (PerSecond<Inner>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(DAWN));
     let inner = || Fake::new(MemoryStore::new(clock.clone(), 1_000));
-    (PerSecond::new(inner(), inner()), clock.clone())
+    (PerSecond::new(inner(), Some(inner())), clock.clone())
 }
 
 fn of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, role: Role) -> Charge<'a> {
     Charge { key: Key { domain: "d", entries }, plan, op: Op::Take(1), hold: None, role }
+}
+
+fn per_second_store(store: &PerSecond<Inner>) -> &Inner {
+    store.per_second.as_ref().unwrap()
 }
 
 async fn used(store: &PerSecond<Inner>, value: &str, plan: &Arc<Plan>) -> u64 {
@@ -66,7 +69,7 @@ fn a_plan_is_per_second_where_each_of_its_limits_is() {
 async fn conforms() {
     let (store, clock) = store();
     conformance::admits_n_in_each_window(&store, &clock).await;
-    conformance::counts_each_key_apart(&store).await;
+    conformance::counts_each_key_separately(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
@@ -78,9 +81,9 @@ async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
     let (second, minute) = (plan(1, Unit::Second), plan(5, Unit::Minute));
     let (a, b) = ([("key", "a")], [("key", "b")]);
     take(&store, "d", "a", &second, 1).await;
-    assert_eq!((store.main().asked(), store.per_second().asked()), (0, 1));
+    assert_eq!((store.main.asked(), per_second_store(&store).asked()), (0, 1));
     take(&store, "d", "a", &minute, 1).await;
-    assert_eq!((store.main().asked(), store.per_second().asked()), (1, 0));
+    assert_eq!((store.main.asked(), per_second_store(&store).asked()), (1, 0));
 
     let charges = [
         of(&a, &minute, Role::Enforced),
@@ -93,14 +96,14 @@ async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
     let told: Vec<_> =
         decision.iter().map(|decision| (decision.allowed, decision.used_before)).collect();
     assert_eq!(told, [(true, 1), (false, 1), (true, 0), (true, 0), (true, 2)]);
-    assert_eq!((store.main().asked(), store.per_second().asked()), (3, 2));
+    assert_eq!((store.main.asked(), per_second_store(&store).asked()), (3, 2));
 }
 
 #[tokio::test]
 async fn together_neither_store_keeps_what_the_other_denies() {
     let (store, _) = store();
     let entries = [("key", "a")];
-    // By default nobody is charged for denials where all are charged together.
+    // By default a batch charged together does not charge denied hits.
     let plan = |n, unit| {
         let mut limit = Limit::fixed_window(n, unit, 1).unwrap();
         limit.charge_denied = false;
@@ -116,7 +119,7 @@ async fn together_neither_store_keeps_what_the_other_denies() {
         assert_eq!(used(&store, value[0].1, &second).await, 1);
         assert_eq!(used(&store, value[0].1, &minute).await, 1);
     }
-    // Looks give nothing back, and what is given back stays so.
+    // Peeks give nothing back, and hits given back are not taken again.
     let (second, minute) = (plan(1, Unit::Second), plan(10, Unit::Minute));
     let look = Charge { op: Op::Take(0), ..of(&entries, &minute, Role::Enforced) };
     charge(&store, &[of(&entries, &second, Role::Enforced), look], true).await;
@@ -140,7 +143,11 @@ async fn quotas_of_both_stores_deny_only_all_together() {
     let denied = [of(&entries, &second, Role::Quota), of(&entries, &full, Role::Quota)];
     let minute_too = [denied[0], denied[1], of(&entries, &minute, Role::Enforced)];
     charge(&store, &minute_too, true).await;
-    assert_eq!(used(&store, "a", &minute).await, 3, "all quotas denied: what binds is given back");
+    assert_eq!(
+        used(&store, "a", &minute).await,
+        3,
+        "all quotas denied: the enforced charge is given back"
+    );
 }
 
 #[tokio::test]
@@ -154,7 +161,7 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
         of(&a, &minute, Role::Enforced),
         of(&b, &minute, Role::Enforced),
     ];
-    store.main().fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::TimedOut));
+    store.main.fail(|charge| (charge.key.entries[0].1 == "b").then_some(StoreError::TimedOut));
     let ask = async || {
         let mut answers = Answers::new();
         let budget = Duration::from_millis(8);
@@ -170,16 +177,16 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
     assert_eq!(told, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
     assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
 
-    // A key that holds something else: known not to be charged, so the rest is not to be either.
-    store.main().fail(|_| None);
-    store.per_second().fail(|_| Some(StoreError::WrongType));
+    // A key of another type is certainly not charged, so the rest must not be either.
+    store.main.fail(|_| None);
+    per_second_store(&store).fail(|_| Some(StoreError::WrongType));
     ask().await;
     assert_eq!(used(&store, "a", &minute).await, 1, "it was given back");
-    store.per_second().fail(|_| None);
+    per_second_store(&store).fail(|_| None);
 
-    // A denial in one store and none of it known in the other.
-    store.main().fail(|_| Some(StoreError::Unavailable));
-    store.main().asked();
+    // A denial in one store and an unknown outcome in the other.
+    store.main.fail(|_| Some(StoreError::Unavailable));
+    store.main.asked();
     ask().await;
-    assert_eq!(store.main().asked(), 2, "no more calls than the charge itself");
+    assert_eq!(store.main.asked(), 2, "no more calls than the charge itself");
 }

@@ -115,8 +115,9 @@ fn slots_move_to_a_new_node_under_load_and_nobody_notices() {
 async fn counted(weir: &Weir, asked: &RateLimitRequest) {
     let give_up = Instant::now() + PATIENCE;
     let failed = || {
-        let count =
-            |policy| weir.metric(&format!(r#"weir_store_degraded_total{{policy="{policy}"}}"#));
+        let count = |policy| {
+            weir.metric(&format!(r#"weir_store_degraded_charges_total{{policy="{policy}"}}"#))
+        };
         POLICIES.map(count)
     };
     loop {

@@ -34,7 +34,7 @@ fn envoy_sees_the_policy_and_no_timeout_while_redis_is_stalled() {
         // again. Did weir wait for longer than its budget, no try would do.
         let passes = (0..5).any(|_| {
             proxy.resume();
-            let degraded = format!(r#"weir_store_degraded_total{{policy="{policy}"}}"#);
+            let degraded = format!(r#"weir_store_degraded_charges_total{{policy="{policy}"}}"#);
             wait_for("answers that Redis gave", || {
                 let before = weir.metric(&degraded);
                 let statuses = [ask(), ask(), ask()];
@@ -63,7 +63,7 @@ async fn ask_for(weir: &Weir, timeout: Duration) -> Result<RateLimitResponse, to
 }
 
 fn failed(weir: &Weir, reason: &str) -> u64 {
-    weir.metric(&format!(r#"weir_store_failed_total{{reason="{reason}"}}"#))
+    weir.metric(&format!(r#"weir_store_failed_charges_total{{reason="{reason}"}}"#))
 }
 
 fn connections_down(weir: &Weir) -> u64 {
@@ -166,8 +166,8 @@ fn round_trips_that_are_late_now_and_then_fail_nobody() {
     let proxy = Proxy::start(redis.port());
     let weir = on(proxy.port(), WIDE).env("WEIR__STORE__ON_FAILURE", "deny").start();
     let counts = || {
-        let down = weir.metric(r#"weir_redis_down_total{instance="main"}"#);
-        (weir.metric(r#"weir_store_degraded_total{policy="deny"}"#), down)
+        let down = weir.metric(r#"weir_redis_connection_failures_total{instance="main"}"#);
+        (weir.metric(r#"weir_store_degraded_charges_total{policy="deny"}"#), down)
     };
     let mut seen = Vec::new();
     // A pause of this machine may take those 17 ms, too. A budget that is too small fails more than

@@ -68,14 +68,16 @@ async fn each_domain_is_answered_as_it_says_and_the_others_as_the_settings_say()
         for (domain, wanted) in of_policy.into_iter().chain([("silent", of_silent)]) {
             assert_eq!(admitted(&weir, domain).await, wanted, "{domain} with {policy}");
         }
-        let degraded =
-            |policy| weir.metric(&format!(r#"weir_store_degraded_total{{policy="{policy}"}}"#));
+        let degraded = |policy| {
+            weir.metric(&format!(r#"weir_store_degraded_charges_total{{policy="{policy}"}}"#))
+        };
         for (name, wanted) in [("error", 1), ("allow", 12), ("deny", 12), ("local", 12)] {
             let twice = if name == policy { 2 } else { 1 };
             assert!(degraded(name) >= twice * wanted, "{name} with {policy}: {}", degraded(name));
         }
-        let failed = ["unavailable", "timed_out"]
-            .map(|reason| weir.metric(&format!(r#"weir_store_failed_total{{reason="{reason}"}}"#)));
+        let failed = ["unavailable", "timed_out"].map(|reason| {
+            weir.metric(&format!(r#"weir_store_failed_charges_total{{reason="{reason}"}}"#))
+        });
         let sum: u64 = ["error", "allow", "deny", "local"].map(degraded).iter().sum();
         assert_eq!(failed.iter().sum::<u64>(), sum, "each for one of two reasons");
     }

@@ -1,4 +1,4 @@
-//! Random schedules: whoever repeats denials answers as the store alone does.
+//! Random schedules: repeating denials answers as the store alone does.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
         [log(2, SECOND), log(5, minute)].concat(),
         lone(Algorithm::BucketedWindow(ring), 5),
         bucket(false),
-        // Never repeated: a denial starts the wait anew.
+        // Never repeated: a denial starts the wait over.
         [bucket(true), fixed(9)].concat(),
         lone(Algorithm::Gcra(Gcra::new(3, minute, 3, 0).unwrap()), 3),
         [fixed(6), bucket(false)].concat(),
@@ -60,7 +60,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
         fixed(0),
         lone(Algorithm::Gcra(Gcra::new(0, 3 * minute, 3, 0).unwrap()), 0),
         [lone(sliding(0), 0), fixed(5)].concat(),
-        // Charges denied hits, of which its counter misses some: nothing is given back to it.
+        // It charges denied hits, and its counter misses some: nothing is given back to it.
         vec![Limit::fixed_window(3, Unit::Hour, 1).unwrap()],
     ];
     plans.map(|limits| Arc::new(Plan::new(limits)))
@@ -122,10 +122,10 @@ proptest! {
     }
 }
 
-/// What of an answer is shown, in whatever way.
+/// The part of an answer that is visible to clients or in metrics.
 fn shown(decision: Decision, plan: usize) -> Decision {
-    // Of a denial, nothing remains. Its hits are counted as over the limit whatever was used before,
-    // where it was not the store that denied.
+    // After a denial nothing remains. If the store did not deny, all hits count as over the limit,
+    // whatever was used before.
     let remaining = if decision.allowed { decision.remaining } else { 0 };
     let used_before = if decision.allowed && plan < PLANS - 1 { decision.used_before } else { 0 };
     Decision { remaining, used_before, source: Source::Store, ..decision }

@@ -1,4 +1,4 @@
-//! The cap on keys, and who goes when it is reached.
+//! The cap on keys, and which key is evicted when it is reached.
 
 use std::io;
 
@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
+use crate::store::memory::evictions::Evictions;
 
 /// What is logged on this thread.
 #[derive(Clone, Default)]
@@ -41,7 +42,7 @@ impl MakeWriter<'_> for Log {
 }
 
 #[tokio::test]
-async fn the_cap_is_never_passed() {
+async fn the_cap_is_never_exceeded() {
     let plan = plan(3, Unit::Hour);
     for max_keys in [0, 1, 2, 7, 100, 5_000, 20_000] {
         for (store, _) in both_kinds(max_keys) {
@@ -59,7 +60,7 @@ async fn the_cap_is_never_passed() {
 }
 
 #[tokio::test]
-async fn a_flood_of_fresh_keys_does_not_wash_away_who_is_blocked() {
+async fn a_flood_of_new_keys_does_not_evict_blocked_clients() {
     const CAP: usize = 20_000;
     let plan = plan(3, Unit::Hour);
     for (store, _) in both_kinds(CAP) {
@@ -86,7 +87,7 @@ async fn a_flood_of_fresh_keys_does_not_wash_away_who_is_blocked() {
 }
 
 #[tokio::test]
-async fn what_has_expired_goes_first() {
+async fn expired_keys_are_evicted_first() {
     let (minute, hour) = (plan(1, Unit::Minute), plan(3, Unit::Hour));
     for (store, clock) in both_kinds(8) {
         for i in 0..4 {
@@ -105,7 +106,7 @@ async fn what_has_expired_goes_first() {
 }
 
 #[tokio::test]
-async fn where_all_are_full_the_one_free_soonest_goes() {
+async fn if_all_keys_are_at_their_limit_the_first_to_expire_is_evicted() {
     let (minute, hour) = (plan(1, Unit::Minute), plan(1, Unit::Hour));
     for (store, _) in both_kinds(8) {
         for i in 0..7 {
@@ -138,7 +139,7 @@ async fn boxed_and_packed_keys_share_the_cap_in_proportion() {
     assert!((CAP / 5..CAP / 3).contains(&boxed), "{boxed} boxed keys of {CAP}");
 }
 
-/// As many keys again as there is room for, each at its limit: whoever is dropped is seen.
+/// Twice as many keys as there is room for, each at its limit: every eviction is counted.
 #[tokio::test]
 async fn evicted_keys_that_were_at_their_limit_are_counted_and_warned_of() {
     const CAP: usize = 20_000;
@@ -171,14 +172,14 @@ async fn evicted_keys_that_were_at_their_limit_are_counted_and_warned_of() {
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
-    // Nothing more is evicted, and then it is, just after.
+    // No more evictions, and then some soon after a warning.
     evictions.check(&store);
     take(&store, "d", "another", &plan, 1).await;
     assert_eq!(store.stats().evicted.full, (KEYS - CAP) as u64 + 1);
     evictions.check(&store);
     assert_eq!(log.lines().len(), 1);
 
-    // What expired is no loss.
+    // Evicting expired keys is no loss.
     clock.advance(60 * SECOND);
     take(&store, "d", "later", &plan, 1).await;
     assert_eq!(store.stats().evicted.full, (KEYS - CAP) as u64 + 1);

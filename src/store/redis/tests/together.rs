@@ -5,6 +5,7 @@ use super::servers::proxy::Proxy;
 use super::*;
 use crate::limit::{Algorithm, Gcra};
 use crate::store::OnStoreFailure::{self, Allow, Deny, Error, Local};
+use crate::store::Operations;
 use crate::store::Role::{Enforced, Quota, Shadow};
 use crate::store::per_second::PerSecond;
 
@@ -113,8 +114,8 @@ fn a_failed_key_denies_its_batch_across_servers_and_undo_stays_in_its_window() {
     runtime().block_on(async {
         let clock = Arc::new(ManualClock::new(DAWN));
         let through = local(proxy.port());
-        let store = PerSecond::new(manual(single(&main), &clock), manual(through, &clock));
-        tokio::join!(store.main().answered(), store.per_second().answered());
+        let store = PerSecond::new(manual(single(&main), &clock), Some(manual(through, &clock)));
+        store.connect().await;
         let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
         let entries = [("key", "a")];
         let used = async |store: &RedisStore, plan: &Arc<Plan>, hits| {

@@ -294,8 +294,8 @@ fn per_second_limits_may_use_a_separate_server() {
     let (main, other) = (Server::start(), Server::start());
     runtime().block_on(async {
         let store = |server| RedisStore::new(options(single(server)));
-        let store = crate::store::per_second::PerSecond::new(store(&main), store(&other));
-        tokio::join!(store.main().answered(), store.per_second().answered());
+        let store = crate::store::per_second::PerSecond::new(store(&main), Some(store(&other)));
+        crate::store::Operations::connect(&store).await;
         let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
         let entries = [("key", "a")];
         let key = Key { domain: "test", entries: &entries };

@@ -1,0 +1,170 @@
+//! Starts the threads that serve: the workers of gRPC, and one thread for each listener and for
+//! `/json`.
+
+use std::future::Future;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tonic::service::Routes;
+
+use super::App;
+use crate::connections::{self, Connections};
+use crate::grpc::{Grpc, ReadScheduler};
+use crate::health::Health;
+use crate::http;
+use crate::proto::DESCRIPTORS;
+use crate::service::HealthService;
+use crate::store::Operations;
+use crate::telemetry::metrics::Metrics;
+use crate::threads;
+use crate::workers::Workers;
+
+/// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
+/// once and evict another.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
+/// The size limit of health and reflection requests, which name one service or symbol.
+const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
+
+/// The servers that have started; each resolves when its listener is closed and its requests have
+/// ended.
+#[derive(Debug)]
+pub(super) struct Servers {
+    grpc: oneshot::Receiver<()>,
+    http: oneshot::Receiver<()>,
+    debug: oneshot::Receiver<()>,
+}
+
+impl Servers {
+    /// Resolves when all servers have ended.
+    ///
+    /// # Errors
+    ///
+    /// A thread panicked.
+    pub async fn ended(self) -> anyhow::Result<()> {
+        let ended = tokio::try_join!(self.grpc, self.http, self.debug);
+        ended.map(drop).context("a thread failed: see the log")
+    }
+}
+
+impl App {
+    /// Starts all threads. They serve until `closed` scheduler true.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for a thread.
+    pub(super) fn start(self, closed: &watch::Receiver<bool>) -> anyhow::Result<Servers> {
+        let workers = self.start_workers(closed)?;
+        let [grpc, http, debug] =
+            [("grpc", self.shares.grpc), ("http", self.shares.http), ("debug", self.shares.debug)]
+                .map(|(listener, max)| connections(listener, max, &self.metrics));
+        let connect = self.connect_then_report();
+        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
+        let main = http::main(json, self.health, self.metrics.clone());
+        let router = http::debug(self.rules, self.loader, self.metrics);
+        let limits = &self.http_limits;
+        Ok(Servers {
+            grpc: start_accepting(self.grpc, workers, grpc, closed.clone())?,
+            http: serve_http("weir-http", self.http, main, http, limits, closed)?,
+            debug: serve_http("weir-debug", self.debug, router, debug, limits, closed)?,
+        })
+    }
+
+    /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
+    /// first request need not wait for that.
+    fn start_workers(&self, closed: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
+        let routes = grpc_routes(self.health.clone())?;
+        let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, self.limits));
+        let (limiter, closed) = (self.limiter.clone(), closed.clone());
+        Workers::start(self.threads, move || {
+            let (grpc, closed, limiter) = (grpc.clone(), closed.clone(), limiter.clone());
+            let scheduler = ReadScheduler::default();
+            let serve = move |socket: TcpStream, handle: Arc<connections::ConnectionHandle>| {
+                let (grpc, closed, scheduler) = (grpc.clone(), closed.clone(), scheduler.clone());
+                let peer = socket.peer_addr().ok();
+                async move { grpc.serve(socket, &handle, peer, closed, &scheduler).await }
+            };
+            let connect = async move { limiter.store().connect().await };
+            (connect, serve)
+        })
+    }
+
+    /// Connects the thread of `/json` to the store, and reports to health that the store answers.
+    fn connect_then_report(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (limiter, health) = (self.limiter.clone(), self.health.clone());
+        async move {
+            limiter.store().connect().await;
+            health.store_answers();
+        }
+    }
+}
+
+/// The connections of a listener, at most `max`.
+fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Connections> {
+    let (setting, overflow, min_idle) = match listener {
+        "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
+        _ => ("http.max_connections", http::MAX_OVERFLOW_CONNECTIONS, Duration::ZERO),
+    };
+    let limits = connections::Limits { listener, setting, max, overflow, min_idle };
+    Connections::new(limits, metrics.connections(listener))
+}
+
+/// Accepts gRPC connections on a thread of its own, so that nothing delays it.
+fn start_accepting(
+    listener: TcpListener,
+    workers: Workers,
+    connections: Arc<Connections>,
+    mut closed: watch::Receiver<bool>,
+) -> anyhow::Result<oneshot::Receiver<()>> {
+    let started = threads::start("weir-accept", move || async move {
+        let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
+        let Some(listener) = register(listener) else { return };
+        workers.serve(listener, connections, closed).await;
+    });
+    started.context("cannot start the thread weir-accept")
+}
+
+/// Serves HTTP on a thread of its own. The receiver resolves when it has ended.
+fn serve_http(
+    thread: &str,
+    listener: TcpListener,
+    router: axum::Router,
+    connections: Arc<Connections>,
+    limits: &http::Limits,
+    closed: &watch::Receiver<bool>,
+) -> anyhow::Result<oneshot::Receiver<()>> {
+    let (timeout, closed) = (limits.timeout, closed.clone());
+    let started = threads::start(thread, move || async move {
+        let Some(listener) = register(listener) else { return };
+        http::serve(listener, router, connections, timeout, closed).await;
+    });
+    started.with_context(|| format!("cannot start the thread {thread}"))
+}
+
+/// Registers a listener with this thread's runtime.
+fn register(listener: TcpListener) -> Option<tokio::net::TcpListener> {
+    tokio::net::TcpListener::from_std(listener)
+        .inspect_err(|error| tracing::error!(%error, "cannot listen"))
+        .ok()
+}
+
+/// Health and reflection, which gRPC serves besides the API.
+fn grpc_routes(health: Arc<Health>) -> anyhow::Result<Routes> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let (v1, v1alpha) = (reflection().build_v1()?, reflection().build_v1alpha()?);
+    let health = tonic_health::pb::health_server::HealthServer::new(HealthService::new(health));
+    let mut routes = Routes::builder();
+    routes
+        .add_service(health.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES))
+        .add_service(v1.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES))
+        .add_service(v1alpha.max_decoding_message_size(MAX_SMALL_MESSAGE_BYTES));
+    Ok(routes.routes())
+}

@@ -1,0 +1,69 @@
+//! The store that the settings name: the only place that distinguishes kinds of stores.
+
+use std::sync::Arc;
+
+use crate::clock::SystemClock;
+use crate::store::deny_locally::DenyLocally;
+use crate::store::guard::Guard;
+use crate::store::memory::MemoryStore;
+use crate::store::per_second::PerSecond;
+use crate::store::redis::RedisStore;
+use crate::store::{Answers, Batch, MetricFamilies, Operations, Store};
+
+/// The clock of all stores.
+type Clock = Arc<SystemClock>;
+
+/// Redis: failures are answered by policy, denials are repeated locally, and limits of one second
+/// may be counted separately.
+type GuardedRedis = Guard<DenyLocally<PerSecond<RedisStore>, Clock>, Clock>;
+
+/// Memory or Redis.
+#[derive(Debug)]
+pub(in crate::app) enum ConfiguredStore {
+    Memory(MemoryStore<Clock>),
+    Redis(Box<GuardedRedis>),
+}
+
+/// Calls a method of the store that is configured.
+macro_rules! dispatch {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            ConfiguredStore::Memory($store) => $call,
+            ConfiguredStore::Redis($store) => $call,
+        }
+    };
+}
+
+impl Store for ConfiguredStore {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        dispatch!(self, store => store.charge(batch, answers).await);
+    }
+
+    #[inline]
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        dispatch!(self, store => store.try_charge(batch, answers))
+    }
+
+    #[inline]
+    fn is_immediate(&self) -> bool {
+        dispatch!(self, store => store.is_immediate())
+    }
+}
+
+impl Operations for ConfiguredStore {
+    async fn connect(&self) {
+        dispatch!(self, store => store.connect().await);
+    }
+
+    fn is_ready(&self) -> bool {
+        dispatch!(self, store => store.is_ready())
+    }
+
+    async fn maintain(&self) {
+        dispatch!(self, store => store.maintain().await);
+    }
+
+    fn collect(&self, families: &mut MetricFamilies) {
+        dispatch!(self, store => store.collect(families));
+    }
+}

@@ -1,0 +1,34 @@
+//! Readiness under a policy, and metrics.
+
+use super::{Guard, kind_name};
+use crate::clock::{Clock, Monotonic};
+use crate::store::{MetricFamilies, OnStoreFailure, Operations, StoreError};
+
+impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
+    async fn connect(&self) {
+        self.inner.connect().await;
+    }
+
+    /// With any policy but `error`, requests get answers without the inner store.
+    fn is_ready(&self) -> bool {
+        self.on_failure != OnStoreFailure::Error || self.inner.is_ready()
+    }
+
+    async fn maintain(&self) {
+        self.inner.maintain().await;
+    }
+
+    fn collect(&self, families: &mut MetricFamilies) {
+        let help = "Charges that the store failed to answer, by the policy that answered";
+        for policy in OnStoreFailure::ALL {
+            let labels = [("policy", policy.name())];
+            families.counter("store_degraded_charges", help, &labels, self.counts.degraded(policy));
+        }
+        let help = "Charges that the store failed to answer, by reason";
+        for kind in StoreError::ALL {
+            let labels = [("reason", kind_name(kind))];
+            families.counter("store_failed_charges", help, &labels, self.counts.failed(kind));
+        }
+        self.inner.collect(families);
+    }
+}

@@ -1,0 +1,37 @@
+//! Readiness and metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Counts, RedisStore};
+use crate::store::{MetricFamilies, Operations};
+
+type Pick = fn(&Counts) -> &AtomicU64;
+
+const COUNTERS: [(&str, &str, Pick); 8] = [
+    ("redis_round_trips", "Round trips started", |c| &c.trips),
+    ("redis_script_calls", "Script calls", |c| &c.calls),
+    ("redis_charges", "Charges sent", |c| &c.charges),
+    ("redis_keys", "Keys charged, equal ones of a round trip counted once", |c| &c.keys),
+    ("redis_incrby_keys", "Keys charged by INCRBY instead of a script", |c| &c.plain),
+    ("redis_slow_round_trips", "Round trips slower than store.redis.slow_after", |c| &c.overdue),
+    ("redis_connection_failures", "Connections that went down", |c| &c.down),
+    ("redis_connection_recoveries", "Connections that came up", |c| &c.up),
+];
+
+impl Operations for RedisStore {
+    async fn connect(&self) {
+        self.answered().await;
+    }
+
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    fn collect(&self, families: &mut MetricFamilies) {
+        for (name, help, pick) in COUNTERS {
+            families.counter(name, help, &[], pick(self.counts()).load(Ordering::Relaxed));
+        }
+        let help = "Connections that are down now";
+        families.gauge("redis_connections_down", help, &[], self.connections_down().1);
+    }
+}

@@ -1,0 +1,79 @@
+//! A store outside the crate passes the conformance suite: a map and the arithmetic of plans.
+//!
+//! `cargo test --features testsuite --test testsuite`
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use weir::clock::{Clock, ManualClock};
+use weir::limit::{Op, State};
+use weir::store::conformance::{self, DAWN};
+use weir::store::{Answer, Answers, Batch, Charge, Store};
+
+/// A key and the shape of its plan.
+type MapKey = (String, Vec<(String, String)>, String);
+
+struct MapStore {
+    clock: Arc<ManualClock>,
+    states: Mutex<HashMap<MapKey, State>>,
+}
+
+impl MapStore {
+    fn new(clock: Arc<ManualClock>) -> MapStore {
+        MapStore { clock, states: Mutex::default() }
+    }
+
+    fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
+        let now = self.clock.now();
+        let mut states = self.states.lock();
+        let charge_one = |states: &mut HashMap<MapKey, State>, charge: &Charge<'_>| -> Answer {
+            let entries = charge.key.entries.iter();
+            let entries = entries.map(|(key, value)| ((*key).into(), (*value).into())).collect();
+            let key = (charge.key.domain.into(), entries, charge.plan.shape().into());
+            let state = states.entry(key).or_default();
+            Ok(charge.plan.charge(state, now, charge.op, charge.hold).decision)
+        };
+        let (first, before) = (answers.len(), batch.together.then(|| states.clone()));
+        for charge in batch.charges {
+            answers.push(charge_one(&mut states, charge));
+        }
+        if let Some(before) = before
+            && batch.is_denied(&answers[first..])
+        {
+            *states = before;
+            for charge in batch.charges {
+                if let Op::GiveBack(_) = charge.op {
+                    let _ = charge_one(&mut states, charge);
+                }
+            }
+        }
+    }
+}
+
+impl Store for MapStore {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.charge_now(batch, answers);
+    }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        self.charge_now(batch, answers);
+        true
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
+    }
+}
+
+#[tokio::test]
+async fn conforms() {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    conformance::conforms(&MapStore::new(clock.clone()), &clock).await;
+}
+
+#[test]
+fn admits_exactly_n_of_racing() {
+    let store = Arc::new(MapStore::new(Arc::new(ManualClock::new(DAWN))));
+    conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+}
