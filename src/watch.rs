@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::loader::Loader;
 use crate::rules::Problem;
-use crate::rules::source::{RuleFile, Selection};
+use crate::rules::source::Selection;
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
 use places::Places;
@@ -227,12 +227,10 @@ fn matters(places: &Places, event: &notify::Result<Event>) -> bool {
         || event.paths.iter().any(|path| places.contains(path))
 }
 
-/// What tells one set of files, and the problems on the way to them, from another.
-pub(crate) fn fingerprint(files: &[RuleFile], problems: &[Problem]) -> u64 {
+/// Hashes files or resources and the problems found while reading them, to detect changes.
+pub(crate) fn fingerprint(files: &[impl Hash], problems: &[Problem]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for file in files {
-        (&file.name, &file.text).hash(&mut hasher);
-    }
+    files.hash(&mut hasher);
     for problem in problems {
         problem.to_string().hash(&mut hasher);
     }

@@ -183,9 +183,9 @@ impl Client {
             let Some(response) = response.map_err(|status| told(&status))? else { return Ok(()) };
             let (exchange, loader) = (exchange.clone(), self.loader.clone());
             // Compiling may take long, and the runtime's threads serve.
-            let answer = blocking(move || exchange.lock().take_in(response, &loader)).await?;
+            let answer = blocking(move || exchange.lock().handle(response, &loader)).await?;
             match answer.outcome {
-                Outcome::Taken(version) => {
+                Outcome::Accepted(version) => {
                     *good = true;
                     self.report.taken(version);
                     pause.reset();

@@ -8,7 +8,7 @@ mod messages;
 
 use allocator::peak;
 use weir::rules::source::RuleFile;
-use weir::rules::{Loaded, Options, Problems, xds};
+use weir::rules::{Document, Loaded, Options, Problems, xds};
 
 /// Bytes of each file and message.
 const SIZE: usize = 200_000;
@@ -59,8 +59,8 @@ fn of(text: &'static str) -> impl Fn(usize) -> String {
 }
 
 /// Compiles a file and renders its problems; how long those are.
-fn read(file: RuleFile, render: fn(&Loaded) -> String) -> usize {
-    let loaded = Loaded::compile(vec![file], Problems::default(), &Options::default(), None);
+fn read<D: Document>(document: D, render: fn(&Loaded<D>) -> String) -> usize {
+    let loaded = Loaded::compile(vec![document], Problems::default(), &Options::default(), None);
     render(&loaded).len()
 }
 
@@ -120,8 +120,8 @@ fn files_take_no_more_than_their_size_allows() {
 fn messages_take_no_more_than_their_size_allows() {
     for (name, message) in messages::messages(SIZE) {
         check(name, || {
-            let file = xds::rule_file(message.into(), "resource").expect("a message");
-            read(file, xds::render_errors)
+            let resource = xds::Resource::decode(message.into(), "resource").expect("a message");
+            read(resource, xds::render_errors)
         });
     }
 }

@@ -263,7 +263,7 @@ fn a_bad_edit_changes_nothing_but_what_is_said_until_it_is_mended() {
     until(&weir, &[("shop", 1)]);
     // Two, where the files were read after the first of them.
     assert!(weir.metric("weir_config_load_error_total") >= 1);
-    weir.until_said("the rules before stay in force").unwrap();
+    weir.until_said("the previous ones stay active").unwrap();
     weir.until_said("cart.yaml:3:5").unwrap();
     assert!(weir.is_healthy());
 
@@ -295,7 +295,7 @@ async fn without_good_rules_it_starts_and_waits_for_them() {
         let mut weir = setup.start_unhealthy();
         until_refused(&weir, "rules.yaml");
         assert!(!weir.is_healthy());
-        weir.until_said("there are no rules").unwrap();
+        weir.until_said("every request gets an error").unwrap();
         weir.until_said("rules.yaml").unwrap();
         let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unknown);

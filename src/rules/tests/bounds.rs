@@ -102,7 +102,7 @@ fn rules_that_take_too_much_memory_are_refused_where_they_do() {
     let (_, problems) = compile(&below_a_long_key(50_000, 2_000));
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(problem.message.starts_with(too_much), "{problem}");
-    assert!(problem.place.unwrap().line > 100, "{problem}");
+    assert!(problem.position.unwrap().line() > Some(100), "{problem}");
     // A map takes far more than the four bytes it is.
     let maps = "{b},".repeat(50_000);
     let metadata = format!("rate_limit: {{ unit: day }}, metadata: {{ a: [{maps}] }}");

@@ -113,7 +113,7 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
             "it is for",
         ),
         (limit("algorithm: concurrency, unit: day"), "concurrency takes no `unit`", "remove it"),
-        (limit("unit: day, period: 1d"), "both `period` and `unit`", "leave one"),
+        (limit("unit: day, period: 1d"), "both `period` and `unit`", "remove one"),
         (limit("period: 1500ms"), "`period` is '1500ms'", "whole seconds"),
         (limit("period: 36501d"), "`period` is '36501d'", "100 years"),
         (limit("period: 0"), "`period` is '0'", "whole seconds"),

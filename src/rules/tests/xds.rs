@@ -1,5 +1,7 @@
 //! The xDS form means what the rule file means.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use proptest::prelude::*;
 use prost::Message;
 use prost::encoding::WireType;
@@ -7,7 +9,7 @@ use prost_types::{Struct, Value, value::Kind};
 
 use super::{compile, tell};
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
-use crate::rules::source::RuleFile;
+use crate::rules::xds::Resource;
 use crate::rules::{Loaded, Options, Problem, Problems, RuleSet, xds};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
@@ -28,13 +30,13 @@ fn descriptor(key: &str, rate_limit: pb::RateLimitPolicy) -> pb::RateLimitDescri
     pb::RateLimitDescriptor { key: key.into(), rate_limit, ..Default::default() }
 }
 
-fn rule_file(config: &pb::RateLimitConfig) -> RuleFile {
-    xds::rule_file(config.encode_to_vec().into(), "resource").unwrap()
+fn resource(config: &pb::RateLimitConfig) -> Resource {
+    Resource::decode(config.encode_to_vec().into(), "resource").unwrap()
 }
 
 fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
-    let file = rule_file(config);
-    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
+    let resource = resource(config);
+    let (set, problems) = RuleSet::compile(&[resource], &Options::default(), None);
     (set, problems.iter().map(tell).collect())
 }
 
@@ -107,7 +109,7 @@ fn every_key_has_a_field() {
         ..config(vec![top])
     };
     let (by_xds, problems) = load(&sent);
-    assert_eq!(problems, Vec::<String>::new(), "{}", rule_file(&sent).text);
+    assert_eq!(problems, Vec::<String>::new());
     let (by_file, problems) = compile(
         "domain: d
 on_store_failure: local
@@ -190,7 +192,7 @@ fn problems_are_told_by_their_place_in_the_message() {
         charge: "never".into(),
         ..config(vec![descriptor("k", policy(4, 1)), nested, several])
     };
-    let files = vec![rule_file(&sent)];
+    let files = vec![resource(&sent)];
     let missing = Problem::of_file("other", "it is not there", "send it");
     let mut problems = Problems::default();
     problems.of_files([missing]);
@@ -210,16 +212,16 @@ fn problems_are_told_by_their_place_in_the_message() {
 #[test]
 fn both_places_of_a_duplicate_are_fields() {
     let two = || vec![descriptor("k", policy(4, 1)), descriptor("k", policy(4, 2))];
-    let first = rule_file(&config(two()));
+    let first = resource(&config(two()));
     let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
-    let files = vec![first, rule_file(&second)];
+    let files = vec![first, resource(&second)];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
     assert_eq!(
         xds::render_errors(&loaded),
         "shop-rules: error: duplicate descriptor composite key 'd.k'
   at: descriptors[1].key (k)
   note: the first is at shop-rules: descriptors[0].key (k)
-  help: one descriptor of this key and value may stand on a level: merge the two
+  help: a descriptor must be unique on its level: merge the two
 more: error: duplicate domain 'd' in config file
   at: domain
   note: the first is at shop-rules: domain
@@ -237,6 +239,12 @@ fn field(number: u32, value: &[u8]) -> Vec<u8> {
     [&out[..], value].concat()
 }
 
+fn hash(resource: &Resource) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    resource.hash(&mut hasher);
+    hasher.finish()
+}
+
 #[test]
 fn metadata_is_the_same_in_whatever_order_and_parts_it_is_sent() {
     let long = "k".repeat(2_000);
@@ -247,12 +255,12 @@ fn metadata_is_the_same_in_whatever_order_and_parts_it_is_sent() {
         let limit = field(3, &policy(4, 1).encode_to_vec());
         let descriptor = [field(1, b"k"), metadata, limit].concat();
         let message = [field(2, b"d"), field(3, &descriptor)].concat();
-        xds::rule_file(message.into(), "resource").unwrap()
+        Resource::decode(message.into(), "resource").unwrap()
     };
     let one = sent(&[[entry("a", 1.0), entry(&long, 2.5), entry("c", 3.0)].concat()]);
     let parts =
         sent(&[[entry("c", 3.0), entry("a", 7.0)].concat(), entry(&long, 2.5), entry("a", 1.0)]);
-    assert_eq!(one.text, parts.text);
+    assert_eq!(hash(&one), hash(&parts));
     let (set, problems) = RuleSet::compile(&[one], &Options::default(), None);
     assert_eq!(problems, []);
     let metadata = set.rules().next().and_then(|rule| rule.metadata.clone()).unwrap();
@@ -266,7 +274,7 @@ fn messages_may_nest_a_hundred_levels() {
         let inner = (1..levels)
             .fold(field(1, b"k"), |below, _| [field(1, b"k"), field(4, &below)].concat());
         let message = [field(2, b"d"), field(3, &inner)].concat();
-        xds::rule_file(message.into(), "resource").map(|file| file.name)
+        Resource::decode(message.into(), "resource").map(|resource| resource.name)
     };
     assert_eq!(nested(100), Ok("resource".to_owned()));
     let refused = nested(101).unwrap_err().to_string();

@@ -1,11 +1,12 @@
 //! Trees of YAML.
 
 use super::*;
+use crate::rules::tree::Content;
 
 #[test]
 fn only_the_first_document_is_read() {
     let node = parse("---\na: 1\n---\nb: [").unwrap().unwrap();
-    let Kind::Map(items) = node.kind() else { panic!() };
+    let Content::Map(items) = node.content() else { panic!() };
     assert_eq!(items.len(), 1);
     assert!(parse("").unwrap().is_none());
     assert!(parse("# nothing\n").unwrap().is_none());
@@ -14,10 +15,10 @@ fn only_the_first_document_is_read() {
 #[test]
 fn places_are_lines_and_columns_from_one() {
     let node = parse("a:\n  - b: c\n").unwrap().unwrap();
-    let Kind::Map(items) = node.kind() else { panic!() };
-    let Kind::List(list) = items[0].1.kind() else { panic!() };
-    let Kind::Map(inner) = list[0].kind() else { panic!() };
-    assert_eq!(inner[0].1.place, Place { line: 2, column: 8 });
+    let Content::Map(items) = node.content() else { panic!() };
+    let Content::List(list) = items[0].1.content() else { panic!() };
+    let Content::Map(inner) = list[0].content() else { panic!() };
+    assert_eq!(inner[0].1.position, Position::in_text(2, 8));
 }
 
 #[test]
@@ -43,16 +44,11 @@ fn neither_depth_nor_aliases_can_exhaust_anything() {
 }
 
 #[test]
-fn a_node_is_small() {
-    assert_eq!(size_of::<Node<'_>>(), 40);
-}
-
-#[test]
 fn aliases_of_long_texts_are_limited_like_aliases_of_many_nodes() {
     let file = |length, aliases| {
         format!("a: &a {}\nb: [{}]\n", "x".repeat(length), vec!["*a"; aliases].join(","))
     };
-    let error = |text: &str| parse(text).err().map(|broken| broken.message);
+    let error = |text: &str| parse(text).err().map(|error| error.message);
     assert_eq!(error(&file(63, 100_000)), None);
     assert_eq!(error(&file(64_000, 399)), None);
     let many = Some("its aliases come to too many nodes".to_owned());

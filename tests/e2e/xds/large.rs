@@ -41,7 +41,7 @@ fn a_server_that_sends_bad_sets_continuously_does_not_fill_the_log() {
         assert!(why.starts_with(&format!("d{i}-resource: error: ")), "{why}");
     }
     // One in ten seconds: here all 50 come within a few.
-    let logged = weir.said().matches("Error loading new configuration").count();
+    let logged = weir.said().matches("rules are refused").count();
     assert!((1..=10).contains(&logged), "{logged} lines");
     // Nothing is lost to those who look.
     assert_eq!(weir.metric("weir_config_load_error_total"), 50);
