@@ -155,7 +155,7 @@ fn a_server_that_falls_silent_is_noticed() {
     server.sotw.next();
     server.set("1", vec![any(&rules("shop", 1))]);
     gone.store(true, Ordering::Relaxed);
-    weir.until_said("no stream from the management server: ").unwrap();
+    weir.until_said("no stream from the management server").unwrap();
     until(&weir, &[("shop", 1)]);
     gone.store(false, Ordering::Relaxed);
     // Of the connections that were tried meanwhile, some may have come through.
