@@ -108,11 +108,11 @@ impl<'a> TreeBuilder<'a> {
                 Some(node) => {
                     self.aliased = self.aliased.saturating_add(node.size());
                     if self.aliased > MAX_ALIASED_NODES {
-                        return Err(error_here("its aliases come to too many nodes"));
+                        return Err(error_here("document contains excessive aliasing"));
                     }
                     (node.alias(position), 0)
                 }
-                None => return Err(error_here("an alias cannot stand inside what it stands for")),
+                None => return Err(error_here("an alias inside the value of its own anchor")),
             },
             _ => return Ok(()),
         };

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_as_go_names_them() {
+    fn urls_of_go_clients_are_accepted() {
         for (url, wanted) in [
             ("localhost:18000", "http://localhost:18000/"),
             ("[::1]:18000", "http://[::1]:18000/"),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_used_are_named() {
+    fn unusable_files_are_named() {
         let dir = files();
         let tried = |ca: &str, cert: &str, key: &str| {
             let path = |name: &str| (!name.is_empty()).then(|| dir.path().join(name));
@@ -230,7 +230,7 @@ mod tests {
             uri(&Options { tls, ..options("localhost:1") })
         };
         assert_eq!(tried("cert", "cert", "key").as_deref(), Ok("https://localhost:1/"));
-        for (files, setting, told) in [
+        for (files, setting, cause) in [
             (("none", "", ""), "ca", "No such file"),
             (("nonsense", "", ""), "ca", "it has none; name certificates"),
             (("key", "", ""), "ca", "it has none; name certificates"),
@@ -243,8 +243,8 @@ mod tests {
             (("cert", "", "key"), "key", "name the certificate too"),
         ] {
             let error = tried(files.0, files.1, files.2).unwrap_err();
-            let begins = error.starts_with(&format!("rules.xds.tls.{setting} "));
-            assert!(begins && error.contains(told), "{files:?} {error}");
+            let names_setting = error.starts_with(&format!("rules.xds.tls.{setting} "));
+            assert!(names_setting && error.contains(cause), "{files:?} {error}");
         }
     }
 
@@ -254,14 +254,14 @@ mod tests {
         let headers = headers(&pairs).unwrap();
         assert_eq!(headers.get("authorization").unwrap(), "Bearer a:b");
         assert_eq!(headers.get("x-team").unwrap(), "weir");
-        for (said, told) in [
+        for (header, cause) in [
             ("x", "no colon in part 1"),
             ("a b:secret", "\"a b\" is not a header name"),
             ("x-bin:secret", "is not a header name"),
             ("x:sec\nret", "the value cannot be sent"),
         ] {
-            let error = super::headers(&[said.to_owned()]).unwrap_err();
-            assert!(error.contains(told) && !error.contains("ret"), "{error}");
+            let error = super::headers(&[header.to_owned()]).unwrap_err();
+            assert!(error.contains(cause) && !error.contains("ret"), "{error}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How problems look: fixed here to the letter.
+//! The exact rendering of problems.
 
 use super::file;
 use crate::rules::{Loaded, Options, Problems};

@@ -1,4 +1,4 @@
-//! The xDS form means what the rule file means.
+//! The xDS form is equivalent to the rule file.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,7 +7,7 @@ use prost::Message;
 use prost::encoding::WireType;
 use prost_types::{Struct, Value, value::Kind};
 
-use super::{compile, tell};
+use super::{compile, describe};
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
 use crate::rules::xds::Resource;
 use crate::rules::{Loaded, Options, Problem, Problems, RuleSet, xds};
@@ -37,11 +37,11 @@ fn resource(config: &pb::RateLimitConfig) -> Resource {
 fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
     let resource = resource(config);
     let (set, problems) = RuleSet::compile(&[resource], &Options::default(), None);
-    (set, problems.iter().map(tell).collect())
+    (set, problems.iter().map(describe).collect())
 }
 
-/// All that a rule set says of its rules.
-fn said(set: &RuleSet) -> String {
+/// Describes all rules of a set.
+fn summary(set: &RuleSet) -> String {
     let mut out = set.dump();
     for rule in set.rules() {
         let plan = rule.plan.as_ref().map(|plan| plan.limits());
@@ -136,13 +136,13 @@ descriptors:
           - { align: calendar, time_zone: Europe/Berlin, unit: month, requests_per_unit: 9 }
 ",
     );
-    assert_eq!(problems.iter().map(tell).collect::<Vec<_>>(), Vec::<String>::new());
-    assert_eq!(said(&by_xds), said(&by_file));
+    assert_eq!(problems.iter().map(describe).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(summary(&by_xds), summary(&by_file));
 }
 
 #[test]
-fn problems_are_told_in_the_references_words_under_the_resources_name() {
-    for (sent, told) in [
+fn problems_have_the_references_words_and_the_resources_name() {
+    for (sent, reported) in [
         (config(vec![descriptor("k", policy(0, 1))]), "invalid rate limit unit 'UNKNOWN'"),
         (config(vec![descriptor("k", policy(42, 1))]), "invalid rate limit unit '42'"),
         (config(vec![descriptor("", policy(1, 1))]), "descriptor has empty key"),
@@ -169,12 +169,12 @@ fn problems_are_told_in_the_references_words_under_the_resources_name() {
         let (_, problems) = load(&sent);
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert!(problem.starts_with("shop-rules:"), "{problem}");
-        assert!(problem.contains(told), "{problem}");
+        assert!(problem.contains(reported), "{problem}");
     }
 }
 
 #[test]
-fn problems_are_told_by_their_place_in_the_message() {
+fn problems_are_located_by_field_paths() {
     let nested = pb::RateLimitDescriptor {
         value: "a: \"b\"".into(),
         descriptors: vec![descriptor("x", policy(4, 1)), descriptor("y", policy(0, 1))],
@@ -197,20 +197,20 @@ fn problems_are_told_by_their_place_in_the_message() {
     let mut problems = Problems::default();
     problems.of_files([missing]);
     let loaded = Loaded::compile(files, problems, &Options::default(), None);
-    let told = xds::render_errors(&loaded);
+    let reported = xds::render_errors(&loaded);
     let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
-    assert!(told.starts_with(first), "{told}");
+    assert!(reported.starts_with(first), "{reported}");
     for place in [
         "charge",
         "descriptors[1].descriptors[1].rate_limit.unit (user=a: \\\"b\\\" > y)",
         "descriptors[2].rate_limits[1].algorithm (ip)",
     ] {
-        assert!(told.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {told}");
+        assert!(reported.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {reported}");
     }
 }
 
 #[test]
-fn both_places_of_a_duplicate_are_fields() {
+fn both_positions_of_a_duplicate_are_field_paths() {
     let two = || vec![descriptor("k", policy(4, 1)), descriptor("k", policy(4, 2))];
     let first = resource(&config(two()));
     let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
@@ -231,7 +231,7 @@ more: error: duplicate domain 'd' in config file
     );
 }
 
-/// A field of a message: its number and what is in it.
+/// Encodes a field of a message.
 fn field(number: u32, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     prost::encoding::encode_key(number, WireType::LengthDelimited, &mut out);
@@ -246,7 +246,7 @@ fn hash(resource: &Resource) -> u64 {
 }
 
 #[test]
-fn metadata_is_the_same_in_whatever_order_and_parts_it_is_sent() {
+fn the_order_and_parts_of_metadata_do_not_matter() {
     let long = "k".repeat(2_000);
     let number = |n: f64| Value { kind: Some(Kind::NumberValue(n)) }.encode_to_vec();
     let entry = |key: &str, n| field(1, &[field(1, key.as_bytes()), field(2, &number(n))].concat());
@@ -291,7 +291,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_comes_through(key in text(), value in text(), name in text(), field in text()) {
+    fn any_text_is_preserved(key in text(), value in text(), name in text(), field in text()) {
         prop_assume!(!key.is_empty());
         let mut sent = descriptor(&key, pb::RateLimitPolicy { name: name.clone(), ..policy(4, 3) });
         sent.value = value.clone();

@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn scalars_mean_what_yaml_1_1_says() {
+    fn scalars_follow_yaml_1_1() {
         for (text, wanted) in [
             ("5", "Int(5)"),
             ("0x10", "Int(16)"),

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_says_what_a_scalar_is_and_must_fit() {
+    fn a_tag_sets_the_type_of_a_scalar_and_must_fit() {
         for (text, wanted) in [
             ("!!str 5", "Text(\"5\")"),
             ("!!int '5'", "Int(5)"),

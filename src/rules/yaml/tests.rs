@@ -13,7 +13,7 @@ fn only_the_first_document_is_read() {
 }
 
 #[test]
-fn places_are_lines_and_columns_from_one() {
+fn positions_are_lines_and_columns_from_one() {
     let node = parse("a:\n  - b: c\n").unwrap().unwrap();
     let Content::Map(items) = node.content() else { panic!() };
     let Content::List(list) = items[0].1.content() else { panic!() };
@@ -22,7 +22,7 @@ fn places_are_lines_and_columns_from_one() {
 }
 
 #[test]
-fn neither_depth_nor_aliases_can_exhaust_anything() {
+fn depth_and_aliases_are_limited() {
     let deep = "[".repeat(100_000);
     assert!(parse(&deep).is_err());
     let deep: String = (0..2_000).map(|i| format!("{}a:\n", " ".repeat(i))).collect();
@@ -32,7 +32,7 @@ fn neither_depth_nor_aliases_can_exhaust_anything() {
         let last = i - 1;
         bomb += &format!("a{i}: &a{i} [{}]\n", vec![format!("*a{last}"); 9].join(","));
     }
-    assert_eq!(parse(&bomb).unwrap_err().message, "its aliases come to too many nodes");
+    assert_eq!(parse(&bomb).unwrap_err().message, "document contains excessive aliasing");
     assert!(parse("a: &a [*a]\n").is_err());
     // Each line a little deeper than the one before it, by an alias to it.
     let mut chain = "a0: &a0 [x]\n".to_owned();
@@ -51,6 +51,6 @@ fn aliases_of_long_texts_are_limited_like_aliases_of_many_nodes() {
     let error = |text: &str| parse(text).err().map(|error| error.message);
     assert_eq!(error(&file(63, 100_000)), None);
     assert_eq!(error(&file(64_000, 399)), None);
-    let many = Some("its aliases come to too many nodes".to_owned());
+    let many = Some("document contains excessive aliasing".to_owned());
     assert_eq!(error(&file(64_000, 400)), many);
 }
