@@ -1,5 +1,5 @@
-//! Puts rule sets into force: compiled whole, swapped whole. A bad set changes nothing but what is
-//! said about it, until a good one comes.
+//! Activates rule sets. A set is compiled as a whole and swapped atomically. An invalid set leaves the
+//! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -10,50 +10,51 @@ use serde_json::json;
 
 use crate::health::Health;
 use crate::rules::source::RuleFile;
-use crate::rules::{self, Loaded, Options, Problem, Problems, RuleSet, Severity};
+use crate::rules::xds::{self, Resource};
+use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
 use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
 
-/// How often a log line is written at most that a management server, or a file that is written
-/// again and again, can repeat.
+/// The minimum interval of log lines that a management server, or a file that is rewritten
+/// continuously, can repeat.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Takes what a source of rules delivers. Shared by all who deliver.
+/// Compiles and activates the rules of every source.
 #[derive(Debug)]
 pub struct Loader {
     rules: Rules,
     options: Options,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
-    /// One set at a time: its counts come from the set that it replaces.
+    /// Held while a set is loaded: its counters come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<Status>,
-    /// What the source of rules says of itself.
+    /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     refused_line: LogLine,
     warnings_line: LogLine,
     loaded_line: LogLine,
 }
 
-/// Who delivers a set.
+/// The kind of source that a set comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sender {
+enum Source {
     Files,
     ManagementServer,
 }
 
-/// Why a set is not used.
+/// The errors of a set that is refused.
 #[derive(Clone, Debug)]
 pub struct Refusal {
-    /// The errors that are listed, in full, and how many are not.
+    /// The listed errors in full, and the number of the others.
     pub problems: String,
-    /// How many errors there are.
+    /// The number of errors.
     pub errors: usize,
 }
 
-/// A log line about a set. A file changes when somebody edits it, so that each new text is worth a
-/// line; a management server may send sets continuously.
+/// Throttles a log line about rule sets. Files change when somebody edits them, so each new text is
+/// logged; a management server may send sets continuously, so its sets are always throttled.
 #[derive(Debug)]
 struct LogLine {
     throttle: Throttle,
@@ -70,26 +71,26 @@ impl Default for LogLine {
 
 impl LogLine {
     /// Returns whether to log now, as [`Throttle::pass`].
-    fn pass(&self, sender: Sender, text: &str) -> Option<u64> {
+    fn pass(&self, source: Source, text: &str) -> Option<u64> {
         let hash = self.hasher.hash_one(text);
         let repeats = self.last.lock().replace(hash) == Some(hash);
-        match sender == Sender::ManagementServer || repeats {
+        match source == Source::ManagementServer || repeats {
             true => self.throttle.pass(),
             false => Some(0),
         }
     }
 }
 
-/// What is in force, and what is wrong with what came after it.
+/// The active set, and the errors of a newer one.
 #[derive(Clone, Debug, Default)]
 struct Status {
-    /// When the rules in force were loaded, and what they are.
+    /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
-    /// The problems of the newest set, where that is not in force; since when.
+    /// The errors of the newest set if it was refused, and when that was.
     refused: Option<(SystemTime, String)>,
 }
 
-/// A rule set in numbers.
+/// The numbers of files, domains and rules of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
     pub files: usize,
@@ -97,8 +98,8 @@ pub struct Summary {
     pub rules: usize,
 }
 
-/// Frees a set here, once no request uses it any more: many rules take milliseconds to free, which
-/// a thread that serves must not lose.
+/// Waits until no request uses a set, then frees it. Many rules take milliseconds to free, which would
+/// delay requests on a serving thread.
 fn free_unused(set: Option<Arc<RuleSet>>) {
     let Some(mut set) = set else { return };
     // A request takes milliseconds at most. One that takes longer frees the set itself.
@@ -107,7 +108,7 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
             Ok(set) => return drop(set),
             Err(used) => set = used,
         }
-        #[expect(clippy::disallowed_methods, reason = "a thread that loads rules serves nobody")]
+        #[expect(clippy::disallowed_methods, reason = "the loading thread serves no requests")]
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -135,65 +136,76 @@ impl Loader {
         }
     }
 
-    /// A list for the problems of a set, with the room that the settings give.
+    /// Creates a list for the problems of a set, with the limit of the settings.
     pub fn new_problems(&self) -> Problems {
         Problems::new(self.options.max_problems)
     }
 
-    /// Takes down what the source of rules says of itself, for [`status`](Self::status).
+    /// Sets the state of the source, which [`status`](Self::status) includes.
     pub fn set_source(&self, source: serde_json::Value) {
         *self.source.lock() = source;
     }
 
-    /// Whether any rules are in force.
+    /// Whether any rules are active.
     pub fn has_rules(&self) -> bool {
         self.rules.load().is_some()
     }
 
-    /// Compiles `files` and puts them into force, with the counts of the rules before; or lists the
-    /// problems, those found on the way to the files (`found`) first.
+    /// Compiles and activates files. Counters of the active rules are carried over. `found` are the
+    /// problems found while reading the files.
     ///
     /// # Errors
-    /// Some problem is an error.
+    /// A problem is an error. The active rules stay.
     pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, Refusal> {
         let mut problems = self.new_problems();
         problems.of_files(found);
-        self.load_from(Sender::Files, files, problems, Loaded::render_errors)
+        self.load_from(Source::Files, files, problems, Loaded::render_errors)
     }
 
-    /// As [`load`](Self::load), for what a management server sent.
+    /// Compiles and activates resources of a management server, as [`load`](Self::load) does files.
     ///
     /// # Errors
-    /// Some problem is an error; each is described by its place in the message.
-    pub fn load_sent(&self, files: Vec<RuleFile>, problems: Problems) -> Result<Summary, Refusal> {
-        self.load_from(Sender::ManagementServer, files, problems, rules::xds::render_errors)
+    /// A problem is an error; it is located by the path of its field. The active rules stay.
+    pub fn load_resources(
+        &self,
+        resources: Vec<Resource>,
+        problems: Problems,
+    ) -> Result<Summary, Refusal> {
+        self.load_from(Source::ManagementServer, resources, problems, xds::render_errors)
     }
 
-    fn load_from(
+    fn load_from<D: Document>(
         &self,
-        sender: Sender,
-        files: Vec<RuleFile>,
+        source: Source,
+        files: Vec<D>,
         problems: Problems,
-        render_errors: fn(&Loaded) -> String,
+        render_errors: fn(&Loaded<D>) -> String,
     ) -> Result<Summary, Refusal> {
-        let _one = self.loading.lock();
+        let _loading = self.loading.lock();
         let previous = self.rules.load_full();
         let loaded = Loaded::compile(files, problems, &self.options, previous.as_deref());
-        self.log_warnings(sender, &loaded);
+        self.log_warnings(source, &loaded);
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
         if !loaded.is_good() {
             let problems = render_errors(&loaded);
-            let meanwhile = match previous {
-                Some(_) => "the rules before stay in force",
-                None => "there are no rules, and every request gets an error, until it is mended",
-            };
-            if let Some(suppressed) = self.refused_line.pass(sender, &problems) {
+            if let Some(suppressed) = self.refused_line.pass(source, &problems) {
                 let suppressed = (suppressed > 0).then_some(suppressed);
-                tracing::error!(
-                    suppressed,
-                    "Error loading new configuration: {meanwhile}\n{problems}"
-                );
+                let errors = loaded.count(Severity::Error);
+                match previous {
+                    Some(_) => tracing::error!(
+                        errors,
+                        suppressed,
+                        %problems,
+                        "new rules are refused, the previous ones stay active"
+                    ),
+                    None => tracing::error!(
+                        errors,
+                        suppressed,
+                        %problems,
+                        "rules are refused, every request gets an error until they are fixed"
+                    ),
+                }
             }
             self.metrics.config_load_error.inc();
             self.status.lock().refused = Some((now, problems.clone()));
@@ -210,10 +222,9 @@ impl Loader {
         self.metrics.config_load_success.inc();
         self.health.rules_loaded(summary.domains);
         let Summary { files, domains, rules } = summary;
-        // Of files each set is another, so each line is.
-        let passed = match sender {
-            Sender::Files => Some(0),
-            Sender::ManagementServer => self.loaded_line.throttle.pass(),
+        let passed = match source {
+            Source::Files => Some(0),
+            Source::ManagementServer => self.loaded_line.throttle.pass(),
         };
         if let Some(suppressed) = passed {
             let suppressed = (suppressed > 0).then_some(suppressed);
@@ -223,20 +234,19 @@ impl Loader {
         Ok(summary)
     }
 
-    fn log_warnings(&self, sender: Sender, loaded: &Loaded) {
-        let warnings: Vec<_> =
-            loaded.problems.iter().filter(|problem| !problem.is_error()).collect();
+    fn log_warnings<D: Document>(&self, source: Source, loaded: &Loaded<D>) {
+        let warnings: Vec<&Problem> = loaded.listed(Severity::Warning).collect();
         if warnings.is_empty() {
             return;
         }
         let text: String = warnings.iter().map(ToString::to_string).collect();
-        let Some(suppressed) = self.warnings_line.pass(sender, &text) else { return };
-        for problem in warnings {
-            tracing::warn!("{problem}; {}", problem.help);
+        let Some(suppressed) = self.warnings_line.pass(source, &text) else { return };
+        for (location, Problem { message: warning, help, .. }) in D::locate(loaded, &warnings) {
+            tracing::warn!(%location, %warning, %help, "rules have a warning");
         }
         let omitted = loaded.omitted.warnings;
         if omitted > 0 || suppressed > 0 {
-            tracing::warn!(omitted, suppressed, "more warnings of rules are not logged");
+            tracing::warn!(omitted, suppressed, "more warnings about rules are not logged");
         }
     }
 
@@ -266,19 +276,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_new_text_about_files_is_logged_and_none_again_at_once() {
+    fn each_new_text_about_files_is_logged_and_repeats_are_throttled() {
         let line = LogLine::default();
-        assert_eq!(line.pass(Sender::Files, "a"), Some(0));
-        assert_eq!(line.pass(Sender::Files, "b"), Some(0));
-        assert_eq!(line.pass(Sender::Files, "b"), Some(0), "for the first time");
-        assert_eq!(line.pass(Sender::Files, "b"), None);
-        assert_eq!(line.pass(Sender::Files, "c"), Some(0));
+        assert_eq!(line.pass(Source::Files, "a"), Some(0));
+        assert_eq!(line.pass(Source::Files, "b"), Some(0));
+        assert_eq!(line.pass(Source::Files, "b"), Some(0), "the first repeat");
+        assert_eq!(line.pass(Source::Files, "b"), None);
+        assert_eq!(line.pass(Source::Files, "c"), Some(0));
     }
 
     #[test]
-    fn a_management_server_gets_one_line_in_a_while() {
+    fn lines_about_a_management_server_are_throttled() {
         let line = LogLine::default();
-        assert_eq!(line.pass(Sender::ManagementServer, "a"), Some(0));
-        assert_eq!(line.pass(Sender::ManagementServer, "b"), None);
+        assert_eq!(line.pass(Source::ManagementServer, "a"), Some(0));
+        assert_eq!(line.pass(Source::ManagementServer, "b"), None);
     }
 }

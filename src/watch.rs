@@ -1,8 +1,8 @@
-//! Takes in rule files: once at the start, then whenever they change.
+//! Reads rule files at the start and whenever they change.
 //!
-//! Events only say when to look. What is there then is read whole, and goes to the loader where it
-//! is not what was read before: so it does not matter which events an editor, a link's swap or a
-//! file system makes of a change, or whether one change makes many.
+//! File system events only trigger reading. All files are read then, and loaded if they differ from
+//! those read before. So it does not matter which events, or how many, an editor, a swapped link or a
+//! file system causes for a change.
 
 mod places;
 
@@ -18,30 +18,30 @@ use tokio::time::{sleep, timeout};
 
 use crate::loader::Loader;
 use crate::rules::Problem;
-use crate::rules::source::{RuleFile, Selection};
+use crate::rules::source::Selection;
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
 use places::Places;
 
-/// After a change, how long nothing more must happen before files are read: a program that writes
-/// several files, or one in several parts, is mostly done by then.
-const QUIET: Duration = Duration::from_millis(100);
-/// How long to wait for that: where something always changes, files are read all the same.
-const NO_LONGER: Duration = Duration::from_millis(500);
+/// After a change, files are read once nothing has changed for this long: a program that writes several
+/// files, or one in several parts, is usually done by then.
+const QUIET_TIME: Duration = Duration::from_millis(100);
+/// The maximum wait for that, for files that change continuously.
+const MAX_WAIT: Duration = Duration::from_millis(500);
 
-/// How often each kind of failure is logged.
+/// The minimum interval of log lines about each kind of failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How changes are found.
+/// How changes are detected.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether changes are taken in at all.
+    /// Whether changes are loaded while the service runs.
     pub watch: bool,
-    /// How often to look without being told; zero: never.
+    /// The interval of polling; zero disables it.
     pub poll: Duration,
 }
 
-/// Rule files and where they go.
+/// Loads rule files and their changes.
 #[derive(Debug)]
 pub struct RuleFiles {
     shared: Arc<Shared>,
@@ -62,15 +62,15 @@ struct Shared {
 struct State {
     watcher: Option<RecommendedWatcher>,
     watch_errors: WatchErrors,
-    /// Of what was last read.
+    /// The fingerprint of the files read last.
     fingerprint: Option<u64>,
 }
 
-/// Decides which errors about places that cannot be watched are logged.
+/// Decides which errors of watching are logged.
 #[derive(Debug)]
 struct WatchErrors {
     throttle: Throttle,
-    /// What was logged last; empty where all places can be watched since.
+    /// The errors logged last; empty once everything is watched.
     logged: String,
 }
 
@@ -81,8 +81,8 @@ impl Default for WatchErrors {
 }
 
 impl WatchErrors {
-    /// Returns how many were suppressed where `errors` are to be logged: not those that were
-    /// logged last, and not more often than the interval.
+    /// Returns the number of suppressed lines if `errors` are to be logged: only if they differ from those
+    /// logged last, and at most once per interval.
     fn pass(&mut self, errors: &str, now: Instant) -> Option<u64> {
         if errors.is_empty() {
             self.logged.clear();
@@ -109,11 +109,11 @@ impl RuleFiles {
         RuleFiles { shared: Arc::new(shared), options }
     }
 
-    /// Reads the files, and has them loaded where they are not what was read before.
-    pub async fn take_in(&self) {
+    /// Reads the files, and loads them if they differ from those read before.
+    pub async fn load(&self) {
         let (shared, watch) = (self.shared.clone(), self.options.watch);
-        // Reading and compiling may take long, and the runtime's threads serve.
-        let done = tokio::task::spawn_blocking(move || shared.take_in(watch)).await;
+        // Reading and compiling takes long, and the threads of the runtime serve requests.
+        let done = tokio::task::spawn_blocking(move || shared.load(watch)).await;
         if let Err(error) = done {
             self.shared.metrics.rules_watch_error.inc();
             if let Some(suppressed) = self.shared.load_failures.pass() {
@@ -122,7 +122,7 @@ impl RuleFiles {
         }
     }
 
-    /// Takes in every change from now on. Ends only where changes are not wanted.
+    /// Loads every change. Returns only if watching is off.
     pub async fn follow(&self) {
         if !self.options.watch {
             return;
@@ -133,43 +133,43 @@ impl RuleFiles {
                 () = changed.notified() => until_quiet(changed).await,
                 () = sleep(self.options.poll), if !self.options.poll.is_zero() => {}
             }
-            self.take_in().await;
+            self.load().await;
         }
     }
 }
 
-/// Waits until nothing has changed for a while, but not for ever.
+/// Waits until nothing has changed for a while, up to a maximum.
 async fn until_quiet(changed: &Notify) {
-    let quiet = async { while timeout(QUIET, changed.notified()).await.is_ok() {} };
-    let _ = timeout(NO_LONGER, quiet).await;
+    let quiet = async { while timeout(QUIET_TIME, changed.notified()).await.is_ok() {} };
+    let _ = timeout(MAX_WAIT, quiet).await;
 }
 
 impl Shared {
-    fn take_in(&self, watch: bool) {
+    fn load(&self, watch: bool) {
         let mut state = self.state.lock();
         if watch {
-            // First, so that no change falls between reading and watching.
+            // Watching starts first, so that no change is missed between reading and watching.
             self.watch(&mut state);
         }
         let (files, problems) = self.selection.read();
         let fingerprint = fingerprint(&files, &problems);
         if state.fingerprint.replace(fingerprint) != Some(fingerprint) {
-            // It tells what is wrong by itself.
+            // The loader reports errors itself.
             let _ = self.loader.load(files, problems);
         }
     }
 
-    /// Watches anew: other directories may matter now, and watches are lost with directories that
-    /// were replaced. The watches before stay until the new ones are there.
+    /// Renews all watches: links may lead to other directories now, and a watch is lost when its directory
+    /// is replaced. The old watches stay until the new ones exist.
     fn watch(&self, state: &mut State) {
-        let mut troubles = String::new();
+        let mut errors = String::new();
         let mut places = Places::of(&self.selection);
-        // A directory that came before its watch was there would not be seen. Where directories
-        // come all the time, the next event is soon.
+        // A directory created before its watch would be missed, so the places are compared again. If
+        // directories keep changing, another event follows soon.
         for _ in 0..3 {
-            match self.watch_all(&places, &mut troubles) {
+            match self.watch_all(&places, &mut errors) {
                 Ok(watcher) => state.watcher = Some(watcher),
-                Err(error) => troubles = error.to_string(),
+                Err(error) => errors = error.to_string(),
             }
             let now = Places::of(&self.selection);
             if now == places {
@@ -177,36 +177,36 @@ impl Shared {
             }
             places = now;
         }
-        if !troubles.is_empty() {
+        if !errors.is_empty() {
             self.metrics.rules_watch_error.inc();
         }
-        if let Some(suppressed) = state.watch_errors.pass(&troubles, Instant::now()) {
+        if let Some(suppressed) = state.watch_errors.pass(&errors, Instant::now()) {
             tracing::warn!(
-                error = %troubles,
+                error = %errors,
                 suppressed,
-                "some rule files cannot be watched: their changes are found by polling (rules.poll)"
+                "some rule files cannot be watched, their changes are found by polling"
             );
         }
     }
 
-    /// Watches what can be watched, and tells the rest in `troubles`.
+    /// Watches all directories, and adds those that cannot be watched to `errors`.
     fn watch_all(
         &self,
         places: &Places,
-        troubles: &mut String,
+        errors: &mut String,
     ) -> notify::Result<RecommendedWatcher> {
-        let (changed, matter) = (self.changed.clone(), places.clone());
+        let (changed, watched) = (self.changed.clone(), places.clone());
         let mut watcher = notify::recommended_watcher(move |event| {
-            if matters(&matter, &event) {
+            if is_relevant(&watched, &event) {
                 changed.notify_one();
             }
         })?;
-        troubles.clear();
+        errors.clear();
         let mut paths = notify::Watcher::paths_mut(&mut watcher);
         for directory in places.directories() {
             if let Err(error) = paths.add(directory, RecursiveMode::NonRecursive) {
-                let between = if troubles.is_empty() { "" } else { "; " };
-                *troubles += &format!("{between}{}: {error}", directory.display());
+                let between = if errors.is_empty() { "" } else { "; " };
+                *errors += &format!("{between}{}: {error}", directory.display());
             }
         }
         paths.commit()?;
@@ -214,8 +214,8 @@ impl Shared {
     }
 }
 
-/// Whether an event may mean other rules. Reading is none of it: it would be an answer to itself.
-fn matters(places: &Places, event: &notify::Result<Event>) -> bool {
+/// Whether an event may change the rules. Reading does not, and would trigger itself.
+fn is_relevant(places: &Places, event: &notify::Result<Event>) -> bool {
     let Ok(event) = event else { return true };
     match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => {}
@@ -227,12 +227,10 @@ fn matters(places: &Places, event: &notify::Result<Event>) -> bool {
         || event.paths.iter().any(|path| places.contains(path))
 }
 
-/// What tells one set of files, and the problems on the way to them, from another.
-pub(crate) fn fingerprint(files: &[RuleFile], problems: &[Problem]) -> u64 {
+/// Hashes files or resources and the problems found while reading them, to detect changes.
+pub(crate) fn fingerprint(files: &[impl Hash], problems: &[Problem]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for file in files {
-        (&file.name, &file.text).hash(&mut hasher);
-    }
+    files.hash(&mut hasher);
     for problem in problems {
         problem.to_string().hash(&mut hasher);
     }
@@ -246,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_watching_are_logged_when_they_are_new_and_not_too_often() {
+    fn new_errors_of_watching_are_logged_and_throttled() {
         let (mut errors, start) = (WatchErrors::default(), std::time::Instant::now());
         let mut pass = |errors_now, at| errors.pass(errors_now, start + LOG_INTERVAL * at);
         assert_eq!([pass("a", 0), pass("a", 1), pass("", 1)], [Some(0), None, None]);
@@ -257,14 +255,14 @@ mod tests {
         assert_eq!([pass("b", 3), pass("b", 4)], [Some(2), None]);
     }
 
-    /// How long `until_quiet` waits where something changes every `every`, `times` times.
+    /// How long `until_quiet` waits if something changes `times` times, once per `every`.
     async fn waited(every: Duration, times: u32) -> Duration {
         let changed = Arc::new(Notify::new());
-        let teller = changed.clone();
+        let notify = changed.clone();
         tokio::spawn(async move {
             for _ in 0..times {
                 sleep(every).await;
-                teller.notify_one();
+                notify.notify_one();
             }
         });
         let start = Instant::now();
@@ -273,13 +271,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_waited_out_but_not_for_ever() {
+    async fn changes_are_waited_for_until_quiet_or_the_maximum() {
         let ms = Duration::from_millis;
         let about = |waited: Duration, wanted| waited >= wanted && waited < wanted + ms(5);
-        assert!(about(waited(ms(0), 0).await, QUIET));
-        assert!(about(waited(ms(50), 3).await, ms(150) + QUIET));
-        assert!(about(waited(ms(50), 1_000).await, NO_LONGER));
-        // Seldom enough is quiet.
-        assert!(about(waited(ms(200), 3).await, QUIET));
+        assert!(about(waited(ms(0), 0).await, QUIET_TIME));
+        assert!(about(waited(ms(50), 3).await, ms(150) + QUIET_TIME));
+        assert!(about(waited(ms(50), 1_000).await, MAX_WAIT));
+        // Changes far apart are quiet.
+        assert!(about(waited(ms(200), 3).await, QUIET_TIME));
     }
 }

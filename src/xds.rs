@@ -1,8 +1,8 @@
-//! Takes rules from a management server: Envoy's discovery protocol over one stream (ADS).
+//! Receives rules from a management server: Envoy's discovery protocol over one aggregated stream (ADS).
 //!
-//! A response that can be used goes into force and is acknowledged; of one that cannot, the server
-//! is told why, and the rules before stay. They stay too when the server goes away: it is called
-//! again and again, at growing intervals, and then told what is here already.
+//! A valid response is activated and acknowledged. An invalid one is refused with its errors, and the
+//! active rules stay. They also stay when the stream ends: weir reconnects at growing intervals and sends
+//! the versions that it has.
 
 mod backoff;
 mod exchange;
@@ -30,50 +30,50 @@ use backoff::Backoff;
 use exchange::{Delta, Exchange, Outcome, Sotw};
 use report::Report;
 
-/// A server that has nothing new to say may not say anything: a stream that has not failed for so
-/// long is taken to be good.
-const SETTLED: Duration = Duration::from_secs(1);
+/// A server with no news may send nothing, so a stream that has not failed for this long counts as
+/// connected.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// How long the answer to a set is held back that was refused already: the first time, and at most.
-/// A server that sends such a set again, at once and for ever, would else keep both busy; one that
-/// waits for the answer before it sends a better set keeps that back for no longer.
-const LEAST_PAUSE: Duration = Duration::from_millis(100);
-const MOST_PAUSE: Duration = Duration::from_secs(5);
+/// The first and the longest delay of the answer to a set that was just refused. Some servers resend
+/// such a set immediately and continuously, which would keep both sides busy. The maximum is short,
+/// because others send a corrected set only after the answer.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
-/// Which server, and how to speak with it.
+/// The server, and how to connect to it.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `host:port`.
     pub url: String,
-    /// Whether only changes are asked for.
+    /// Whether the server sends only changes.
     pub delta: bool,
     pub node_id: String,
-    /// `key=value` each.
+    /// Pairs `key=value`.
     pub node_metadata: Vec<String>,
-    /// `name:value` each, sent with every stream.
+    /// Pairs `name:value`, sent with every stream.
     pub headers: Vec<String>,
-    /// The longest response that is taken, in bytes.
+    /// The maximum length of a response, in bytes.
     pub max_message: usize,
     pub connect_timeout: Duration,
-    /// How often to ping the server; zero: never.
+    /// The interval of HTTP/2 pings; zero disables them.
     pub keepalive: Duration,
-    /// The first wait before the server is called again, and the longest.
+    /// The first and the longest wait before weir reconnects.
     pub backoff_min: Duration,
     pub backoff_max: Duration,
     pub backoff_jitter: bool,
     pub tls: Tls,
 }
 
-/// Files are PEM.
+/// TLS options. Files are in PEM format.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
     pub enabled: bool,
-    /// What the server asks for to know who weir is.
+    /// The client certificate.
     pub cert: Option<PathBuf>,
     pub key: Option<PathBuf>,
-    /// Who may have signed the server's certificate; none: those the system trusts.
+    /// The roots that verify the server's certificate; none for those of the system.
     pub ca: Option<PathBuf>,
-    /// The name the server's certificate must have; empty: the host's.
+    /// The name that the server's certificate must have; empty for the host of the URL.
     pub server_name: String,
 }
 
@@ -86,27 +86,27 @@ pub struct Client {
     report: Report,
 }
 
-/// Finds what is wrong with the options before anything starts.
+/// Checks the options and the files that they name.
 ///
 /// # Errors
-/// What is wrong, where it is set, and what to do about it.
+/// An option is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn check(options: &Options) -> Result<(), String> {
     server::headers(&options.headers)?;
     server::endpoint(options).map(drop)
 }
 
 impl Client {
-    /// Does not connect yet.
+    /// Creates a client without connecting.
     ///
     /// # Errors
-    /// As [`check`].
+    /// A header is invalid.
     pub fn new(options: Options, loader: Arc<Loader>, metrics: &Metrics) -> Result<Client, String> {
         let headers = server::headers(&options.headers)?;
         let report = Report::new(&options, loader.clone(), metrics);
         Ok(Client { options: Arc::new(options), headers, loader, report })
     }
 
-    /// Takes in whatever the server sends from now on. Does not end.
+    /// Receives and loads rules. Never returns.
     pub async fn follow(&self) {
         match self.options.delta {
             false => self.run(Sotw::new(self.node())).await,
@@ -119,10 +119,10 @@ impl Client {
         let Options { backoff_min, backoff_max, backoff_jitter, .. } = *self.options;
         let mut backoff = Backoff::new(backoff_min, backoff_max, backoff_jitter);
         loop {
-            let began = Instant::now();
+            let started = Instant::now();
             let mut good = false;
             let failure = self.stream(&exchange, &mut good).await;
-            if good || began.elapsed() >= backoff.most() {
+            if good || started.elapsed() >= backoff.max() {
                 backoff.reset();
             }
             let wait = backoff.wait();
@@ -131,8 +131,7 @@ impl Client {
         }
     }
 
-    /// One connection and its one stream, to their end; why they ended. `good` becomes true where
-    /// rules were taken.
+    /// Runs one connection with its stream; returns why it ended. Sets `good` once rules were accepted.
     async fn stream<E: Exchange>(&self, exchange: &Arc<Mutex<E>>, good: &mut bool) -> String {
         match self.try_stream(exchange, good).await {
             Ok(()) => "the server ended the stream".to_owned(),
@@ -149,8 +148,10 @@ impl Client {
         let endpoint = blocking(move || server::endpoint(&options)).await??;
         let connect = timeout(self.options.connect_timeout, endpoint.connect()).await;
         let channel = match connect {
-            Ok(channel) => channel.map_err(|error| in_full(&error))?,
-            Err(_) => return Err("no connection in time (rules.xds.connect_timeout)".to_owned()),
+            Ok(channel) => channel.map_err(|error| with_causes(&error))?,
+            Err(_) => {
+                return Err("timeout of the connection (rules.xds.connect_timeout)".to_owned());
+            }
         };
         let mut client =
             exchange::Client::new(channel).max_decoding_message_size(self.options.max_message);
@@ -159,11 +160,11 @@ impl Client {
         let first = exchange.lock().first();
         let mut request = tonic::Request::new(ReceiverStream::new(sent));
         *request.metadata_mut() = self.headers.clone();
-        // There is room for it.
+        // The channel is empty, so this cannot fail.
         let _ = requests.try_send(first);
         let open = E::open(&mut client, request);
         tokio::pin!(open);
-        let opened = match timeout(SETTLED, &mut open).await {
+        let opened = match timeout(SETTLE_TIME, &mut open).await {
             Ok(opened) => opened,
             Err(_) => {
                 self.report.connected();
@@ -173,25 +174,25 @@ impl Client {
         let mut responses = opened.map_err(|status| self.not_opened(&status))?.into_inner();
         self.report.connected();
 
-        let mut pause = Backoff::new(LEAST_PAUSE, MOST_PAUSE, false);
+        let mut pause = Backoff::new(MIN_PAUSE, MAX_PAUSE, false);
         let mut next = None;
         loop {
             let response = match next.take() {
                 Some(response) => response,
                 None => responses.message().await,
             };
-            let Some(response) = response.map_err(|status| told(&status))? else { return Ok(()) };
+            let Some(response) = response.map_err(|status| reason(&status))? else { return Ok(()) };
             let (exchange, loader) = (exchange.clone(), self.loader.clone());
-            // Compiling may take long, and the runtime's threads serve.
-            let answer = blocking(move || exchange.lock().take_in(response, &loader)).await?;
+            // Compiling many rules takes long, and the threads of the runtime serve requests.
+            let answer = blocking(move || exchange.lock().handle(response, &loader)).await?;
             match answer.outcome {
-                Outcome::Taken(version) => {
+                Outcome::Accepted(version) => {
                     *good = true;
-                    self.report.taken(version);
+                    self.report.accepted(version);
                     pause.reset();
                 }
                 Outcome::Refused => pause.reset(),
-                // What comes meanwhile may be better.
+                // A different response ends the pause.
                 Outcome::RefusedAgain => {
                     next = timeout(pause.wait(), responses.message()).await.ok();
                 }
@@ -202,18 +203,18 @@ impl Client {
         }
     }
 
-    /// Why there was no stream at all.
+    /// Why the stream could not be opened.
     fn not_opened(&self, status: &Status) -> String {
-        let mut told = told(status);
-        // A server refuses a certificate after the client has taken the connection for good, and
-        // what it says of it may get lost.
+        let mut reason = reason(status);
+        // A server refuses a certificate after the client considers the connection established, and its
+        // alert may get lost.
         if self.options.tls.enabled && status.source().is_some() {
-            told += " (the server may have refused weir's certificate, see rules.xds.tls.cert)";
+            reason += " (the server may have refused weir's certificate, see rules.xds.tls.cert)";
         }
-        told
+        reason
     }
 
-    /// Who asks.
+    /// Identifies weir to the server.
     fn node(&self) -> Node {
         let pairs = self.options.node_metadata.iter().filter_map(|pair| pair.split_once('='));
         let metadata = pairs.map(|(key, value)| {
@@ -231,33 +232,33 @@ impl Client {
     }
 }
 
-/// Does what may take long beside the threads that serve.
+/// Runs long work outside the serving threads.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| format!("this is a mistake in weir: {error}"))
+    done.map_err(|error| format!("internal error, please report it: {error}"))
 }
 
 /// Why a stream failed.
-fn told(status: &Status) -> String {
+fn reason(status: &Status) -> String {
     match status.source() {
-        // The server did not say it.
-        Some(source) => in_full(source),
+        // The error is local, not sent by the server.
+        Some(source) => with_causes(source),
         None => format!("{}: {}", status.code(), status.message()),
     }
 }
 
-/// An error with its causes, where they say something new.
-fn in_full(error: &dyn Error) -> String {
-    let mut told = error.to_string();
+/// Formats an error with its causes, without repeating what an error includes of its cause.
+fn with_causes(error: &dyn Error) -> String {
+    let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
         let text = error.to_string();
-        if !told.contains(&text) {
-            told += &format!(": {text}");
+        if !message.contains(&text) {
+            message += &format!(": {text}");
         }
         cause = error.source();
     }
-    told
+    message
 }

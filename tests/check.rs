@@ -221,7 +221,7 @@ fn duplicates_name_both_places() {
  4 | - key: k
    |        ^
   note: the first is at ./a.yaml:3:8
-  help: one descriptor of this key and value may stand on a level: merge the two
+  help: a descriptor must be unique on its level: merge the two
 ./b.yaml:1:9: error: duplicate domain 'd' in config file
  1 | domain: d
    |         ^

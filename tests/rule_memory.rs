@@ -1,5 +1,4 @@
-//! What files and messages can make the process allocate while it reads them, by the byte: they may
-//! be made to take as much as they can.
+//! The memory for reading files and messages that are designed to take as much as possible.
 
 #[path = "support/allocator.rs"]
 mod allocator;
@@ -8,12 +7,12 @@ mod messages;
 
 use allocator::peak;
 use weir::rules::source::RuleFile;
-use weir::rules::{Loaded, Options, Problems, xds};
+use weir::rules::{Document, Loaded, Options, Problems, xds};
 
-/// Bytes of each file and message.
+/// The size of each file and message, in bytes.
 const SIZE: usize = 200_000;
 
-/// What may be allocated at a time: as `docs/rules.md` says.
+/// The maximum allocated at a time, from `docs/rules.md`.
 const MOST: usize = (16 << 20) + 100 * SIZE;
 
 /// A file that repeats `item`, between `head` and `tail`.
@@ -40,13 +39,13 @@ fn metadata(head: &str, item: impl Fn(usize) -> String, tail: &str) -> String {
     repeated(&head, item, &format!("{tail}}}]"))
 }
 
-/// Descriptors below one with a key of so many bytes.
+/// Descriptors below one with a key of this length.
 fn below(key_bytes: usize, item: impl Fn(usize) -> String) -> String {
     let key = "k".repeat(key_bytes);
     repeated(&format!("domain: d\ndescriptors: [{{key: {key}, descriptors: ["), item, "]}]")
 }
 
-/// Descriptors below descriptors, and again.
+/// Descriptors nested 120 levels deep.
 fn deep(i: usize) -> String {
     let levels: String = (0..120)
         .map(|level| format!("{{key: k{i}_{level},rate_limit: {{unit: day}},descriptors: ["))
@@ -58,13 +57,13 @@ fn of(text: &'static str) -> impl Fn(usize) -> String {
     move |_| text.to_owned()
 }
 
-/// Compiles a file and renders its problems; how long those are.
-fn read(file: RuleFile, render: fn(&Loaded) -> String) -> usize {
-    let loaded = Loaded::compile(vec![file], Problems::default(), &Options::default(), None);
+/// Compiles a file and returns the length of its rendered problems.
+fn read<D: Document>(document: D, render: fn(&Loaded<D>) -> String) -> usize {
+    let loaded = Loaded::compile(vec![document], Problems::default(), &Options::default(), None);
     render(&loaded).len()
 }
 
-/// Has `run` read something, and compares what that takes with what it may.
+/// Compares the memory that `run` takes with the maximum.
 fn check(name: &str, run: impl FnOnce() -> usize) {
     let mut rendered = 0;
     let peak = peak(|| rendered = run());
@@ -74,7 +73,7 @@ fn check(name: &str, run: impl FnOnce() -> usize) {
 }
 
 #[test]
-fn files_take_no_more_than_their_size_allows() {
+fn memory_for_files_is_limited_by_their_size() {
     let anchor = "descriptors: [{key: a, rate_limit: &l {unit: day}}, ";
     let long = "x".repeat(SIZE / 20);
     let value = format!("domain: d\ndescriptors: [{{key: a, value: &v {long}}}, ");
@@ -117,11 +116,11 @@ fn files_take_no_more_than_their_size_allows() {
 }
 
 #[test]
-fn messages_take_no_more_than_their_size_allows() {
+fn memory_for_messages_is_limited_by_their_size() {
     for (name, message) in messages::messages(SIZE) {
         check(name, || {
-            let file = xds::rule_file(message.into(), "resource").expect("a message");
-            read(file, xds::render_errors)
+            let resource = xds::Resource::decode(message.into(), "resource").expect("a message");
+            read(resource, xds::render_errors)
         });
     }
 }

@@ -9,7 +9,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rules::source::RuleFile;
-use weir::rules::{Loaded, Options, Problem, Problems, Rule, RuleSet};
+use weir::rules::{Document, Loaded, Options, Problem, Problems, Rule, RuleSet};
 use weir::service::RequestView;
 
 use crate::bench::Bench;
@@ -17,21 +17,21 @@ use crate::bench::Bench;
 /// How many rules of a set are asked for.
 const ASKED: usize = 16;
 
-/// Compiles files and sees to what came of them. Gives the problems for more.
-pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
+/// Compiles files or resources and checks the result. `is_in` checks the position of a problem.
+pub fn check<D: Document>(files: Vec<D>, merge_domains: bool, is_in: fn(&Problem, &D)) {
     let options = Options { merge_domains, max_log_bytes: 1 << 20, max_problems: 10 };
     let loaded = Loaded::compile(files, Problems::new(10), &options, None);
     // Ten errors and ten warnings of a file, and ten times as many of all.
     let most = 20 * loaded.files.len().min(10);
     assert!(loaded.problems.len() <= most, "{} problems are listed", loaded.problems.len());
     for problem in &loaded.problems {
-        let file = loaded.files.iter().find(|file| file.name == problem.file);
-        stands_in(problem, &file.expect("a problem names its file").text);
+        let file = loaded.files.iter().find(|file| file.name() == problem.file);
+        is_in(problem, file.expect("a problem names its file"));
     }
-    let told = loaded.render(loaded.problems.iter());
-    assert_eq!(told.is_empty(), loaded.problems.is_empty());
+    let problems: Vec<&Problem> = loaded.problems.iter().collect();
+    assert_eq!(D::locate(&loaded, &problems).len(), problems.len());
     if !loaded.is_good() {
-        return loaded.problems;
+        return;
     }
     let rules = Arc::new(loaded.rules);
     let (again, _) = RuleSet::compile(&loaded.files, &options, Some(&rules));
@@ -42,20 +42,25 @@ pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
         finds(&rules, rule, is_plain);
         asks(&bench, rule);
     }
-    loaded.problems
 }
 
-/// A problem's place is in its file: on one of its lines, or right after its end.
-pub fn stands_in(problem: &Problem, text: &str) {
+/// A problem's position is in its file.
+pub fn is_in_file(problem: &Problem, file: &RuleFile) {
+    is_in_text(problem, &file.text);
+}
+
+/// A problem's position is in a text: on one of its lines, or right after its end.
+pub fn is_in_text(problem: &Problem, text: &str) {
     assert!(!problem.message.is_empty() && !problem.help.is_empty(), "{problem:?}");
-    let place = problem.place.unwrap_or_else(|| panic!("{problem} has no place"));
+    let position = problem.position.unwrap_or_else(|| panic!("{problem} has no position"));
+    let (line, column) = position.line().zip(position.column()).expect("a position in a text");
     // As YAML has it, a carriage return alone ends a line too.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<&str> = text.split('\n').collect();
-    let line = lines.get((place.line as usize).wrapping_sub(1));
+    let line = lines.get((line as usize).wrapping_sub(1));
     let line = line.unwrap_or_else(|| panic!("{problem} is in no line"));
     let columns = 1..=line.chars().count() + 1;
-    assert!(columns.contains(&(place.column as usize)), "{problem} is in no column of {line:?}");
+    assert!(columns.contains(&(column as usize)), "{problem} is in no column of {line:?}");
 }
 
 /// A rule is found by its own entries.

@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     let files = text.split("# next file\n").enumerate();
     let files =
         files.map(|(i, text)| RuleFile { name: format!("{i}.yaml"), text: text.to_owned() });
-    ruled::check(files.collect(), text.starts_with("# merge"));
+    ruled::check(files.collect(), text.starts_with("# merge"), ruled::is_in_file);
 });
 
 /// What is no text is told where it stops being one.
@@ -37,6 +37,6 @@ fn no_text(bytes: &[u8]) {
     let loaded = Loaded::read(&selection, &Options::default(), None);
     let _ = std::fs::remove_file(&*FILE);
     let [problem] = &loaded.problems[..] else { panic!("one problem: {:?}", loaded.problems) };
-    ruled::stands_in(problem, &String::from_utf8_lossy(bytes));
+    ruled::is_in_text(problem, &String::from_utf8_lossy(bytes));
     assert!(loaded.render_errors().contains("UTF-8"));
 }

@@ -10,7 +10,9 @@ use serde_json::json;
 use crate::escape::escape;
 use crate::limit::{Algorithm, Limit};
 use crate::rules::source::Selection;
-use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Origin, Problem, Rule, Severity};
+use crate::rules::{
+    DEFAULT_MAX_PROBLEMS, Loaded, Options, Origin, Position, Problem, Rule, Severity,
+};
 
 /// From how many wildcards of one node on a look-up gets dear: each costs some 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
@@ -196,8 +198,8 @@ fn problem_json(problem: &Problem) -> serde_json::Value {
     json!({
         "severity": if problem.is_error() { "error" } else { "warning" },
         "file": problem.file,
-        "line": problem.place.map(|place| place.line),
-        "column": problem.place.map(|place| place.column),
+        "line": problem.position.and_then(Position::line),
+        "column": problem.position.and_then(Position::column),
         "message": problem.message,
         "text": problem.text,
         "first": problem.first.as_deref().map(origin_json),
@@ -205,8 +207,8 @@ fn problem_json(problem: &Problem) -> serde_json::Value {
     })
 }
 
-fn origin_json(Origin { file, place }: &Origin) -> serde_json::Value {
-    json!({ "file": &**file, "line": place.line, "column": place.column })
+fn origin_json(Origin { file, position }: &Origin) -> serde_json::Value {
+    json!({ "file": &**file, "line": position.line(), "column": position.column() })
 }
 
 fn rule_json(rule: &Rule) -> serde_json::Value {
@@ -225,7 +227,7 @@ fn rule_json(rule: &Rule) -> serde_json::Value {
         "domain": rule.domain(),
         "rule": rule.path(),
         "file": &*rule.origin.file,
-        "line": rule.origin.place.line,
+        "line": rule.origin.position.line(),
         "unlimited": rule.plan.is_none(),
         "limits": limits.collect::<Vec<_>>(),
         "name": rule.limit_name(0),

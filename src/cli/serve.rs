@@ -226,7 +226,7 @@ fn follow_files(settings: &Settings, selection: Selection, app: &App, http: u16)
     let files = RuleFiles::new(selection, settings.watch_options(), app.loader(), app.metrics());
     let rules = app.rules().clone();
     tokio::spawn(async move {
-        files.take_in().await;
+        files.load().await;
         if let Some(body) = rules.load_full().as_deref().and_then(example) {
             let body = body.replace('\'', r"'\''");
             tracing::info!("Try: curl -i localhost:{http}/json -d '{body}'");

@@ -104,7 +104,7 @@ pub(super) fn placement(key: &str, section: Section) -> Placement {
     }
 }
 
-/// Suggests the key that an unknown one may stand for, or else lists the keys of the section.
+/// Suggests a key similar to an unknown one, or else lists the keys of the section.
 pub(super) fn suggestion(key: &str, section: Section) -> String {
     let names: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&section)).map(|k| k.0).collect();
     match nearest(key, names.iter().copied()) {

@@ -1,10 +1,10 @@
-//! The tree of rules, and finding the one that a descriptor matches.
+//! The matcher: a tree of rules that finds the rule of a descriptor.
 //!
-//! A node's children are told apart by one text, `key` or `key_value`, as the reference does; so
-//! `{key: a_b}` and `{key: a, value: b}` are the same. An entry is looked for as `key_value`, then
-//! by the node's wildcards in file order, then as `key` alone. Exact children are found by hash,
-//! without putting the text together: a look-up allocates nothing, and costs the same however
-//! many exact rules there are.
+//! Each child of a node is identified by one text, `key` or `key_value`, as in the reference, so
+//! `{key: a_b}` and `{key: a, value: b}` are equal. An entry is looked up as `key_value`, then among the
+//! node's wildcards in file order, then as `key`. Exact children are found by hash, without
+//! concatenating the text: a look-up does not allocate, and its cost does not depend on the number of
+//! exact rules.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use siphasher::sip::SipHasher13;
 use super::{Origin, Rule};
 use crate::entry::Entry;
 
-/// A node of the tree: what may come next.
+/// A node of the tree, with the children that the next entry may match.
 #[derive(Debug, Default)]
 pub(super) struct Node {
     children: Vec<Child>,
@@ -31,9 +31,9 @@ pub(super) struct Child {
     /// `key` or `key_value`.
     text: Box<str>,
     rule: Option<Arc<Rule>>,
-    /// Whether values that a wildcard matches are counted as one.
+    /// Whether all values that the wildcard matches are counted together.
     share_threshold: bool,
-    /// Where its key is written.
+    /// The position of its key.
     origin: Origin,
     below: Node,
 }
@@ -41,20 +41,20 @@ pub(super) struct Child {
 #[derive(Debug)]
 struct Wildcard {
     child: u32,
-    /// The literal texts between the stars: at least two.
+    /// The literal parts around the stars: at least two.
     parts: Box<[Box<str>]>,
 }
 
-/// What a descriptor matched.
+/// The rule that a descriptor matched.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'s> {
     pub rule: &'s Rule,
-    /// Whether some entry's value is replaced by a pattern in the key (share_threshold).
+    /// Whether a pattern replaces a value in the key, because a wildcard has `share_threshold`.
     pub share_threshold: bool,
 }
 
 impl Node {
-    /// Adds a child; none where there is one of that text already.
+    /// Adds a child; none if the node has one with that text.
     pub(super) fn add(
         &mut self,
         text: String,
@@ -83,14 +83,14 @@ impl Node {
         Some((&mut child.rule, &mut child.below))
     }
 
-    /// Where the child of this text is written.
+    /// The position of the child with this text.
     pub(super) fn origin(&self, text: &str) -> Option<&Origin> {
         let is = |&i: &u32| *self.children[i as usize].text == *text;
         let found = self.exact.find(hash(&[text]), is)?;
         self.children.get(*found as usize).map(|child| &child.origin)
     }
 
-    /// How many wildcards are tried one by one here.
+    /// The number of wildcards, which are tried one by one.
     pub(super) fn wildcards(&self) -> usize {
         self.wildcards.len()
     }
@@ -99,7 +99,7 @@ impl Node {
         self.children.iter().map(|child| (&*child.text, &child.below))
     }
 
-    /// Lets go of room kept for children that did not come.
+    /// Frees unused capacity.
     pub(super) fn shrink(&mut self) {
         self.children.shrink_to_fit();
         let children = &self.children;
@@ -107,23 +107,22 @@ impl Node {
         self.wildcards.shrink_to_fit();
     }
 
-    /// The rule that all of `entries` lead to.
+    /// Finds the rule that all of `entries` lead to.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
         let mut share_threshold = false;
         let rule = self.walk(entries, |_, _| share_threshold = true)?;
         Some(Found { rule, share_threshold })
     }
 
-    /// The entries of the key: where a wildcard shares its threshold, with the pattern for a value.
+    /// The entries of the key. Where a wildcard has `share_threshold`, its pattern replaces the value.
     pub(super) fn shared_entries<'a>(&'a self, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
         let mut shared = entries.to_vec();
         self.walk(entries, |i, pattern| shared[i].1 = pattern);
         shared
     }
 
-    /// Follows `entries` to the rule they lead to, telling of each value that a pattern replaces.
-    /// The first child that an entry matches is taken, and no other is tried where that one leads
-    /// nowhere.
+    /// Follows `entries` to their rule, and calls `share` for each value that a pattern replaces. There
+    /// is no backtracking: an entry takes the first child that it matches.
     fn walk<'s>(
         &'s self,
         entries: &[Entry<'_>],
@@ -144,7 +143,7 @@ impl Node {
         None
     }
 
-    /// The child that an entry matches, and whether by a wildcard.
+    /// Finds the child that an entry matches, and whether it is a wildcard.
     fn child(&self, key: &str, value: &str) -> Option<(&Child, bool)> {
         if self.children.is_empty() {
             return None;
@@ -166,7 +165,7 @@ impl Node {
     }
 }
 
-/// The literal texts between the stars; of stars side by side one is enough.
+/// The literal parts around the stars; adjacent stars count as one.
 fn parts(text: &str) -> Box<[Box<str>]> {
     let last = text.matches('*').count();
     let is_needed = |&(i, part): &(usize, &str)| i == 0 || i == last || !part.is_empty();
@@ -177,15 +176,15 @@ fn rehash(children: &[Child], index: u32) -> u64 {
     hash(&[&children[index as usize].text])
 }
 
-/// The hash of the texts put together. SipHash takes bytes as one stream, so where one text ends
-/// and the next begins makes no difference. Its key may be known: only rules are ever inserted.
+/// Hashes the concatenation of texts. SipHash reads bytes as one stream, so boundaries between the texts
+/// do not matter. Its key may be public, because only rules are inserted.
 fn hash(texts: &[&str]) -> u64 {
     let mut hasher = SipHasher13::new();
     texts.iter().for_each(|text| hasher.write(text.as_bytes()));
     hasher.finish()
 }
 
-/// `key_value`, not put together.
+/// `key_value`, without concatenating it.
 #[derive(Clone, Copy)]
 struct Joined<'a> {
     key: &'a [u8],
@@ -212,13 +211,12 @@ impl Joined<'_> {
             && text.ends_with(self.value)
     }
 
-    /// Whether `part` stands at `from`, all of it before `end`.
+    /// Whether `part` is at `from` and ends before `end`.
     fn has(self, part: &[u8], from: usize, end: usize) -> bool {
         from + part.len() <= end && part.iter().enumerate().all(|(i, &b)| self.at(from + i) == b)
     }
 
-    /// Where `part` first stands at or after `from`, all of it before `end`. Linear in both, whatever
-    /// a client sends.
+    /// Finds `part` between `from` and `end`. Linear in both, whatever a client sends.
     fn find(self, part: &[u8], from: usize, end: usize) -> Option<usize> {
         if part.is_empty() {
             return Some(from);
@@ -230,7 +228,7 @@ impl Joined<'_> {
         {
             return Some(from + at);
         }
-        // Neither in the key nor in the value alone.
+        // Across the boundary of key and value.
         let across = from.max(values.saturating_sub(part.len()))..=last.min(keys);
         if let Some(at) = across.into_iter().find(|&at| self.has(part, at, end)) {
             return Some(at);
@@ -240,7 +238,7 @@ impl Joined<'_> {
         memmem::find(value, part).map(|at| start + at)
     }
 
-    /// Whether it is the parts in order with anything, or nothing, between them.
+    /// Whether it consists of the parts in order, with any text between them.
     fn matches(self, parts: &[Box<str>]) -> bool {
         let [first, middle @ .., last] = parts else { return false };
         let (first, last) = (first.as_bytes(), last.as_bytes());

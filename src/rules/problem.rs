@@ -1,48 +1,48 @@
-//! What is wrong with rule files, told so that it can be mended.
+//! A problem of a rule file: an error or a warning, with its position and a fix.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::Origin;
-use super::yaml::Place;
+use super::position::Position;
 use crate::escape::escape;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The set of rules cannot be used.
+    /// The rule set cannot be used.
     Error,
-    /// It can, but something in it does not do what it seems to.
+    /// The rule set can be used, but part of it has no effect or an unexpected one.
     Warning,
 }
 
-/// One problem of one file.
+/// An error or a warning about one file or resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub severity: Severity,
-    /// The file as it was named.
+    /// The name of the file or resource.
     pub file: String,
-    /// None where the problem is the file itself.
-    pub place: Option<Place>,
-    /// What is wrong; with the reference's words where it has some.
+    /// None for a problem of the whole file.
+    pub position: Option<Position>,
+    /// The cause, in the reference's words where it reports the same.
     pub message: String,
-    /// The offending text; empty where there is none to show.
+    /// The offending text; empty if there is none to show.
     pub text: String,
-    /// Where the first of two duplicates is.
+    /// The position of the first of two duplicates.
     pub first: Option<Box<Origin>>,
     /// What to write instead.
     pub help: String,
 }
 
-/// Bytes kept of a message or a help text: both may quote what the file says, at any length.
+/// The maximum length of a message and of a help text: both may quote the file.
 const MAX_MESSAGE_BYTES: usize = 1_000;
 
-/// Bytes kept of the offending text.
+/// The maximum length of the offending text.
 const MAX_TEXT_BYTES: usize = 200;
 
-/// The longest line that is shown, in bytes: to find its way through a file of a single line would
-/// take longer for each problem than reading the file did.
-const LONGEST_LINE: usize = 20_000;
+/// The longest line that is shown. To search a file of a single line for each of its problems would
+/// take longer than reading the file.
+const MAX_LINE_BYTES: usize = 20_000;
 
-/// The lines of a text as YAML counts them: a carriage return alone ends one too.
+/// Splits a text into lines as YAML counts them: a lone carriage return ends one too.
 pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(text);
     std::iter::from_fn(move || {
@@ -55,12 +55,12 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 impl Problem {
-    /// A problem of a whole file.
+    /// Creates an error about a whole file.
     pub fn of_file(file: &str, message: impl Into<String>, help: impl Into<String>) -> Problem {
         Problem {
             severity: Severity::Error,
             file: file.to_owned(),
-            place: None,
+            position: None,
             message: message.into(),
             text: String::new(),
             first: None,
@@ -68,7 +68,7 @@ impl Problem {
         }
     }
 
-    /// Shortens each part that quotes the file.
+    /// Truncates each part that quotes the file.
     pub(super) fn shorten(&mut self) {
         truncate(&mut self.message, MAX_MESSAGE_BYTES);
         truncate(&mut self.help, MAX_MESSAGE_BYTES);
@@ -79,26 +79,25 @@ impl Problem {
         self.severity == Severity::Error
     }
 
-    /// The problem in full: file, line, column, message; the line it stands in with the offending
-    /// text marked; what to write instead. `line` is that line, if known. What the file brought
-    /// is escaped.
+    /// Renders the problem: file, line, column and message; the line with the offending text
+    /// marked; the fix. `line` is that line, if known. Quoted text is escaped.
     pub fn render(&self, line: Option<&str>) -> String {
         let mut out = self.to_string();
-        if let Some(place) = self.place
-            && let Some(line) = line.filter(|line| line.len() <= LONGEST_LINE)
+        // Writing to a string cannot fail.
+        if let Some(Position::Line { line: number, column }) = self.position
+            && let Some(line) = line.filter(|line| line.len() <= MAX_LINE_BYTES)
         {
             let line = line.replace('\t', " ");
-            let at = line.char_indices().nth(place.column as usize - 1).map_or(line.len(), |c| c.0);
+            let at = line.char_indices().nth(column as usize - 1).map_or(line.len(), |c| c.0);
             let (before, rest) = line.split_at(at);
             let marked = self.text.lines().next().map_or(1, |text| text.chars().count());
             let marked: String = rest.chars().take(marked.max(1)).collect();
             let count = |text: &str| escape(text).chars().count();
-            // A line of a thousand letters would hide what it is to show.
-            let from = count(before).saturating_sub(60);
-            let shown: String = escape(&line).chars().skip(from).take(120).collect();
-            let number = place.line.to_string();
-            let margin = " ".repeat(number.len());
-            let indent = " ".repeat(count(before) - from);
+            // Of a long line, only the part around the problem is shown.
+            let start = count(before).saturating_sub(60);
+            let shown: String = escape(&line).chars().skip(start).take(120).collect();
+            let margin = " ".repeat(number.to_string().len());
+            let indent = " ".repeat(count(before) - start);
             let marks = "^".repeat(count(&marked).max(1).min(120 - indent.len().min(119)));
             let _ = write!(out, "\n {number} | {shown}\n {margin} | {indent}{marks}");
         }
@@ -110,7 +109,7 @@ impl Problem {
     }
 }
 
-/// Cuts `text` to at most `max` bytes and marks the cut.
+/// Truncates `text` to at most `max` bytes and marks the cut with an ellipsis.
 pub(crate) fn truncate(text: &mut String, max: usize) {
     if text.len() > max {
         let end = (0..=max).rev().find(|&at| text.is_char_boundary(at));
@@ -121,10 +120,10 @@ pub(crate) fn truncate(text: &mut String, max: usize) {
 }
 
 /// `file:line:column: error: message`, in one line.
-impl std::fmt::Display for Problem {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", escape(&self.file))?;
-        if let Some(Place { line, column }) = self.place {
+        if let Some(Position::Line { line, column }) = self.position {
             write!(f, "{line}:{column}:")?;
         }
         let severity = if self.is_error() { "error" } else { "warning" };

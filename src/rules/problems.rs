@@ -1,15 +1,15 @@
 //! Collects the problems of a rule set up to a limit, and counts the others.
 //!
-//! A file may have a million problems, and a set any number of files: what is kept of them, logged
-//! and sent to a management server must not grow with either.
+//! A file may have a million problems, and a set any number of files. What is kept, logged and sent to
+//! a management server must grow with neither.
 
 use super::problem::{Problem, Severity};
 
-/// The problems listed by default of each file.
+/// The default number of problems listed per file.
 pub const DEFAULT_MAX_PROBLEMS: usize = 100;
 
-/// How many times the limit of one file a whole set may have.
-const FILES: usize = 10;
+/// The limit of a whole set, as a multiple of that of one file.
+const SET_FACTOR: usize = 10;
 
 /// The problems of a rule set. Errors and warnings each have the limit to themselves, so that
 /// warnings cannot crowd out an error.
@@ -18,14 +18,14 @@ pub struct Problems {
     list: Vec<Problem>,
     omitted: Omitted,
     max_per_file: usize,
-    /// Where the current file's problems start in the list.
+    /// The index of the current file's first problem.
     file_start: usize,
-    /// Errors and warnings in the list: of the current file, and of all.
+    /// The numbers of listed errors and warnings, of the current file and of all.
     in_file: [usize; 2],
     in_all: [usize; 2],
 }
 
-/// How many problems there are beyond those listed. What an alias repeats may count repeatedly.
+/// The numbers of problems that are not listed. Those in an aliased value may count repeatedly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Omitted {
     pub errors: usize,
@@ -39,12 +39,12 @@ impl Default for Problems {
 }
 
 impl Problems {
-    /// Lists at most `max_per_file` errors and as many warnings of each file.
+    /// Creates a list with room for `max_per_file` errors and as many warnings per file.
     pub fn new(max_per_file: usize) -> Problems {
         Problems {
             list: Vec::new(),
             omitted: Omitted::default(),
-            // The first error must be listed: it is what makes the set unusable.
+            // At least one error must be listed, because it makes the set unusable.
             max_per_file: max_per_file.max(1),
             file_start: 0,
             in_file: [0; 2],
@@ -58,15 +58,15 @@ impl Problems {
         self.in_file = [0; 2];
     }
 
-    /// Whether a problem of this severity would be listed. Where it would not, its texts need not
-    /// be made: [`omit`](Self::omit) counts it.
+    /// Whether a problem of this severity would be listed. If not, [`omit`](Self::omit) counts it without
+    /// the cost of its texts.
     pub fn has_room(&self, severity: Severity) -> bool {
         let kind = severity as usize;
         self.in_file[kind] < self.max_per_file
-            && self.in_all[kind] < self.max_per_file.saturating_mul(FILES)
+            && self.in_all[kind] < self.max_per_file.saturating_mul(SET_FACTOR)
     }
 
-    /// Whether there is an error: the set cannot be used.
+    /// Whether there is an error, so that the set cannot be used.
     pub fn has_errors(&self) -> bool {
         self.in_all[Severity::Error as usize] > 0
     }
@@ -79,15 +79,16 @@ impl Problems {
         }
     }
 
-    /// Lists a problem, unless the current file has it already, or counts it.
+    /// Lists or counts a problem, unless the current file has the same at the same position.
     pub fn push(&mut self, mut problem: Problem) {
         if !self.has_room(problem.severity) {
             return self.omit(problem.severity);
         }
         problem.shorten();
-        let same =
-            |other: &Problem| other.place == problem.place && other.message == problem.message;
-        if problem.place.is_some() && self.list[self.file_start..].iter().any(same) {
+        let same = |other: &Problem| {
+            other.position == problem.position && other.message == problem.message
+        };
+        if problem.position.is_some() && self.list[self.file_start..].iter().any(same) {
             return;
         }
         self.in_file[problem.severity as usize] += 1;
@@ -95,7 +96,7 @@ impl Problems {
         self.list.push(problem);
     }
 
-    /// Lists problems that are each of a file of its own.
+    /// Lists problems that each belong to another file.
     pub fn of_files(&mut self, problems: impl IntoIterator<Item = Problem>) {
         for problem in problems {
             self.start_file();
@@ -103,9 +104,9 @@ impl Problems {
         }
     }
 
-    /// Puts the current file's problems into the order of their places.
+    /// Sorts the current file's problems by position.
     pub fn sort_file(&mut self) {
-        self.list[self.file_start..].sort_by_key(|problem| problem.place);
+        self.list[self.file_start..].sort_by_key(|problem| problem.position);
     }
 
     pub fn list(&self) -> &[Problem] {
@@ -125,7 +126,7 @@ impl Omitted {
         }
     }
 
-    /// `12 more errors and 1 more warning are not listed`; none where all are.
+    /// `12 more errors and 1 more warning are not listed`; none if all are.
     pub fn summary(self) -> Option<String> {
         let counted = |count: usize, what: &str| match count {
             0 => None,

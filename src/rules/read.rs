@@ -1,4 +1,4 @@
-//! Reads one rule file into the tree of rules, telling everything that is wrong with it.
+//! Reads the tree of one document into the matcher of its domain, and reports every problem.
 
 mod budget;
 mod limits;
@@ -9,41 +9,42 @@ use std::sync::Arc;
 
 use super::keys::Section;
 use super::matcher::Node as Tree;
+use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
-use super::yaml::{Kind, Node, Place};
+use super::tree::{Content, Node};
 use super::{Origin, Rule, Stats};
 use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 pub(super) use budget::Budget;
 use values::{describe, is_null, text_of};
 
-/// The root of a file: its domain and what goes below it.
+/// The root of a document: its domain and descriptors.
 pub(super) struct Root<'n> {
     pub domain: String,
-    pub domain_place: Place,
+    pub domain_position: Position,
     pub together: bool,
     pub on_store_failure: Option<OnStoreFailure>,
     descriptors: Vec<&'n Node<'n>>,
 }
 
-/// Reads one file, collecting rules and problems.
+/// Reads one document, and collects rules and problems.
 pub(super) struct Reader<'r> {
-    /// The file as it is named in problems.
+    /// The name in problems.
     pub file: Arc<str>,
     pub problems: &'r mut Problems,
-    /// What its rules may still take.
+    /// The memory that its rules may still take.
     pub budget: Budget,
     pub rules: &'r mut Vec<Arc<Rule>>,
-    /// Counts by rule name, carried over from the set before.
+    /// Counters by rule name, carried over from the previous set.
     pub stats: &'r HashMap<&'r str, Arc<Stats>>,
-    /// What a key may weigh, in bytes.
+    /// The maximum state of one key, in bytes.
     pub max_log_bytes: u64,
-    /// Whether the file's domain is charged together; known once the root is read.
+    /// The `charge` of the domain; known once the root is read.
     pub together: bool,
 }
 
-/// The entries above a rule, and the name they make.
+/// The entries that lead to a descriptor, and the name that they form.
 struct Above<'a> {
     name: &'a str,
     domain: &'a str,
@@ -52,9 +53,9 @@ struct Above<'a> {
 }
 
 impl Reader<'_> {
-    /// Reads the root; none where it is so wrong that nothing below it can be read.
+    /// Reads the root; none if it is not a map.
     pub fn root<'n>(&mut self, node: Option<&'n Node<'n>>) -> Option<Root<'n>> {
-        let start = Place { line: 1, column: 1 };
+        let start = Position::in_text(1, 1);
         let node = match node {
             Some(node) if !is_null(node) => node,
             _ => {
@@ -62,16 +63,16 @@ impl Reader<'_> {
                 return None;
             }
         };
-        if !matches!(node.kind(), Kind::Map(_)) {
+        if !matches!(node.content(), Content::Map(_)) {
             let what = describe(node);
             let message = format!("error loading config file: the root is {what}, not a map");
-            let help = "begin the file with `domain: NAME` and `descriptors:`";
-            self.error(node.place, message, &text_of(node), help);
+            let help = "start the file with `domain: NAME` and `descriptors:`";
+            self.error(node.position, message, &text_of(node), help);
             return None;
         }
         let mut root = Root {
             domain: String::new(),
-            domain_place: node.place,
+            domain_position: node.position,
             together: false,
             on_store_failure: None,
             descriptors: Vec::new(),
@@ -80,7 +81,7 @@ impl Reader<'_> {
             match key {
                 "domain" => {
                     root.domain = self.string(value, key);
-                    root.domain_place = value.place;
+                    root.domain_position = value.position;
                 }
                 "charge" => {
                     let words = [("each", false), ("together", true)];
@@ -96,14 +97,14 @@ impl Reader<'_> {
         }
         self.together = root.together;
         if root.domain.is_empty() {
-            self.empty_domain(root.domain_place);
+            self.empty_domain(root.domain_position);
         }
         Some(root)
     }
 
-    fn empty_domain(&mut self, place: Place) {
+    fn empty_domain(&mut self, position: Position) {
         let help = "write `domain: NAME`, the domain that Envoy's filter is configured with";
-        self.error(place, "config file cannot have empty domain", "", help);
+        self.error(position, "config file cannot have empty domain", "", help);
     }
 
     /// Reads the descriptors of a root into a domain's tree.
@@ -125,71 +126,71 @@ impl Reader<'_> {
             return;
         }
         let (mut key, mut value) = (String::new(), String::new());
-        let mut key_place = node.place;
+        let mut key_position = node.position;
         let mut limits = Vec::new();
-        let mut several = None;
+        let mut rate_limits = None;
         let mut metadata = None;
         let mut children = Vec::new();
         let [mut shadow_mode, mut quota_mode, mut detailed_metric] = [false; 3];
         let [mut value_to_metric, mut share_threshold] = [false; 2];
-        let mut share_at = node;
-        for (field, at) in self.fields(node, Section::Descriptor) {
+        let mut share_node = node;
+        for (field, child) in self.fields(node, Section::Descriptor) {
             match field {
-                "key" => (key, key_place) = (self.string(at, field), at.place),
-                "value" => value = self.string(at, field),
-                "descriptors" => children = self.maps(at, field),
-                // Nothing, written after a rate limit, takes it away.
-                "rate_limit" if is_null(at) => limits.clear(),
-                "rate_limit" => limits.push(at),
-                "rate_limits" => several = Some(at),
-                "shadow_mode" => shadow_mode = self.bool(at, field),
-                "quota_mode" => quota_mode = self.bool(at, field),
-                "detailed_metric" => detailed_metric = self.bool(at, field),
-                "value_to_metric" => value_to_metric = self.bool(at, field),
+                "key" => (key, key_position) = (self.string(child, field), child.position),
+                "value" => value = self.string(child, field),
+                "descriptors" => children = self.maps(child, field),
+                // A later null removes the rate limit, as in the reference.
+                "rate_limit" if is_null(child) => limits.clear(),
+                "rate_limit" => limits.push(child),
+                "rate_limits" => rate_limits = Some(child),
+                "shadow_mode" => shadow_mode = self.bool(child, field),
+                "quota_mode" => quota_mode = self.bool(child, field),
+                "detailed_metric" => detailed_metric = self.bool(child, field),
+                "value_to_metric" => value_to_metric = self.bool(child, field),
                 "share_threshold" => {
-                    (share_threshold, share_at) = (self.bool(at, field), at);
+                    (share_threshold, share_node) = (self.bool(child, field), child);
                 }
-                "metadata" => metadata = self.metadata(at),
+                "metadata" => metadata = self.metadata(child),
                 _ => {}
             }
         }
         if key.is_empty() {
             let help = "write `key: NAME`, the key of the descriptor's entry";
-            self.error(key_place, "descriptor has empty key", "", help);
+            self.error(key_position, "descriptor has empty key", "", help);
         }
         let text = if value.is_empty() { key.clone() } else { format!("{key}_{value}") };
-        self.spend(node.place, budget::node_bytes(&text, above.name));
+        self.spend(node.position, budget::node_bytes(&text, above.name));
         let name = format!("{}.{text}", above.name);
-        let origin = Origin { file: self.file.clone(), place: key_place };
+        let origin = Origin { file: self.file.clone(), position: key_position };
         if let Some(first) = tree.origin(&text).filter(|_| !key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
-            let help = "one descriptor of this key and value may stand on a level: merge the two";
-            self.duplicate(key_place, message, &key, first.clone(), help);
+            let help = "a descriptor must be unique on its level: merge the two";
+            self.duplicate(key_position, message, &key, first.clone(), help);
         }
-        let rate_limit = self.rate_limit(&limits, several, &key);
+        let rate_limit = self.rate_limit(&limits, rate_limits, &key);
         if share_threshold && !text.contains('*') {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), \
                  but found key '{text}'"
             );
-            let help = "put a `*` into `value`, or leave share_threshold out";
-            self.error(share_at.place, message, &text_of(share_at), help);
+            let help = "put a `*` into `value`, or remove share_threshold";
+            self.error(share_node.position, message, &text_of(share_node), help);
         }
 
         let mut entries = above.entries.to_vec();
         entries.push((key.into(), value.into()));
-        self.spend(node.place, budget::rule_bytes(&name, entries.len(), rate_limit.as_ref()));
+        self.spend(node.position, budget::rule_bytes(&name, entries.len(), rate_limit.as_ref()));
         let value_to_metric = above.value_to_metric || value_to_metric;
-        let mut lost = Tree::default();
-        let mut lost_rule = None;
-        // A descriptor that cannot be added is read all the same, for what is wrong below it.
+        let mut dropped = Tree::default();
+        let mut dropped_rule = None;
+        // A duplicate is read all the same, for the problems below it.
         let (rule, below) =
-            tree.add(text, share_threshold, origin).unwrap_or((&mut lost_rule, &mut lost));
-        // What is never used need not be made.
+            tree.add(text, share_threshold, origin).unwrap_or((&mut dropped_rule, &mut dropped));
+        // After an error the set is not used, so its rules are not built.
         if let Some(rate_limit) = rate_limit
             && !self.problems.has_errors()
         {
-            let made = Arc::new(Rule {
+            let built = Arc::new(Rule {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),
                 limit_name: rate_limit.name.into(),
@@ -202,11 +203,11 @@ impl Reader<'_> {
                 value_to_metric,
                 metadata,
                 stats: self.stats.get(&*name).cloned().unwrap_or_default(),
-                origin: Origin { file: self.file.clone(), place: node.place },
+                origin: Origin { file: self.file.clone(), position: node.position },
                 name: name.clone().into(),
             });
-            self.rules.push(made.clone());
-            *rule = Some(made);
+            self.rules.push(built.clone());
+            *rule = Some(built);
         }
         let above = Above { name: &name, domain: above.domain, entries: &entries, value_to_metric };
         for child in children {
@@ -215,31 +216,37 @@ impl Reader<'_> {
         below.shrink();
     }
 
-    pub fn error(&mut self, place: Place, message: impl Into<String>, text: &str, help: &str) {
-        self.problem(Severity::Error, place, message, text, help);
+    pub fn error(
+        &mut self,
+        position: Position,
+        message: impl Into<String>,
+        text: &str,
+        help: &str,
+    ) {
+        self.problem(Severity::Error, position, message, text, help);
     }
 
-    /// An error that is one of two: the other is where `first` says.
+    /// Reports a duplicate, with the position of the first.
     pub fn duplicate(
         &mut self,
-        place: Place,
+        position: Position,
         message: String,
         text: &str,
         first: Origin,
         help: &str,
     ) {
-        let problem = self.made(Severity::Error, place, message, text, help);
+        let problem = self.new_problem(Severity::Error, position, message, text, help);
         self.problems.push(Problem { first: Some(Box::new(first)), ..problem });
     }
 
-    fn warn(&mut self, place: Place, message: String, text: &str, help: &str) {
-        self.problem(Severity::Warning, place, message, text, help);
+    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+        self.problem(Severity::Warning, position, message, text, help);
     }
 
     fn problem(
         &mut self,
         severity: Severity,
-        place: Place,
+        position: Position,
         message: impl Into<String>,
         text: &str,
         help: &str,
@@ -247,14 +254,14 @@ impl Reader<'_> {
         if !self.problems.has_room(severity) {
             return self.problems.omit(severity);
         }
-        let problem = self.made(severity, place, message, text, help);
+        let problem = self.new_problem(severity, position, message, text, help);
         self.problems.push(problem);
     }
 
-    fn made(
+    fn new_problem(
         &self,
         severity: Severity,
-        place: Place,
+        position: Position,
         message: impl Into<String>,
         text: &str,
         help: &str,
@@ -262,7 +269,7 @@ impl Reader<'_> {
         Problem {
             severity,
             file: self.file.to_string(),
-            place: Some(place),
+            position: Some(position),
             message: message.into(),
             text: text.to_owned(),
             first: None,
@@ -270,10 +277,10 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes bytes of memory from the budget; the first that it has not are an error.
-    fn spend(&mut self, place: Place, bytes: usize) {
+    /// Spends bytes of the budget, and reports the first excess.
+    fn spend(&mut self, position: Position, bytes: usize) {
         if let Err(error) = self.budget.spend(bytes) {
-            self.error(place, error, "", budget::HELP);
+            self.error(position, error, "", budget::HELP);
         }
     }
 }

@@ -1,37 +1,64 @@
-//! Where rules come from: finding and reading rule files.
+//! Finds and reads rule files.
 
 use std::collections::HashSet;
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use super::document::Document;
+use super::loaded::Loaded;
+use super::position::Position;
 use super::problem::{Problem, lines};
+use super::tree::Node;
+use super::{yaml, yaml_help};
 
-/// A rule file, read.
-#[derive(Clone, Debug)]
+/// A rule file.
+#[derive(Clone, Debug, Hash)]
 pub struct RuleFile {
-    /// As it is named in problems: its path.
+    /// The path, as problems show it.
     pub name: String,
     pub text: String,
 }
 
-/// Which files are rule files.
+impl Document for RuleFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.text.len()
+    }
+
+    fn tree(&self) -> Result<Option<Node<'_>>, Problem> {
+        yaml::parse(&self.text).map_err(|error| yaml_help::problem(&self.name, &self.text, error))
+    }
+
+    fn locate<'l>(_: &'l Loaded, problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        let place = |problem: &Problem| match problem.position {
+            Some(Position::Line { line, column }) => format!("{}:{line}:{column}", problem.file),
+            _ => problem.file.clone(),
+        };
+        problems.iter().map(|problem| (place(problem), *problem)).collect()
+    }
+}
+
+/// Selects the rule files.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// Files, or directories that are searched in depth.
+    /// Files, and directories that are searched recursively.
     pub roots: Vec<PathBuf>,
-    /// Take only files whose name, below its root and with `/` as `.`, begins so.
+    /// Selects only files whose path below the root, with `.` for `/`, starts with this prefix.
     pub prefix: Option<String>,
-    /// Of directories, take only files that end in `.yaml` or `.yml`.
+    /// Selects only `.yaml` and `.yml` files of directories.
     pub yaml_only: bool,
-    /// Pass over files and directories whose name begins with a dot.
+    /// Ignores files and directories whose name starts with a dot.
     pub ignore_dot_files: bool,
-    /// In bytes; a larger file is a problem.
+    /// The maximum size of a file, in bytes; a larger one is an error.
     pub max_file: u64,
 }
 
 impl Selection {
-    /// Reads all files, in the order of their paths. A file that links make appear twice is read
+    /// Reads all files, in the order of their paths. A file that is reachable by several links is read
     /// once.
     pub fn read(&self) -> (Vec<RuleFile>, Vec<Problem>) {
         let mut problems = Vec::new();
@@ -64,13 +91,13 @@ impl Selection {
         (files, problems)
     }
 
-    /// A directory without a rule file is a mistake: it limits nothing.
+    /// Reports a directory without rule files, which would limit nothing.
     fn nothing_in(&self, root: &Path) -> Problem {
         let help = match (self.yaml_only, &self.prefix) {
             (true, _) => "put a rule file there, named .yaml or .yml".to_owned(),
             (_, Some(prefix)) => format!(
-                "put a rule file there whose name begins with `{prefix}`, or whose directory is \
-                 called so (RUNTIME_APPDIRECTORY)"
+                "put a rule file there whose name, or whose directory's name, starts with `{prefix}` \
+                 (RUNTIME_APPDIRECTORY)"
             ),
             (_, None) => "put a rule file there".to_owned(),
         };
@@ -85,7 +112,7 @@ impl Selection {
         found: &mut Vec<PathBuf>,
         problems: &mut Vec<Problem>,
     ) {
-        // Each directory once: links may lead in circles.
+        // Each directory is read once, because links may form a cycle.
         let Ok(real) = fs::canonicalize(directory) else { return };
         if !seen.insert(real) {
             return;
@@ -99,8 +126,8 @@ impl Selection {
                 }
             };
         let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-        // Names with a dot come last: of a file that links make appear twice, as in a mounted
-        // ConfigMap, the name that people see is the one that problems tell.
+        // Names with a dot come last, so that a file with two names, as in a mounted ConfigMap, is
+        // reported by the visible one.
         paths.sort_by_cached_key(|path| (is_dotted(path), path.clone()));
         for path in paths {
             if self.ignore_dot_files && is_dotted(&path) {
@@ -108,19 +135,19 @@ impl Selection {
             }
             match fs::metadata(&path) {
                 Ok(meta) if meta.is_dir() => self.search(root, &path, seen, found, problems),
-                Ok(meta) if self.takes(root, &path) => match meta.is_file() {
+                Ok(meta) if self.selects(root, &path) => match meta.is_file() {
                     true => found.push(path),
                     false => problems.push(irregular(&path)),
                 },
                 Ok(_) => {}
-                // Some editors keep such a link beside each file that is being edited.
-                Err(_) if is_dotted(&path) || !self.takes(root, &path) => {}
+                // Some editors keep a dangling link beside each file that is open.
+                Err(_) if is_dotted(&path) || !self.selects(root, &path) => {}
                 Err(error) => problems.push(unreadable(&path, &error)),
             }
         }
     }
 
-    fn takes(&self, root: &Path, path: &Path) -> bool {
+    fn selects(&self, root: &Path, path: &Path) -> bool {
         let extension = path.extension().and_then(|extension| extension.to_str());
         if self.yaml_only && !matches!(extension, Some("yaml" | "yml")) {
             return false;
@@ -134,9 +161,9 @@ impl Selection {
     fn read_file(&self, path: &Path) -> Result<RuleFile, Problem> {
         let name = path.display().to_string();
         let mut bytes = Vec::new();
-        let most = self.max_file.saturating_add(1);
+        let limit = self.max_file.saturating_add(1);
         fs::File::open(path)
-            .and_then(|file| file.take(most).read_to_end(&mut bytes))
+            .and_then(|file| file.take(limit).read_to_end(&mut bytes))
             .map_err(|error| unreadable(path, &error))?;
         if bytes.len() as u64 > self.max_file {
             let message = format!("the file has more than {} bytes", self.max_file);
@@ -157,7 +184,7 @@ impl Selection {
                     format!("error loading config file: yaml: line {line}: the text is not UTF-8"),
                     "save the file as UTF-8",
                 );
-                problem.place = Some(super::Place { line, column });
+                problem.position = Some(Position::in_text(line, column));
                 Err(problem)
             }
         }
@@ -168,7 +195,7 @@ fn is_dotted(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
-/// A pipe or a device is refused before it is opened: it might never answer.
+/// Refuses a pipe or a device before it is opened, because reading it might block.
 fn irregular(path: &Path) -> Problem {
     let name = path.display().to_string();
     Problem::of_file(&name, "not a regular file", "name a file or directory of rules")
@@ -179,6 +206,6 @@ fn unreadable(path: &Path, error: &io::Error) -> Problem {
     Problem::of_file(
         &path.display().to_string(),
         message,
-        "name a file or directory that is there and may be read",
+        "name an existing file or directory that weir may read",
     )
 }

@@ -1,8 +1,8 @@
-//! What happened to a rule's hits.
+//! Counters of a rule's hits.
 
 use std::sync::atomic::AtomicU64;
 
-/// Counts of one rule; handed on to the rule of the same name when rules are loaded anew.
+/// Counters of one rule. When rules are reloaded, the rule of the same name takes them over.
 #[derive(Debug, Default)]
 pub struct Stats {
     pub total_hits: AtomicU64,

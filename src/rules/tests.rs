@@ -1,4 +1,4 @@
-//! Rules as a whole: from the text of a file to what a look-up finds.
+//! Tests from the text of a file to the result of a look-up.
 
 mod bounds;
 mod dialect;
@@ -23,7 +23,7 @@ fn compile(text: &str) -> (RuleSet, Vec<Problem>) {
     RuleSet::compile(&[file("rules.yaml", text)], &Options::default(), None)
 }
 
-/// The rules of a file in which nothing is wrong.
+/// The rules of a file without problems.
 fn good(text: &str) -> RuleSet {
     let (set, problems) = compile(text);
     assert!(problems.is_empty(), "{text}\n{problems:#?}");
@@ -35,12 +35,12 @@ fn find<'s>(set: &'s RuleSet, entries: &[(&str, &str)]) -> Option<&'s str> {
     Some(set.domain("d")?.find(entries)?.rule.path())
 }
 
-/// The problems of a file, one a line: place, severity, message, offending text.
-fn told(text: &str) -> Vec<String> {
-    compile(text).1.iter().map(tell).collect()
+/// The problems of a file, each as position, severity, message and offending text.
+fn reported(text: &str) -> Vec<String> {
+    compile(text).1.iter().map(describe).collect()
 }
 
-fn tell(problem: &Problem) -> String {
+fn describe(problem: &Problem) -> String {
     assert!(!problem.help.is_empty(), "{problem}");
     format!("{problem} «{}»", problem.text).replacen("rules.yaml:", "", 1)
 }

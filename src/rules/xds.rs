@@ -1,198 +1,224 @@
-//! The xDS form of a rule file: turned into the YAML that says the same, so that one reader checks
-//! both and reports problems in the same words.
+//! The xDS form of a rule file: builds the same tree from a message as the YAML reader builds from a
+//! text, with fields for positions.
 //!
-//! The message is never decoded as a whole. A descriptor of two bytes would be 400 in memory, and
-//! a million of them fit into a small message; so each level is read when its turn comes, and what
-//! is below it stays as it was sent.
+//! A message is never decoded as a whole: a descriptor of two bytes would take 400 in memory, and a
+//! small message can have a million of them. Each level is decoded when the tree reaches it; the
+//! levels below stay encoded until then.
 
+mod builder;
 mod field_path;
-mod wire;
-mod writer;
+mod message;
+mod metadata;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
 
-use super::source::RuleFile;
+use super::document::Document;
+use super::loaded::Loaded;
+use super::problem::Problem;
+use super::tree::Node;
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
+use builder::{Builder, MAX_FIELDS, Map};
 pub use field_path::render_errors;
-use wire::{Config, Descriptor, Field, List, Struct, Value, ValueKind};
-use writer::Writer;
+use message::{Config, Descriptor};
 
-/// How many levels messages may nest: as deep as Protobuf's decoders follow by default.
+/// The maximum nesting of messages: the default of Protobuf's decoders.
 const MAX_LEVELS: u32 = 100;
 
-/// Why a message is no rule file.
+/// Why a message is not a rule file.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unreadable {
     #[error(transparent)]
     Decode(#[from] DecodeError),
     #[error("messages are nested more than {MAX_LEVELS} levels deep")]
     TooDeep,
-    #[error("it has more than {} fields", writer::MAX_FIELDS)]
+    #[error("it has more than {MAX_FIELDS} fields")]
     TooManyFields,
 }
 
-/// The rule file that an encoded `RateLimitConfig` is, named as the message says, else `name`.
-///
-/// # Errors
-/// The message cannot be decoded, nests too deep or is too large.
-pub fn rule_file(message: Bytes, name: &str) -> Result<RuleFile, Unreadable> {
-    let config = Config::decode(message)?;
-    let mut out = Writer::default();
-    out.line("domain", &config.domain);
-    for (key, text) in [("charge", &config.charge), ("on_store_failure", &config.on_store_failure)]
-    {
-        if !text.is_empty() {
-            out.line(key, text);
-        }
+impl Unreadable {
+    /// What to send instead.
+    pub const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
+                            split it into several";
+}
+
+/// A `RateLimitConfig` message. It is kept encoded, which takes far less memory than its tree.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The name in problems.
+    pub name: String,
+    message: Bytes,
+    text_bytes: usize,
+    content_hash: u64,
+}
+
+impl Resource {
+    /// Checks that a message can be read. Its name is the one in the message, or `name` if that is
+    /// empty.
+    ///
+    /// # Errors
+    /// The message cannot be decoded, nests too deep or has too many fields.
+    pub fn decode(message: Bytes, name: &str) -> Result<Resource, Unreadable> {
+        let config = Config::decode(message.clone())?;
+        let name = if config.name.is_empty() { name.to_owned() } else { config.name.clone() };
+        let mut builder = Builder::default();
+        let mut hasher = DefaultHasher::new();
+        root(&mut builder, config)?.hash(&mut hasher);
+        let (text_bytes, content_hash) = (builder.text_bytes(), hasher.finish());
+        Ok(Resource { name, message, text_bytes, content_hash })
     }
+}
+
+/// Hashes the name and the rules. Encoders may write the same rules in different bytes: those of
+/// maps in any order.
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, self.content_hash).hash(state);
+    }
+}
+
+impl Document for Resource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.text_bytes
+    }
+
+    fn tree(&self) -> Result<Option<Node<'_>>, Problem> {
+        let config = Config::decode(self.message.clone()).map_err(Unreadable::from);
+        let root = config.and_then(|config| root(&mut Builder::default(), config));
+        let problem =
+            |error: Unreadable| Problem::of_file(&self.name, error.to_string(), Unreadable::HELP);
+        root.map(Some).map_err(problem)
+    }
+
+    fn locate<'l>(
+        loaded: &'l Loaded<Self>,
+        problems: &[&'l Problem],
+    ) -> Vec<(String, &'l Problem)> {
+        field_path::locate(loaded, problems)
+    }
+}
+
+fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadable> {
+    let position = builder.position();
+    let mut map = Map::default();
+    builder.text(&mut map, "domain", config.domain)?;
+    builder.text_unless_empty(&mut map, "charge", config.charge)?;
+    builder.text_unless_empty(&mut map, "on_store_failure", config.on_store_failure)?;
     if !config.descriptors.is_empty() {
-        out.key("descriptors");
-        descriptors(&mut out, config.descriptors, MAX_LEVELS)?;
-        out.end_line();
+        let key = builder.key("descriptors")?;
+        map.push((key, descriptors(builder, config.descriptors, MAX_LEVELS)?));
     }
-    let name = if config.name.is_empty() { name.to_owned() } else { config.name };
-    Ok(RuleFile { name, text: out.into_text() })
+    Ok(Node::map(position, map))
 }
 
-fn descriptors(out: &mut Writer, messages: Vec<Bytes>, levels: u32) -> Result<(), Unreadable> {
+/// The list of descriptors of the last key.
+fn descriptors(
+    builder: &mut Builder,
+    messages: Vec<Bytes>,
+    levels: u32,
+) -> Result<Node<'static>, Unreadable> {
     let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
-    out.open('[');
+    let position = builder.position();
+    let mut items = Vec::with_capacity(messages.len());
     for message in messages {
-        let sent = Descriptor::decode(message)?;
-        out.end_line();
-        out.item('{');
-        out.text_unless_empty("key", &sent.key);
-        out.text_unless_empty("value", &sent.value);
-        for (key, flag) in [
-            ("shadow_mode", sent.shadow_mode),
-            ("quota_mode", sent.quota_mode),
-            ("detailed_metric", sent.detailed_metric),
-            ("value_to_metric", sent.value_to_metric),
-            ("share_threshold", sent.share_threshold),
-        ] {
-            out.flag(key, flag);
-        }
-        if !sent.metadata.is_empty() {
-            out.key("metadata");
-            metadata(out, sent.metadata, levels)?;
-        }
-        if let Some(limit) = &sent.rate_limit {
-            out.key("rate_limit");
-            out.open('{');
-            policy(out, limit);
-            out.close('}');
-        }
-        if !sent.rate_limits.is_empty() {
-            out.key("rate_limits");
-            out.open('[');
-            for limit in sent.rate_limits {
-                out.item('{');
-                policy(out, &pb::RateLimitPolicy::decode(limit)?);
-                out.close('}');
-                out.check()?;
-            }
-            out.close(']');
-        }
-        if !sent.descriptors.is_empty() {
-            out.key("descriptors");
-            descriptors(out, sent.descriptors, levels)?;
-        }
-        out.close('}');
-        out.check()?;
+        items.push(descriptor(builder, Descriptor::decode(message)?, levels)?);
     }
-    out.close(']');
-    Ok(())
+    Ok(Node::list(position, items))
 }
 
-/// The fields of a limit that are set.
-fn policy(out: &mut Writer, policy: &pb::RateLimitPolicy) {
+fn descriptor(
+    builder: &mut Builder,
+    message: Descriptor,
+    levels: u32,
+) -> Result<Node<'static>, Unreadable> {
+    let position = builder.item()?;
+    let mut map = Map::default();
+    builder.text_unless_empty(&mut map, "key", message.key)?;
+    builder.text_unless_empty(&mut map, "value", message.value)?;
+    for (key, flag) in [
+        ("shadow_mode", message.shadow_mode),
+        ("quota_mode", message.quota_mode),
+        ("detailed_metric", message.detailed_metric),
+        ("value_to_metric", message.value_to_metric),
+        ("share_threshold", message.share_threshold),
+    ] {
+        builder.flag(&mut map, key, flag)?;
+    }
+    if !message.metadata.is_empty() {
+        let key = builder.key("metadata")?;
+        map.push((key, metadata::map(builder, message.metadata, levels)?));
+    }
+    if let Some(limit) = message.rate_limit {
+        let key = builder.key("rate_limit")?;
+        map.push((key, policy(builder, limit)?));
+    }
+    if !message.rate_limits.is_empty() {
+        let key = builder.key("rate_limits")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(message.rate_limits.len());
+        for limit in message.rate_limits {
+            builder.item()?;
+            items.push(policy(builder, pb::RateLimitPolicy::decode(limit)?)?);
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    if !message.descriptors.is_empty() {
+        let key = builder.key("descriptors")?;
+        map.push((key, descriptors(builder, message.descriptors, levels)?));
+    }
+    Ok(Node::map(position, map))
+}
+
+/// The fields of a limit that are set, as the map of the last key or item.
+fn policy(builder: &mut Builder, policy: pb::RateLimitPolicy) -> Result<Node<'static>, Unreadable> {
+    let position = builder.position();
+    let mut map = Map::default();
     if policy.requests_per_unit != 0 {
-        out.number("requests_per_unit", Some(policy.requests_per_unit));
+        builder.number(&mut map, "requests_per_unit", Some(policy.requests_per_unit))?;
     }
     let without_unit =
         policy.unlimited || policy.period.is_some() || policy.algorithm == "concurrency";
     if policy.unit != 0 || !without_unit {
-        // An unknown unit is shown by its name, an undefined one by its number.
-        let unit = pb::RateLimitUnit::try_from(policy.unit);
-        let unit = unit.map_or_else(|_| policy.unit.to_string(), |u| u.as_str_name().into());
-        out.text("unit", &unit);
+        match pb::RateLimitUnit::try_from(policy.unit) {
+            Ok(unit) => builder.text(&mut map, "unit", unit.as_str_name())?,
+            // The reference reports an undefined number as it is.
+            Err(_) => builder.text(&mut map, "unit", policy.unit.to_string())?,
+        }
     }
-    out.flag("unlimited", policy.unlimited);
-    out.text_unless_empty("name", &policy.name);
+    builder.flag(&mut map, "unlimited", policy.unlimited)?;
+    builder.text_unless_empty(&mut map, "name", policy.name)?;
     if !policy.replaces.is_empty() {
-        out.key("replaces");
-        out.open('[');
-        for replaced in &policy.replaces {
-            out.item('{');
-            out.text_unless_empty("name", &replaced.name);
-            out.close('}');
+        let key = builder.key("replaces")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(policy.replaces.len());
+        for replaced in policy.replaces {
+            let position = builder.item()?;
+            let mut map = Map::default();
+            builder.text_unless_empty(&mut map, "name", replaced.name)?;
+            items.push(Node::map(position, map));
         }
-        out.close(']');
+        map.push((key, Node::list(position, items)));
     }
-    out.text_unless_empty("algorithm", &policy.algorithm);
-    out.number("unit_multiplier", policy.unit_multiplier);
-    out.time("period", policy.period.as_ref());
-    out.number("burst", policy.burst);
-    out.number("refill_amount", policy.refill_amount);
-    out.time("refill_interval", policy.refill_interval.as_ref());
-    out.flag("strict", policy.strict);
-    out.number("buckets", policy.buckets);
-    if let Some(charge_denied) = policy.charge_denied {
-        out.plain("charge_denied", charge_denied);
-    }
-    out.number("max_debt", policy.max_debt);
-    out.text_unless_empty("hold_id", &policy.hold_id);
-    out.time("hold_timeout", policy.hold_timeout.as_ref());
-    out.text_unless_empty("align", &policy.align);
-    out.text_unless_empty("time_zone", &policy.time_zone);
-    out.flag("shadow_mode", policy.shadow_mode);
-}
-
-/// A map of metadata, sent in one message or in several that together are one. Its keys are in
-/// order: encoders write maps in any, and the same rules must give the same text.
-fn metadata(out: &mut Writer, messages: Vec<Bytes>, levels: u32) -> Result<(), Unreadable> {
-    let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
-    let mut fields = Vec::new();
-    for message in messages {
-        for field in Struct::decode(message)?.fields {
-            fields.push(Field::decode(field)?);
-        }
-    }
-    fields.sort_by(|a, b| a.key.cmp(&b.key));
-    // Of equal keys the last counts.
-    fields.reverse();
-    fields.dedup_by(|a, b| a.key == b.key);
-    out.open('{');
-    for field in fields.into_iter().rev() {
-        out.any_key(&field.key);
-        value(out, field.value, levels)?;
-    }
-    out.close('}');
-    Ok(())
-}
-
-fn value(out: &mut Writer, message: Bytes, levels: u32) -> Result<(), Unreadable> {
-    out.check()?;
-    let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
-    match Value::decode(message)?.kind {
-        None | Some(ValueKind::Null(_)) => out.push("null"),
-        Some(ValueKind::Bool(flag)) => out.push(if flag { "true" } else { "false" }),
-        // Whole numbers as such: the two are one in Protobuf.
-        Some(ValueKind::Number(n)) if n.fract() == 0.0 && n.abs() < 1e15 => {
-            out.push(&(n as i64).to_string());
-        }
-        Some(ValueKind::Number(n)) => out.push(&serde_json::Value::from(n).to_string()),
-        Some(ValueKind::Text(text)) => out.quoted(&text),
-        Some(ValueKind::Struct(message)) => metadata(out, vec![message], levels)?,
-        Some(ValueKind::List(message)) => {
-            out.open('[');
-            for item in List::decode(message)?.values {
-                out.next();
-                value(out, item, levels)?;
-            }
-            out.close(']');
-        }
-    }
-    Ok(())
+    builder.text_unless_empty(&mut map, "algorithm", policy.algorithm)?;
+    builder.number(&mut map, "unit_multiplier", policy.unit_multiplier)?;
+    builder.duration(&mut map, "period", policy.period)?;
+    builder.number(&mut map, "burst", policy.burst)?;
+    builder.number(&mut map, "refill_amount", policy.refill_amount)?;
+    builder.duration(&mut map, "refill_interval", policy.refill_interval)?;
+    builder.flag(&mut map, "strict", policy.strict)?;
+    builder.number(&mut map, "buckets", policy.buckets)?;
+    builder.bool(&mut map, "charge_denied", policy.charge_denied)?;
+    builder.number(&mut map, "max_debt", policy.max_debt)?;
+    builder.text_unless_empty(&mut map, "hold_id", policy.hold_id)?;
+    builder.duration(&mut map, "hold_timeout", policy.hold_timeout)?;
+    builder.text_unless_empty(&mut map, "align", policy.align)?;
+    builder.text_unless_empty(&mut map, "time_zone", policy.time_zone)?;
+    builder.flag(&mut map, "shadow_mode", policy.shadow_mode)?;
+    Ok(Node::map(position, map))
 }

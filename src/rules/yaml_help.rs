@@ -1,76 +1,78 @@
-//! What to do about text that is no YAML.
+//! Suggests fixes for YAML syntax errors.
 
+use super::position::Position;
 use super::problem::{Problem, Severity, lines};
-use super::yaml::{Broken, Place};
+use super::yaml::SyntaxError;
 
-/// The problem that stopped the parser. What comes after it was not looked at.
-pub(super) fn problem(file: &str, text: &str, broken: Broken) -> Problem {
-    let Broken { mut place, message } = broken;
-    let says = |part: &str| message.contains(part);
+/// Describes the error that stopped the parser. The text after it was not checked.
+pub(super) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
+    let SyntaxError { mut line, mut column, message } = error;
+    let contains = |part: &str| message.contains(part);
     let quote = "put the value in quotes: \"…\"";
-    let help = if says("cannot decode") {
-        "write what the tag says, or leave the tag out"
-    } else if says("!!binary") {
-        "write text encoded as base64, padded with `=`, or leave the tag out"
-    } else if says("tab") {
+    let help = if contains("cannot decode") {
+        "write a value of the tag's type, or remove the tag"
+    } else if contains("!!binary") {
+        "write text encoded as base64, padded with `=`, or remove the tag"
+    } else if contains("tab") {
         // The parser stops before the line that the tab indents.
-        place = indenting_tab(text, place).unwrap_or(place);
+        (line, column) = indenting_tab(text, line).unwrap_or((line, column));
         "indent with spaces, not with a tab"
-    } else if says("anchor or alias") || says("unexpected character") {
+    } else if contains("anchor or alias") || contains("unexpected character") {
         quote
-    } else if says("mapping values are not allowed") {
-        if is_indented_otherwise(text, place) {
-            "begin the line below its siblings, with as many spaces"
+    } else if contains("mapping values are not allowed") {
+        if is_first_key(text, line, column) {
+            "indent the line with as many spaces as its siblings"
         } else {
             "put the value in quotes if a `: ` belongs to it: \"…\""
         }
-    } else if says("unclosed bracket") {
+    } else if contains("unclosed bracket") {
         "close it with a ] or }"
-    } else if says("quoted scalar") || says("end of stream") {
+    } else if contains("quoted scalar") || contains("end of stream") {
         "close the quote that is open above"
-    } else if says("indentation") {
-        "begin the line below its siblings, with as many spaces"
-    } else if says("nested too deep") {
-        "nest less deep: a rule file has no need of so many levels"
-    } else if says("alias") {
-        "write out what the alias stands for"
-    } else if says("too many nodes") {
+    } else if contains("indentation") {
+        "indent the line with as many spaces as its siblings"
+    } else if contains("nested too deep") {
+        "use fewer levels: a rule file never needs so many"
+    } else if contains("alias") {
+        "replace the alias with the value of its anchor"
+    } else if contains("too many nodes") {
         "split the file into several"
     } else {
-        "mend the YAML here; what comes after it was not looked at"
+        "fix the YAML here; the text after it was not checked"
     };
-    let line = place.line;
     Problem {
         severity: Severity::Error,
         file: file.to_owned(),
-        place: Some(place),
+        position: Some(Position::in_text(line, column)),
+        text: word_at(text, line, column),
         message: format!("error loading config file: yaml: line {line}: {message}"),
-        text: word_at(text, place),
         first: None,
         help: help.to_owned(),
     }
 }
 
-/// The first tab that indents a line, from the place's line on.
-fn indenting_tab(text: &str, place: Place) -> Option<Place> {
-    let from = place.line.saturating_sub(1) as usize;
-    lines(text).enumerate().skip(from).take(3).find_map(|(i, line)| {
-        let blank = &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
-        let column = blank.find('\t')? as u32 + 1;
-        Some(Place { line: i as u32 + 1, column })
+/// The line of this number, counted from 1; empty if there is none.
+fn line_at(text: &str, line: u32) -> &str {
+    lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("")
+}
+
+/// Finds the first tab that indents this line or one of the next two; returns its line and column.
+fn indenting_tab(text: &str, line: u32) -> Option<(u32, u32)> {
+    let skipped = line.saturating_sub(1) as usize;
+    lines(text).enumerate().skip(skipped).take(3).find_map(|(i, line)| {
+        let indent = &line[..line.len() - line.trim_start_matches([' ', '\t']).len()];
+        Some((i as u32 + 1, indent.find('\t')? as u32 + 1))
     })
 }
 
-/// Whether the place is in the first `key:` of its line, so that the line's indentation is wrong.
-fn is_indented_otherwise(text: &str, place: Place) -> bool {
-    let line = lines(text).nth(place.line.saturating_sub(1) as usize).unwrap_or("");
-    let before: String = line.chars().take(place.column.saturating_sub(1) as usize).collect();
-    !before.contains(": ")
+/// Whether a position is in the first `key:` of its line, so that the indentation is the error.
+fn is_first_key(text: &str, line: u32, column: u32) -> bool {
+    let before = line_at(text, line).chars().take(column.saturating_sub(1) as usize);
+    !before.collect::<String>().contains(": ")
 }
 
-/// The word that stands at a place.
-fn word_at(text: &str, Place { line, column }: Place) -> String {
-    let line = lines(text).nth(line.saturating_sub(1) as usize).unwrap_or("");
-    let from = line.chars().skip(column.saturating_sub(1) as usize);
-    from.take_while(|c| !c.is_whitespace()).take(80).collect()
+/// The word at a position.
+fn word_at(text: &str, line: u32, column: u32) -> String {
+    let rest = line_at(text, line).chars().skip(column.saturating_sub(1) as usize);
+    rest.take_while(|c| !c.is_whitespace()).take(80).collect()
 }

@@ -1,4 +1,4 @@
-//! Where a change of rule files may show: the directories to watch, and which names in them.
+//! The directories to watch, and the names in them that may change the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use crate::rules::source::Selection;
 
-/// As many links on one way as Linux follows.
-const LINKS: usize = 40;
+/// The maximum number of links in a path, as in Linux.
+const MAX_LINKS: usize = 40;
 
-/// Directories, never files: who watches a file watches what a rename has put out of sight. All
-/// paths are free of links, so that what is told of them can be looked up.
+/// Directories to watch, with the names that matter in each. Files are not watched themselves, because a
+/// rename would replace them unnoticed. Paths contain no links, so that the paths of events match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(BTreeMap<PathBuf, Names>);
 
@@ -37,7 +37,7 @@ impl Places {
         self.0.keys().map(PathBuf::as_path)
     }
 
-    /// Whether rules may be others when something happened to `path`.
+    /// Whether an event at `path` may change the rules.
     pub fn contains(&self, path: &Path) -> bool {
         let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else { return false };
         match self.0.get(directory) {
@@ -47,16 +47,15 @@ impl Places {
         }
     }
 
-    fn note(&mut self, directory: &Path, name: &OsStr) {
+    fn add(&mut self, directory: &Path, name: &OsStr) {
         let none = || Names::Some(BTreeSet::new());
         if let Names::Some(names) = self.0.entry(directory.to_owned()).or_insert_with(none) {
             names.insert(name.to_owned());
         }
     }
 
-    /// Notes every name that is looked up on the way to `path`, since each may come to mean
-    /// something else: a link that is swapped, a directory that is replaced, a file that is not
-    /// there yet. Where the way leads, if anywhere.
+    /// Adds every name that resolving `path` looks up, because each may change: a link that is swapped, a
+    /// directory that is replaced, a file that does not exist yet. Returns the resolved path, if it exists.
     fn follow(&mut self, path: &Path) -> Option<PathBuf> {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()
@@ -75,12 +74,12 @@ impl Places {
                     real = part.into();
                     continue;
                 }
-                _ => self.note(&real, &part),
+                _ => self.add(&real, &part),
             }
             let next = real.join(part);
             if fs::symlink_metadata(&next).ok()?.is_symlink() {
                 links += 1;
-                if links > LINKS {
+                if links > MAX_LINKS {
                     return None;
                 }
                 ahead.extend(parts(&fs::read_link(&next).ok()?));
@@ -95,7 +94,7 @@ impl Places {
         if !real.is_dir() || self.0.insert(real.clone(), Names::All) == Some(Names::All) {
             return;
         }
-        // What cannot be read is told by those who read the rules.
+        // Reading the rules reports directories that cannot be read.
         let Ok(entries) = fs::read_dir(&real) else { return };
         for entry in entries.flatten() {
             if ignore_dot_files && entry.file_name().as_encoded_bytes().starts_with(b".") {
@@ -130,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn every_name_on_the_way_is_seen_and_no_other() {
+    fn every_name_in_the_path_is_watched_and_no_other() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         fs::create_dir_all(dir.join("v1/rules/deep")).unwrap();
         symlink("v1", dir.join("current")).unwrap();
         let places = places(dir.join("current/rules"));
-        for seen in ["", "current", "v1", "v1/rules", "v1/rules/a", "v1/rules/deep/a"] {
-            assert!(places.contains(&dir.join(seen)), "{seen}");
+        for watched in ["", "current", "v1", "v1/rules", "v1/rules/a", "v1/rules/deep/a"] {
+            assert!(places.contains(&dir.join(watched)), "{watched}");
         }
         for other in ["v2", "v1/other", "current/rules"] {
             assert!(!places.contains(&dir.join(other)), "{other}");
@@ -145,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn links_are_followed_to_their_ends() {
+    fn links_are_resolved() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         fs::create_dir_all(dir.join("rules/..v1")).unwrap();
@@ -161,8 +160,8 @@ mod tests {
             symlink(target, dir.join(link)).unwrap();
         }
         let places = places(dir.join("rules"));
-        for seen in ["rules/..data", "rules/..v1/a.yaml", "elsewhere/b.yaml"] {
-            assert!(places.contains(&dir.join(seen)), "{seen}");
+        for watched in ["rules/..data", "rules/..v1/a.yaml", "elsewhere/b.yaml"] {
+            assert!(places.contains(&dir.join(watched)), "{watched}");
         }
         for other in ["rules/..v1/b.yaml", "elsewhere/a.yaml"] {
             assert!(!places.contains(&dir.join(other)), "{other}");
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_yet_is_waited_for() {
+    fn missing_files_are_watched_for() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().canonicalize().unwrap();
         let places = places(dir.join("a/b/rules.yaml"));

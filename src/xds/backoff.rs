@@ -1,44 +1,44 @@
-//! How long to wait before the next try.
+//! Exponential backoff with jitter.
 
 use std::time::Duration;
 
 use crate::random::random;
 
-/// No wait is shorter: a server that ends every stream at once is not to be called without pause.
-const SHORTEST: Duration = Duration::from_millis(10);
+/// The minimum wait, so that a server that ends every stream immediately is not called without pause.
+const MIN_WAIT: Duration = Duration::from_millis(10);
 
-/// Waits that double, from the least to the most.
+/// Waits that double up to a maximum.
 #[derive(Clone, Debug)]
 pub struct Backoff {
-    least: Duration,
-    most: Duration,
-    /// Whether a wait is any from half of what it would be, so that not all come back at once when
-    /// a server does.
+    min: Duration,
+    max: Duration,
+    /// Whether to shorten each wait at random by up to half, so that clients do not reconnect to a
+    /// restarted server at the same time.
     jitter: bool,
     next: Duration,
 }
 
 impl Backoff {
-    pub fn new(least: Duration, most: Duration, jitter: bool) -> Backoff {
-        let least = least.max(SHORTEST);
-        Backoff { least, most: most.max(least), jitter, next: least }
+    pub fn new(min: Duration, max: Duration, jitter: bool) -> Backoff {
+        let min = min.max(MIN_WAIT);
+        Backoff { min, max: max.max(min), jitter, next: min }
     }
 
-    /// Begins again with the least.
+    /// Starts over with the minimum.
     pub fn reset(&mut self) {
-        self.next = self.least;
+        self.next = self.min;
     }
 
-    /// How long to wait this time.
+    /// Returns the next wait.
     pub fn wait(&mut self) -> Duration {
         let wait = self.next;
-        self.next = wait.saturating_mul(2).min(self.most);
+        self.next = wait.saturating_mul(2).min(self.max);
         if self.jitter { wait.mul_f64(0.5 + random() / 2.0) } else { wait }
     }
 
-    /// The longest wait there is.
-    pub fn most(&self) -> Duration {
-        self.most
+    /// The longest wait.
+    pub fn max(&self) -> Duration {
+        self.max
     }
 }
 
@@ -49,7 +49,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn waits_double_up_to_the_most_and_begin_again() {
+    fn waits_double_up_to_the_maximum_and_start_over() {
         let mut backoff = Backoff::new(SECOND, SECOND * 5, false);
         let waits: Vec<_> = (0..5).map(|_| backoff.wait().as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 5, 5]);
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn jitter_takes_away_half_at_most() {
+    fn jitter_shortens_waits_by_at_most_half() {
         let mut backoff = Backoff::new(SECOND, SECOND, true);
         let waits: Vec<_> = (0..100).map(|_| backoff.wait()).collect();
         assert!(waits.iter().all(|wait| *wait >= SECOND / 2 && *wait <= SECOND), "{waits:?}");
@@ -66,8 +66,8 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_a_pause_and_the_most_is_no_less_than_the_least() {
-        assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, false).wait(), SHORTEST);
+    fn waits_are_never_shorter_than_the_minimum() {
+        assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, false).wait(), MIN_WAIT);
         let mut backoff = Backoff::new(SECOND * 9, SECOND, false);
         assert_eq!((backoff.wait(), backoff.wait()), (SECOND * 9, SECOND * 9));
         let mut long = Backoff::new(SECOND, Duration::MAX, false);

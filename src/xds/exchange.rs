@@ -1,4 +1,4 @@
-//! The two ways to keep up with a management server: all resources each time, or only changes.
+//! The two variants of the protocol: all resources in each response, or only changes.
 
 mod delta;
 mod sotw;
@@ -11,34 +11,34 @@ use crate::loader::{Loader, Refusal};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::proto::google;
 use crate::rules::Problems;
-use crate::rules::source::RuleFile;
 use crate::rules::truncate;
+use crate::rules::xds::Resource;
 use crate::watch::fingerprint;
 pub use delta::Delta;
 pub use sotw::Sotw;
 
-/// The client that generated code has.
+/// The generated client.
 pub type Client = AggregatedDiscoveryServiceClient<Channel>;
 
-/// Requests and responses of one way, and what is known from one stream to the next.
+/// A variant of the protocol, with the state that outlives a stream.
 pub trait Exchange: Send + 'static {
     type Request: Send + 'static;
     type Response: Send + 'static;
 
-    /// The first request of a stream: what is wanted, and what is there already.
+    /// Creates the first request of a stream, with the versions of the active resources.
     fn first(&mut self) -> Self::Request;
 
-    /// Takes a response in and answers it. May take long: rules are compiled.
-    fn take_in(&mut self, response: Self::Response, loader: &Loader) -> Answer<Self::Request>;
+    /// Loads the resources of a response and creates the answer. Compiling many rules takes long.
+    fn handle(&mut self, response: Self::Response, loader: &Loader) -> Answer<Self::Request>;
 
-    /// Begins a stream.
+    /// Opens a stream.
     fn open(
         client: &mut Client,
         requests: tonic::Request<ReceiverStream<Self::Request>>,
     ) -> impl Future<Output = Result<Response<Streaming<Self::Response>>, Status>> + Send;
 }
 
-/// What comes of a response.
+/// The answer to a response.
 #[derive(Debug)]
 pub struct Answer<R> {
     pub request: R,
@@ -47,51 +47,51 @@ pub struct Answer<R> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// This version is in force.
-    Taken(String),
+    /// The rules of this version are active.
+    Accepted(String),
     Refused,
-    /// It was refused before. Some servers send a set that was refused again at once, for ever.
+    /// The set was refused before. Some servers resend a refused set immediately and continuously.
     RefusedAgain,
 }
 
-/// Has rules loaded, but not again those that were refused last.
+/// Loads rules, except a set that was just refused.
 #[derive(Debug, Default)]
 struct Intake {
-    /// The fingerprint of what was refused, and why it was.
+    /// The fingerprint of the refused set, and the status that was sent.
     refused: Option<(u64, google::rpc::Status)>,
 }
 
 impl Intake {
-    /// The outcome, where `version` is what was loaded; why, where it was refused.
+    /// Loads a set; returns the outcome and, after a refusal, the status to send.
     fn load(
         &mut self,
-        files: Vec<RuleFile>,
+        resources: Vec<Resource>,
         problems: Problems,
         version: String,
         loader: &Loader,
     ) -> (Outcome, Option<google::rpc::Status>) {
-        let fingerprint = fingerprint(&files, problems.list());
-        if let Some((_, why)) = self.refused.as_ref().filter(|(last, _)| *last == fingerprint) {
-            return (Outcome::RefusedAgain, Some(why.clone()));
+        let fingerprint = fingerprint(&resources, problems.list());
+        if let Some((_, status)) = self.refused.as_ref().filter(|(last, _)| *last == fingerprint) {
+            return (Outcome::RefusedAgain, Some(status.clone()));
         }
-        match loader.load_sent(files, problems) {
+        match loader.load_resources(resources, problems) {
             Ok(_) => {
                 self.refused = None;
-                (Outcome::Taken(version), None)
+                (Outcome::Accepted(version), None)
             }
             Err(refusal) => {
-                let why = status(&refusal);
-                self.refused = Some((fingerprint, why.clone()));
-                (Outcome::Refused, Some(why))
+                let status = status(&refusal);
+                self.refused = Some((fingerprint, status.clone()));
+                (Outcome::Refused, Some(status))
             }
         }
     }
 }
 
-/// Bytes of problems that are sent; the log and `/status` have more.
+/// The maximum length of the errors that are sent; the log and `/status` have more.
 const MAX_REFUSAL_BYTES: usize = 4 << 10;
 
-/// Why a response is refused, as it is sent.
+/// The `error_detail` of a refusal.
 fn status(refusal: &Refusal) -> google::rpc::Status {
     let mut message = refusal.problems.clone();
     if message.len() > MAX_REFUSAL_BYTES {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_has_the_problems_up_to_a_limit_and_their_number() {
+    fn a_refusal_has_the_first_errors_and_the_number_of_all() {
         let message = |problems: &str| {
             status(&Refusal { problems: problems.to_owned(), errors: 12_345 }).message
         };

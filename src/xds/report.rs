@@ -1,4 +1,4 @@
-//! What is told of the management server: in logs, metrics, and at `/status`.
+//! Reports the state of the management server in the log, the metrics and `/status`.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,11 +11,11 @@ use crate::loader::Loader;
 use crate::telemetry::metrics::{Metrics, XdsMetrics};
 use crate::throttle::Throttle;
 
-/// How many kinds of failures are told apart.
+/// The maximum number of failure reasons that are throttled separately.
 const MAX_KINDS: usize = 8;
 
-/// How often each kind of failure is logged at most, and that there is a connection: a server may
-/// take connections and end them continuously.
+/// The minimum interval of log lines about connections, and about each kind of failure: a server may
+/// accept and end connections continuously.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -31,19 +31,19 @@ pub struct Report {
 #[derive(Debug, Default)]
 struct State {
     connected: bool,
-    /// Of the rules in force.
+    /// The version of the active rules.
     version: Option<String>,
-    /// The last failure, and when it was.
+    /// The time and the reason of the last failure.
     failure: Option<(SystemTime, String)>,
-    /// The kinds of failures there were; beyond [`MAX_KINDS`] all are the last.
+    /// Kinds of failures so far; those beyond [`MAX_KINDS`] count as the last.
     kinds: Vec<FailureKind>,
 }
 
-/// Failures for one reason.
+/// Failures with the same reason.
 #[derive(Debug)]
 struct FailureKind {
     reason: String,
-    /// Whether it was logged since there was a connection: a server may be gone for days.
+    /// Whether it was logged since the last connection: a server may be unreachable for days.
     logged: bool,
     throttle: Throttle,
 }
@@ -79,11 +79,11 @@ impl Report {
             connected_line: Throttle::new(LOG_INTERVAL),
             state: Mutex::default(),
         };
-        report.tell(&report.state.lock());
+        report.publish(&report.state.lock());
         report
     }
 
-    /// The server answers, or at least does not refuse.
+    /// Reports an open stream.
     pub fn connected(&self) {
         let mut state = self.state.lock();
         if !state.connected {
@@ -101,53 +101,46 @@ impl Report {
                 }
                 None => tracing::debug!(server = self.url, "connected to the management server"),
             }
-            self.tell(&state);
+            self.publish(&state);
         }
     }
 
-    /// Rules of this version went into force.
-    pub fn taken(&self, version: String) {
+    /// Reports active rules of this version.
+    pub fn accepted(&self, version: String) {
         let mut state = self.state.lock();
         state.version = Some(version);
-        self.tell(&state);
+        self.publish(&state);
     }
 
-    /// There is no stream, for this reason, and there will be no other before `wait` is over.
-    pub fn failed(&self, failure: &str, wait: Duration) {
+    /// Reports the failure or the end of a stream; weir reconnects after `wait`.
+    pub fn failed(&self, reason: &str, wait: Duration) {
         let mut state = self.state.lock();
         self.metrics.connected.set(0);
         self.metrics.stream_failures.inc();
-        let (server, rules) = (&self.url, self.loader.has_rules());
-        match state.pass(failure) {
+        let (server, rules_active) = (&self.url, self.loader.has_rules());
+        match state.pass(reason) {
             None => {
-                tracing::debug!(
-                    server,
-                    ?wait,
-                    "still no stream from the management server: {failure}"
-                );
+                tracing::debug!(server, %reason, ?wait, "no stream from the management server");
             }
             Some(suppressed) => {
                 let suppressed = (suppressed > 0).then_some(suppressed);
-                let meanwhile = match rules {
-                    true => "the rules in force stay",
-                    false => "there are no rules until it answers",
-                };
                 tracing::warn!(
                     server,
+                    %reason,
+                    rules_active,
                     suppressed,
-                    "no stream from the management server: {failure}; it is called again until it \
-                     answers, and {meanwhile}"
+                    "no stream from the management server, reconnecting"
                 );
             }
         }
         state.connected = false;
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
-        state.failure = Some((now, failure.to_owned()));
-        self.tell(&state);
+        state.failure = Some((now, reason.to_owned()));
+        self.publish(&state);
     }
 
-    fn tell(&self, state: &State) {
+    fn publish(&self, state: &State) {
         let failure = state.failure.as_ref().map(|(when, failure)| {
             let since = when.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             json!({ "unix_seconds": since.as_secs(), "reason": failure })
@@ -173,14 +166,14 @@ mod tests {
         assert_eq!(state.pass("refused"), Some(0));
         assert_eq!(state.pass("refused"), None);
         assert_eq!(state.pass("no certificate"), Some(0));
-        // After a connection, but too soon.
+        // After a connection, but within the interval.
         state.kinds.iter_mut().for_each(|kind| kind.logged = false);
         assert_eq!(state.pass("refused"), None);
         assert!(!state.kinds[0].logged);
     }
 
     #[test]
-    fn reasons_without_end_are_logged_as_one() {
+    fn reasons_beyond_the_maximum_are_logged_as_one() {
         let mut state = State::default();
         let logged = (0..100).filter(|i| state.pass(&format!("error {i}")).is_some()).count();
         assert_eq!((logged, state.kinds.len()), (MAX_KINDS, MAX_KINDS));

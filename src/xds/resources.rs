@@ -1,30 +1,33 @@
-//! What a management server sends, turned into rule files.
+//! Unwraps and checks the resources of a response.
 
 use prost::Message;
 use prost_types::Any;
 
 use crate::proto::envoy::service::discovery::v3::Resource;
-use crate::rules::source::RuleFile;
-use crate::rules::{Problem, truncate, xds};
+use crate::rules::xds::{self, Unreadable};
+use crate::rules::{Problem, truncate};
 
-/// What is asked for.
+/// The type of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
-/// What a resource may be wrapped in, so that it has a version of its own.
+/// The message that may wrap a resource, to give it a version.
 const WRAPPER: &str = "envoy.service.discovery.v3.Resource";
-/// How many resources there may be: each is a domain.
+/// The maximum number of resources. Each is a domain.
 const MAX_RESOURCES: usize = 100_000;
-/// Bytes kept of a resource's name, which every problem of it repeats.
+/// The maximum length of a resource's name, which each of its problems repeats.
 const MAX_NAME_BYTES: usize = 256;
 
-/// The rule file that a resource is, or what is wrong with it. `name` is for one that tells none.
-pub fn rule_file(resource: Any, name: &str) -> Result<RuleFile, Problem> {
+/// Decodes a resource, wrapped or not. `name` is for one without a name of its own.
+///
+/// # Errors
+/// The resource has another type or cannot be decoded.
+pub fn decode(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
     let mut name = name.to_owned();
     truncate(&mut name, MAX_NAME_BYTES);
     if message(&resource.type_url) != WRAPPER {
         return unwrapped(resource, &name);
     }
     let mut wrapper = Resource::decode(&*resource.value).map_err(|error| {
-        let help = "send the resource itself, or a whole wrapper";
+        let help = "send the resource itself, or a valid wrapper";
         Problem::of_file(&name, format!("the resource's wrapper cannot be read: {error}"), help)
     })?;
     drop(resource);
@@ -38,32 +41,31 @@ pub fn rule_file(resource: Any, name: &str) -> Result<RuleFile, Problem> {
     }
 }
 
-fn unwrapped(resource: Any, name: &str) -> Result<RuleFile, Problem> {
+fn unwrapped(resource: Any, name: &str) -> Result<xds::Resource, Problem> {
     let wanted = message(TYPE_URL);
     if message(&resource.type_url) != wanted {
         let message = format!("the resource is a {:?}", resource.type_url);
         return Err(Problem::of_file(name, message, format!("send resources of {TYPE_URL}")));
     }
-    let mut file = xds::rule_file(resource.value.into(), name).map_err(|error| {
-        let help = "send the message as Protobuf encodes it, of no more than 100 levels, or split \
-                    it into several";
-        Problem::of_file(name, format!("the resource cannot be read as {wanted}: {error}"), help)
+    let mut resource = xds::Resource::decode(resource.value.into(), name).map_err(|error| {
+        let message = format!("the resource cannot be read as {wanted}: {error}");
+        Problem::of_file(name, message, Unreadable::HELP)
     })?;
-    truncate(&mut file.name, MAX_NAME_BYTES);
-    Ok(file)
+    truncate(&mut resource.name, MAX_NAME_BYTES);
+    Ok(resource)
 }
 
-/// What is wrong with a response of another type than was asked for. One that tells no type is
-/// good: what its resources are is looked at too.
+/// Reports a response of another type than requested. No type is accepted, because the types of the
+/// resources are checked too.
 pub fn wrong_type(type_url: &str) -> Option<Problem> {
     let wrong = !type_url.is_empty() && message(type_url) != message(TYPE_URL);
     wrong.then(|| {
         let message = format!("the type of the response is {type_url:?}");
-        Problem::of_file("response", message, format!("answer with what was asked for, {TYPE_URL}"))
+        Problem::of_file("response", message, format!("answer with the requested type, {TYPE_URL}"))
     })
 }
 
-/// What is wrong with a set of so many resources.
+/// Reports a set with too many resources.
 pub fn too_many(resources: usize) -> Option<Problem> {
     (resources > MAX_RESOURCES).then(|| {
         let message = format!("there are {resources} resources");
@@ -72,7 +74,7 @@ pub fn too_many(resources: usize) -> Option<Problem> {
     })
 }
 
-/// The message's name, which alone says what is in an [`Any`].
+/// The name of the message in an [`Any`]; the rest of its URL is ignored.
 fn message(type_url: &str) -> &str {
     type_url.rsplit('/').next().unwrap_or_default()
 }
@@ -98,33 +100,32 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_is_a_rule_file_wrapped_or_not() {
-        let name = |any| rule_file(any, "resource 1").unwrap().name;
+    fn resources_are_decoded_wrapped_or_not() {
+        let name = |any| decode(any, "resource 1").unwrap().name;
         assert_eq!(name(config("a")), "a");
         assert_eq!(name(config("")), "resource 1");
         assert_eq!(name(wrapped("w", Some(config("a")))), "a");
         assert_eq!(name(wrapped("w", Some(config("")))), "w");
-        assert_eq!(rule_file(config("a"), "").unwrap().text, "domain: \"shop\"\n");
         let other_prefix = Any { type_url: TYPE_URL.replace("type.", "x."), ..config("a") };
         assert_eq!(name(other_prefix), "a");
     }
 
     #[test]
-    fn what_is_no_rule_file_is_told() {
-        let told = |any| rule_file(any, "resource 1").unwrap_err().to_string();
+    fn resources_that_cannot_be_decoded_are_reported() {
+        let reported = |any| decode(any, "resource 1").unwrap_err().to_string();
         let cluster = Any { type_url: "type.googleapis.com/x.Cluster".into(), value: vec![] };
         assert_eq!(
-            told(cluster.clone()),
+            reported(cluster.clone()),
             "resource 1: error: the resource is a \"type.googleapis.com/x.Cluster\""
         );
-        assert!(told(wrapped("w", Some(cluster))).starts_with("w: error: the resource is a "));
-        assert_eq!(told(wrapped("w", None)), "w: error: the wrapper is empty");
+        assert!(reported(wrapped("w", Some(cluster))).starts_with("w: error: the resource is a "));
+        assert_eq!(reported(wrapped("w", None)), "w: error: the wrapper is empty");
         let twice = wrapped("w", Some(wrapped("v", Some(config("a")))));
-        assert!(told(twice).starts_with("w: error: the resource is a "));
+        assert!(reported(twice).starts_with("w: error: the resource is a "));
         let garbage = Any { value: b"\xff\xff\xff".to_vec(), ..config("a") };
-        assert!(told(garbage).contains("cannot be read as ratelimit.config"));
+        assert!(reported(garbage).contains("cannot be read as ratelimit.config"));
         let garbage = Any { value: b"\xff".to_vec(), ..wrapped("w", None) };
-        assert!(told(garbage).contains("wrapper cannot be read"));
+        assert!(reported(garbage).contains("wrapper cannot be read"));
     }
 
     #[test]
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_is_of_the_type_that_was_asked_for() {
+    fn responses_must_have_the_requested_type() {
         assert_eq!(wrong_type(""), None);
         assert_eq!(wrong_type(TYPE_URL), None);
         let wrong = wrong_type("type.googleapis.com/envoy.config.cluster.v3.Cluster").unwrap();

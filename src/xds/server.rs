@@ -1,4 +1,4 @@
-//! How the management server is reached.
+//! The endpoint of the management server: URL, TLS and headers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,27 +10,26 @@ use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use super::{Options, Tls};
 
-/// How often the kernel asks whether the server's machine is still there. Unlike pings of HTTP/2 no
-/// server minds.
+/// The interval of TCP keepalive probes. Unlike HTTP/2 pings, no server objects to them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
-/// How long an answer to a ping may take, or as long as it is to the next.
-const PONG: Duration = Duration::from_secs(20);
+/// The timeout of a ping, unless the next ping is sooner.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where to connect, and how. Certificates are read each time, since they are renewed.
+/// Creates the endpoint. Certificates are read each time, because they may have been renewed.
 ///
 /// # Errors
-/// What is wrong with the settings and the files they name, and what to do about it.
+/// A setting is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
     let url = &options.url;
     let (scheme, host) = match url.split_once("://") {
         Some(("http", host)) => ("http", host),
         Some(("https", host)) => ("https", host),
-        // As Go's client writes what a name service is to resolve, which all names are here.
+        // Schemes of Go's client that select a resolver; weir resolves all names the same way.
         Some(("dns", host)) => ("", host.trim_start_matches('/')),
         Some(("passthrough", host)) => ("", host.trim_start_matches('/')),
         Some((scheme, _)) => {
             return Err(format!(
-                "rules.xds.url is {url:?}: there is no way to connect by {scheme}; write host:port"
+                "rules.xds.url is {url:?}: the scheme {scheme} is not supported; write host:port"
             ));
         }
         None => ("", url.as_str()),
@@ -52,19 +51,19 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
     if !options.keepalive.is_zero() {
         endpoint = endpoint
             .http2_keep_alive_interval(options.keepalive)
-            .keep_alive_timeout(options.keepalive.min(PONG));
+            .keep_alive_timeout(options.keepalive.min(PING_TIMEOUT));
     }
     if !tls {
         return Ok(endpoint);
     }
     let config = config(&options.tls, &endpoint)?;
     endpoint.tls_config(config).map_err(|error| {
-        let error = super::in_full(&error);
+        let error = super::with_causes(&error);
         match &options.tls.cert {
-            // Each was read, so that this is what is left.
+            // Both files are readable, so they do not belong together.
             Some(cert) => format!(
                 "rules.xds.tls.cert and rules.xds.tls.key cannot be used: {error}; \
-                 name a certificate ({}) and its own key",
+                 name a certificate ({}) and its key",
                 cert.display()
             ),
             None => format!("rules.xds.tls: {error}; see rules.xds.url"),
@@ -78,12 +77,12 @@ fn config(tls: &Tls, endpoint: &Endpoint) -> Result<ClientTlsConfig, String> {
         Some(path) => config.ca_certificate(Certificate::from_pem(certificates("ca", path)?)),
         None => {
             config = config.with_native_roots();
-            // By itself, to tell this mistake from others.
+            // Tried separately, for an error of its own.
             endpoint.clone().tls_config(config.clone()).map_err(|error| {
                 format!(
                     "rules.xds.tls: the system's certificates cannot be used: {}; \
                      install them, or name a file of certificates in rules.xds.tls.ca",
-                    super::in_full(&error)
+                    super::with_causes(&error)
                 )
             })?;
             config
@@ -118,7 +117,7 @@ fn config(tls: &Tls, endpoint: &Endpoint) -> Result<ClientTlsConfig, String> {
     }
 }
 
-/// A file with one certificate at least.
+/// Reads a file with at least one certificate.
 fn certificates(setting: &str, path: &Path) -> Result<Vec<u8>, String> {
     let pem = read(setting, path)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
@@ -132,36 +131,36 @@ fn certificates(setting: &str, path: &Path) -> Result<Vec<u8>, String> {
 
 fn read(setting: &str, path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path)
-        .map_err(|error| unusable(setting, path, &error, "a file that is there and may be read"))
+        .map_err(|error| unusable(setting, path, &error, "an existing file that weir may read"))
 }
 
 fn unusable(setting: &str, path: &Path, error: &dyn std::fmt::Display, wanted: &str) -> String {
     format!("rules.xds.tls.{setting} names {}: {error}; name {wanted}", path.display())
 }
 
-/// Headers to send with each stream, from `name: value`.
+/// Parses headers, `name: value`.
 ///
 /// # Errors
-/// What is wrong with the setting; never a value, since it may be secret.
-pub fn headers(said: &[String]) -> Result<MetadataMap, String> {
+/// A header is invalid. The message never contains a value, which may be secret.
+pub fn headers(pairs: &[String]) -> Result<MetadataMap, String> {
     let mut headers = MetadataMap::new();
-    for (number, header) in said.iter().enumerate() {
+    for (number, header) in pairs.iter().enumerate() {
         if header.trim().is_empty() {
             continue;
         }
-        let mistake = |wrong: &str| {
+        let error = |cause: &str| {
             let number = number + 1;
-            Err(format!("rules.xds.headers: {wrong} in part {number}; write name:value"))
+            Err(format!("rules.xds.headers: {cause} in part {number}; write name:value"))
         };
         let Some((name, value)) = header.split_once(':') else {
-            return mistake("there is no colon");
+            return error("there is no colon");
         };
         let name = name.trim().to_ascii_lowercase();
         let Ok(key) = name.parse::<MetadataKey<Ascii>>() else {
-            return mistake(&format!("{name:?} is no name of a header"));
+            return error(&format!("{name:?} is not a header name"));
         };
         let Ok(value) = value.trim().parse::<MetadataValue<Ascii>>() else {
-            return mistake("the value cannot be sent");
+            return error("the value cannot be sent");
         };
         headers.append(key, value);
     }
@@ -181,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_named_as_go_names_them() {
+    fn urls_of_go_clients_are_accepted() {
         for (url, wanted) in [
             ("localhost:18000", "http://localhost:18000/"),
             ("[::1]:18000", "http://[::1]:18000/"),
@@ -191,15 +190,15 @@ mod tests {
         ] {
             assert_eq!(uri(&options(url)).as_deref(), Ok(wanted));
         }
-        for (url, told) in [
+        for (url, cause) in [
             ("", "write host:port"),
             ("localhost", "no port"),
             (":18000", "write host:port"),
             ("local host:1", "write host:port"),
-            ("xds://x:1", "by xds"),
+            ("xds://x:1", "scheme xds"),
         ] {
             let error = uri(&options(url)).unwrap_err();
-            assert!(error.starts_with("rules.xds.url is ") && error.contains(told), "{error}");
+            assert!(error.starts_with("rules.xds.url is ") && error.contains(cause), "{error}");
         }
     }
 
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_cannot_be_used_are_named() {
+    fn unusable_files_are_named() {
         let dir = files();
         let tried = |ca: &str, cert: &str, key: &str| {
             let path = |name: &str| (!name.is_empty()).then(|| dir.path().join(name));
@@ -231,7 +230,7 @@ mod tests {
             uri(&Options { tls, ..options("localhost:1") })
         };
         assert_eq!(tried("cert", "cert", "key").as_deref(), Ok("https://localhost:1/"));
-        for (files, setting, told) in [
+        for (files, setting, cause) in [
             (("none", "", ""), "ca", "No such file"),
             (("nonsense", "", ""), "ca", "it has none; name certificates"),
             (("key", "", ""), "ca", "it has none; name certificates"),
@@ -239,30 +238,30 @@ mod tests {
             (("cert", "key", "key"), "cert", "name certificates"),
             (("cert", "cert", "none"), "key", "No such file"),
             (("cert", "cert", "nonsense"), "key", "name a private key"),
-            (("cert", "cert", "other"), "cert and rules.xds.tls.key", "and its own key"),
+            (("cert", "cert", "other"), "cert and rules.xds.tls.key", "and its key"),
             (("cert", "cert", ""), "cert", "name the key too"),
             (("cert", "", "key"), "key", "name the certificate too"),
         ] {
             let error = tried(files.0, files.1, files.2).unwrap_err();
-            let begins = error.starts_with(&format!("rules.xds.tls.{setting} "));
-            assert!(begins && error.contains(told), "{files:?} {error}");
+            let names_setting = error.starts_with(&format!("rules.xds.tls.{setting} "));
+            assert!(names_setting && error.contains(cause), "{files:?} {error}");
         }
     }
 
     #[test]
     fn headers_are_names_and_values() {
-        let said = ["Authorization: Bearer a:b", "x-team:weir", ""].map(str::to_owned);
-        let headers = headers(&said).unwrap();
+        let pairs = ["Authorization: Bearer a:b", "x-team:weir", ""].map(str::to_owned);
+        let headers = headers(&pairs).unwrap();
         assert_eq!(headers.get("authorization").unwrap(), "Bearer a:b");
         assert_eq!(headers.get("x-team").unwrap(), "weir");
-        for (said, told) in [
+        for (header, cause) in [
             ("x", "no colon in part 1"),
-            ("a b:secret", "\"a b\" is no name"),
-            ("x-bin:secret", "is no name"),
+            ("a b:secret", "\"a b\" is not a header name"),
+            ("x-bin:secret", "is not a header name"),
             ("x:sec\nret", "the value cannot be sent"),
         ] {
-            let error = super::headers(&[said.to_owned()]).unwrap_err();
-            assert!(error.contains(told) && !error.contains("ret"), "{error}");
+            let error = super::headers(&[header.to_owned()]).unwrap_err();
+            assert!(error.contains(cause) && !error.contains("ret"), "{error}");
         }
     }
 }

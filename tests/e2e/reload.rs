@@ -1,5 +1,4 @@
-//! Rules change while the service runs. Polling is off where events are to be enough: whatever is
-//! seen was told of.
+//! Rule files change while the service runs. Tests of events turn polling off.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +15,7 @@ use crate::support::api::{ask, channel, request};
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{http, wait_for};
 
-/// Rules of a domain that tell by their limit which they are.
+/// Rules of a domain, identified by their limit.
 fn rules(domain: &str, limit: u32) -> String {
     format!(
         "domain: {domain}\ndescriptors:\n  - key: user\n    \
@@ -24,13 +23,13 @@ fn rules(domain: &str, limit: u32) -> String {
     )
 }
 
-/// Waits until exactly these domains are in force, each with its limit.
+/// Waits until exactly these domains are active, each with its limit.
 pub fn until(weir: &Weir, wanted: &[(&str, u32)]) {
     let line = |(domain, limit): &(&str, u32)| {
         format!("{domain}.user: unit=YEAR requests_per_unit={limit},")
     };
     let wanted: Vec<_> = wanted.iter().map(line).collect();
-    wait_for(&format!("{wanted:?} is in force"), || {
+    wait_for(&format!("{wanted:?} is active"), || {
         let body = http::get(weir.debug, "/rlconfig").body;
         let mut lines: Vec<_> = body.lines().collect();
         lines.sort();
@@ -53,7 +52,7 @@ fn replace(path: &Path, text: &str) {
     fs::rename(new, path).unwrap();
 }
 
-/// Makes a link, or puts another in its place at once.
+/// Creates a link, or replaces one atomically.
 fn link(target: &str, path: &Path) {
     let new = path.with_extension("tmp");
     symlink(target, &new).unwrap();
@@ -99,7 +98,7 @@ fn a_directory_may_be_replaced() {
 }
 
 #[test]
-fn one_file_is_edited_replaced_deleted_and_made_anew() {
+fn one_file_is_edited_replaced_deleted_and_recreated() {
     let weir = serving(&rules("shop", 1)).env("WEIR__RULES__POLL", "0").start();
     let file = weir.path("rules.yaml");
     fs::write(&file, rules("shop", 2)).unwrap();
@@ -129,7 +128,7 @@ fn a_root_that_is_a_link_is_swapped() {
         link(target, &weir.path("rules"));
         until(&weir, &[("shop", limit)]);
     }
-    // What it leads to is watched as well.
+    // Its target is watched too.
     fs::write(weir.path("v1/shop.yaml"), rules("shop", 4)).unwrap();
     until(&weir, &[("shop", 4)]);
 }
@@ -198,16 +197,16 @@ fn the_references_app_directory_changes() {
 }
 
 #[test]
-fn polling_sees_what_nothing_tells_of() {
+fn polling_finds_changes_without_events() {
     let weir = directory().env("WEIR__RULES__POLL", "100ms").start();
-    // Nobody who watches the directory is told of what is done by another name of the file.
+    // A change through another name of the file causes no event in the directory.
     fs::hard_link(weir.path("rules/shop.yaml"), weir.path("other-name")).unwrap();
     fs::write(weir.path("other-name"), rules("shop", 2)).unwrap();
     until(&weir, &[("shop", 2)]);
 }
 
 #[test]
-fn changes_are_seen_where_something_always_changes() {
+fn changes_are_loaded_while_something_always_changes() {
     let weir = directory().start();
     let noise = weir.path("rules/noise");
     let stop = AtomicBool::new(false);
@@ -224,12 +223,12 @@ fn changes_are_seen_where_something_always_changes() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // The same content is not loaded twice: these, and the first.
+    // Unchanged content is not loaded again: these sets and the first.
     assert_eq!(weir.metric("weir_config_load_success_total"), 4);
 }
 
 #[test]
-fn changes_wait_for_the_next_start_where_that_is_wanted() {
+fn without_watching_changes_wait_for_the_next_start() {
     let follows = directory().start();
     let setup = Setup::new().env("WEIR__RULES__WATCH", "false").arg("serve").arg("--rules");
     let rests = setup.arg(follows.path("rules").to_str().unwrap()).start();
@@ -238,54 +237,54 @@ fn changes_wait_for_the_next_start_where_that_is_wanted() {
     until(&rests, &[("shop", 1)]);
 }
 
-/// The problems of the set that is not in force, if any.
+/// The errors of a refused set, if any.
 fn refused(weir: &Weir) -> Option<String> {
     let status = http::get(weir.debug, "/status").json();
     Some(status["refused"]["problems"].as_str()?.to_owned())
 }
 
 fn until_refused(weir: &Weir, why: &str) {
-    wait_for(&format!("{why:?} is told"), || refused(weir)?.contains(why).then_some(()));
+    wait_for(&format!("{why:?} is reported"), || refused(weir)?.contains(why).then_some(()));
 }
 
-fn until_mended(weir: &Weir) {
+fn until_fixed(weir: &Weir) {
     wait_for("nothing is wrong", || refused(weir).is_none().then_some(()));
 }
 
 #[test]
-fn a_bad_edit_changes_nothing_but_what_is_said_until_it_is_mended() {
+fn an_invalid_edit_changes_nothing_until_it_is_fixed() {
     let mut weir = directory().start();
     let bad = "domain: cart\ndescriptors:\n  - kye: user\n";
     fs::write(weir.path("rules/cart.yaml"), bad).unwrap();
     fs::write(weir.path("rules/shop.yaml"), rules("shop", 2)).unwrap();
     until_refused(&weir, "cart.yaml:3:5");
-    // Good files of a bad set are not taken either.
+    // Valid files of an invalid set are not used either.
     until(&weir, &[("shop", 1)]);
-    // Two, where the files were read after the first of them.
+    // Two if the files were read between the two edits.
     assert!(weir.metric("weir_config_load_error_total") >= 1);
-    weir.until_said("the rules before stay in force").unwrap();
+    weir.until_said("the previous ones stay active").unwrap();
     weir.until_said("cart.yaml:3:5").unwrap();
     assert!(weir.is_healthy());
 
     fs::write(weir.path("rules/cart.yaml"), rules("cart", 1)).unwrap();
     until(&weir, &[("cart", 1), ("shop", 2)]);
-    until_mended(&weir);
+    until_fixed(&weir);
 }
 
 #[test]
-fn a_half_written_file_ends_well() {
+fn a_partly_written_file_changes_nothing() {
     let weir = directory().start();
     let whole = rules("shop", 1);
     fs::write(weir.path("rules/shop.yaml"), &whole[..whole.len() - 20]).unwrap();
     until_refused(&weir, "shop.yaml");
-    // What was in force all the time is right again.
+    // The active rules are valid again.
     fs::write(weir.path("rules/shop.yaml"), &whole).unwrap();
-    until_mended(&weir);
+    until_fixed(&weir);
     until(&weir, &[("shop", 1)]);
 }
 
 #[tokio::test]
-async fn without_good_rules_it_starts_and_waits_for_them() {
+async fn weir_starts_without_valid_rules_and_waits_for_them() {
     let bad = "domain: shop\ndescriptors:\n  - kye: user\n";
     for first in [Some(bad), None] {
         let setup = serving(bad).env("WEIR__RULES__POLL", "0");
@@ -295,7 +294,7 @@ async fn without_good_rules_it_starts_and_waits_for_them() {
         let mut weir = setup.start_unhealthy();
         until_refused(&weir, "rules.yaml");
         assert!(!weir.is_healthy());
-        weir.until_said("there are no rules").unwrap();
+        weir.until_said("every request gets an error").unwrap();
         weir.until_said("rules.yaml").unwrap();
         let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::Unknown);
@@ -309,14 +308,14 @@ async fn without_good_rules_it_starts_and_waits_for_them() {
 }
 
 #[test]
-fn health_does_not_wait_for_rules_where_that_is_wanted() {
+fn health_may_ignore_rules() {
     let weir = serving("no rules").env("FORCE_START_WITHOUT_INITIAL_CONFIG", "true").start();
     until_refused(&weir, "rules.yaml");
     assert!(weir.is_healthy());
 }
 
 #[tokio::test]
-async fn counts_and_metrics_survive() {
+async fn counts_and_metrics_survive_a_change() {
     let weir = directory().start();
     let left = async || {
         let answer = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap();
@@ -334,7 +333,7 @@ async fn counts_and_metrics_survive() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_do_not_notice_fifty_reloads() {
+async fn requests_succeed_during_fifty_reloads() {
     let weir = Arc::new(directory().start());
     let stop = Arc::new(AtomicBool::new(false));
     let (grpc, stopped) = (weir.grpc, stop.clone());
@@ -344,7 +343,7 @@ async fn requests_do_not_notice_fifty_reloads() {
         while !stopped.load(Ordering::Relaxed) {
             let answer = client.should_rate_limit(request("shop", &[("user", "ann")])).await;
             let answer = answer.expect("no request fails").into_inner();
-            assert!(answer.statuses[0].current_limit.is_some(), "some rule is in force");
+            assert!(answer.statuses[0].current_limit.is_some(), "some rule is active");
             asked += 1;
         }
         asked

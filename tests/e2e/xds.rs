@@ -25,7 +25,7 @@ use crate::support::http;
 use crate::support::management::{Management, TYPE_URL, any};
 use crate::support::weir::{Setup, Weir};
 
-/// `weir serve` with rules from there, named as the reference names it. It is called again soon.
+/// `weir serve` with rules from a server, set by the reference's variables. It reconnects quickly.
 fn asking(server: SocketAddr) -> Setup {
     Setup::new()
         .arg("serve")
@@ -35,7 +35,7 @@ fn asking(server: SocketAddr) -> Setup {
         .env("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "50ms")
 }
 
-/// A weir with the rules of `shop`, of which there may be one a year.
+/// A running weir with the rules of `shop`, which allow one request per year.
 fn with_shop(server: &Management) -> Weir {
     let weir = asking(server.address).start_unhealthy();
     server.sotw.next();
@@ -43,7 +43,7 @@ fn with_shop(server: &Management) -> Weir {
     weir
 }
 
-/// Rules of a domain that tell by their limit which they are.
+/// Rules of a domain, identified by their limit.
 fn rules(domain: &str, limit: u32) -> RateLimitConfig {
     of(domain, vec![descriptor("user", policy(limit))])
 }
@@ -61,19 +61,19 @@ fn policy(requests_per_unit: u32) -> RateLimitPolicy {
     RateLimitPolicy { unit: RateLimitUnit::Year.into(), requests_per_unit, ..Default::default() }
 }
 
-/// Rules that cannot be used.
+/// Invalid rules.
 fn bad(domain: &str) -> RateLimitConfig {
     let without_unit = RateLimitPolicy { requests_per_unit: 1, ..Default::default() };
     of(domain, vec![descriptor("cart", without_unit)])
 }
 
-/// What `/status` says of the source of the rules.
+/// The source of the rules in `/status`.
 fn source(weir: &Weir) -> serde_json::Value {
     http::get(weir.debug, "/status").json()["source"].take()
 }
 
 #[tokio::test]
-async fn rules_are_taken_acknowledged_and_changed() {
+async fn rules_are_activated_acknowledged_and_changed() {
     let server = Management::start();
     let weir = asking(server.address).start_unhealthy();
     let first = server.sotw.next();
@@ -96,7 +96,7 @@ async fn rules_are_taken_acknowledged_and_changed() {
     assert_eq!(weir.metric("weir_xds_connected"), 1);
     assert_eq!(weir.metric("weir_xds_stream_failures_total"), 0);
 
-    // What a response lacks is gone.
+    // Resources that a response lacks are removed.
     server.set("2", vec![any(&rules("shop", 3))]);
     until(&weir, &[("shop", 3)]);
     assert_eq!(code(weir.grpc, ann()).await, Code::Ok);
@@ -105,14 +105,14 @@ async fn rules_are_taken_acknowledged_and_changed() {
 }
 
 #[tokio::test]
-async fn the_server_is_told_who_asks() {
+async fn weir_identifies_itself_to_the_server() {
     let server = Management::start();
     let weir = asking(server.address)
         .env("CONFIG_GRPC_XDS_NODE_ID", "edge-7")
-        .env("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a=b,passed over,team=x")
+        .env("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a=b,ignored,team=x")
         .env("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "Authorization:Bearer x,x-team:weir")
         .start_unhealthy();
-    let told = |node: Option<Node>| {
+    let identity = |node: Option<Node>| {
         let node = node.expect("a node");
         let metadata = node.metadata.expect("metadata").fields;
         let text = |kind: &Option<Kind>| match kind {
@@ -125,16 +125,16 @@ async fn the_server_is_told_who_asks() {
     let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let wanted =
         ("edge-7".to_owned(), vec![pair("team", "x"), pair("zone", "a=b")], "weir".to_owned());
-    assert_eq!(told(server.sotw.next().node), wanted);
+    assert_eq!(identity(server.sotw.next().node), wanted);
     assert_eq!(server.sotw.header("authorization").as_deref(), Some("Bearer x"));
     assert_eq!(server.sotw.header("x-team").as_deref(), Some("weir"));
     // On each request, as the reference does.
-    assert_eq!(told(server.answer_to("1", Vec::new()).node), wanted);
+    assert_eq!(identity(server.answer_to("1", Vec::new()).node), wanted);
     assert!(!weir.said().contains("Bearer"));
 }
 
 #[test]
-fn what_cannot_be_used_is_refused_with_its_place_and_the_rules_stay() {
+fn invalid_rules_are_refused_with_their_field_and_the_active_ones_stay() {
     let server = Management::start();
     let weir = with_shop(&server);
     let refused = |version: &str, resources| {
@@ -182,11 +182,11 @@ fn what_cannot_be_used_is_refused_with_its_place_and_the_rules_stay() {
 }
 
 #[test]
-fn a_set_that_was_refused_is_not_compiled_again_and_again() {
+fn a_repeated_refused_set_is_compiled_once() {
     let server = Management::start();
     let weir = with_shop(&server);
     let why = server.refused("2", vec![any(&bad("shop"))], "1");
-    // As some servers do, it sends the same again for each refusal.
+    // Like some servers, it resends the same set after each refusal.
     let start = Instant::now();
     for version in ["3", "4", "5"] {
         assert_eq!(server.refused(version, vec![any(&bad("shop"))], "1"), why);
@@ -194,8 +194,8 @@ fn a_set_that_was_refused_is_not_compiled_again_and_again() {
     // 100 + 200 + 400 ms.
     assert!(start.elapsed() >= std::time::Duration::from_millis(700), "{:?}", start.elapsed());
     assert_eq!(weir.metric("weir_config_load_error_total"), 1);
-    assert_eq!(weir.said().matches("Error loading new configuration").count(), 1);
-    // A better set need not wait until the bad one is answered.
+    assert_eq!(weir.said().matches("rules are refused").count(), 1);
+    // A valid set is not delayed by the answer to the invalid one.
     for version in ["6", "7"] {
         let rules = if version == "6" { bad("shop") } else { rules("shop", 7) };
         server.sotw.send(DiscoveryResponse {
@@ -212,7 +212,7 @@ fn a_set_that_was_refused_is_not_compiled_again_and_again() {
 }
 
 #[tokio::test]
-async fn there_may_be_no_resources_at_all() {
+async fn an_empty_set_of_resources_is_valid() {
     let server = Management::start();
     let weir = with_shop(&server);
     server.set("2", Vec::new());
@@ -223,7 +223,7 @@ async fn there_may_be_no_resources_at_all() {
 }
 
 #[test]
-fn health_may_ask_for_a_domain() {
+fn health_may_require_a_domain() {
     let server = Management::start();
     let weir = asking(server.address)
         .env("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "true")
@@ -245,7 +245,7 @@ fn health_may_ask_for_a_domain() {
 }
 
 #[test]
-fn a_domain_may_have_several_resources_where_domains_are_merged() {
+fn merged_domains_may_have_several_resources() {
     let two = || {
         let more = of("shop", vec![descriptor("cart", policy(5))]);
         vec![any(&rules("shop", 1)), any(&RateLimitConfig { name: "more".into(), ..more })]
@@ -264,11 +264,11 @@ fn a_domain_may_have_several_resources_where_domains_are_merged() {
 }
 
 #[tokio::test]
-async fn keys_that_the_reference_lacks_are_taken() {
+async fn keys_of_weir_itself_are_accepted() {
     let server = Management::start();
     let weir = asking(server.address).start_unhealthy();
     server.sotw.next();
-    // An hour's hit each, but three at once.
+    // One hit per hour, but three at once.
     let bucket = RateLimitPolicy {
         unit: RateLimitUnit::Hour.into(),
         requests_per_unit: 1,
@@ -313,7 +313,7 @@ fn resources_may_be_wrapped() {
 }
 
 #[tokio::test]
-async fn ten_thousand_descriptors_are_taken_while_requests_are_answered() {
+async fn ten_thousand_descriptors_are_loaded_while_requests_are_answered() {
     let server = Management::start();
     let weir = with_shop(&server);
     let many: Vec<_> = (0..10_000)
@@ -340,7 +340,7 @@ async fn ten_thousand_descriptors_are_taken_while_requests_are_answered() {
 }
 
 #[test]
-fn a_response_that_is_too_long_is_told_and_the_rules_stay() {
+fn a_response_that_is_too_long_is_reported_and_the_rules_stay() {
     let server = Management::start();
     let mut weir =
         asking(server.address).env("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0x400").start_unhealthy();
@@ -351,7 +351,7 @@ fn a_response_that_is_too_long_is_told_and_the_rules_stay() {
         ..Default::default()
     });
     weir.until_said("decoded message length too large").unwrap();
-    // It asks again, with what it has.
+    // It reconnects with the version it has.
     assert_eq!(server.sotw.next().version_info, "1");
     until(&weir, &[("shop", 1)]);
 }

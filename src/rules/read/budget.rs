@@ -1,43 +1,43 @@
-//! What the rules of a file may take in memory.
+//! Limits the memory for the rules of a file.
 //!
-//! A few bytes of a file can stand for much: a long key is part of the name of every rule below it,
-//! and an alias repeats what it stands for. So each part of a rule is charged by what it takes, its
-//! name also by the time to make it, and a file whose rules take far more than rules do is refused.
+//! A few bytes of a file can expand to many: a long key is part of the name of every rule below it,
+//! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
+//! also by the time to build it, and a file with much larger rules than usual is refused.
 
 use super::limits::RateLimit;
 
-/// Bytes that the rules of any file may take.
+/// The budget of every file, in bytes.
 const BASE_BYTES: usize = 16 << 20;
 
-/// Bytes that they may take for each byte of the file. Rules of the densest sort, one line of 30
-/// bytes with an alias for its limit, take 30.
+/// The additional budget for each byte of the file. The densest ordinary rules, lines of 30 bytes with
+/// an alias for the limit, take 30.
 const BYTES_PER_BYTE: usize = 48;
 
-/// A node of the tree, with its place in the tables.
+/// A node of the matcher, with its entries in the tables.
 const NODE_BYTES: usize = 256;
-/// A literal text between the stars of a wildcard.
+/// A literal part of a wildcard.
 const PART_BYTES: usize = 48;
-/// A rule with its counters and its plan, its name apart.
+/// A rule with its counters and plan, without its name.
 const RULE_BYTES: usize = 416;
-/// A key and a value on the way to a rule.
+/// A key and a value that lead to a rule.
 const ENTRY_BYTES: usize = 32;
 const LIMIT_BYTES: usize = 128;
 const REPLACED_BYTES: usize = 48;
 
-/// A map of metadata: what the standard library allocates for the first entries.
+/// A map of metadata, with the room that the standard library allocates for the first entries.
 pub(super) const MAP_BYTES: usize = 640;
-/// An entry of a map, its key and value apart.
+/// An entry of a map, without its key and value.
 pub(super) const FIELD_BYTES: usize = 64;
 pub(super) const VALUE_BYTES: usize = 32;
 
 pub(super) const HELP: &str = "split the file, shorten its keys and values, or repeat less of it \
                                by aliases";
 
-/// A number of bytes that is spent bit by bit.
+/// A number of bytes to spend.
 #[derive(Debug)]
 pub(in crate::rules) struct Budget {
     limit: usize,
-    /// None once more was wanted than was left.
+    /// None once it was exceeded.
     left: Option<usize>,
 }
 
@@ -48,15 +48,15 @@ impl Budget {
         Budget { limit, left: Some(limit) }
     }
 
-    /// Whether more was wanted than there was.
+    /// Whether it was exceeded.
     pub(super) fn is_spent(&self) -> bool {
         self.left.is_none()
     }
 
-    /// Takes bytes from what is left.
+    /// Spends bytes.
     ///
     /// # Errors
-    /// There are not so many left, for the first time.
+    /// The budget is exceeded for the first time.
     pub(super) fn spend(&mut self, bytes: usize) -> Result<(), String> {
         let Some(left) = self.left else { return Ok(()) };
         self.left = left.checked_sub(bytes);
@@ -70,15 +70,15 @@ impl Budget {
     }
 }
 
-/// What a descriptor takes, whether it has limits or not. `above` is the name of the one above it,
-/// which its own name repeats.
+/// The size of a descriptor without its limits. `above` is the name of its parent, which its own name
+/// repeats.
 pub(super) fn node_bytes(text: &str, above: &str) -> usize {
     let parts = if text.contains('*') { text.matches('*').count() + 1 } else { 0 };
     NODE_BYTES + 3 * text.len() + above.len() + parts * PART_BYTES
 }
 
-/// What the limits of a descriptor take, with the rule they make; `entries` are as many keys and
-/// values as lead to it.
+/// The size of the rule of a descriptor with limits; `entries` is the number of keys and values that
+/// lead to it.
 pub(super) fn rule_bytes(name: &str, entries: usize, rate_limit: Option<&RateLimit>) -> usize {
     let Some(rate_limit) = rate_limit else { return 0 };
     let replaces: usize = rate_limit.replaces.iter().map(|name| REPLACED_BYTES + name.len()).sum();
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_budget_is_spent_once() {
+    fn a_budget_reports_its_excess_once() {
         let mut budget = Budget::of(10);
         assert_eq!(budget.spend(BASE_BYTES + 480), Ok(()));
         assert_eq!(budget.spend(0), Ok(()));

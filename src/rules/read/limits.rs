@@ -5,7 +5,7 @@ mod fields;
 mod period;
 
 use super::super::keys::Section;
-use super::super::yaml::Node;
+use super::super::tree::Node;
 use super::Reader;
 use super::values::text_of;
 use crate::limit::{Limit, Unit};
@@ -37,21 +37,21 @@ impl Reader<'_> {
             if !rate_limit.is_empty() {
                 let message = "config error, both `rate_limit` and `rate_limits`";
                 let help = "move the limit of `rate_limit` into the list";
-                self.error(list.place, message, "", help);
+                self.error(list.position, message, "", help);
             }
             let items = self.maps(list, "rate_limits");
             if list.is_list() && !(1..=MAX_LIMITS).contains(&items.len()) {
                 let message = format!("config error, {} items in `rate_limits`", items.len());
                 let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
-                self.error(list.place, message, "", &help);
+                self.error(list.position, message, "", &help);
             }
             for item in items {
-                let fields = self.limit_fields(&[item], Section::ListedLimit);
+                let fields = self.limit_fields(&[item], item.position, Section::ListedLimit);
                 self.add_limit(&mut result, &fields, key);
             }
         } else {
-            rate_limit.last()?;
-            let fields = self.limit_fields(rate_limit, Section::Limit);
+            let last = rate_limit.last()?;
+            let fields = self.limit_fields(rate_limit, last.position, Section::Limit);
             self.add_limit(&mut result, &fields, key);
         }
         Some(result)
@@ -82,7 +82,7 @@ impl Reader<'_> {
         if Unit::from_name(unit).is_some() {
             let message = "should not specify rate limit unit when unlimited";
             let help = "remove `unit` or `unlimited`";
-            self.error(fields.place("unit"), message, unit, help);
+            self.error(fields.position("unit"), message, unit, help);
         }
         // It has no effect, but the reference requires a number all the same.
         if let Some(node) = fields.get("requests_per_unit") {
@@ -91,7 +91,7 @@ impl Reader<'_> {
         for (key, _) in RESTRICTED.iter().filter(|(key, _)| *key != "unit") {
             if let Some(node) = fields.get(key) {
                 let message = format!("config error, `{key}` beside `unlimited`");
-                self.error(node.place, message, &text_of(node), "remove one of the two");
+                self.error(node.position, message, &text_of(node), "remove one of the two");
             }
         }
     }
@@ -106,10 +106,10 @@ impl Reader<'_> {
         }
         if replaced.is_empty() {
             let help = "write `- name: NAME`, the `name` of another rule's rate_limit";
-            self.error(node.place, "should not have an empty replaces entry", "", help);
+            self.error(node.position, "should not have an empty replaces entry", "", help);
         } else if replaced == own {
             let message = "replaces should not contain name of same descriptor";
-            self.error(node.place, message, "", "name another rule, or remove the item");
+            self.error(node.position, message, "", "name another rule, or remove the item");
         }
         replaced
     }
@@ -167,7 +167,7 @@ impl Reader<'_> {
                     "remove one of the two: under `together`, denied hits are not charged",
                 ),
             };
-            self.error(fields.place("charge_denied"), message, "", help);
+            self.error(fields.position("charge_denied"), message, "", help);
         }
         charge_denied
     }

@@ -1,15 +1,15 @@
-//! Takes what a key has: text, numbers, lists, maps, metadata. What cannot be taken is a problem,
-//! in the reference's words, and counts as if it were not there.
+//! Reads the values of keys: text, numbers, lists, maps, metadata. An invalid value is reported in the
+//! reference's words, and treated as absent.
 
 use super::super::Metadata;
 use super::super::keys::{Placement, Section, placement, suggestion};
 use super::super::problem::Severity;
-use super::super::yaml::{Kind, Node, Value};
+use super::super::tree::{Content, Node, Value};
 use super::Reader;
 use super::budget::{FIELD_BYTES, MAP_BYTES, VALUE_BYTES};
 
 impl Reader<'_> {
-    /// The fields of a map with their values, in order, those that are out of place left out.
+    /// Returns the keys of a map that belong in the section, with their values, in order.
     pub(super) fn fields<'n>(
         &mut self,
         node: &'n Node<'n>,
@@ -22,12 +22,12 @@ impl Reader<'_> {
                 Placement::Correct(name) => fields.push((name, value)),
                 Placement::Ignored(help) => {
                     let message = format!("'{name}' has no effect here");
-                    self.problem(Severity::Warning, key.place, message, &name, &help);
+                    self.problem(Severity::Warning, key.position, message, &name, &help);
                     self.ignored(&name, value, section);
                 }
                 Placement::Misplaced(help) => {
                     let message = format!("config error, '{name}' does not belong here");
-                    self.error(key.place, message, &name, &help);
+                    self.error(key.position, message, &name, &help);
                 }
                 Placement::Unknown => self.unknown_key(&name, key, section),
             }
@@ -36,30 +36,30 @@ impl Reader<'_> {
     }
 
     fn unknown_key(&mut self, name: &str, key: &Node<'_>, section: Section) {
-        // Finding out what may have been meant takes longer than all else.
+        // To find a suggestion takes longer than everything else.
         if !self.problems.has_room(Severity::Error) {
             return self.problems.omit(Severity::Error);
         }
         let message = format!("config error, unknown key '{name}'");
-        self.error(key.place, message, name, &suggestion(name, section));
+        self.error(key.position, message, name, &suggestion(name, section));
     }
 
-    /// The keys and values of a map in order, with those of another map where a `<<` merges it: of
-    /// equal keys the last counts, as in the reference, even where that is the merged one.
+    /// Returns the keys and values of a map in order, with those of maps that `<<` merges in its place.
+    /// Of equal keys the last counts, as in the reference, even if it is merged.
     fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
-        let Kind::Map(items) = node.kind() else {
+        let Content::Map(items) = node.content() else {
             if !is_null(node) {
                 let message =
                     format!("error loading config file: cannot use {} as a map", describe(node));
-                self.error(node.place, message, &text_of(node), "write `key: value` pairs here");
+                self.error(node.position, message, &text_of(node), "write `key: value` pairs here");
             }
             return Vec::new();
         };
         let mut entries = Vec::with_capacity(items.len());
         for (key, value) in items.iter() {
-            match value.kind() {
+            match value.content() {
                 _ if !key.is_merge_key() => entries.push((key, value)),
-                Kind::List(maps) => {
+                Content::List(maps) => {
                     maps.iter().rev().for_each(|map| entries.extend(self.entries(map)));
                 }
                 _ => entries.extend(self.entries(value)),
@@ -68,32 +68,31 @@ impl Reader<'_> {
         entries
     }
 
-    /// A key's text.
+    /// Reads the text of a key.
     fn key(&mut self, node: &Node<'_>) -> Option<String> {
         if let Some(Value::Text(text)) = node.value() {
             return Some(text.to_owned());
         }
         let text = text_of(node);
         let message = format!("config error, key is not of type string: {text}");
-        let help = format!("put it in quotes (\"{text}\") if it is meant, or write a known key");
-        self.error(node.place, message, &text, &help);
+        let help = format!("put it in quotes (\"{text}\"), or write a known key");
+        self.error(node.position, message, &text, &help);
         None
     }
 
-    /// Checks what is ignored as far as the reference does: keys, lists, numbers, though not in
-    /// metadata, which may have any.
+    /// Checks an ignored value as the reference does: its keys, lists and numbers, except in metadata.
     fn ignored(&mut self, field: &str, node: &Node<'_>, section: Section) {
-        match node.kind() {
+        match node.content() {
             _ if field == "metadata" => {}
-            Kind::Scalar(_) => {
+            Content::Scalar(_) => {
                 self.scalar_is_allowed(node, field);
             }
-            Kind::List(_) => {
+            Content::List(_) => {
                 for map in self.maps(node, field) {
                     self.ignored(field, map, section);
                 }
             }
-            Kind::Map(_) => {
+            Content::Map(_) => {
                 for (key, value) in self.entries(node) {
                     let Some(name) = self.key(key) else { continue };
                     if let Placement::Unknown = placement(&name, section) {
@@ -105,32 +104,32 @@ impl Reader<'_> {
         }
     }
 
-    /// Whether a scalar is neither a fraction nor a number too large; it is a problem if it is.
+    /// Reports a fraction or an integer beyond 64 bits; returns whether the scalar is neither.
     fn scalar_is_allowed(&mut self, node: &Node<'_>, field: &str) -> bool {
         let is_other = node.value() == Some(Value::Other);
         if is_other {
             let text = text_of(node);
             let message = format!("error checking config: `{field}` is {text}");
-            self.error(node.place, message, &text, &format!("put it in quotes: \"{text}\""));
+            self.error(node.position, message, &text, &format!("put it in quotes: \"{text}\""));
         }
         !is_other
     }
 
-    /// A list of maps.
+    /// Reads a list of maps.
     pub(super) fn maps<'n>(&mut self, node: &'n Node<'n>, field: &str) -> Vec<&'n Node<'n>> {
-        match node.kind() {
+        match node.content() {
             _ if is_null(node) => Vec::new(),
-            Kind::List(items) => items
+            Content::List(items) => items
                 .iter()
                 .filter(|item| {
-                    let map = matches!(item.kind(), Kind::Map(_));
+                    let map = matches!(item.content(), Content::Map(_));
                     if !map {
                         let text = text_of(item);
                         let message = format!(
                             "config error, yaml file contains list of type other than map: {text}"
                         );
                         let help = format!("write each item of `{field}` as `- key: value`");
-                        self.error(item.place, message, &text, &help);
+                        self.error(item.position, message, &text, &help);
                     }
                     map
                 })
@@ -140,20 +139,20 @@ impl Reader<'_> {
                     "error loading config file: cannot use {} as the list `{field}`",
                     describe(node)
                 );
-                let help = format!("write the items of `{field}` each with a `-` before it");
-                self.error(node.place, message, &text_of(node), &help);
+                let help = format!("write each item of `{field}` after a `-`");
+                self.error(node.position, message, &text_of(node), &help);
                 Vec::new()
             }
         }
     }
 
-    /// Text; an unquoted number or boolean is taken as it is written.
+    /// Reads text; an unquoted integer or boolean is used as written.
     pub(super) fn string(&mut self, node: &Node<'_>, field: &str) -> String {
         let Some(text) = node.text() else {
             let message =
                 format!("error loading config file: cannot use {} as text", describe(node));
             let help = format!("write text after `{field}:`");
-            self.error(node.place, message, &text_of(node), &help);
+            self.error(node.position, message, &text_of(node), &help);
             return String::new();
         };
         if is_null(node) || !self.scalar_is_allowed(node, field) {
@@ -172,11 +171,11 @@ impl Reader<'_> {
         let text = text_of(node);
         let message =
             format!("error loading config file: cannot use {text} as a boolean for `{field}`");
-        self.error(node.place, message, &text, "write true or false, without quotes");
+        self.error(node.position, message, &text, "write true or false, without quotes");
         false
     }
 
-    /// One of some words.
+    /// Reads one of several words.
     pub(super) fn choice<T: Copy>(
         &mut self,
         node: &Node<'_>,
@@ -189,7 +188,7 @@ impl Reader<'_> {
             let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             let message = format!("config error, `{field}` is '{text}'");
             let help = format!("write one of {}", words.join(", "));
-            self.error(node.place, message, &text, &help);
+            self.error(node.position, message, &text, &help);
         }
         found
     }
@@ -209,7 +208,7 @@ impl Reader<'_> {
         let text = text_of(node);
         let message = format!("{message}: cannot use {text} as a number for `{field}`");
         let help = "write a whole number from 0 to 4294967295, without quotes";
-        self.error(node.place, message, &text, help);
+        self.error(node.position, message, &text, help);
         0
     }
 
@@ -217,27 +216,27 @@ impl Reader<'_> {
         if is_null(node) {
             return None;
         }
-        if !matches!(node.kind(), Kind::Map(_)) {
+        if !matches!(node.content(), Content::Map(_)) {
             let message = "error parsing metadata: it is not a map";
-            self.error(node.place, message, &text_of(node), "write `key: value` pairs");
+            self.error(node.position, message, &text_of(node), "write `key: value` pairs");
             return None;
         }
-        // The reference takes the keys of the uppermost map as they are written, and those of
-        // maps in it as it prints what they are.
+        // The reference uses the keys of the outermost map as written, and those of inner maps as it
+        // prints their values.
         let map = self.object(node, |_, text| text.to_owned());
         (!map.is_empty()).then_some(map)
     }
 
     fn object(&mut self, node: &Node<'_>, name: fn(Value<'_>, &str) -> String) -> Metadata {
-        self.spend(node.place, MAP_BYTES);
+        self.spend(node.position, MAP_BYTES);
         let mut map = Metadata::new();
         for (key, value) in self.entries(node) {
-            if let (Some(is), Some(text)) = (key.value(), key.text()) {
-                self.spend(key.place, FIELD_BYTES + text.len());
-                map.insert(name(is, text), self.json(value));
+            if let (Some(value_of_key), Some(text)) = (key.value(), key.text()) {
+                self.spend(key.position, FIELD_BYTES + text.len());
+                map.insert(name(value_of_key, text), self.json(value));
             } else {
                 let message = "error parsing metadata: a key is a list or a map";
-                self.error(key.place, message, &text_of(key), "write text before the `:`");
+                self.error(key.position, message, &text_of(key), "write text before the `:`");
             }
         }
         map
@@ -245,11 +244,11 @@ impl Reader<'_> {
 
     fn json(&mut self, node: &Node<'_>) -> serde_json::Value {
         use serde_json::Value as Json;
-        match node.kind() {
-            // What is left of a file that takes too much is not made.
+        match node.content() {
+            // The rest of a file that exceeds its budget is not built.
             _ if self.budget.is_spent() => Json::Null,
-            Kind::Scalar(text) => {
-                self.spend(node.place, VALUE_BYTES + text.len());
+            Content::Scalar(text) => {
+                self.spend(node.position, VALUE_BYTES + text.len());
                 match node.value() {
                     None | Some(Value::Null) => Json::Null,
                     Some(Value::Bool(value)) => value.into(),
@@ -261,18 +260,18 @@ impl Reader<'_> {
                     },
                 }
             }
-            Kind::List(items) => {
-                self.spend(node.place, VALUE_BYTES);
+            Content::List(items) => {
+                self.spend(node.position, VALUE_BYTES);
                 items.iter().map(|item| self.json(item)).collect()
             }
-            Kind::Map(_) => self.object(node, printed).into(),
+            Content::Map(_) => self.object(node, printed).into(),
         }
     }
 }
 
-/// A scalar as the reference prints what it is.
-fn printed(is: Value<'_>, text: &str) -> String {
-    match is {
+/// Formats a scalar as the reference prints its value.
+fn printed(value: Value<'_>, text: &str) -> String {
+    match value {
         Value::Null => "<nil>".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Int(number) => number.to_string(),
@@ -284,20 +283,20 @@ pub(super) fn is_null(node: &Node<'_>) -> bool {
     node.value() == Some(Value::Null)
 }
 
-/// A node in a word or two.
+/// Describes a node in a few words.
 pub(super) fn describe(node: &Node<'_>) -> String {
-    match node.kind() {
-        Kind::Scalar(_) => format!("`{}`", text_of(node)),
-        Kind::List(_) => "a list".to_owned(),
-        Kind::Map(_) => "a map".to_owned(),
+    match node.content() {
+        Content::Scalar(_) => format!("`{}`", text_of(node)),
+        Content::List(_) => "a list".to_owned(),
+        Content::Map(_) => "a map".to_owned(),
     }
 }
 
-/// A node's text, cut where it gets long.
+/// The text of a node, truncated.
 pub(super) fn text_of(node: &Node<'_>) -> String {
-    match node.kind() {
-        Kind::Scalar(text) => text.chars().take(80).collect(),
-        Kind::List(_) => "[…]".to_owned(),
-        Kind::Map(_) => "{…}".to_owned(),
+    match node.content() {
+        Content::Scalar(text) => text.chars().take(80).collect(),
+        Content::List(_) => "[…]".to_owned(),
+        Content::Map(_) => "{…}".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of files that are made to have many problems, or to take much memory.
+//! Limits for files with many problems, and for rules that take much memory.
 
 use super::{compile, file};
 use crate::rules::source::RuleFile;
@@ -13,7 +13,7 @@ fn listed(loaded: &Loaded, severity: Severity) -> usize {
     loaded.problems.iter().filter(|problem| problem.severity == severity).count()
 }
 
-/// A file with so many unknown keys, and so many that have no effect.
+/// A file with numbers of unknown keys and of keys without effect.
 fn bad(name: &str, errors: usize, warnings: usize) -> RuleFile {
     let warnings: String = (0..warnings).map(|_| "unit: day\n").collect();
     let errors: String = (0..errors).map(|i| format!("key{i}: x\n")).collect();
@@ -47,7 +47,7 @@ fn warnings_leave_room_for_errors() {
     assert_eq!(listed(&loaded, Severity::Error), 5);
     assert_eq!(loaded.omitted, Omitted { errors: 2, warnings: 45 });
     assert!(!loaded.is_good());
-    // Warnings alone do not spoil a set, however many there are.
+    // A set with warnings only is valid, however many there are.
     let loaded = load(vec![bad("a", 0, 50)], 5);
     assert!(loaded.is_good() && loaded.render_errors().is_empty());
     let summary = loaded.omitted.summary().unwrap();
@@ -65,7 +65,7 @@ fn the_problems_of_many_files_are_limited_too() {
 }
 
 #[test]
-fn what_problems_quote_is_shortened() {
+fn quoted_text_in_problems_is_truncated() {
     let long = "x".repeat(100_000);
     for text in [
         format!("domain: d\n? {long}\n: 1\n"),
@@ -85,7 +85,7 @@ fn what_problems_quote_is_shortened() {
     }
 }
 
-/// A descriptor with a long key, and so many rules below it.
+/// A descriptor with a long key, and a number of rules below it.
 fn below_a_long_key(key_bytes: usize, rules: usize) -> String {
     let rules: String =
         (0..rules).map(|i| format!("  - {{ key: k{i}, rate_limit: {{ unit: day }} }}\n")).collect();
@@ -94,7 +94,7 @@ fn below_a_long_key(key_bytes: usize, rules: usize) -> String {
 }
 
 #[test]
-fn rules_that_take_too_much_memory_are_refused_where_they_do() {
+fn rules_that_take_too_much_memory_are_refused_at_their_position() {
     let too_much = "config error, the rules of this file take more than";
     let (set, problems) = compile(&below_a_long_key(10_000, 200));
     assert_eq!((problems.len(), set.rules().count()), (0, 200));
@@ -102,8 +102,8 @@ fn rules_that_take_too_much_memory_are_refused_where_they_do() {
     let (_, problems) = compile(&below_a_long_key(50_000, 2_000));
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(problem.message.starts_with(too_much), "{problem}");
-    assert!(problem.place.unwrap().line > 100, "{problem}");
-    // A map takes far more than the four bytes it is.
+    assert!(problem.position.unwrap().line() > Some(100), "{problem}");
+    // A map takes far more than its four bytes.
     let maps = "{b},".repeat(50_000);
     let metadata = format!("rate_limit: {{ unit: day }}, metadata: {{ a: [{maps}] }}");
     let (_, problems) = compile(&format!("domain: d\ndescriptors: [{{ key: k, {metadata} }}]\n"));

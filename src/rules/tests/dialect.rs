@@ -1,6 +1,6 @@
 //! The YAML that rule files are written in.
 
-use super::{find, good, told};
+use super::{find, good, reported};
 use crate::limit::Unit;
 
 /// Requests, multiplier and unit of the only rule of a descriptor with this rate limit.
@@ -11,7 +11,7 @@ fn limit(rate_limit: &str) -> (u32, u32, Option<Unit>) {
 }
 
 #[test]
-fn numbers_as_yaml_1_1_has_them() {
+fn numbers_follow_yaml_1_1() {
     for (text, wanted) in [
         ("5", 5),
         ("1_000", 1_000),
@@ -30,7 +30,7 @@ fn numbers_as_yaml_1_1_has_them() {
 }
 
 #[test]
-fn units_in_any_letter_case() {
+fn units_ignore_letter_case() {
     for unit in Unit::ALL {
         for name in [unit.name().to_owned(), unit.name().to_uppercase()] {
             let rate_limit = format!("{{ unit: {name}, requests_per_unit: 1 }}");
@@ -41,7 +41,7 @@ fn units_in_any_letter_case() {
 }
 
 #[test]
-fn booleans_as_yaml_1_1_has_them() {
+fn booleans_follow_yaml_1_1() {
     for (text, wanted) in [("y", true), ("On", true), ("TRUE", true), ("no", false), ("", false)] {
         let set = good(&format!(
             "domain: d\ndescriptors:\n- key: k\n  shadow_mode: {text}\n  rate_limit: {{ unit: day }}\n"
@@ -51,7 +51,7 @@ fn booleans_as_yaml_1_1_has_them() {
 }
 
 #[test]
-fn what_is_not_quoted_is_taken_as_text_where_text_is_wanted() {
+fn unquoted_scalars_are_accepted_as_text() {
     for (written, value) in [
         ("80", "80"),
         ("0x10", "0x10"),
@@ -72,7 +72,7 @@ fn what_is_not_quoted_is_taken_as_text_where_text_is_wanted() {
 }
 
 #[test]
-fn binary_scalars_are_the_text_they_stand_for() {
+fn binary_scalars_are_decoded() {
     let set = good(
         "domain: !!binary ZA==\ndescriptors:\n- key: !!binary aGVsbG8=\n  value: !!binary |\n    \
          d29y\n    bGQ=\n  !!binary cmF0ZV9saW1pdA==: { unit: day, requests_per_unit: 5 }\n",
@@ -80,16 +80,16 @@ fn binary_scalars_are_the_text_they_stand_for() {
     assert_eq!(find(&set, &[("hello", "world")]), Some("hello_world"));
     let bad = "domain: d\ndescriptors:\n- key: !!binary aGVsbG8\n";
     assert_eq!(
-        told(bad),
+        reported(bad),
         ["3:17: error: error loading config file: yaml: line 3: !!binary value contains invalid \
           base64 data «aGVsbG8»"]
     );
 }
 
 #[test]
-fn a_tag_for_floats_is_none_for_a_rule_file() {
+fn no_key_takes_a_float_tag() {
     let limit = |n: &str| {
-        told(&format!(
+        reported(&format!(
             "domain: d\ndescriptors:\n- key: k\n  rate_limit: {{ unit: day, requests_per_unit: {n} }}\n"
         ))
     };
@@ -97,18 +97,18 @@ fn a_tag_for_floats_is_none_for_a_rule_file() {
     assert_eq!(limit("!!float 3"), [format!("4:55: error: {number}")]);
     assert_eq!(limit("!!int \"3\""), [""; 0]);
     assert_eq!(
-        told("domain: d\ndescriptors: [{ key: k, value: !!float 3 }, { key: !!float 3 }]\n")[0],
+        reported("domain: d\ndescriptors: [{ key: k, value: !!float 3 }, { key: !!float 3 }]\n")[0],
         "2:40: error: error checking config: `value` is 3 «3»"
     );
     assert_eq!(
-        told("domain: d\ndescriptors: [{ key: k, value: !!int x }]\n"),
+        reported("domain: d\ndescriptors: [{ key: k, value: !!int x }]\n"),
         ["2:38: error: error loading config file: yaml: line 2: cannot decode !!str `x` as a \
           !!int «x»"]
     );
 }
 
 #[test]
-fn files_as_editors_save_them() {
+fn byte_order_marks_and_line_endings_are_accepted() {
     let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n";
     for text in [
         text.to_owned(),
@@ -129,19 +129,19 @@ fn files_as_editors_save_them() {
 }
 
 #[test]
-fn places_are_right_in_files_with_a_mark_and_carriage_returns() {
+fn positions_are_right_with_a_byte_order_mark_and_carriage_returns() {
     let text = "domain: d\r\ndescriptors:\r\n- key: k\r\n  rate_limit: { unit: fortnight }\r\n";
     let wanted = ["4:23: error: invalid rate limit unit 'fortnight' «fortnight»"];
-    assert_eq!(told(text), wanted);
-    assert_eq!(told(&format!("\u{feff}{text}")), wanted);
+    assert_eq!(reported(text), wanted);
+    assert_eq!(reported(&format!("\u{feff}{text}")), wanted);
     assert_eq!(
-        told("\u{feff}domian: d\n")[0],
+        reported("\u{feff}domian: d\n")[0],
         "1:1: error: config error, unknown key 'domian' «domian»"
     );
 }
 
 #[test]
-fn of_a_key_that_is_there_twice_the_last_wins() {
+fn the_last_of_repeated_keys_counts() {
     let set = good(
         "domain: c\ndomain: d\ndescriptors: [{ key: a }]\ndescriptors:\n\
                     - { key: b, key: k, rate_limit: { unit: day } }\n",
@@ -152,7 +152,7 @@ fn of_a_key_that_is_there_twice_the_last_wins() {
 }
 
 #[test]
-fn rate_limits_that_are_there_twice_are_merged() {
+fn repeated_rate_limits_are_merged() {
     let rules = "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: day, name: a }\n  \
                  rate_limit: { unit: hour, requests_per_unit: 3 }\n";
     let set = good(rules);
@@ -173,18 +173,22 @@ fn anchors_and_merge_keys() {
          - { key: c, rate_limit: { <<: *limit, requests_per_unit: 7 } }\n\
          - { <<: [{ key: d, shadow_mode: true }, { key: e, value: v }], rate_limit: *limit }\n",
     );
-    let told: Vec<_> = set
+    let reported: Vec<_> = set
         .rules()
         .map(|rule| {
             let limit = &rule.plan.as_ref().unwrap().limits()[0];
             format!("{} {} {}", rule.path(), limit.requests_per_unit, rule.shadow_mode)
         })
         .collect();
-    assert_eq!(told, ["a 5 true", "b 5 true", "c 7 false", "d_v 5 true"], "the earlier map wins");
+    assert_eq!(
+        reported,
+        ["a 5 true", "b 5 true", "c 7 false", "d_v 5 true"],
+        "the earlier map wins"
+    );
 }
 
 #[test]
-fn of_a_merged_and_an_own_key_the_last_wins() {
+fn the_last_of_a_merged_and_an_own_key_counts() {
     let set = good(
         "domain: d\ndescriptors:\n\
          - { key: a, rate_limit: &limit { unit: day, requests_per_unit: 5 } }\n\
@@ -198,7 +202,7 @@ fn of_a_merged_and_an_own_key_the_last_wins() {
 }
 
 #[test]
-fn metadata_is_kept_as_it_is() {
+fn metadata_is_unchanged() {
     let set = good(
         "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: day }\n  metadata:\n    \
          text: a\n    number: 5\n    float: 1.5\n    yes: no\n    quoted: '5'\n    none: ~\n    \
@@ -218,7 +222,7 @@ fn metadata_is_kept_as_it_is() {
 }
 
 #[test]
-fn rules_may_nest_deep() {
+fn rules_may_nest_deeply() {
     let mut text = "domain: d\n".to_owned();
     for level in 0..200 {
         let indent = "  ".repeat(level);

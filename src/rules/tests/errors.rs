@@ -1,15 +1,15 @@
-//! What is wrong, told in the reference's words, with its place and the offending text.
+//! Errors: the reference's words, the position and the offending text.
 
-use super::told;
+use super::reported;
 
-/// What is told of one descriptor, whose key `key: k` is given, in line 3.
+/// The problems of one descriptor with `key: k`, in line 3.
 fn of_descriptor(rest: &str) -> Vec<String> {
-    told(&format!("domain: d\ndescriptors:\n- {{ key: k, {rest} }}\n"))
+    reported(&format!("domain: d\ndescriptors:\n- {{ key: k, {rest} }}\n"))
 }
 
-/// What is told of the rate limit of one descriptor, in line 4.
+/// The problems of the rate limit of one descriptor, in line 4.
 fn of_limit(limit: &str) -> Vec<String> {
-    told(&format!("domain: d\ndescriptors:\n- key: k\n  rate_limit: {limit}\n"))
+    reported(&format!("domain: d\ndescriptors:\n- key: k\n  rate_limit: {limit}\n"))
 }
 
 #[test]
@@ -23,7 +23,7 @@ fn syntax() {
         "domain: d\nwords\n",
         "domain: &a [*a]\n",
     ];
-    let told: Vec<String> = files.into_iter().flat_map(told).collect();
+    let reported: Vec<String> = files.into_iter().flat_map(reported).collect();
     let wanted = [
         "2:1: error: error loading config file: yaml: line 2: invalid indentation in multiline quoted scalar «»",
         "2:14: error: error loading config file: yaml: line 2: mapping values are not allowed in this context «:»",
@@ -31,28 +31,28 @@ fn syntax() {
         "1:9: error: error loading config file: yaml: line 1: while parsing node, found unknown anchor «*nobody»",
         "2:1: error: error loading config file: yaml: line 2: misplaced bracket «}»",
         "2:1: error: error loading config file: yaml: line 2: simple key expected ':' «words»",
-        "1:13: error: error loading config file: yaml: line 1: an alias cannot stand inside what it stands for «*a]»",
+        "1:13: error: error loading config file: yaml: line 1: an alias inside the value of its own anchor «*a]»",
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(reported, wanted);
 }
 
 #[test]
 fn roots() {
     let empty = "1:1: error: config file cannot have empty domain «»";
     for text in ["", "---\n", "# nothing\n", "~\n", "{}\n"] {
-        assert_eq!(told(text), [empty], "{text:?}");
+        assert_eq!(reported(text), [empty], "{text:?}");
     }
-    assert_eq!(told("descriptors: []\n"), [empty]);
+    assert_eq!(reported("descriptors: []\n"), [empty]);
     assert_eq!(
-        told("a: 1\ndomain: ''\n")[1],
+        reported("a: 1\ndomain: ''\n")[1],
         "2:9: error: config file cannot have empty domain «»"
     );
     assert_eq!(
-        told("- domain: d\n"),
+        reported("- domain: d\n"),
         ["1:1: error: error loading config file: the root is a list, not a map «[…]»"]
     );
     assert_eq!(
-        told("domain\n"),
+        reported("domain\n"),
         ["1:1: error: error loading config file: the root is `domain`, not a map «domain»"]
     );
 }
@@ -82,7 +82,7 @@ fn keys() {
 fn lists() {
     let other = "config error, yaml file contains list of type other than map:";
     assert_eq!(
-        told("domain: d\ndescriptors: [text, [nested], 5, ~, { key: k }]\n"),
+        reported("domain: d\ndescriptors: [text, [nested], 5, ~, { key: k }]\n"),
         [
             format!("2:15: error: {other} text «text»"),
             format!("2:21: error: {other} […] «[…]»"),
@@ -91,7 +91,7 @@ fn lists() {
         ]
     );
     assert_eq!(
-        told("domain: d\ndescriptors: { key: k }\n"),
+        reported("domain: d\ndescriptors: { key: k }\n"),
         [
             "2:14: error: error loading config file: cannot use a map as the list `descriptors` «{…}»"
         ]
@@ -154,7 +154,7 @@ fn scalars() {
 #[test]
 fn descriptors() {
     assert_eq!(
-        told("domain: d\ndescriptors:\n- value: v\n- key: ''\n- {}\n"),
+        reported("domain: d\ndescriptors:\n- value: v\n- key: ''\n- {}\n"),
         [
             "3:3: error: descriptor has empty key «»",
             "4:8: error: descriptor has empty key «»",
@@ -162,7 +162,7 @@ fn descriptors() {
         ]
     );
     assert_eq!(
-        told(
+        reported(
             "domain: d\ndescriptors:\n- key: a\n  value: b\n  descriptors:\n  - key: c\n  - key: c\n\
              - key: a_b\n  descriptors:\n  - { key: '' }\n- { key: a, value: c }\n"
         ),
@@ -178,7 +178,7 @@ fn descriptors() {
           but found key 'k_v' «yes»"]
     );
     assert_eq!(of_descriptor("share_threshold: no"), [""; 0]);
-    assert_eq!(told("domain: d\ndescriptors: [{ key: 'k*', share_threshold: true }]"), [""; 0]);
+    assert_eq!(reported("domain: d\ndescriptors: [{ key: 'k*', share_threshold: true }]"), [""; 0]);
 }
 
 #[test]
@@ -243,13 +243,13 @@ fn metadata() {
 }
 
 #[test]
-fn what_aliases_repeat_is_told_once() {
+fn problems_in_aliased_values_are_reported_once() {
     let bad = "&bad { unit: minuet, requests_per_unit: -1 }";
     let text = format!(
         "domain: d\ndescriptors:\n- {{ key: a, rate_limit: {bad} }}\n- {{ key: b, rate_limit: *bad }}\n"
     );
     assert_eq!(
-        told(&text),
+        reported(&text),
         [
             "3:38: error: invalid rate limit unit 'minuet' «minuet»",
             "3:65: error: error loading config file: cannot use -1 as a number for `requests_per_unit` «-1»",
@@ -258,7 +258,7 @@ fn what_aliases_repeat_is_told_once() {
 }
 
 #[test]
-fn keys_out_of_place_are_warned_of() {
+fn misplaced_keys_are_warnings() {
     assert_eq!(
         of_limit("{ unit: day, shadow_mode: true, key: x, share_threshold: true }"),
         [
@@ -285,7 +285,10 @@ fn keys_out_of_place_are_warned_of() {
             "4:53: error: error checking config: cannot use 1.5 as a number for `requests_per_unit` «1.5»"
         ]
     );
-    assert_eq!(told("domain: d\nunit: day\n"), ["2:1: warning: 'unit' has no effect here «unit»"]);
+    assert_eq!(
+        reported("domain: d\nunit: day\n"),
+        ["2:1: warning: 'unit' has no effect here «unit»"]
+    );
     assert_eq!(
         of_descriptor("unit_multiplier: 5"),
         ["3:13: error: config error, 'unit_multiplier' does not belong here «unit_multiplier»"],
@@ -294,9 +297,9 @@ fn keys_out_of_place_are_warned_of() {
 }
 
 #[test]
-fn what_is_out_of_place_is_checked_for_unknown_keys_but_not_within_metadata() {
+fn misplaced_values_are_checked_for_unknown_keys_except_metadata() {
     assert_eq!(
-        told("domain: d\nrate_limit: { unit: day, oops: 1, replaces: [{ nam: a }] }\n"),
+        reported("domain: d\nrate_limit: { unit: day, oops: 1, replaces: [{ nam: a }] }\n"),
         [
             "2:1: warning: 'rate_limit' has no effect here «rate_limit»",
             "2:26: error: config error, unknown key 'oops' «oops»",
@@ -308,7 +311,7 @@ fn what_is_out_of_place_is_checked_for_unknown_keys_but_not_within_metadata() {
         ["4:28: warning: 'metadata' has no effect here «metadata»"]
     );
     assert_eq!(
-        told("domain: d\nrate_limit: { metadata: { team: a } }\n"),
+        reported("domain: d\nrate_limit: { metadata: { team: a } }\n"),
         ["2:1: warning: 'rate_limit' has no effect here «rate_limit»"]
     );
 }

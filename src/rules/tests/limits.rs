@@ -1,13 +1,13 @@
 //! Limits of weir's own: what they mean, and what is refused.
 
-use super::{compile, tell};
+use super::{compile, describe};
 use crate::limit::{Algorithm, Limit, SECOND};
 
-/// The limits of one descriptor, of which this is said after its key.
+/// The limits of one descriptor with these fields after its key.
 fn limits(said: &str) -> Vec<Limit> {
     let text = format!("domain: d\ndescriptors:\n  - {{ key: k, {said} }}\n");
     let (set, problems) = compile(&text);
-    assert_eq!(problems.iter().map(tell).collect::<Vec<_>>(), Vec::<String>::new(), "{said}");
+    assert_eq!(problems.iter().map(describe).collect::<Vec<_>>(), Vec::<String>::new(), "{said}");
     let rule = set.rules().next().expect("a rule");
     rule.plan.as_ref().expect("limits").limits().to_vec()
 }
@@ -16,12 +16,12 @@ fn limit(said: &str) -> Limit {
     limits(&format!("rate_limit: {{ {said} }}")).remove(0)
 }
 
-/// What is told of a descriptor, message and help.
-fn told(said: &str) -> Vec<String> {
-    told_of(&format!("domain: d\ndescriptors:\n  - {{ key: k, {said} }}\n"))
+/// What is reported of a descriptor, message and help.
+fn reported(said: &str) -> Vec<String> {
+    problems_of(&format!("domain: d\ndescriptors:\n  - {{ key: k, {said} }}\n"))
 }
 
-fn told_of(text: &str) -> Vec<String> {
+fn problems_of(text: &str) -> Vec<String> {
     let problems = compile(text).1;
     problems.iter().map(|p| format!("{} | {}", p.message, p.help)).collect()
 }
@@ -32,7 +32,7 @@ fn period(said: &str) -> (Option<&'static str>, u32) {
 }
 
 #[test]
-fn a_period_is_shown_as_its_largest_unit() {
+fn a_period_becomes_a_multiple_of_its_largest_unit() {
     for (said, unit, multiplier) in [
         ("period: 15m", "minute", 15),
         ("period: 36h", "hour", 36),
@@ -99,7 +99,7 @@ fn several_limits_each_with_its_own_name_and_shadow() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_says_what_to_write() {
+fn invalid_limits_are_refused_with_a_fix() {
     let limit = |said: &str| format!("rate_limit: {{ {said} }}");
     for (said, message, help) in [
         (limit("unit: day, algorithm: gcar"), "there is no algorithm 'gcar'", "did you mean gcra?"),
@@ -113,7 +113,7 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
             "it is for",
         ),
         (limit("algorithm: concurrency, unit: day"), "concurrency takes no `unit`", "remove it"),
-        (limit("unit: day, period: 1d"), "both `period` and `unit`", "leave one"),
+        (limit("unit: day, period: 1d"), "both `period` and `unit`", "remove one"),
         (limit("period: 1500ms"), "`period` is '1500ms'", "whole seconds"),
         (limit("period: 36501d"), "`period` is '36501d'", "100 years"),
         (limit("period: 0"), "`period` is '0'", "whole seconds"),
@@ -191,8 +191,8 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
         ),
         ("algorithm: gcra".into(), "'algorithm' does not belong here", "`rate_limit`"),
     ] {
-        let told = told(&said);
-        let [one] = &told[..] else { panic!("{said}: {told:?}") };
+        let reported = reported(&said);
+        let [one] = &reported[..] else { panic!("{said}: {reported:?}") };
         let (told_message, told_help) = one.split_once(" | ").expect("both");
         assert!(told_message.contains(message), "{said}: {told_message}");
         assert!(told_help.contains(help), "{said}: {told_help}");
@@ -200,7 +200,7 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
 }
 
 #[test]
-fn a_burst_and_a_debt_are_back_within_a_thousand_years() {
+fn a_burst_and_a_debt_must_recover_within_a_thousand_years() {
     let rule = |said: &str| format!("rate_limit: {{ unit: year, {said} }}");
     for (said, message, help) in [
         ("algorithm: gcra, requests_per_unit: 1, burst: 1001", "burst of 1001", "`burst: 1000`"),
@@ -227,8 +227,8 @@ fn a_burst_and_a_debt_are_back_within_a_thousand_years() {
             "`max_debt: 1991`",
         ),
     ] {
-        let told = told(&rule(said));
-        let [one] = &told[..] else { panic!("{said}: {told:?}") };
+        let reported = reported(&rule(said));
+        let [one] = &reported[..] else { panic!("{said}: {reported:?}") };
         assert!(one.contains(message) && one.contains(help), "{said}: {one}");
     }
     for said in [
@@ -244,7 +244,7 @@ fn a_burst_and_a_debt_are_back_within_a_thousand_years() {
 }
 
 #[test]
-fn a_heavy_log_is_warned_of() {
+fn a_large_log_is_a_warning() {
     let said = "rate_limit: { unit: day, requests_per_unit: 200000, algorithm: sliding_log }";
     let text = format!("domain: d\ndescriptors: [{{ key: k, {said} }}]\n");
     let (set, problems) = compile(&text);
@@ -255,20 +255,20 @@ fn a_heavy_log_is_warned_of() {
 }
 
 #[test]
-fn charge_and_on_store_failure_are_the_domains() {
+fn charge_and_on_store_failure_apply_to_the_domain() {
     let domain = |said: &str| format!("domain: d\n{said}\ndescriptors: []\n");
     let (set, problems) = compile(&domain("charge: together\non_store_failure: local"));
     assert!(problems.is_empty());
     let d = set.domain("d").expect("the domain");
     assert!(d.together && d.on_store_failure.is_some_and(|policy| policy.name() == "local"));
-    let told = told_of(&domain("charge: all"));
-    assert_eq!(told, ["config error, `charge` is 'all' | write one of each, together"]);
-    let told = told_of(&domain("on_store_failure: pray"));
+    let reported = problems_of(&domain("charge: all"));
+    assert_eq!(reported, ["config error, `charge` is 'all' | write one of each, together"]);
+    let reported = problems_of(&domain("on_store_failure: pray"));
     let wanted = "write one of error, allow, deny, local";
-    assert_eq!(told, [format!("config error, `on_store_failure` is 'pray' | {wanted}")]);
+    assert_eq!(reported, [format!("config error, `on_store_failure` is 'pray' | {wanted}")]);
     let together = |said: &str| {
         let rule = format!("{{ key: k, rate_limit: {{ {said} }} }}");
-        told_of(&format!("domain: d\ncharge: together\ndescriptors: [{rule}]\n"))
+        problems_of(&format!("domain: d\ncharge: together\ndescriptors: [{rule}]\n"))
     };
     assert_eq!(together("unit: day"), Vec::<String>::new());
     assert!(together("unit: day, charge_denied: true")[0].contains("under `charge: together`"));

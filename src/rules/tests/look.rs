@@ -1,4 +1,4 @@
-//! How problems look: fixed here to the letter.
+//! The exact rendering of problems.
 
 use super::file;
 use crate::rules::{Loaded, Options, Problems};
@@ -45,7 +45,7 @@ rules.yaml:11:10: error: duplicate descriptor composite key 'shop.path'
  11 |   - key: path
     |          ^^^^
   note: the first is at rules.yaml:6:10
-  help: one descriptor of this key and value may stand on a level: merge the two
+  help: a descriptor must be unique on its level: merge the two
 ";
     assert_eq!(rendered(text), wanted);
 }

@@ -5,7 +5,7 @@ use crate::rules::RuleSet;
 
 const L: &str = "rate_limit: { unit: minute, requests_per_unit: 1 }";
 
-/// A domain `d` of these descriptors; `L` stands for a rate limit.
+/// A domain `d` of these descriptors; `L` is replaced by a rate limit.
 fn rules(descriptors: &str) -> RuleSet {
     good(&format!("domain: d\ndescriptors:\n{}", descriptors.replace('L', L)))
 }
@@ -24,7 +24,7 @@ fn shared(set: &RuleSet, entries: &[(&str, &str)]) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn a_value_comes_before_a_wildcard_before_a_key_alone() {
+fn a_value_precedes_a_wildcard_and_a_key() {
     let set = rules(
         "- { key: k, L }\n- { key: k, value: ab*, L }\n- { key: k, value: a*, L }\n\
          - { key: k, value: abc, L }\n",
@@ -67,7 +67,7 @@ fn the_depths_must_be_equal() {
 }
 
 #[test]
-fn there_is_no_way_back() {
+fn there_is_no_backtracking() {
     let set = rules(
         "- key: a\n  value: b\n- key: a\n  value: b*\n  descriptors:\n  - { key: c, L }\n\
          - key: a\n  L\n  descriptors:\n  - { key: c, L }\n",
@@ -92,12 +92,12 @@ fn empty_values() {
 fn a_star_that_a_client_sends_is_a_value() {
     let set = rules("- { key: k, value: \"*\", share_threshold: true, L }\n");
     assert_eq!(find(&set, &[("k", "*")]), Some("k_*"));
-    assert!(shared(&set, &[("k", "*")]).is_empty(), "matched as it stands, by no wildcard");
+    assert!(shared(&set, &[("k", "*")]).is_empty(), "an exact match, not a wildcard");
     assert_eq!(shared(&set, &[("k", "x")]), [(0, "*".to_owned())]);
 }
 
 #[test]
-fn stars_stand_for_anything_or_nothing_anywhere() {
+fn a_star_matches_any_text_anywhere() {
     let set = rules("- { key: k, value: \"/a/*/b*c*\", L }\n");
     for (value, matches) in [
         ("/a//bc", true),
@@ -150,7 +150,7 @@ fn a_domain_without_descriptors_limits_nothing() {
 }
 
 #[test]
-fn letters_of_several_bytes() {
+fn characters_of_several_bytes_match() {
     let set = rules("- { key: k, value: \"ä*ö\", L }\n");
     assert!(find(&set, &[("k", "äxö")]).is_some());
     assert!(find(&set, &[("k", "äö")]).is_some());
@@ -158,7 +158,7 @@ fn letters_of_several_bytes() {
 }
 
 #[test]
-fn stars_side_by_side_are_as_good_as_one() {
+fn adjacent_stars_count_as_one() {
     let set = rules("- { key: k, value: 'a**b***', L }\n- { key: 'm***', L }\n");
     assert_eq!(find(&set, &[("k", "ab")]), Some("k_a**b***"));
     assert_eq!(find(&set, &[("k", "a-b-c")]), Some("k_a**b***"));

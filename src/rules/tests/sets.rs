@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::{file, find, good, tell};
+use super::{describe, file, find, good};
 use crate::rules::{Options, RuleSet};
 
 fn merging() -> Options {
@@ -17,8 +17,8 @@ const B: &str = "domain: d\ndescriptors: [{ key: b, rate_limit: { unit: day } }]
 fn a_domain_in_two_files_is_an_error_unless_domains_are_merged() {
     let files = [file("a.yaml", A), file("b.yaml", B)];
     let (_, problems) = RuleSet::compile(&files, &Options::default(), None);
-    let told: Vec<_> = problems.iter().map(tell).collect();
-    assert_eq!(told, ["b.yaml:1:9: error: duplicate domain 'd' in config file «d»"]);
+    let reported: Vec<_> = problems.iter().map(describe).collect();
+    assert_eq!(reported, ["b.yaml:1:9: error: duplicate domain 'd' in config file «d»"]);
 
     let (set, problems) = RuleSet::compile(&files, &merging(), None);
     assert!(problems.is_empty());
@@ -32,12 +32,12 @@ fn a_domain_in_two_files_is_an_error_unless_domains_are_merged() {
 #[test]
 fn merged_domains_may_not_have_a_descriptor_twice() {
     let (_, problems) = RuleSet::compile(&[file("a.yaml", A), file("b.yaml", A)], &merging(), None);
-    let told: Vec<_> = problems.iter().map(tell).collect();
-    assert_eq!(told, ["b.yaml:2:22: error: duplicate descriptor composite key 'd.a' «a»"]);
+    let reported: Vec<_> = problems.iter().map(describe).collect();
+    assert_eq!(reported, ["b.yaml:2:22: error: duplicate descriptor composite key 'd.a' «a»"]);
 }
 
 #[test]
-fn every_problem_of_every_file_is_told() {
+fn every_problem_of_every_file_is_reported() {
     let files = [
         file("a.yaml", "domain: d\ndescriptors: [{ value: x }, { kye: k }]\n"),
         file("b.yaml", "domain: e\ndescriptors: [\n"),
@@ -46,9 +46,9 @@ fn every_problem_of_every_file_is_told() {
         file("e.yaml", "domain: f\n"),
     ];
     let (_, problems) = RuleSet::compile(&files, &Options::default(), None);
-    let told: Vec<_> = problems.iter().map(|problem| problem.to_string()).collect();
+    let reported: Vec<_> = problems.iter().map(|problem| problem.to_string()).collect();
     assert_eq!(
-        told,
+        reported,
         [
             "a.yaml:2:15: error: descriptor has empty key",
             "a.yaml:2:29: error: descriptor has empty key",
@@ -62,7 +62,7 @@ fn every_problem_of_every_file_is_told() {
 }
 
 #[test]
-fn counts_are_handed_on_to_the_rule_of_the_same_name() {
+fn counters_are_carried_over_to_the_rule_of_the_same_name() {
     let before = good(A);
     before.rules().next().unwrap().stats.total_hits.store(7, Relaxed);
     let files = [file("x.yaml", &A.replace("day", "hour")), file("y.yaml", B)];

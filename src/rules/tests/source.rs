@@ -34,7 +34,7 @@ fn write(root: &Path, name: &str) {
 }
 
 #[test]
-fn directories_are_searched_in_depth_and_in_order() {
+fn directories_are_searched_recursively_and_in_order() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["b.yaml", "a.yml", "c/d/e.yaml", "README.md", ".hidden.yaml", "b.yaml~"] {
         write(dir.path(), name);
@@ -48,7 +48,7 @@ fn directories_are_searched_in_depth_and_in_order() {
 }
 
 #[test]
-fn a_mounted_config_map_is_read_once_by_the_names_people_see() {
+fn a_mounted_config_map_is_read_once_by_its_visible_names() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "..2024_01_01/a.yaml");
     symlink("..2024_01_01", dir.path().join("..data")).unwrap();
@@ -61,7 +61,7 @@ fn a_mounted_config_map_is_read_once_by_the_names_people_see() {
 }
 
 #[test]
-fn links_in_a_circle_end() {
+fn cyclic_links_end() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "a/b.yaml");
     symlink("..", dir.path().join("a/up")).unwrap();
@@ -69,7 +69,7 @@ fn links_in_a_circle_end() {
 }
 
 #[test]
-fn the_references_prefix_goes_by_the_name_below_the_root() {
+fn the_prefix_applies_to_the_path_below_the_root() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["config/a.yaml", "config/b/c.txt", "config.d.yaml", "other/e.yaml"] {
         write(dir.path(), name);
@@ -81,7 +81,7 @@ fn the_references_prefix_goes_by_the_name_below_the_root() {
 }
 
 #[test]
-fn the_lock_of_an_editor_is_no_problem() {
+fn lock_links_of_editors_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "a.yaml");
     symlink("someone@somewhere.1:2", dir.path().join(".#a.yaml")).unwrap();
@@ -90,7 +90,7 @@ fn the_lock_of_an_editor_is_no_problem() {
 }
 
 #[test]
-fn what_cannot_be_read_is_a_problem() {
+fn unreadable_files_are_errors() {
     let dir = tempfile::tempdir().unwrap();
     symlink("nowhere", dir.path().join("dangling.yaml")).unwrap();
     fs::write(dir.path().join("large.yaml"), "#".repeat(101)).unwrap();

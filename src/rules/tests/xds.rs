@@ -1,13 +1,15 @@
-//! The xDS form means what the rule file means.
+//! The xDS form is equivalent to the rule file.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use proptest::prelude::*;
 use prost::Message;
 use prost::encoding::WireType;
 use prost_types::{Struct, Value, value::Kind};
 
-use super::{compile, tell};
+use super::{compile, describe};
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
-use crate::rules::source::RuleFile;
+use crate::rules::xds::Resource;
 use crate::rules::{Loaded, Options, Problem, Problems, RuleSet, xds};
 
 fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
@@ -28,18 +30,18 @@ fn descriptor(key: &str, rate_limit: pb::RateLimitPolicy) -> pb::RateLimitDescri
     pb::RateLimitDescriptor { key: key.into(), rate_limit, ..Default::default() }
 }
 
-fn rule_file(config: &pb::RateLimitConfig) -> RuleFile {
-    xds::rule_file(config.encode_to_vec().into(), "resource").unwrap()
+fn resource(config: &pb::RateLimitConfig) -> Resource {
+    Resource::decode(config.encode_to_vec().into(), "resource").unwrap()
 }
 
 fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
-    let file = rule_file(config);
-    let (set, problems) = RuleSet::compile(&[file], &Options::default(), None);
-    (set, problems.iter().map(tell).collect())
+    let resource = resource(config);
+    let (set, problems) = RuleSet::compile(&[resource], &Options::default(), None);
+    (set, problems.iter().map(describe).collect())
 }
 
-/// All that a rule set says of its rules.
-fn said(set: &RuleSet) -> String {
+/// Describes all rules of a set.
+fn summary(set: &RuleSet) -> String {
     let mut out = set.dump();
     for rule in set.rules() {
         let plan = rule.plan.as_ref().map(|plan| plan.limits());
@@ -107,7 +109,7 @@ fn every_key_has_a_field() {
         ..config(vec![top])
     };
     let (by_xds, problems) = load(&sent);
-    assert_eq!(problems, Vec::<String>::new(), "{}", rule_file(&sent).text);
+    assert_eq!(problems, Vec::<String>::new());
     let (by_file, problems) = compile(
         "domain: d
 on_store_failure: local
@@ -134,13 +136,13 @@ descriptors:
           - { align: calendar, time_zone: Europe/Berlin, unit: month, requests_per_unit: 9 }
 ",
     );
-    assert_eq!(problems.iter().map(tell).collect::<Vec<_>>(), Vec::<String>::new());
-    assert_eq!(said(&by_xds), said(&by_file));
+    assert_eq!(problems.iter().map(describe).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(summary(&by_xds), summary(&by_file));
 }
 
 #[test]
-fn problems_are_told_in_the_references_words_under_the_resources_name() {
-    for (sent, told) in [
+fn problems_have_the_references_words_and_the_resources_name() {
+    for (sent, reported) in [
         (config(vec![descriptor("k", policy(0, 1))]), "invalid rate limit unit 'UNKNOWN'"),
         (config(vec![descriptor("k", policy(42, 1))]), "invalid rate limit unit '42'"),
         (config(vec![descriptor("", policy(1, 1))]), "descriptor has empty key"),
@@ -167,12 +169,12 @@ fn problems_are_told_in_the_references_words_under_the_resources_name() {
         let (_, problems) = load(&sent);
         let [problem] = &problems[..] else { panic!("{problems:?}") };
         assert!(problem.starts_with("shop-rules:"), "{problem}");
-        assert!(problem.contains(told), "{problem}");
+        assert!(problem.contains(reported), "{problem}");
     }
 }
 
 #[test]
-fn problems_are_told_by_their_place_in_the_message() {
+fn problems_are_located_by_field_paths() {
     let nested = pb::RateLimitDescriptor {
         value: "a: \"b\"".into(),
         descriptors: vec![descriptor("x", policy(4, 1)), descriptor("y", policy(0, 1))],
@@ -190,36 +192,36 @@ fn problems_are_told_by_their_place_in_the_message() {
         charge: "never".into(),
         ..config(vec![descriptor("k", policy(4, 1)), nested, several])
     };
-    let files = vec![rule_file(&sent)];
+    let files = vec![resource(&sent)];
     let missing = Problem::of_file("other", "it is not there", "send it");
     let mut problems = Problems::default();
     problems.of_files([missing]);
     let loaded = Loaded::compile(files, problems, &Options::default(), None);
-    let told = xds::render_errors(&loaded);
+    let reported = xds::render_errors(&loaded);
     let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
-    assert!(told.starts_with(first), "{told}");
+    assert!(reported.starts_with(first), "{reported}");
     for place in [
         "charge",
         "descriptors[1].descriptors[1].rate_limit.unit (user=a: \\\"b\\\" > y)",
         "descriptors[2].rate_limits[1].algorithm (ip)",
     ] {
-        assert!(told.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {told}");
+        assert!(reported.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {reported}");
     }
 }
 
 #[test]
-fn both_places_of_a_duplicate_are_fields() {
+fn both_positions_of_a_duplicate_are_field_paths() {
     let two = || vec![descriptor("k", policy(4, 1)), descriptor("k", policy(4, 2))];
-    let first = rule_file(&config(two()));
+    let first = resource(&config(two()));
     let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
-    let files = vec![first, rule_file(&second)];
+    let files = vec![first, resource(&second)];
     let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
     assert_eq!(
         xds::render_errors(&loaded),
         "shop-rules: error: duplicate descriptor composite key 'd.k'
   at: descriptors[1].key (k)
   note: the first is at shop-rules: descriptors[0].key (k)
-  help: one descriptor of this key and value may stand on a level: merge the two
+  help: a descriptor must be unique on its level: merge the two
 more: error: duplicate domain 'd' in config file
   at: domain
   note: the first is at shop-rules: domain
@@ -229,7 +231,7 @@ more: error: duplicate domain 'd' in config file
     );
 }
 
-/// A field of a message: its number and what is in it.
+/// Encodes a field of a message.
 fn field(number: u32, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     prost::encoding::encode_key(number, WireType::LengthDelimited, &mut out);
@@ -237,8 +239,14 @@ fn field(number: u32, value: &[u8]) -> Vec<u8> {
     [&out[..], value].concat()
 }
 
+fn hash(resource: &Resource) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    resource.hash(&mut hasher);
+    hasher.finish()
+}
+
 #[test]
-fn metadata_is_the_same_in_whatever_order_and_parts_it_is_sent() {
+fn the_order_and_parts_of_metadata_do_not_matter() {
     let long = "k".repeat(2_000);
     let number = |n: f64| Value { kind: Some(Kind::NumberValue(n)) }.encode_to_vec();
     let entry = |key: &str, n| field(1, &[field(1, key.as_bytes()), field(2, &number(n))].concat());
@@ -247,12 +255,12 @@ fn metadata_is_the_same_in_whatever_order_and_parts_it_is_sent() {
         let limit = field(3, &policy(4, 1).encode_to_vec());
         let descriptor = [field(1, b"k"), metadata, limit].concat();
         let message = [field(2, b"d"), field(3, &descriptor)].concat();
-        xds::rule_file(message.into(), "resource").unwrap()
+        Resource::decode(message.into(), "resource").unwrap()
     };
     let one = sent(&[[entry("a", 1.0), entry(&long, 2.5), entry("c", 3.0)].concat()]);
     let parts =
         sent(&[[entry("c", 3.0), entry("a", 7.0)].concat(), entry(&long, 2.5), entry("a", 1.0)]);
-    assert_eq!(one.text, parts.text);
+    assert_eq!(hash(&one), hash(&parts));
     let (set, problems) = RuleSet::compile(&[one], &Options::default(), None);
     assert_eq!(problems, []);
     let metadata = set.rules().next().and_then(|rule| rule.metadata.clone()).unwrap();
@@ -266,7 +274,7 @@ fn messages_may_nest_a_hundred_levels() {
         let inner = (1..levels)
             .fold(field(1, b"k"), |below, _| [field(1, b"k"), field(4, &below)].concat());
         let message = [field(2, b"d"), field(3, &inner)].concat();
-        xds::rule_file(message.into(), "resource").map(|file| file.name)
+        Resource::decode(message.into(), "resource").map(|resource| resource.name)
     };
     assert_eq!(nested(100), Ok("resource".to_owned()));
     let refused = nested(101).unwrap_err().to_string();
@@ -283,7 +291,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_comes_through(key in text(), value in text(), name in text(), field in text()) {
+    fn any_text_is_preserved(key in text(), value in text(), name in text(), field in text()) {
         prop_assume!(!key.is_empty());
         let mut sent = descriptor(&key, pb::RateLimitPolicy { name: name.clone(), ..policy(4, 3) });
         sent.value = value.clone();

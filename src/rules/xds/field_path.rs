@@ -1,33 +1,37 @@
-//! Errors of resources, each with the field of the message that it is about: the sender has not
-//! seen the YAML that was made of it.
+//! Locates the problems of resources by the paths of their fields, such as
+//! `descriptors[1].rate_limit.unit (user=ann)`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use crate::rules::problem::truncate;
-use crate::rules::yaml::{self, Kind, Node, Place};
-use crate::rules::{Loaded, Omitted, Problem};
+use super::Resource;
+use crate::rules::document::Document;
+use crate::rules::position::Position;
+use crate::rules::problem::{Problem, Severity, truncate};
+use crate::rules::tree::{Content, Node};
+use crate::rules::{Loaded, Omitted};
 
-/// Bytes shown of a descriptor's key and value.
+/// The maximum length of a descriptor's key and value in a path.
 const MAX_NAME_BYTES: usize = 100;
 
-/// Paths by resource and place; none until they are found.
-type Paths<'f> = BTreeMap<(&'f str, Place), Option<String>>;
+/// The paths of fields, by resource and position; none until found.
+type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
 
-/// All errors that are listed, each with the resource, the field and what to send instead, and how
-/// many are not listed.
-pub fn render_errors(loaded: &Loaded) -> String {
-    let errors = || loaded.problems.iter().filter(|problem| problem.is_error());
-    let paths = find(loaded, errors());
+/// Renders the listed errors, each with the resource, the field and the fix, and the number of the
+/// others.
+pub fn render_errors(loaded: &Loaded<Resource>) -> String {
+    let errors: Vec<&Problem> = loaded.listed(Severity::Error).collect();
+    let paths = find(loaded, &errors);
     let mut out = String::new();
-    for problem @ Problem { file, message, help, .. } in errors() {
+    for problem in errors {
+        let Problem { file, message, help, .. } = problem;
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{file}: error: {message}");
-        if let Some(path) = problem.place.and_then(|place| path(&paths, file, place)) {
+        if let Some(path) = problem.position.and_then(|position| path(&paths, file, position)) {
             let _ = writeln!(out, "  at: {path}");
         }
         if let Some(first) = &problem.first {
-            let path = path(&paths, &first.file, first.place).unwrap_or_default();
+            let path = path(&paths, &first.file, first.position).unwrap_or_default();
             let _ = writeln!(out, "  note: the first is at {}: {path}", first.file);
         }
         let _ = writeln!(out, "  help: {help}");
@@ -38,27 +42,42 @@ pub fn render_errors(loaded: &Loaded) -> String {
     out
 }
 
-fn path<'p>(paths: &'p Paths<'p>, file: &'p str, place: Place) -> Option<&'p str> {
-    paths.get(&(file, place))?.as_deref()
+/// Returns problems with the resource and the path of the field.
+pub(super) fn locate<'l>(
+    loaded: &'l Loaded<Resource>,
+    problems: &[&'l Problem],
+) -> Vec<(String, &'l Problem)> {
+    let paths = find(loaded, problems);
+    let place = |problem: &Problem| {
+        let path = problem.position.and_then(|position| path(&paths, &problem.file, position));
+        path.map_or_else(|| problem.file.clone(), |path| format!("{}: {path}", problem.file))
+    };
+    problems.iter().map(|problem| (place(problem), *problem)).collect()
 }
 
-/// Finds the fields that errors are about.
-fn find<'l>(loaded: &'l Loaded, errors: impl Iterator<Item = &'l Problem>) -> Paths<'l> {
+fn path<'p>(paths: &'p Paths<'p>, file: &'p str, position: Position) -> Option<&'p str> {
+    paths.get(&(file, position))?.as_deref()
+}
+
+/// Finds the paths of all fields that problems refer to. The trees of their resources are built
+/// again: to keep the path of each node would take more memory than everything else.
+fn find<'l>(loaded: &'l Loaded<Resource>, problems: &[&'l Problem]) -> Paths<'l> {
     let mut paths = Paths::new();
-    for problem in errors {
-        if let Some(place) = problem.place {
-            paths.insert((&problem.file, place), None);
+    for problem in problems {
+        if let Some(position) = problem.position {
+            paths.insert((&problem.file, position), None);
         }
         if let Some(first) = &problem.first {
-            paths.insert((&first.file, first.place), None);
+            paths.insert((&first.file, first.position), None);
         }
     }
-    for file in &loaded.files {
-        let of_file = (file.name.as_str(), Place::default())..=(file.name.as_str(), Place::MAX);
-        if paths.range(of_file).any(|(_, path)| path.is_none())
-            && let Ok(Some(root)) = yaml::parse(&file.text)
+    for resource in &loaded.files {
+        let name = resource.name.as_str();
+        let of_resource = (name, Position::Field(0))..=(name, Position::Field(u32::MAX));
+        if paths.range(of_resource).any(|(_, path)| path.is_none())
+            && let Ok(Some(root)) = resource.tree()
         {
-            let mut walk = Walk { file: &file.name, paths: &mut paths, names: Vec::new() };
+            let mut walk = Walk { resource: name, paths: &mut paths, names: Vec::new() };
             walk.map(&root, &mut String::new());
         }
     }
@@ -66,24 +85,23 @@ fn find<'l>(loaded: &'l Loaded, errors: impl Iterator<Item = &'l Problem>) -> Pa
 }
 
 struct Walk<'w, 'f> {
-    file: &'f str,
+    resource: &'f str,
     paths: &'w mut Paths<'f>,
-    /// Of the descriptors that the walk is in.
+    /// The names of the enclosing descriptors.
     names: Vec<String>,
 }
 
 impl Walk<'_, '_> {
     fn map(&mut self, node: &Node<'_>, path: &mut String) {
-        let Kind::Map(entries) = node.kind() else { return };
+        let Content::Map(entries) = node.content() else { return };
         let length = path.len();
         for (key, value) in entries {
             let dot = if path.is_empty() { "" } else { "." };
             *path += dot;
             *path += key.text().unwrap_or_default();
-            self.note(key.place, path);
-            self.note(value.place, path);
-            match value.kind() {
-                Kind::List(items) => self.list(items, path),
+            self.record(key.position, path);
+            match value.content() {
+                Content::List(items) => self.list(items, path),
                 _ => self.map(value, path),
             }
             path.truncate(length);
@@ -93,22 +111,23 @@ impl Walk<'_, '_> {
     fn list(&mut self, items: &[Node<'_>], path: &mut String) {
         let length = path.len();
         for (i, item) in items.iter().enumerate() {
-            // What follows the last item belongs to no item, and is passed here in vain.
-            let end = items.get(i + 1).map_or(Place::MAX, |next| next.place);
-            if self.paths.range((self.file, item.place)..(self.file, end)).next().is_none() {
+            // The fields after the last item do not belong to it, but are found there only in vain.
+            let end = items.get(i + 1).map_or(Position::Field(u32::MAX), |next| next.position);
+            let of_item = (self.resource, item.position)..(self.resource, end);
+            if self.paths.range(of_item).next().is_none() {
                 continue;
             }
             let _ = write!(path, "[{i}]");
             self.names.push(name(item));
-            self.note(item.place, path);
+            self.record(item.position, path);
             self.map(item, path);
             self.names.pop();
             path.truncate(length);
         }
     }
 
-    fn note(&mut self, place: Place, path: &str) {
-        let Some(found @ None) = self.paths.get_mut(&(self.file, place)) else { return };
+    fn record(&mut self, position: Position, path: &str) {
+        let Some(found @ None) = self.paths.get_mut(&(self.resource, position)) else { return };
         let names: Vec<&str> =
             self.names.iter().map(String::as_str).filter(|name| !name.is_empty()).collect();
         *found = Some(match names.is_empty() {
@@ -118,9 +137,9 @@ impl Walk<'_, '_> {
     }
 }
 
-/// `key=value` of a descriptor; empty for what is none.
+/// `key=value` of a descriptor; empty for other items.
 fn name(item: &Node<'_>) -> String {
-    let Kind::Map(entries) = item.kind() else { return String::new() };
+    let Content::Map(entries) = item.content() else { return String::new() };
     let text = |wanted| {
         let entry = entries.iter().find(|(key, _)| key.text() == Some(wanted));
         entry.and_then(|(_, value)| value.text()).unwrap_or_default()

@@ -36,6 +36,8 @@ where
 fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     match field.name() {
         "message" => write!(Escaping::new(out, NEXT_LINE), "{value:?}"),
+        // The errors of rules are lines of text; the field comes last.
+        "problems" => write!(Escaping::new(out, NEXT_LINE), "\n{value:?}"),
         name => {
             match out.has_ansi_escapes() {
                 true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,

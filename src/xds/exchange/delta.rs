@@ -1,4 +1,4 @@
-//! Changes only: a response has what is new or changed, and names what is gone.
+//! Incremental: a response has new and changed resources, and the names of removed ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,35 +12,34 @@ use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
-use crate::rules::Problem;
-use crate::rules::source::RuleFile;
+use crate::rules::{Problem, xds};
 use crate::xds::resources::{self, TYPE_URL};
 
 #[derive(Debug)]
 pub struct Delta {
     node: Node,
-    /// What is in force, by names.
-    taken: Resources,
-    /// What the server takes to be here. It does not send again what came along with a bad
-    /// resource, nor what it has not changed, so that all of it is kept until the bad one is mended
-    /// or gone.
-    sent: Resources,
+    /// The active resources.
+    accepted: Resources,
+    /// The resources that the server assumes weir has. It resends neither unchanged resources nor
+    /// those that arrived together with an invalid one, so they are kept until that one is fixed or
+    /// removed.
+    received: Resources,
     intake: Intake,
 }
 
-type Resources = BTreeMap<String, Arc<Sent>>;
+/// Resources by name.
+type Resources = BTreeMap<String, Arc<Received>>;
 
-/// A resource as it came.
 #[derive(Debug)]
-struct Sent {
+struct Received {
     version: String,
-    file: Result<RuleFile, Problem>,
+    resource: Result<xds::Resource, Problem>,
 }
 
 impl Delta {
     pub fn new(node: Node) -> Delta {
-        let (taken, sent, intake) = Default::default();
-        Delta { node, taken, sent, intake }
+        let (accepted, received, intake) = Default::default();
+        Delta { node, accepted, received, intake }
     }
 
     fn request(&self) -> DeltaDiscoveryRequest {
@@ -51,22 +50,22 @@ impl Delta {
         }
     }
 
-    fn change(&mut self, updates: Vec<Resource>, gone: &[String]) {
-        for name in gone {
-            self.sent.remove(name);
+    fn update(&mut self, updates: Vec<Resource>, removed: &[String]) {
+        for name in removed {
+            self.received.remove(name);
         }
         for Resource { name, version, resource } in updates {
-            let file = match resource {
-                Some(resource) => resources::rule_file(resource, &name),
-                // The server only says that it is still good.
-                None if self.sent.contains_key(&name) => continue,
+            let resource = match resource {
+                Some(resource) => resources::decode(resource, &name),
+                // A heartbeat: the resource is unchanged.
+                None if self.received.contains_key(&name) => continue,
                 None => Err(Problem::of_file(
                     &name,
                     "there is a name and a version, but no resource",
                     "send the resource",
                 )),
             };
-            self.sent.insert(name, Arc::new(Sent { version, file }));
+            self.received.insert(name, Arc::new(Received { version, resource }));
         }
     }
 }
@@ -76,40 +75,40 @@ impl Exchange for Delta {
     type Response = DeltaDiscoveryResponse;
 
     fn first(&mut self) -> DeltaDiscoveryRequest {
-        // What was refused is to be sent again.
-        self.sent = self.taken.clone();
-        let versions = self.taken.iter();
-        let versions = versions.map(|(name, sent)| (name.clone(), sent.version.clone()));
+        // The server resends what was refused.
+        self.received = self.accepted.clone();
+        let versions = self.accepted.iter();
+        let versions = versions.map(|(name, accepted)| (name.clone(), accepted.version.clone()));
         DeltaDiscoveryRequest { initial_resource_versions: versions.collect(), ..self.request() }
     }
 
-    fn take_in(
+    fn handle(
         &mut self,
         response: DeltaDiscoveryResponse,
         loader: &Loader,
     ) -> Answer<DeltaDiscoveryRequest> {
-        let mut files = Vec::new();
+        let mut resources = Vec::new();
         let mut problems = loader.new_problems();
         match resources::wrong_type(&response.type_url) {
             Some(problem) => problems.of_files([problem]),
-            None => self.change(response.resources, &response.removed_resources),
+            None => self.update(response.resources, &response.removed_resources),
         }
-        // What the server takes to be here is kept: it would not send it again.
-        match resources::too_many(self.sent.len()) {
+        // They are kept even if there are too many, because the server does not resend them.
+        match resources::too_many(self.received.len()) {
             Some(problem) => problems.of_files([problem]),
             None => {
-                for sent in self.sent.values() {
-                    match &sent.file {
-                        Ok(file) => files.push(file.clone()),
+                for received in self.received.values() {
+                    match &received.resource {
+                        Ok(resource) => resources.push(resource.clone()),
                         Err(problem) => problems.of_files([problem.clone()]),
                     }
                 }
             }
         }
         let version = response.system_version_info;
-        let (outcome, error_detail) = self.intake.load(files, problems, version, loader);
-        if matches!(outcome, Outcome::Taken(_)) {
-            self.taken = self.sent.clone();
+        let (outcome, error_detail) = self.intake.load(resources, problems, version, loader);
+        if matches!(outcome, Outcome::Accepted(_)) {
+            self.accepted = self.received.clone();
         }
         let response_nonce = response.nonce;
         let request = DeltaDiscoveryRequest { response_nonce, error_detail, ..self.request() };

@@ -1,4 +1,4 @@
-//! State of the world: every response has all resources.
+//! State of the world: each response has all resources.
 
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
@@ -12,7 +12,7 @@ use crate::xds::resources::{self, TYPE_URL};
 #[derive(Debug)]
 pub struct Sotw {
     node: Node,
-    /// Of the last response that was taken; empty before there was one.
+    /// The version of the last accepted response; empty before the first one.
     version: String,
     intake: Intake,
 }
@@ -40,28 +40,24 @@ impl Exchange for Sotw {
         self.request()
     }
 
-    fn take_in(
-        &mut self,
-        response: DiscoveryResponse,
-        loader: &Loader,
-    ) -> Answer<DiscoveryRequest> {
-        let mut files = Vec::new();
+    fn handle(&mut self, response: DiscoveryResponse, loader: &Loader) -> Answer<DiscoveryRequest> {
+        let mut resources = Vec::new();
         let mut problems = loader.new_problems();
         problems.of_files(resources::wrong_type(&response.type_url));
-        let mut sent = response.resources;
-        if let Some(problem) = resources::too_many(sent.len()) {
+        let mut received = response.resources;
+        if let Some(problem) = resources::too_many(received.len()) {
             problems.of_files([problem]);
-            sent.clear();
+            received.clear();
         }
-        for (number, resource) in sent.into_iter().enumerate() {
-            match resources::rule_file(resource, &format!("resource {}", number + 1)) {
-                Ok(file) => files.push(file),
+        for (number, resource) in received.into_iter().enumerate() {
+            match resources::decode(resource, &format!("resource {}", number + 1)) {
+                Ok(resource) => resources.push(resource),
                 Err(problem) => problems.of_files([problem]),
             }
         }
         let (outcome, error_detail) =
-            self.intake.load(files, problems, response.version_info, loader);
-        if let Outcome::Taken(version) = &outcome {
+            self.intake.load(resources, problems, response.version_info, loader);
+        if let Outcome::Accepted(version) = &outcome {
             self.version.clone_from(version);
         }
         let response_nonce = response.nonce;

@@ -1,4 +1,4 @@
-//! Only changes are sent.
+//! Rules from a management server that sends only changes.
 
 use weir::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
@@ -33,12 +33,12 @@ fn answer_to(
     answer
 }
 
-/// The same, where they must be taken.
+/// Sends changes that must be accepted.
 fn set(server: &Management, nonce: &str, resources: Vec<Resource>, gone: &[&str]) {
     assert_eq!(answer_to(server, nonce, resources, gone).error_detail, None);
 }
 
-/// The same, where they must be refused; why.
+/// Sends changes that must be refused, and returns the errors.
 fn refused(server: &Management, nonce: &str, resources: Vec<Resource>) -> String {
     answer_to(server, nonce, resources, &[]).error_detail.expect("refused").message
 }
@@ -65,7 +65,7 @@ fn resources_are_added_changed_removed_and_kept_over_a_reconnect() {
     assert_eq!(source(&weir)["version"], "after n1");
     set(&server, "n2", vec![resource("a", "2", &rules("a", 2))], &[]);
     until(&weir, &[("a", 2), ("b", 1)]);
-    // That b is still good, and that one is gone which never was, change nothing.
+    // A heartbeat for b and the removal of an unknown resource change nothing.
     let still = Resource { resource: None, ..resource("b", "1", &rules("b", 1)) };
     set(&server, "n3", vec![still], &["never"]);
     until(&weir, &[("a", 2), ("b", 1)]);
@@ -85,7 +85,7 @@ fn resources_are_added_changed_removed_and_kept_over_a_reconnect() {
 }
 
 #[test]
-fn what_came_along_with_a_bad_resource_is_in_force_once_that_is_mended() {
+fn resources_that_arrive_with_an_invalid_one_are_activated_once_it_is_fixed() {
     let server = Management::start();
     let weir = asking(server.address).env("WEIR__RULES__XDS__MODE", "delta").start_unhealthy();
     server.delta.next();
@@ -94,7 +94,7 @@ fn what_came_along_with_a_bad_resource_is_in_force_once_that_is_mended() {
     let why = refused(&server, "n2", both);
     assert!(why.contains("a-resource:") && why.contains("'UNKNOWN'"), "{why}");
     until(&weir, &[("a", 1)]);
-    // The bad one is still there.
+    // The invalid one is still present.
     refused(&server, "n3", vec![resource("c", "1", &rules("c", 1))]);
     until(&weir, &[("a", 1)]);
     set(&server, "n4", vec![resource("a", "3", &rules("a", 3))], &[]);
@@ -105,7 +105,7 @@ fn what_came_along_with_a_bad_resource_is_in_force_once_that_is_mended() {
     unreadable.resource.as_mut().unwrap().value = b"\xff".to_vec();
     let why = refused(&server, "n5", vec![unreadable, resource("a", "4", &rules("a", 4))]);
     assert!(why.starts_with("d: error: the resource cannot be read"), "{why}");
-    // After a reconnect the server is told what is in force, not what was refused.
+    // After a reconnect weir sends the active versions, not the refused ones.
     server.delta.fail("going down");
     let versions = server.delta.next().initial_resource_versions;
     assert_eq!((versions.len(), &*versions["a"]), (3, "3"));

@@ -1,4 +1,4 @@
-//! The management server is spoken to over TLS.
+//! TLS connections to the management server.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::reload::until;
 use crate::support::management::Management;
 use crate::support::weir::Setup;
 
-/// Who signs certificates.
+/// A certificate authority.
 struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -33,7 +33,7 @@ impl Authority {
     }
 }
 
-/// A server that is called `xds.test`, and asks for certificates of the same authority.
+/// A server named `xds.test` that requires client certificates of the same authority.
 fn server(authority: &Authority) -> Management {
     let (cert, key) = authority.sign("xds.test");
     let tls = ServerTlsConfig::new()
@@ -70,7 +70,7 @@ fn both_sides_show_certificates() {
 }
 
 #[test]
-fn who_the_system_trusts_may_have_signed_the_servers_certificate() {
+fn roots_of_the_system_verify_the_servers_certificate() {
     let authority = Authority::new();
     let server = server(&authority);
     let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
@@ -86,7 +86,7 @@ fn who_the_system_trusts_may_have_signed_the_servers_certificate() {
 }
 
 #[test]
-fn a_side_that_cannot_show_its_own_is_refused() {
+fn a_side_without_a_valid_certificate_is_refused() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(&authority);
     let of = |ca, client: &Authority| asking_over_tls(server.address, ca, client.sign("weir.test"));
@@ -98,7 +98,7 @@ fn a_side_that_cannot_show_its_own_is_refused() {
         (with_client(of(&authority, &authority)), "not valid for name"),
     ] {
         let mut weir = setup.start_unhealthy();
-        let said = weir.until_said("no stream from the management server: ").unwrap();
+        let said = weir.until_said("no stream from the management server").unwrap();
         assert!(said.contains(why), "{why:?}: {said}");
         assert!(!weir.is_healthy());
     }
@@ -106,13 +106,13 @@ fn a_side_that_cannot_show_its_own_is_refused() {
 }
 
 #[test]
-fn a_certificate_that_is_renewed_is_shown_with_the_next_connection() {
+fn a_renewed_certificate_is_used_with_the_next_connection() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(&authority);
     let setup = asking_over_tls(server.address, &authority, other.sign("weir.test"));
     let mut weir =
         with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
-    weir.until_said("no stream from the management server: ").unwrap();
+    weir.until_said("no stream from the management server").unwrap();
     let (cert, key) = authority.sign("weir.test");
     std::fs::write(weir.path("cert.pem"), cert).unwrap();
     std::fs::write(weir.path("key.pem"), key).unwrap();
@@ -120,7 +120,7 @@ fn a_certificate_that_is_renewed_is_shown_with_the_next_connection() {
 }
 
 #[test]
-fn what_cannot_be_used_is_told_at_the_start() {
+fn unusable_tls_settings_are_reported_at_the_start() {
     let authority = Authority::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
     let setup = || with_client(asking_over_tls(nowhere, &authority, authority.sign("weir.test")));
@@ -143,8 +143,11 @@ fn what_cannot_be_used_is_told_at_the_start() {
             "rules.xds.headers: there is no colon",
         ),
     ] {
-        let (status, told) = setup.run();
-        assert_eq!(status.code(), Some(64), "{told}");
-        assert!(told.contains("weir cannot start") && told.contains(said), "{said:?}: {told}");
+        let (status, output) = setup.run();
+        assert_eq!(status.code(), Some(64), "{output}");
+        assert!(
+            output.contains("weir cannot start") && output.contains(said),
+            "{said:?}: {output}"
+        );
     }
 }

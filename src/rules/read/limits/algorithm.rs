@@ -47,8 +47,8 @@ impl Reader<'_> {
                 let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS);
                 if !(2..=3_600).contains(&buckets) {
                     let message = format!("config error, `buckets` is {buckets}");
-                    let place = fields.place("buckets");
-                    self.error(place, message, &buckets.to_string(), "write 2 to 3600");
+                    let position = fields.position("buckets");
+                    self.error(position, message, &buckets.to_string(), "write 2 to 3600");
                     return None;
                 }
                 Algorithm::BucketedWindow(BucketedWindow { n, period, buckets })
@@ -72,7 +72,7 @@ impl Reader<'_> {
         if !charge_denied {
             let message = "config error, `max_debt` without `charge_denied`";
             let help = "add `charge_denied: true`, or remove `max_debt`";
-            self.error(node.place, message, &fields.text("max_debt"), help);
+            self.error(node.position, message, &fields.text("max_debt"), help);
         }
         self.u32(node, "max_debt")
     }
@@ -88,7 +88,7 @@ impl Reader<'_> {
         let amount = self.u32_or(fields, "refill_amount", n);
         if amount == 0 && n > 0 {
             let message = "config error, `refill_amount` is 0";
-            self.error(fields.place("refill_amount"), message, "0", "write 1 or more");
+            self.error(fields.position("refill_amount"), message, "0", "write 1 or more");
             return None;
         }
         let bucket = TokenBucket {
@@ -123,7 +123,7 @@ impl Reader<'_> {
             Err(error @ GcraError::TooLarge) => {
                 let message = format!("config error, this limit cannot be counted: {error}");
                 let help = "reduce the burst or the period, or use token_bucket";
-                self.error(fields.place("burst"), message, "", help);
+                self.error(fields.position("burst"), message, "", help);
                 None
             }
         }
@@ -142,7 +142,7 @@ impl Reader<'_> {
                 "the last entry identifies the hold: write `hold_id: {key}`, or move the limit to \
                  the descriptor with the key {id}"
             );
-            self.error(fields.place("hold_id"), message, id, &help);
+            self.error(fields.position("hold_id"), message, id, &help);
         }
         if hold_id.is_some() {
             self.check_key_bytes(fields, 24 * u64::from(n), "an entry for each hold");
@@ -162,7 +162,7 @@ impl Reader<'_> {
         };
         let message = format!("config error, {what} more than {MAX_WAIT_YEARS} years to come back");
         let help = format!("write `{key}: {max}` or less, or raise the rate");
-        self.error(fields.place(key), message, &fields.text(key), &help);
+        self.error(fields.position(key), message, &fields.text(key), &help);
     }
 
     /// Refuses a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
@@ -174,15 +174,16 @@ impl Reader<'_> {
         let help = "use sliding_window, bucketed_window or gcra, which keep a few numbers, or \
                     lower requests_per_unit";
         let message = format!("this limit may take {bytes} bytes per key: it keeps {what}");
-        let (place, text) = (fields.place("requests_per_unit"), fields.text("requests_per_unit"));
+        let (position, text) =
+            (fields.position("requests_per_unit"), fields.text("requests_per_unit"));
         if bytes > self.max_log_bytes {
             let message = format!(
                 "config error, {message}; the maximum is {} (setting rules.max_log_bytes)",
                 self.max_log_bytes
             );
-            self.error(place, message, &text, help);
+            self.error(position, message, &text, help);
         } else {
-            self.warn(place, message, &text, help);
+            self.warn(position, message, &text, help);
         }
     }
 }

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::super::super::keys::Section;
-use super::super::super::yaml::{Node, Place};
+use super::super::super::position::Position;
+use super::super::super::tree::Node;
 use super::super::Reader;
 use super::super::values::text_of;
 use crate::suggest::nearest;
@@ -63,7 +64,7 @@ pub(super) const RESTRICTED: &[(&str, &[AlgorithmName])] = &[
 
 /// The keys of one limit.
 pub(super) struct Fields<'n> {
-    pub place: Place,
+    pub position: Position,
     nodes: BTreeMap<&'static str, &'n Node<'n>>,
     /// Whether the limit is an item of `rate_limits`.
     pub listed: bool,
@@ -75,8 +76,8 @@ impl<'n> Fields<'n> {
     }
 
     /// The position of a key's value, or of the limit if the key is absent.
-    pub fn place(&self, key: &str) -> Place {
-        self.get(key).map_or(self.place, |node| node.place)
+    pub fn position(&self, key: &str) -> Position {
+        self.get(key).map_or(self.position, |node| node.position)
     }
 
     pub fn text(&self, key: &str) -> String {
@@ -89,14 +90,14 @@ impl Reader<'_> {
     pub(super) fn limit_fields<'n>(
         &mut self,
         nodes: &[&'n Node<'n>],
+        position: Position,
         section: Section,
     ) -> Fields<'n> {
-        let place = nodes.last().map(|node| node.place).unwrap_or_default();
         let mut fields = BTreeMap::new();
         for node in nodes {
             fields.extend(self.fields(node, section));
         }
-        Fields { place, nodes: fields, listed: section == Section::ListedLimit }
+        Fields { position, nodes: fields, listed: section == Section::ListedLimit }
     }
 
     /// A number, or `default` if the key is absent.
@@ -117,7 +118,7 @@ impl Reader<'_> {
                 None => format!("write one of {}", names.join(", ")),
             };
             let message = format!("config error, there is no algorithm '{text}'");
-            self.error(fields.place("algorithm"), message, &text, &help);
+            self.error(fields.position("algorithm"), message, &text, &help);
             return None;
         };
         let refused = RESTRICTED.iter().filter(|(_, takers)| !takers.contains(&algorithm));
@@ -127,7 +128,7 @@ impl Reader<'_> {
                 let takers: Vec<&str> = takers.map(|(name, _)| *name).collect();
                 let message = format!("config error, {name} takes no `{key}`");
                 let help = format!("remove it; it is for {}", takers.join(", "));
-                self.error(node.place, message, &text_of(node), &help);
+                self.error(node.position, message, &text_of(node), &help);
             }
         }
         Some(algorithm)

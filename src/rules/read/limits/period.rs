@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::super::super::yaml::Node;
+use super::super::super::tree::Node;
 use super::super::Reader;
 use super::super::values::text_of;
 use super::fields::Fields;
@@ -17,14 +17,14 @@ impl Reader<'_> {
         if let Some(node) = fields.get("period") {
             if fields.get("unit").is_some() || multiplier.is_some() {
                 let message = "config error, both `period` and `unit`";
-                self.error(node.place, message, &text_of(node), "remove one of the two");
+                self.error(node.position, message, &text_of(node), "remove one of the two");
             }
             return self.period(node);
         }
         let Some(unit) = Unit::from_name(text) else {
             let help = "write one of second, minute, hour, day, week, month, year";
             let message = format!("invalid rate limit unit '{text}'");
-            self.error(fields.place("unit"), message, text, help);
+            self.error(fields.position("unit"), message, text, help);
             return None;
         };
         let (node, multiplier) = multiplier.unzip();
@@ -35,8 +35,8 @@ impl Reader<'_> {
                  100 years"
             );
             let help = "write a number of at least 1, and a period of at most 100 years";
-            let place = node.map_or(fields.place, |node| node.place);
-            self.error(place, message, &multiplier.to_string(), help);
+            let position = node.map_or(fields.position, |node| node.position);
+            self.error(position, message, &multiplier.to_string(), help);
             return None;
         }
         Some((unit, multiplier))
@@ -56,7 +56,7 @@ impl Reader<'_> {
         if found.is_none() {
             let message = format!("config error, `period` is '{text}'");
             let help = "write whole seconds from 1s to 100 years, such as 15m, 36h or 7d";
-            self.error(node.place, message, &text, help);
+            self.error(node.position, message, &text, help);
         }
         found
     }
@@ -75,7 +75,7 @@ impl Reader<'_> {
         let Some(micros) = found.filter(|micros| (1..=max).contains(micros)) else {
             let message = format!("config error, `{key}` is '{text}'");
             let help = "write a duration up to 100 years, such as 100ms, 30s or 1h";
-            self.error(node.place, message, &text, help);
+            self.error(node.position, message, &text, help);
             return None;
         };
         Some(micros as Micros)
@@ -94,14 +94,14 @@ impl Reader<'_> {
                 if let Some(zone) = zone {
                     let message = "config error, `time_zone` without `align: calendar`";
                     let help = "add `align: calendar`, or remove `time_zone`";
-                    self.error(fields.place("time_zone"), message, &zone, help);
+                    self.error(fields.position("time_zone"), message, &zone, help);
                 }
                 return Some(None);
             }
             "calendar" => {}
             _ => {
                 let message = format!("config error, `align` is '{align}'");
-                self.error(fields.place("align"), message, &align, "write epoch or calendar");
+                self.error(fields.position("align"), message, &align, "write epoch or calendar");
                 return None;
             }
         }
@@ -121,7 +121,7 @@ impl Reader<'_> {
                 let help = "calendar windows are `unit: day`, week, month or year, and a \
                             `time_zone` is an IANA name such as Europe/Berlin";
                 let message = format!("config error, {error}");
-                self.error(fields.place(key), message, &fields.text(key), help);
+                self.error(fields.position(key), message, &fields.text(key), help);
                 None
             }
         }

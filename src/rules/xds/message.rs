@@ -1,5 +1,5 @@
-//! The messages of a rule file, each with those below it left as they were sent: `bytes` in place
-//! of a message. Names and numbers are those of `rls_conf.proto` and of Protobuf's `Struct`.
+//! The messages of a rule file, with nested messages left encoded: `bytes` in place of a message. Names
+//! and numbers are those of `rls_conf.proto` and of Protobuf's `Struct`.
 
 use bytes::Bytes;
 
@@ -37,7 +37,7 @@ pub(super) struct Descriptor {
     pub detailed_metric: bool,
     #[prost(bool, tag = "7")]
     pub quota_mode: bool,
-    /// One message, unless it was sent in parts.
+    /// One message, or several that are merged.
     #[prost(bytes = "bytes", repeated, tag = "8")]
     pub metadata: Vec<Bytes>,
     #[prost(bytes = "bytes", repeated, tag = "1001")]
@@ -55,7 +55,7 @@ pub(super) struct Struct {
     pub fields: Vec<Bytes>,
 }
 
-/// An entry of the map in it.
+/// An entry of its map.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Field {
     #[prost(string, tag = "1")]

@@ -1,0 +1,102 @@
+//! Compiles documents to a rule set.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::document::Document;
+use super::problem::Problem;
+use super::problems::Problems;
+use super::read::{Budget, Reader, Root};
+use super::{Options, Origin, RuleSet, Stats, matcher};
+
+impl RuleSet {
+    /// Compiles documents and returns the listed problems. The set must not be used if one of them is
+    /// an error. Counters are carried over from `previous`.
+    pub fn compile(
+        documents: &[impl Document],
+        options: &Options,
+        previous: Option<&RuleSet>,
+    ) -> (RuleSet, Vec<Problem>) {
+        let mut problems = Problems::new(options.max_problems);
+        let set = RuleSet::compile_into(documents, options, previous, &mut problems);
+        (set, problems.into_parts().0)
+    }
+
+    pub(super) fn compile_into(
+        documents: &[impl Document],
+        options: &Options,
+        previous: Option<&RuleSet>,
+        problems: &mut Problems,
+    ) -> RuleSet {
+        let stats: HashMap<&str, Arc<Stats>> = previous
+            .iter()
+            .flat_map(|set| &set.rules)
+            .map(|rule| (&*rule.name, rule.stats.clone()))
+            .collect();
+        let mut set = RuleSet::default();
+        // The first position of each domain.
+        let mut domains: HashMap<String, Origin> = HashMap::new();
+        for document in documents {
+            problems.start_file();
+            let node = match document.tree() {
+                Ok(node) => node,
+                Err(problem) => {
+                    problems.push(problem);
+                    continue;
+                }
+            };
+            let mut reader = Reader {
+                file: document.name().into(),
+                problems,
+                budget: Budget::of(document.text_bytes()),
+                rules: &mut set.rules,
+                stats: &stats,
+                max_log_bytes: options.max_log_bytes,
+                together: false,
+            };
+            let Some(root) = reader.root(node.as_ref()) else { continue };
+            let first = domains.get(&root.domain);
+            let known = first.is_some();
+            if let Some(first) = first {
+                check_repeated_domain(&mut reader, &root, first, options);
+            }
+            let domain = set.domains.entry(root.domain.as_str().into()).or_default();
+            if known && options.merge_domains && domain.together != root.together {
+                let message = "config error, `charge` differs from that of this domain elsewhere";
+                let help = "write the same `charge` in every file of the domain";
+                reader.error(root.domain_position, message, &root.domain, help);
+            }
+            domain.together = root.together;
+            domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
+            // A repeated domain is read for its problems, into a tree that is dropped.
+            let mut dropped = matcher::Node::default();
+            let tree =
+                if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
+            reader.descriptors(&root, tree);
+            if !known {
+                let origin =
+                    Origin { file: document.name().into(), position: root.domain_position };
+                domains.insert(root.domain, origin);
+            }
+            problems.sort_file();
+        }
+        set
+    }
+}
+
+/// Reports a domain that an earlier document has, unless they may be merged.
+fn check_repeated_domain(
+    reader: &mut Reader<'_>,
+    root: &Root<'_>,
+    first: &Origin,
+    options: &Options,
+) {
+    if options.merge_domains || root.domain.is_empty() {
+        return;
+    }
+    let domain = &root.domain;
+    let message = format!("duplicate domain '{domain}' in config file");
+    let help = "another file has this domain: rename one, or merge domains \
+                (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)";
+    reader.duplicate(root.domain_position, message, domain, first.clone(), help);
+}

@@ -1,0 +1,26 @@
+//! The forms in which rules arrive: files and xDS resources.
+
+use super::loaded::Loaded;
+use super::problem::Problem;
+use super::tree::Node;
+
+/// A file or a resource with the rules of one domain.
+pub trait Document: Sized {
+    /// The name in problems.
+    fn name(&self) -> &str;
+
+    /// The length of its text, or of a YAML text with the same content. It bounds the memory for its
+    /// rules.
+    fn text_bytes(&self) -> usize;
+
+    /// Builds its tree; none for an empty document.
+    ///
+    /// # Errors
+    /// The document cannot be read.
+    fn tree(&self) -> Result<Option<Node<'_>>, Problem>;
+
+    /// Returns listed problems with their positions: `file:line:column`, or the resource and the
+    /// path of the field.
+    fn locate<'l>(loaded: &'l Loaded<Self>, problems: &[&'l Problem])
+    -> Vec<(String, &'l Problem)>;
+}

@@ -1,0 +1,103 @@
+//! Rule files that were read and compiled, with their problems.
+
+use std::collections::BTreeMap;
+
+use super::document::Document;
+use super::problem::{self, Problem, Severity};
+use super::problems::{Omitted, Problems};
+use super::source::{RuleFile, Selection};
+use super::{Options, RuleSet};
+
+/// The result of compiling files, or resources of a management server.
+#[derive(Debug)]
+pub struct Loaded<D = RuleFile> {
+    /// Must not be used if a problem is an error.
+    pub rules: RuleSet,
+    pub problems: Vec<Problem>,
+    /// The number of problems that are not listed.
+    pub omitted: Omitted,
+    pub files: Vec<D>,
+}
+
+impl<D: Document> Loaded<D> {
+    /// Compiles files, and adds their problems to those found before. Counters are carried over
+    /// from `previous`.
+    pub fn compile(
+        files: Vec<D>,
+        mut problems: Problems,
+        options: &Options,
+        previous: Option<&RuleSet>,
+    ) -> Loaded<D> {
+        let rules = RuleSet::compile_into(&files, options, previous, &mut problems);
+        let (problems, omitted) = problems.into_parts();
+        Loaded { rules, problems, omitted, files }
+    }
+
+    /// Whether no problem is an error.
+    pub fn is_good(&self) -> bool {
+        self.count(Severity::Error) == 0
+    }
+
+    /// The number of problems of a severity, listed or not.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.listed(severity).count() + self.omitted.of(severity)
+    }
+
+    /// The listed problems of a severity.
+    pub fn listed(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(move |problem| problem.severity == severity)
+    }
+}
+
+impl Loaded {
+    /// Reads and compiles the selected files. Counters are carried over from `previous`.
+    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
+        let (files, found) = selection.read();
+        let mut problems = Problems::new(options.max_problems);
+        problems.of_files(found);
+        Loaded::compile(files, problems, options, previous)
+    }
+
+    /// Renders problems in full, each with the line that it is in.
+    pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
+        let problems: Vec<&Problem> = problems.collect();
+        let lines = self.lines(&problems);
+        let mut out = String::new();
+        for problem in problems {
+            let line = problem.position.and_then(|position| {
+                lines.get(&(problem.file.as_str(), position.line()?)).copied().flatten()
+            });
+            out += &problem.render(line);
+            out.push('\n');
+        }
+        out
+    }
+
+    /// Finds the lines that problems are in, by file and number, in one pass through each file:
+    /// files may be large.
+    fn lines<'l>(&'l self, problems: &[&'l Problem]) -> BTreeMap<(&'l str, u32), Option<&'l str>> {
+        let key = |problem: &&'l Problem| Some((problem.file.as_str(), problem.position?.line()?));
+        let mut found: BTreeMap<(&str, u32), Option<&str>> =
+            problems.iter().filter_map(key).map(|key| (key, None)).collect();
+        for file in &self.files {
+            let name = file.name.as_str();
+            let Some((&(_, last), _)) = found.range((name, 0)..=(name, u32::MAX)).next_back()
+            else {
+                continue;
+            };
+            for (number, line) in (1..=last).zip(problem::lines(&file.text)) {
+                if let Some(wanted) = found.get_mut(&(name, number)) {
+                    wanted.get_or_insert(line);
+                }
+            }
+        }
+        found
+    }
+
+    /// Renders the listed errors in full, and the number of the others.
+    pub fn render_errors(&self) -> String {
+        let errors = self.listed(Severity::Error);
+        let omitted = Omitted { warnings: 0, ..self.omitted }.summary();
+        self.render(errors) + &omitted.map(|summary| summary + "\n").unwrap_or_default()
+    }
+}

@@ -1,0 +1,81 @@
+//! A compiled rule, and where it was read.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Stats;
+use super::position::Position;
+use crate::entry::Entry;
+use crate::limit::Plan;
+
+/// The metadata of a rule, which dynamic metadata repeats.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
+/// A node of a rule file with limits, or without any if `unlimited`.
+#[derive(Debug)]
+pub struct Rule {
+    /// `domain.key_value.key…`, as the reference names it in its metrics.
+    pub name: Box<str>,
+    pub(super) domain_length: usize,
+    pub(super) entries: Box<[(Arc<str>, Arc<str>)]>,
+    pub(super) limit_name: Box<str>,
+    /// What to charge; none for an unlimited rule.
+    pub plan: Option<Arc<Plan>>,
+    /// The names of rules that this one replaces in a request that matches both.
+    pub replaces: Box<[Box<str>]>,
+    pub shadow_mode: bool,
+    pub quota_mode: bool,
+    /// Whether all values of the request distinguish the metrics of this rule.
+    pub detailed_metric: bool,
+    /// Whether values that the rule does not name distinguish its metrics.
+    pub value_to_metric: bool,
+    pub metadata: Option<Metadata>,
+    pub stats: Arc<Stats>,
+    pub origin: Origin,
+}
+
+/// The file or resource, and the position in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub file: Arc<str>,
+    pub position: Position,
+}
+
+/// `file:line:column`, or the name of a resource.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        match self.position {
+            Position::Line { line, column } => write!(f, ":{line}:{column}"),
+            Position::Field(_) => Ok(()),
+        }
+    }
+}
+
+impl Rule {
+    pub fn domain(&self) -> &str {
+        &self.name[..self.domain_length]
+    }
+
+    /// The name without the domain.
+    pub fn path(&self) -> &str {
+        self.name.get(self.domain_length + 1..).unwrap_or_default()
+    }
+
+    /// Keys and values from the root to the rule; a value that the rule does not name is empty.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.entries.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// The name of one of its limits; empty if it has none.
+    pub fn limit_name(&self, limit: u8) -> &str {
+        let plan = self.plan.as_ref();
+        plan.and_then(|plan| plan.limits().get(usize::from(limit))).map_or("", |limit| &limit.name)
+    }
+
+    /// Whether the rule or one of its limits has one of these names.
+    pub fn is_named_by(&self, names: &[&str]) -> bool {
+        let limits = self.plan.iter().flat_map(|plan| plan.limits()).map(|limit| &limit.name);
+        limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
+    }
+}

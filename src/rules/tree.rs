@@ -1,0 +1,143 @@
+//! The tree of a rule file or of a message. Each node has its position.
+//!
+//! A node takes 40 bytes and may be a single byte of a file, so the number of nodes bounds the
+//! memory for reading it.
+
+mod scalar;
+
+use std::borrow::Cow;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+
+use super::position::Position;
+pub use scalar::{Style, Value};
+
+/// Bytes of text that count as one more node in the size of a scalar.
+const TEXT_BYTES_PER_NODE: usize = 64;
+
+#[derive(Clone, Debug)]
+pub struct Node<'a> {
+    pub position: Position,
+    storage: Storage<'a>,
+    size: u32,
+    depth: u16,
+    style: Style,
+}
+
+#[derive(Clone, Debug)]
+pub enum Content<'a> {
+    /// Text as written, or decoded if it was encoded.
+    Scalar(Cow<'a, str>),
+    List(Box<[Node<'a>]>),
+    Map(Box<[(Node<'a>, Node<'a>)]>),
+}
+
+#[derive(Clone, Debug)]
+enum Storage<'a> {
+    Owned(Content<'a>),
+    /// For nodes with an anchor, and the aliases of it.
+    Shared(Rc<Content<'a>>),
+}
+
+impl<'a> Node<'a> {
+    pub fn scalar(position: Position, text: impl Into<Cow<'a, str>>, style: Style) -> Node<'a> {
+        let text = text.into();
+        let size = u32::try_from(1 + text.len() / TEXT_BYTES_PER_NODE).unwrap_or(u32::MAX);
+        let storage = Storage::Owned(Content::Scalar(text));
+        Node { position, storage, size, depth: 0, style }
+    }
+
+    pub fn list(position: Position, items: Vec<Node<'a>>) -> Node<'a> {
+        let (size, depth) = extent(items.iter());
+        let storage = Storage::Owned(Content::List(items.into()));
+        Node { position, storage, size, depth, style: Style::Plain }
+    }
+
+    pub fn map(position: Position, entries: Vec<(Node<'a>, Node<'a>)>) -> Node<'a> {
+        let (size, depth) = extent(entries.iter().flat_map(|(key, value)| [key, value]));
+        let storage = Storage::Owned(Content::Map(entries.into()));
+        Node { position, storage, size, depth, style: Style::Plain }
+    }
+
+    pub fn content(&self) -> &Content<'a> {
+        match &self.storage {
+            Storage::Owned(content) => content,
+            Storage::Shared(content) => content,
+        }
+    }
+
+    /// The value of a scalar; none for a list or a map.
+    pub fn value(&self) -> Option<Value<'_>> {
+        self.text().map(|text| self.style.value(text))
+    }
+
+    /// The text of a scalar.
+    pub fn text(&self) -> Option<&str> {
+        match self.content() {
+            Content::Scalar(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub fn is_list(&self) -> bool {
+        matches!(self.content(), Content::List(_))
+    }
+
+    /// Whether this is the key `<<`, which merges another map.
+    pub fn is_merge_key(&self) -> bool {
+        self.style == Style::Plain && self.text() == Some("<<")
+    }
+
+    /// The number of nodes in it, including itself and with aliases expanded. Long texts count more
+    /// than once.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The levels of lists and maps in it, including itself and with aliases expanded.
+    pub fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    /// A node with the same content at the position of an alias.
+    pub fn alias(&self, position: Position) -> Node<'a> {
+        Node { position, ..self.clone() }
+    }
+
+    /// Makes the node cheap to clone.
+    pub fn share(self) -> Node<'a> {
+        let storage = match self.storage {
+            Storage::Owned(content) => Storage::Shared(Rc::new(content)),
+            shared => shared,
+        };
+        Node { storage, ..self }
+    }
+}
+
+/// Hashes the content, without positions.
+impl Hash for Node<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self.content() {
+            Content::Scalar(text) => (0_u8, self.style, text).hash(state),
+            Content::List(items) => (1_u8, items).hash(state),
+            Content::Map(entries) => (2_u8, entries).hash(state),
+        }
+    }
+}
+
+/// The size and depth of a list or map of these nodes.
+fn extent<'n>(nodes: impl Iterator<Item = &'n Node<'n>>) -> (u32, u16) {
+    nodes.fold((1, 1), |(size, depth), node| {
+        (size.saturating_add(node.size), depth.max(node.depth.saturating_add(1)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_small() {
+        assert_eq!(size_of::<Node<'_>>(), 40);
+    }
+}
