@@ -1,5 +1,5 @@
-//! Compares the messages of `proto/` with an independent set of Envoy's types: both encode the same
-//! values to the same bytes, and decode each other's.
+//! The messages of `proto/` are Envoy's on the wire: an independent set of Envoy's types makes the
+//! same bytes of the same values, and reads them back.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -16,12 +16,12 @@ type Response = (i32, Vec<Status>, Vec<Header>, Vec<Header>, Vec<u8>, Option<Vec
 type Status = (i32, Option<(String, u32, i32)>, u32, Option<i64>);
 type Header = (String, String, Vec<u8>);
 
-/// Converts a message to the other set of types.
+/// A message as the other set of types has it.
 fn same<B: Message + Default>(a: &impl Message) -> B {
     B::decode(&*a.encode_to_vec()).expect("the same message")
 }
 
-/// Defines functions that build both messages with one set of types.
+/// Makes both messages of their values, with one set of types.
 macro_rules! with_types_of {
     ($module:ident, $($root:ident)::+, $wrap:expr) => {
         mod $module {
@@ -92,14 +92,14 @@ with_types_of!(theirs, envoy_types::pb, |value| {
     envoy_types::pb::google::protobuf::UInt64Value { value }
 });
 
-/// At most one field: the order of map entries is not defined.
+/// One field at most: maps have no order that two sets of types must share.
 fn metadata(fields: Vec<(String, f64)>) -> prost_types::Struct {
     let number = |n| prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(n)) };
     let fields = fields.into_iter().map(|(name, n)| (name, number(n)));
     prost_types::Struct { fields: fields.collect() }
 }
 
-/// Asserts that both encode to the same bytes, and decode each other's.
+/// Both make the same bytes, and each reads the other's message of them.
 fn assert_same<A, B>(ours: &A, theirs: &B)
 where
     A: Message + Default + PartialEq + std::fmt::Debug,
@@ -148,7 +148,7 @@ proptest! {
     }
 }
 
-/// Defines functions that build the messages of discovery with one set of types.
+/// What is said to a management server and by it, with one set of types.
 macro_rules! discovery_with_types_of {
     ($module:ident, $($root:ident)::+) => {
         mod $module {
@@ -263,7 +263,7 @@ fn names_have_the_same_numbers() {
         let code = a::Code::try_from(number).map(|code| code.as_str_name());
         assert_eq!(code, b::Code::try_from(number).map(|code| code.as_str_name()));
         if number == 7 {
-            // WEEK, which Envoy has in responses only.
+            // A week, which Envoy names in responses only.
             continue;
         }
         let unit = ours::r#type::v3::RateLimitUnit::try_from(number);
@@ -272,7 +272,8 @@ fn names_have_the_same_numbers() {
     }
 }
 
-/// The other set lacks this field and skips it. Its bytes are as Envoy 1.40 declares it.
+/// The other types do not know this field yet: its bytes are as Envoy 1.40 declares it, and they
+/// pass it over.
 #[test]
 fn unit_multiplier_is_field_3_of_an_override_and_4_of_a_limit() {
     use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;
