@@ -126,7 +126,7 @@ fn store(topology: Topology) -> RedisStore {
         slow_after: timeout,
         caller_deadline_below: Duration::ZERO,
         probe_max: timeout,
-        lanes: 1,
+        connections: 1,
     })
 }
 

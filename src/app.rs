@@ -23,9 +23,10 @@ use crate::http;
 use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::proto::DESCRIPTORS;
-use crate::service::{HeaderNames, HealthService, Options, RateLimit, Rules};
-use crate::settings::{Drain, Settings};
-use crate::store::configured::Configured;
+use crate::service::{HealthService, Protocol, RateLimit, Rules};
+use crate::settings::Settings;
+use crate::settings::table::StoreKind;
+use crate::store::configured::ConfiguredStore;
 use crate::store::memory::Evictions;
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
@@ -39,12 +40,12 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     debug: TcpListener,
-    rate_limit: RateLimit<Configured>,
+    rate_limit: RateLimit<ConfiguredStore>,
     /// The same for `/json`, which allows its clients less.
-    json_rate_limit: RateLimit<Configured>,
+    json_rate_limit: RateLimit<ConfiguredStore>,
     rules: Rules,
     loader: Arc<Loader>,
-    limiter: Arc<Limiter<Configured>>,
+    limiter: Arc<Limiter<ConfiguredStore>>,
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
@@ -52,7 +53,8 @@ pub struct App {
     shares: Shares,
     http_limits: http::Limits,
     threads: usize,
-    drain: Drain,
+    drain_delay: Duration,
+    drain_timeout: Duration,
 }
 
 /// Where the service listens.
@@ -78,34 +80,22 @@ impl App {
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone());
-        let limiter = Arc::new(Limiter::new(store, settings.limiter));
+        let limiter = Arc::new(Limiter::new(store, settings.limiter_options()));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
         let health =
-            Arc::new(Health::new(settings.health.require_rules, settings.health.require_domain));
+            Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
         let loader =
-            Loader::new(rules.clone(), settings.rules.options(), health.clone(), metrics.clone());
+            Loader::new(rules.clone(), settings.rule_options(), health.clone(), metrics.clone());
         // Where failures are answered here, nobody need wait for the store.
-        let on_failure = settings.store.on_failure;
-        if settings.store.redis.is_none() || on_failure != OnStoreFailure::Error {
+        let (kind, on_failure) = (*settings.store.kind, *settings.store.on_failure);
+        if kind == StoreKind::Memory || on_failure != OnStoreFailure::Error {
             health.store_answers();
         }
-        let response = &settings.response;
-        let options = Options {
-            headers: response.headers.then(|| HeaderNames {
-                limit: response.limit_header.clone(),
-                remaining: response.remaining_header.clone(),
-                reset: response.reset_header.clone(),
-            }),
-            retry_after: response.retry_after,
-            ratelimit_fields: response.ratelimit_fields,
-            dynamic_metadata: response.dynamic_metadata,
-            budget: settings.store.budget,
-            permissions: settings.grpc.permissions,
-        };
-        let for_json = Options { permissions: settings.http.permissions, ..options.clone() };
-        let (max_grpc, max_http) =
-            (settings.grpc.max_connections, settings.http_limits.max_connections);
+        let options = settings.service_options(Protocol::Grpc);
+        let for_json = settings.service_options(Protocol::Http);
+        let http_limits = settings.http_limits();
+        let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         Ok(App {
             grpc: listen(&settings.grpc.address, "grpc.address").await?,
             http: listen(&settings.http.address, "http.address").await?,
@@ -118,11 +108,12 @@ impl App {
             clock,
             health,
             metrics,
-            limits: settings.grpc.limits,
+            limits: settings.grpc_limits(),
             shares: descriptors::share(descriptors, max_grpc, max_http),
-            http_limits: settings.http_limits,
+            http_limits,
             threads: settings.threads(),
-            drain: settings.drain.clone(),
+            drain_delay: *settings.drain.delay,
+            drain_timeout: *settings.drain.timeout,
         })
     }
 
@@ -207,18 +198,18 @@ impl App {
             let stop = stop.await;
             self.health.drain();
             if stop == Stop::Gently {
-                tracing::info!(delay = ?self.drain.delay, "draining: health says not serving");
-                tokio::time::sleep(self.drain.delay).await;
+                tracing::info!(delay = ?self.drain_delay, "draining: health says not serving");
+                tokio::time::sleep(self.drain_delay).await;
             }
             close.send_replace(true);
             self.health.close();
             tracing::info!("draining: listeners are closed");
-            tokio::time::sleep(self.drain.timeout).await;
+            tokio::time::sleep(self.drain_timeout).await;
         };
         tokio::select! {
             ended = serving => drop(ended.context("a thread failed: see the log")?),
             () = draining => tracing::warn!(
-                timeout = ?self.drain.timeout, "requests in flight did not end in time"
+                timeout = ?self.drain_timeout, "requests in flight did not end in time"
             ),
             () = sweep => {}
             () = self.clock.follow() => {}
@@ -281,7 +272,7 @@ impl App {
 
 /// Frees expired keys while nobody asks; requests free them along the way. Warns where the store is
 /// too small.
-async fn sweep(limiter: Arc<Limiter<Configured>>) {
+async fn sweep(limiter: Arc<Limiter<ConfiguredStore>>) {
     let Some(store) = limiter.store().memory() else { return std::future::pending().await };
     let (mut evictions, mut ticks) = (Evictions::default(), 0_u32);
     let mut tick = tokio::time::interval(Duration::from_millis(100));

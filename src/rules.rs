@@ -7,11 +7,11 @@ mod problems;
 mod read;
 pub mod source;
 mod stats;
-mod syntax;
 #[cfg(test)]
 mod tests;
 pub mod xds;
 mod yaml;
+mod yaml_help;
 
 pub use matcher::Found;
 pub(crate) use problem::truncate;
@@ -224,7 +224,7 @@ impl RuleSet {
             let node = match yaml::parse(&file.text) {
                 Ok(node) => node,
                 Err(broken) => {
-                    problems.push(syntax::problem(&file.name, &file.text, broken));
+                    problems.push(yaml_help::problem(&file.name, &file.text, broken));
                     continue;
                 }
             };

@@ -81,9 +81,10 @@ impl<S: Store> RateLimit<S> {
         RateLimit { limiter, rules, options: Arc::new(options) }
     }
 
-    /// Whether answers are ready at the first poll.
-    pub fn answers_at_once(&self) -> bool {
-        self.limiter.store().at_once()
+    /// Returns whether [`answer_framed_now`](Self::answer_framed_now) nearly always answers: a hint
+    /// that saves a useless attempt.
+    pub fn is_immediate(&self) -> bool {
+        self.limiter.store().is_immediate()
     }
 
     /// Decodes a request. Descriptors beyond the allowed number are only counted.
@@ -115,6 +116,25 @@ impl<S: Store> RateLimit<S> {
         self.decide(sent, timeout, holds, encode::encode).await
     }
 
+    /// Answers as [`answer_framed`](Self::answer_framed) does, but without waiting. Returns `None`,
+    /// with nothing charged, if the store cannot answer now.
+    pub fn answer_framed_now(
+        &self,
+        sent: &RequestView<'_>,
+        timeout: Option<Duration>,
+        holds: &mut Holds,
+    ) -> Option<Result<Vec<u8>, RequestError>> {
+        let descriptors = sent.descriptors();
+        let request = sent.request(&descriptors);
+        if let Err(refused) = self.check(&descriptors) {
+            return Some(Err(refused));
+        }
+        let rules = self.rules.load();
+        let budget = store_budget::store_budget(self.options.budget, timeout);
+        let decision = self.limiter.decide_now(rules.as_deref(), &request, budget, holds)?;
+        Some(decision.map(|decision| encode::encode(&request, &decision, &self.options)))
+    }
+
     /// Releases the holds of a request whose caller disconnected.
     pub async fn give_back(&self, holds: Holds) {
         holds.give_back(self.limiter.store()).await;
@@ -129,17 +149,23 @@ impl<S: Store> RateLimit<S> {
     ) -> Result<T, RequestError> {
         let descriptors = sent.descriptors();
         let request = sent.request(&descriptors);
-        let permissions = self.options.permissions;
-        if permissions.is_restricted()
-            && let Err(error) = permissions.check(&descriptors)
-        {
-            self.limiter.count_refused();
-            return Err(error);
-        }
+        self.check(&descriptors)?;
         let rules = self.rules.load();
         let budget = store_budget::store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
         Ok(encode(&request, &decision, &self.options))
+    }
+
+    /// Refuses what the client may not send, and counts it.
+    fn check(&self, descriptors: &[limiter::Descriptor<'_>]) -> Result<(), RequestError> {
+        let permissions = self.options.permissions;
+        if permissions.is_restricted()
+            && let Err(refused) = permissions.check(descriptors)
+        {
+            self.limiter.count_refused();
+            return Err(refused);
+        }
+        Ok(())
     }
 }
 

@@ -166,20 +166,30 @@ impl StoreError {
 pub trait Store: Send + Sync {
     /// Charges a batch; adds one answer for each charge to `answers`, in order.
     ///
-    /// A store that answers at once is ready at the first poll. One that may take longer ends
-    /// within the batch's budget. Dropped before, it gives back the holds that have an id, once it is
-    /// known what became of them; what else was sent stays charged.
+    /// Ends within the batch's budget. If it is dropped before, the store gives back the holds that
+    /// have an id, once their outcome is known; whatever else was sent stays charged.
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
 
-    /// Whether it answers at once.
-    fn at_once(&self) -> bool {
+    /// Charges a batch like [`charge`](Self::charge), but without waiting. Returns whether it did;
+    /// if not, nothing was charged and nothing was added to `answers`.
+    fn try_charge(&self, _batch: Batch<'_>, _answers: &mut Answers) -> bool {
+        false
+    }
+
+    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. A hint that saves
+    /// callers a useless attempt: only cost depends on it.
+    fn is_immediate(&self) -> bool {
         false
     }
 }
 
 impl<S: Store> Store for Arc<S> {
-    fn at_once(&self) -> bool {
-        (**self).at_once()
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        (**self).try_charge(batch, answers)
+    }
+
+    fn is_immediate(&self) -> bool {
+        (**self).is_immediate()
     }
 
     fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {

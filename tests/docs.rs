@@ -133,7 +133,7 @@ fn seconds(time: Micros) -> String {
 fn shown(column: &str, plan: &Plan, decision: &Decision) -> String {
     match column {
         "Answer" => if decision.allowed { "OK" } else { "OVER_LIMIT" }.to_owned(),
-        "Enforced" => plan.limits()[usize::from(decision.limit)].name.to_string(),
+        "Limit" => plan.limits()[usize::from(decision.limit)].name.to_string(),
         "Remaining" => decision.remaining.to_string(),
         "Reset after" => seconds(decision.reset_after),
         "Retry after" => match decision.retry_after {

@@ -1,4 +1,4 @@
-//! Settings from everywhere at once: never a panic, every mistake has its name, and no secret is
+//! Settings from everywhere at once: never a panic, every error has its name, and no secret is
 //! told.
 //!
 //! The input is lines: `NAME=value` is a variable, `--set name=value` a flag. After a line
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use config::{Value, ValueKind};
 use libfuzzer_sys::fuzz_target;
 use weir::settings::reference::variables::VARIABLES;
-use weir::settings::{Inputs, Mistake, Settings, table};
+use weir::settings::{Inputs, SettingError, Settings, table};
 
 /// A secret, where a secret belongs.
 const SECRET: &str = "open-sesame";
@@ -28,17 +28,18 @@ fuzz_target!(|text: &str| {
     let safe = |shown: &str| assert!(!keeps || !shown.contains(SECRET), "a secret in {shown}");
     match &loaded {
         Ok(settings) => {
-            for (setting, shown, origin) in settings.list() {
-                assert!(!origin.is_empty(), "{} comes from somewhere", setting.name);
-                safe(&shown);
+            for entry in settings.list() {
+                assert!(!entry.origin.is_empty(), "{} has an origin", entry.setting.name);
+                safe(entry.shown);
             }
-            settings.notes.iter().for_each(|note| safe(note));
-            settings.rules.selection();
-            settings.rules.options();
+            settings.warnings.iter().for_each(|warning| safe(warning));
+            settings.rule_files();
+            settings.rule_options();
+            settings.redis_options();
         }
-        Err(mistakes) => {
-            assert!(!mistakes.is_empty());
-            for Mistake { origin, message, help } in mistakes {
+        Err(errors) => {
+            assert!(!errors.is_empty());
+            for SettingError { origin, message, help } in errors {
                 assert!(!origin.is_empty() && !message.is_empty() && !help.is_empty());
                 safe(origin);
                 safe(message);
@@ -46,13 +47,13 @@ fuzz_target!(|text: &str| {
             }
         }
     }
-    let mistakes = loaded.err().unwrap_or_default();
-    every_wrong_name_is_told(&inputs, &mistakes);
+    let errors = loaded.err().unwrap_or_default();
+    every_wrong_name_is_told(&inputs, &errors);
 });
 
 /// What is wrong by itself is told, whatever else is.
-fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
-    let is_told = |name: &str| mistakes.iter().any(|mistake| mistake.origin == *name);
+fn every_wrong_name_is_told(inputs: &Inputs, errors: &[SettingError]) {
+    let is_told = |name: &str| errors.iter().any(|error| error.origin == *name);
     let mut said: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
     for (variable, text) in &inputs.env {
         if let Some(name) = variable.strip_prefix("WEIR__") {
@@ -67,7 +68,7 @@ fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
         };
         // Where several say it, one of them wins.
         let [(variable, text)] = by[..] else { continue };
-        let is_wrong = setting.kind.read(&Value::new(None, ValueKind::from(text))).is_err();
+        let is_wrong = !setting.accepts(&Value::new(None, ValueKind::from(text)));
         if is_wrong && !inputs.flags.iter().any(|(_, flag, _)| flag == name) {
             assert!(is_told(variable), "{variable} is {text:?}, and nobody says so");
         }
@@ -76,7 +77,7 @@ fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
         let said = inputs.env.iter().find(|(name, _)| name == variable.name);
         let Some((name, text)) = said else { continue };
         let is_of_kubernetes = name.ends_with("PORT") && text.contains("://");
-        if !variable.kind.takes(text) && !is_of_kubernetes {
+        if !variable.kind.accepts(text) && !is_of_kubernetes {
             assert!(is_told(name), "{name} is {text:?}, and nobody says so");
         }
     }

@@ -2,90 +2,34 @@
 
 use std::sync::Arc;
 
-use crate::clock::{SystemClock, WallClock};
-use crate::service::caller_deadline_below;
-use crate::settings::redis::{self as said, Redis};
-use crate::settings::{Settings, Store};
-use crate::store::configured::{Configured, Instances};
+use crate::clock::SystemClock;
+use crate::settings::Settings;
+use crate::store::configured::{ConfiguredStore, RedisInstances};
 use crate::store::deny_locally::DenyLocally;
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
-use crate::store::redis::{
-    Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Tls, Topology,
-};
+use crate::store::redis::RedisStore;
 
 /// Denials known at once; some 100 bytes each.
 const KNOWN_DENIALS: usize = 64 * 1024;
 
 /// The store of `settings`, by `clock`; connects only when it is first asked.
-pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> Configured {
-    let Store { redis, per_second, on_failure, replicas, deny_locally_for, max_keys, .. } =
-        &settings.store;
-    let Some(redis) = redis else {
-        return Configured::Memory(MemoryStore::new(clock, *max_keys));
+pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> ConfiguredStore {
+    let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
+    let Some((redis, per_second)) = settings.redis_options() else {
+        return ConfiguredStore::Memory(MemoryStore::new(clock, max_keys));
     };
-    // One for each thread that serves, and one for the API over HTTP.
-    let threads = settings.threads() + 1;
-    let store = |redis| RedisStore::new(options(redis, settings, threads));
+    let redis = RedisStore::new(redis);
     let instances = match per_second {
-        None => Instances::One(store(redis)),
-        Some(second) => Instances::Two(Box::new(PerSecond::new(store(redis), store(second)))),
-    };
-    let known = if deny_locally_for.is_zero() { 0 } else { KNOWN_DENIALS };
-    let denying = DenyLocally::new(instances, clock.clone(), *deny_locally_for, known);
-    Configured::Redis(Box::new(Guard::new(denying, clock, *on_failure, *replicas, *max_keys)))
-}
-
-fn options(redis: &Redis, settings: &Settings, threads: usize) -> Options {
-    let endpoint = |server: &said::Server| match server {
-        said::Server::Tcp(host, port) => Endpoint::Tcp(host.clone(), *port),
-        said::Server::Unix(path) => Endpoint::Unix(path.clone()),
-    };
-    let mut endpoints = redis.servers.iter().map(endpoint);
-    let topology = match redis.topology {
-        said::Topology::Single => {
-            let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
-            Topology::Single(endpoints.next().unwrap_or_else(nowhere))
+        None => RedisInstances::One(redis),
+        Some(second) => {
+            RedisInstances::Two(Box::new(PerSecond::new(redis, RedisStore::new(second))))
         }
-        said::Topology::Sentinel => {
-            Topology::Sentinel { master: redis.master_name.clone(), sentinels: endpoints.collect() }
-        }
-        said::Topology::Cluster => Topology::Cluster(endpoints.collect()),
     };
-    let tls = redis.tls.as_ref().map(|tls| Tls {
-        ca: tls.ca.clone(),
-        client_cert: tls.client.as_ref().map(|(cert, _)| cert.clone()),
-        client_key: tls.client.as_ref().map(|(_, key)| key.clone()),
-        skip_hostname_verification: tls.skip_hostname_verification,
-    });
-    let access = |login: &said::Login, db| Access {
-        login: Login {
-            username: login.username.clone(),
-            password: login.password.clone(),
-            password_file: login.password_file.clone(),
-        },
-        tls: tls.clone(),
-        db,
-        timeout: redis.connect_timeout,
-    };
-    Options {
-        topology,
-        access: access(&redis.login, redis.db.into()),
-        sentinel_access: access(&redis.sentinel_login, 0),
-        prefix: redis.key_prefix.clone(),
-        layout: match redis.layout {
-            said::Layout::Weir => Layout::Weir,
-            said::Layout::Reference => Layout::Reference,
-        },
-        clock: match redis.clock {
-            said::Clock::Server => Clock::Server,
-            said::Clock::Caller => Clock::Caller,
-        },
-        wall: Arc::new(WallClock),
-        slow_after: redis.slow_after,
-        caller_deadline_below: caller_deadline_below(settings.store.budget),
-        probe_max: redis.probe_max,
-        lanes: threads,
-    }
+    let deny_for = *store.deny_locally_for;
+    let known = if deny_for.is_zero() { 0 } else { KNOWN_DENIALS };
+    let denying = DenyLocally::new(instances, clock.clone(), deny_for, known);
+    let guard = Guard::new(denying, clock, *store.on_failure, *store.replicas, max_keys);
+    ConfiguredStore::Redis(Box::new(guard))
 }

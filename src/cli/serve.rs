@@ -12,6 +12,7 @@ use crate::app::{Addresses, App, Stop};
 use crate::escape::escape;
 use crate::rules::RuleSet;
 use crate::rules::source::Selection;
+use crate::settings::format::Choice;
 use crate::settings::table::SETTINGS;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::log::{self, Log, Queue};
@@ -94,15 +95,15 @@ fn without_value(set: &str) -> String {
 /// Serves until told to stop. Exits 64 where settings are wrong, 1 where the service fails.
 pub fn run(args: ServeArgs) -> ExitCode {
     let settings = args.inputs().and_then(|inputs| {
-        Settings::load(&inputs).map_err(|mistakes| {
-            let lines = mistakes.iter().map(|mistake| escape(&mistake.to_string()).into_owned());
+        Settings::load(&inputs).map_err(|errors| {
+            let lines = errors.iter().map(|error| escape(&error.to_string()).into_owned());
             lines.collect::<Vec<_>>().join("\n")
         })
     });
     let settings = match settings {
         Ok(settings) => settings,
-        Err(mistakes) => {
-            eprintln!("weir cannot start:\n{mistakes}");
+        Err(errors) => {
+            eprintln!("weir cannot start:\n{errors}");
             return ExitCode::from(USAGE);
         }
     };
@@ -111,20 +112,20 @@ pub fn run(args: ServeArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Its last lines are written when it is dropped.
-    let log = match log::start(settings.log.level, settings.log.format) {
+    let log = match log::start(settings.log.level.word(), settings.log.format.word()) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");
             return ExitCode::FAILURE;
         }
     };
-    for note in &settings.notes {
-        tracing::warn!("{note}");
+    for detail in &settings.warnings {
+        tracing::warn!(%detail, "settings without effect");
     }
     let source = match Source::of(&settings) {
         Ok(source) => source,
-        Err(mistake) => {
-            log.report_end("weir cannot start", &mistake);
+        Err(error) => {
+            log.report_end("weir cannot start", &error);
             return ExitCode::from(USAGE);
         }
     };
@@ -139,33 +140,38 @@ pub fn run(args: ServeArgs) -> ExitCode {
 
 fn print_settings(settings: &Settings) {
     let mut out = std::io::stdout().lock();
-    for (setting, shown, origin) in settings.list() {
-        // Whoever reads may have seen enough, and closed the pipe.
-        if writeln!(out, "{} = {shown}  # {origin}", setting.name).is_err() {
+    for entry in settings.list() {
+        // The reader may have closed the pipe, as `head` does.
+        if writeln!(out, "{} = {}  # {}", entry.setting.name, entry.shown, entry.origin).is_err() {
             break;
         }
     }
 }
 
 /// Where rules come from.
-enum Source<'a> {
+enum Source {
     Files(Selection),
-    Xds(&'a xds::Options),
+    Xds(xds::Options),
 }
 
-impl<'a> Source<'a> {
-    /// The source that the settings name, or what is wrong with it.
-    fn of(settings: &'a Settings) -> Result<Source<'a>, String> {
-        if let Some(options) = &settings.rules.xds {
-            xds::check(options)?;
+impl Source {
+    /// Returns the source that the settings name.
+    ///
+    /// # Errors
+    ///
+    /// If no setting names rules, or the options of xDS are wrong.
+    fn of(settings: &Settings) -> Result<Source, String> {
+        if let Some(options) = settings.xds_options() {
+            xds::check(&options)?;
             if !settings.rules.paths.is_empty() {
-                tracing::warn!("rules.paths is passed over: rules.source is xds");
+                let detail = "rules.paths is ignored: rules.source is xds";
+                tracing::warn!(%detail, "settings without effect");
             }
             return Ok(Source::Xds(options));
         }
-        let nothing = "no rules are named: use --rules PATH, WEIR__RULES__PATHS or RUNTIME_ROOT, \
-                       or WEIR__RULES__SOURCE=xds for a management server";
-        settings.rules.selection().map(Source::Files).ok_or_else(|| nothing.to_owned())
+        let nothing = "no setting names rules: use --rules PATH, WEIR__RULES__PATHS or \
+                       RUNTIME_ROOT, or WEIR__RULES__SOURCE=xds for a management server";
+        settings.rule_files().map(Source::Files).ok_or_else(|| nothing.to_owned())
     }
 }
 
@@ -182,7 +188,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(settings: &Settings, source: Source<'_>, log: &Log) -> anyhow::Result<()> {
+fn serve(settings: &Settings, source: Source, log: &Log) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     // For all but requests over gRPC, which have threads of their own. It begins others only for
     // what takes long, like taking in rules: whoever serves goes first.
@@ -196,14 +202,14 @@ fn serve(settings: &Settings, source: Source<'_>, log: &Log) -> anyhow::Result<(
         let app = App::build(settings, descriptors).await?;
         app.metrics().log(log.queue().dropped());
         let addresses = app.addresses()?;
-        announce(&addresses, settings.is_default("debug.address"));
+        announce(&addresses, settings.debug.address.is_default());
         // Clients need not wait for the rules to find the service.
         match source {
             Source::Files(selection) => {
                 follow_files(settings, selection, &app, addresses.http.port())
             }
             Source::Xds(options) => {
-                let client = xds::Client::new(options.clone(), app.loader(), &app.metrics());
+                let client = xds::Client::new(options, app.loader(), &app.metrics());
                 let client = client.map_err(anyhow::Error::msg)?;
                 tokio::spawn(async move { client.follow().await });
             }
@@ -217,7 +223,7 @@ fn serve(settings: &Settings, source: Source<'_>, log: &Log) -> anyhow::Result<(
 
 /// Takes in rule files from now on. `http` is the port for a first request.
 fn follow_files(settings: &Settings, selection: Selection, app: &App, http: u16) {
-    let files = RuleFiles::new(selection, settings.rules.watch, app.loader(), app.metrics());
+    let files = RuleFiles::new(selection, settings.watch_options(), app.loader(), app.metrics());
     let rules = app.rules().clone();
     tokio::spawn(async move {
         files.take_in().await;

@@ -8,8 +8,6 @@
 //! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes the
 //! response.
 
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -93,14 +91,18 @@ pub(super) fn start<S: Store + 'static>(
             respond,
         }));
     }
-    let mut outcome = CallOutcome::Answered;
-    // If the store answers immediately, sending the response shows whether the request was reset.
-    if !shared.grpc.rate_limit.answers_at_once() && respond.poll_reset(context).is_ready() {
-        // The request is decided all the same: it may release what another request took.
-        outcome = CallOutcome::Reset;
+    let (reservation, outcome) = (None, CallOutcome::Answered);
+    let mut next = complete(
+        shared,
+        CompleteRequest { message: first, timeout, respond, reservation, outcome },
+    );
+    if let CallState::WaitForStore(request) = &mut next
+        && request.respond.poll_reset(context).is_ready()
+    {
+        // The request is decided all the same: it may give back hits.
+        request.outcome = CallOutcome::Reset;
     }
-    let reservation = None;
-    complete(shared, CompleteRequest { message: first, timeout, respond, reservation, outcome })
+    next
 }
 
 /// Whether a content type is that of gRPC, and not that of gRPC-Web.
@@ -108,26 +110,18 @@ fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// Answers a request if the store answers immediately.
+/// Answers a request now if the store can; else it is to wait for the store.
 pub(super) fn complete<S: Store + 'static>(
     shared: &Shared<S>,
     request: CompleteRequest,
 ) -> CallState {
-    if !shared.grpc.rate_limit.answers_at_once() {
+    if !shared.grpc.rate_limit.is_immediate() {
         return CallState::WaitForStore(request);
     }
-    let CompleteRequest { message, timeout, respond, reservation: _, outcome } = request;
-    let answer = match read(&shared.grpc, &message) {
-        Ok(sent) => {
-            let answer = pin!(answer(&shared.grpc, &sent, timeout));
-            match answer.poll(&mut Context::from_waker(Waker::noop())) {
-                Poll::Ready(answer) => answer,
-                Poll::Pending => return CallState::Done(outcome),
-            }
-        }
-        Err(status) => (Err(status), HoldGuard::default()),
-    };
-    send(shared, respond, answer, outcome)
+    match answer_now(&shared.grpc, &request.message, request.timeout) {
+        Some(answer) => send(shared, request.respond, answer, request.outcome),
+        None => CallState::WaitForStore(request),
+    }
 }
 
 impl CompleteRequest {
@@ -164,6 +158,22 @@ pub(super) fn memory_exceeded() -> Status {
 
 /// A response with its prefix, and the concurrency holds of its request.
 pub(super) type Answer = (Result<Bytes, Status>, HoldGuard);
+
+/// Answers a request without waiting; none if the store cannot answer now.
+fn answer_now<S: Store + 'static>(
+    grpc: &Grpc<S>,
+    message: &[u8],
+    timeout: Option<Duration>,
+) -> Option<Answer> {
+    let sent = match read(grpc, message) {
+        Ok(sent) => sent,
+        Err(status) => return Some((Err(status), HoldGuard::default())),
+    };
+    let mut holds = Holds::default();
+    let answer = grpc.rate_limit.answer_framed_now(&sent, timeout, &mut holds)?;
+    let answer = answer.map(Bytes::from).map_err(Status::from);
+    Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
+}
 
 async fn answer<S: Store + 'static>(
     grpc: &Grpc<S>,

@@ -14,12 +14,12 @@ pub struct Calendar {
     unit: Unit,
     zone: TimeZone,
     name: Box<str>,
-    /// The window asked for last: asking again is the common case, and the zone's rules are slow.
+    /// The last window looked up: the same is mostly asked for again, and time zone rules are slow.
     last: Mutex<(Micros, Micros)>,
 }
 
 impl PartialEq for Calendar {
-    /// Of the same windows; which one was asked for last does not matter.
+    /// Compares unit and zone; the cached window does not matter.
     fn eq(&self, other: &Calendar) -> bool {
         (self.unit, &self.name) == (other.unit, &other.name)
     }
@@ -27,7 +27,7 @@ impl PartialEq for Calendar {
 
 impl Eq for Calendar {}
 
-/// Why there is no such calendar.
+/// Why a calendar is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CalendarError {
     #[error("there is no time zone {0:?}")]
@@ -37,7 +37,11 @@ pub enum CalendarError {
 }
 
 impl Calendar {
-    /// The calendar of `unit` (a day, week, month or year) in the zone of that IANA name.
+    /// Returns the calendar of `unit` (a day, week, month or year) in the zone of that IANA name.
+    ///
+    /// # Errors
+    ///
+    /// If the zone is unknown, and for other units.
     pub fn new(unit: Unit, zone: &str) -> Result<Calendar, CalendarError> {
         if !matches!(unit, Unit::Day | Unit::Week | Unit::Month | Unit::Year) {
             return Err(CalendarError::NoCalendarUnit(unit.name()));
@@ -46,13 +50,13 @@ impl Calendar {
         Ok(Calendar { unit, zone: found, name: zone.into(), last: Mutex::new((0, 0)) })
     }
 
-    /// The zone's IANA name, as it was given.
+    /// Returns the zone's IANA name, as configured.
     pub fn zone(&self) -> &str {
         &self.name
     }
 
-    /// The beginning and the end of the window that `t` is in. Beyond the year 9999 the calendar
-    /// ends: one window lasts from there on.
+    /// Returns the start and the end of the window of `t`. The calendar ends with the year 9999: one
+    /// window without an end follows.
     pub fn window(&self, t: Micros) -> (Micros, Micros) {
         let mut last = self.last.lock();
         if !(last.0..last.1).contains(&t) {
@@ -82,7 +86,7 @@ impl Calendar {
         Some((self.midnight(start)?, self.midnight(end.ok()?)?))
     }
 
-    /// When a day begins: its midnight, or what comes after it where the clocks skip midnight.
+    /// Returns the start of a day: midnight, or the first instant after it if the clocks skip midnight.
     fn midnight(&self, date: Date) -> Option<Micros> {
         let start = date.to_zoned(self.zone.clone()).ok()?.timestamp().as_microsecond();
         Some(Micros::try_from(start).unwrap_or(0))
@@ -137,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_calendar_is_refused() {
+    fn invalid_calendars_are_rejected() {
         assert!(Calendar::new(Unit::Hour, "UTC").is_err());
         assert!(Calendar::new(Unit::Day, "Mars/Olympus").is_err());
         let calendar = Calendar::new(Unit::Year, "UTC").unwrap();

@@ -1,12 +1,11 @@
-//! Every algorithm against a model that keeps the whole history, and the traps other limiters
-//! fell into.
+//! Every algorithm against a model that keeps the whole history, and the bugs of other limiters.
 
 mod examples;
 mod model;
 mod packed;
 mod plans;
 mod properties;
-mod share;
+mod replica_share;
 mod traps;
 
 use super::*;
@@ -14,7 +13,7 @@ use super::*;
 /// 2023-11-15, noon: the start of a second, a minute, an hour and half a day.
 const NOON: Micros = 1_700_049_600 * SECOND;
 
-/// A limit of `n` with an algorithm; hits of denied descriptors are charged where said.
+/// A limit of `n` with an algorithm.
 fn limit(n: u32, algorithm: Algorithm, charge_denied: bool) -> Limit {
     Limit {
         name: Box::default(),
@@ -45,7 +44,7 @@ fn bucket(capacity: u32, amount: u32, interval: Micros) -> Limit {
     limit(amount, Algorithm::TokenBucket(bucket), false)
 }
 
-/// A key's state under a plan, driven by invented time.
+/// A key's state under a plan, with manual time.
 #[derive(Clone)]
 struct Driver {
     plan: Plan,
@@ -66,7 +65,7 @@ impl Driver {
         self.charge(Op::Take(hits)).decision
     }
 
-    /// Whether `hits` would be allowed after `wait`; changes nothing.
+    /// Returns whether `hits` would be allowed after `wait`, without charging.
     fn would_allow(&self, wait: Micros, hits: u64) -> bool {
         let mut later = Driver { now: self.now + wait, ..self.clone() };
         later.take(hits).allowed

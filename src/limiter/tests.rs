@@ -1,18 +1,19 @@
 //! What the reference answers, case by case.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::task::{Context, Poll, Waker};
 
 mod holds;
 mod limits;
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::limit::Unit;
 use crate::limiter;
 use crate::rules::Options;
 use crate::rules::source::RuleFile;
+use crate::store::Entry;
+use crate::store::conformance::fakes::Fake;
 use crate::store::memory::MemoryStore;
 
 /// Twenty seconds into a minute, an hour and a day.
@@ -43,11 +44,8 @@ impl Bench {
 
     fn decide<'s>(&'s self, request: &Request<'_>) -> Result<RequestDecision<'s>, RequestError> {
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-        let decide = pin!(self.limiter.decide(Some(&self.rules), request, budget, holds));
-        match decide.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(decided) => decided,
-            Poll::Pending => panic!("memory answers at once"),
-        }
+        let decided = self.limiter.decide_now(Some(&self.rules), request, budget, holds);
+        decided.expect("memory answers now")
     }
 
     /// Asks with one entry a descriptor.
@@ -96,6 +94,28 @@ fn the_hit_after_the_last_is_over_and_the_window_ends() {
     bench.clock.advance(40 * SECOND);
     assert_eq!(bench.ask(&[("a", "x")]), (false, vec![(false, Some(2), 1, 60)]));
     assert_eq!(bench.stats("d.a"), [5, 1, 1, 4, 0]);
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
+    let Bench { rules, limiter, .. } = Bench::new(MINUTE);
+    // The fake never charges now.
+    let limiter = Limiter::new(Fake::new(limiter.store), limiter.options);
+    let entries = [("a", "x")];
+    let descriptors = [Descriptor { entries: &entries, ..Default::default() }];
+    let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+    let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0 };
+    let (rules, counts) = (Some(&rules), limiter.counts());
+    assert!(limiter.decide_now(rules, &request, budget, holds).is_none());
+    assert_eq!(counts.requests.load(Relaxed), 0);
+    let decision = limiter.decide(rules, &request, budget, holds).await.unwrap();
+    assert_eq!(decision.statuses[0].remaining, 1);
+    assert_eq!(counts.requests.load(Relaxed), 1);
+    // Without a charge the store is not needed.
+    let other = Request { domain: "other", ..request };
+    assert!(limiter.decide_now(rules, &other, budget, holds).unwrap().is_ok());
+    assert_eq!(counts.requests.load(Relaxed), 2);
+    assert_eq!(counts.domain_not_found.load(Relaxed), 1);
 }
 
 #[test]
@@ -164,10 +184,9 @@ fn requests_that_are_none_are_refused_in_the_references_words() {
     };
     assert_eq!(ask("", &[]).to_string(), "rate limit domain must not be empty");
     assert_eq!(ask("d", &[]).to_string(), "rate limit descriptor list must not be empty");
-    let no_rules = bench
-        .limiter
-        .look_up(None, &Request { domain: "d", descriptors: &some, hits_addend: 0, beyond: 0 });
-    assert_eq!(no_rules.err(), Some(RequestError::NoRules));
+    let request = Request { domain: "d", descriptors: &some, hits_addend: 0, beyond: 0 };
+    let no_rules = bench.limiter.look_up(None, &request).err();
+    assert_eq!(no_rules, Some(RequestError::NoRules));
     assert_eq!(RequestError::NoRules.to_string(), "no rate limit configuration loaded");
     let many = vec![Descriptor::default(); 257];
     assert_eq!(ask("d", &many), RequestError::TooManyDescriptors(257, 256));

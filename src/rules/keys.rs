@@ -1,41 +1,43 @@
-//! The keys of a rule file, and where each belongs.
+//! The keys of a rule file and the sections they belong in.
 
 use crate::suggest::nearest;
 
-/// A map of a rule file, by what it describes.
+/// A kind of map in a rule file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum Section {
     Root,
     Descriptor,
+    /// `rate_limit`.
     Limit,
-    /// One of `rate_limits`.
-    Listed,
-    Replace,
+    /// An item of `rate_limits`.
+    ListedLimit,
+    /// An item of `replaces`.
+    Replacement,
 }
 
-impl At {
+impl Section {
     fn name(self) -> &'static str {
         match self {
-            At::Root => "the root of the file",
-            At::Descriptor => "a descriptor, beside `key`",
-            At::Limit => "`rate_limit`",
-            At::Listed => "an item of `rate_limits`",
-            At::Replace => "an item of `replaces`",
+            Section::Root => "the root of the file",
+            Section::Descriptor => "a descriptor, beside `key`",
+            Section::Limit => "`rate_limit`",
+            Section::ListedLimit => "an item of `rate_limits`",
+            Section::Replacement => "an item of `replaces`",
         }
     }
 }
 
-/// A key, where it may stand, and whether the reference knows it.
-struct Key(&'static str, &'static [At], Origin);
+/// A key, the sections it belongs in, and whether the reference has it.
+struct Key(&'static str, &'static [Section], Source);
 
 #[derive(PartialEq)]
-enum Origin {
+enum Source {
     Reference,
     Weir,
 }
 
-use At::{Descriptor, Limit, Listed, Replace, Root};
-use Origin::{Reference, Weir};
+use Section::{Descriptor, Limit, ListedLimit, Replacement, Root};
+use Source::{Reference, Weir};
 
 const KEYS: &[Key] = &[
     Key("domain", &[Root], Reference),
@@ -46,67 +48,67 @@ const KEYS: &[Key] = &[
     Key("value", &[Descriptor], Reference),
     Key("rate_limit", &[Descriptor], Reference),
     Key("rate_limits", &[Descriptor], Weir),
-    Key("shadow_mode", &[Descriptor, Listed], Reference),
+    Key("shadow_mode", &[Descriptor, ListedLimit], Reference),
     Key("quota_mode", &[Descriptor], Reference),
     Key("detailed_metric", &[Descriptor], Reference),
     Key("value_to_metric", &[Descriptor], Reference),
     Key("share_threshold", &[Descriptor], Reference),
     Key("metadata", &[Descriptor], Reference),
-    Key("requests_per_unit", &[Limit, Listed], Reference),
-    Key("unit", &[Limit, Listed], Reference),
+    Key("requests_per_unit", &[Limit, ListedLimit], Reference),
+    Key("unit", &[Limit, ListedLimit], Reference),
     Key("unlimited", &[Limit], Reference),
-    Key("name", &[Limit, Listed, Replace], Reference),
-    Key("replaces", &[Limit, Listed], Reference),
-    Key("unit_multiplier", &[Limit, Listed], Weir),
-    Key("period", &[Limit, Listed], Weir),
-    Key("algorithm", &[Limit, Listed], Weir),
-    Key("burst", &[Limit, Listed], Weir),
-    Key("refill_amount", &[Limit, Listed], Weir),
-    Key("refill_interval", &[Limit, Listed], Weir),
-    Key("strict", &[Limit, Listed], Weir),
-    Key("buckets", &[Limit, Listed], Weir),
-    Key("charge_denied", &[Limit, Listed], Weir),
-    Key("max_debt", &[Limit, Listed], Weir),
-    Key("hold_id", &[Limit, Listed], Weir),
-    Key("hold_timeout", &[Limit, Listed], Weir),
-    Key("align", &[Limit, Listed], Weir),
-    Key("time_zone", &[Limit, Listed], Weir),
+    Key("name", &[Limit, ListedLimit, Replacement], Reference),
+    Key("replaces", &[Limit, ListedLimit], Reference),
+    Key("unit_multiplier", &[Limit, ListedLimit], Weir),
+    Key("period", &[Limit, ListedLimit], Weir),
+    Key("algorithm", &[Limit, ListedLimit], Weir),
+    Key("burst", &[Limit, ListedLimit], Weir),
+    Key("refill_amount", &[Limit, ListedLimit], Weir),
+    Key("refill_interval", &[Limit, ListedLimit], Weir),
+    Key("strict", &[Limit, ListedLimit], Weir),
+    Key("buckets", &[Limit, ListedLimit], Weir),
+    Key("charge_denied", &[Limit, ListedLimit], Weir),
+    Key("max_debt", &[Limit, ListedLimit], Weir),
+    Key("hold_id", &[Limit, ListedLimit], Weir),
+    Key("hold_timeout", &[Limit, ListedLimit], Weir),
+    Key("align", &[Limit, ListedLimit], Weir),
+    Key("time_zone", &[Limit, ListedLimit], Weir),
 ];
 
-/// What a key is where it stands.
-pub(super) enum Standing {
-    /// Where it belongs.
-    Right(&'static str),
-    /// Elsewhere than the reference looks for it; what to do instead.
+/// How a key fits the section it is in.
+pub(super) enum Placement {
+    /// It belongs there.
+    Correct(&'static str),
+    /// A key of the reference, which ignores it there; what to write instead.
     Ignored(String),
-    /// A key of weir's own elsewhere than it belongs; what to do instead.
+    /// A key of weir's own that does not belong there; what to write instead.
     Misplaced(String),
-    /// No key at all.
+    /// No such key exists.
     Unknown,
 }
 
-pub(super) fn standing(key: &str, at: At) -> Standing {
-    let Some(Key(name, places, origin)) = KEYS.iter().find(|k| k.0 == key) else {
-        return Standing::Unknown;
+pub(super) fn placement(key: &str, section: Section) -> Placement {
+    let Some(Key(name, sections, source)) = KEYS.iter().find(|k| k.0 == key) else {
+        return Placement::Unknown;
     };
-    if places.contains(&at) {
-        return Standing::Right(name);
+    if sections.contains(&section) {
+        return Placement::Correct(name);
     }
-    let belongs: Vec<&str> = places.iter().map(|place| place.name()).collect();
-    let help = format!("`{name}` belongs in {}", belongs.join(", or "));
-    // The reference has no `rate_limits` in which it would ignore anything.
-    if *origin == Reference && at != Listed {
-        Standing::Ignored(help)
+    let sections: Vec<&str> = sections.iter().map(|section| section.name()).collect();
+    let help = format!("`{name}` belongs in {}", sections.join(", or "));
+    // The reference has no `rate_limits`, so it ignores nothing there.
+    if *source == Reference && section != ListedLimit {
+        Placement::Ignored(help)
     } else {
-        Standing::Misplaced(help)
+        Placement::Misplaced(help)
     }
 }
 
-/// What may have been meant by an unknown key, or which keys belong there.
-pub(super) fn belonging(key: &str, at: At) -> String {
-    let here: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&at)).map(|k| k.0).collect();
-    match nearest(key, here.iter().copied()) {
+/// Suggests the key that an unknown one may stand for, or else lists the keys of the section.
+pub(super) fn suggestion(key: &str, section: Section) -> String {
+    let names: Vec<&str> = KEYS.iter().filter(|k| k.1.contains(&section)).map(|k| k.0).collect();
+    match nearest(key, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
-        None => format!("in {} there may be: {}", at.name(), here.join(", ")),
+        None => format!("the keys of {} are: {}", section.name(), names.join(", ")),
     }
 }

@@ -50,7 +50,7 @@ struct Wildcard {
 pub struct Found<'s> {
     pub rule: &'s Rule,
     /// Whether some entry's value is replaced by a pattern in the key (share_threshold).
-    pub shares: bool,
+    pub share_threshold: bool,
 }
 
 impl Node {
@@ -109,9 +109,9 @@ impl Node {
 
     /// The rule that all of `entries` lead to.
     pub(super) fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
-        let mut shares = false;
-        let rule = self.walk(entries, |_, _| shares = true)?;
-        Some(Found { rule, shares })
+        let mut share_threshold = false;
+        let rule = self.walk(entries, |_, _| share_threshold = true)?;
+        Some(Found { rule, share_threshold })
     }
 
     /// The entries of the key: where a wildcard shares its threshold, with the pattern for a value.

@@ -7,7 +7,7 @@ mod values;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::keys::At;
+use super::keys::Section;
 use super::matcher::Node as Tree;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
@@ -76,7 +76,7 @@ impl Reader<'_> {
             on_store_failure: None,
             descriptors: Vec::new(),
         };
-        for (key, value) in self.fields(node, At::Root) {
+        for (key, value) in self.fields(node, Section::Root) {
             match key {
                 "domain" => {
                     root.domain = self.string(value, key);
@@ -133,7 +133,7 @@ impl Reader<'_> {
         let [mut shadow_mode, mut quota_mode, mut detailed_metric] = [false; 3];
         let [mut value_to_metric, mut share_threshold] = [false; 2];
         let mut share_at = node;
-        for (field, at) in self.fields(node, At::Descriptor) {
+        for (field, at) in self.fields(node, Section::Descriptor) {
             match field {
                 "key" => (key, key_place) = (self.string(at, field), at.place),
                 "value" => value = self.string(at, field),

@@ -9,8 +9,8 @@ mod matching;
 mod model;
 mod sets;
 mod source;
-mod syntax;
 mod xds;
+mod yaml_help;
 
 use super::source::RuleFile;
 use super::{Options, Problem, RuleSet};

@@ -119,6 +119,10 @@ impl<'a> Node<'a> {
         }
     }
 
+    pub fn is_list(&self) -> bool {
+        matches!(self.kind(), Kind::List(_))
+    }
+
     /// Whether this is the key that merges another map.
     pub fn is_merge_key(&self) -> bool {
         self.style == Style::Plain && self.text() == Some("<<")

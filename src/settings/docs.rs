@@ -1,30 +1,31 @@
-//! The tables of `docs/settings.md`. A test compares; `UPDATE_DOCS=1 cargo test --lib docs` writes.
+//! The tables of `docs/settings.md`. A test compares them; `UPDATE_DOCS=1 cargo test --lib docs` writes
+//! them.
 
 use std::fmt::Write;
 
+use super::format::Kind;
 use super::reference::variables::{FAMILIES, VARIABLES};
-use super::reference::{About, Effect, Meaning, go};
-use super::table::SETTINGS;
-use super::value::Kind;
+use super::reference::{Effect, Meaning, RedisEffect, Variable, go};
+use super::table::{SETTINGS, set_by};
 
-/// weir's settings.
+/// Returns the table of weir's settings.
 pub fn settings() -> String {
     let mut table =
         "| Setting | Value | Default | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let _ = writeln!(
             table,
             "| `{}` | {} | {} | {} |",
             setting.name,
             kind(setting.kind),
             code(setting.default),
-            setting.about
+            setting.doc
         );
     }
     table
 }
 
-/// The reference's variables.
+/// Returns the table of the reference's variables.
 pub fn variables() -> String {
     let mut table = "| Variable | Value | The reference's default | Here |\n\
                      | --- | --- | --- | --- |\n"
@@ -36,11 +37,12 @@ pub fn variables() -> String {
             variable.name,
             go_kind(variable.kind),
             code(variable.default),
-            effect(variable.effect)
+            effect(variable, variable.effect)
         );
     }
-    for (prefix, of) in FAMILIES {
-        let _ = writeln!(table, "| `{prefix}…` | text |  | {} |", effect(*of));
+    for family in FAMILIES {
+        let effect = effect(family, family.effect);
+        let _ = writeln!(table, "| `{}…` | text |  | {effect} |", family.name);
     }
     table
 }
@@ -57,8 +59,7 @@ fn words(words: &[&str]) -> String {
 fn kind(kind: Kind) -> String {
     match kind {
         Kind::Bool => "switch".into(),
-        Kind::Int(least, u64::MAX) => format!("number from {least}"),
-        Kind::Int(least, most) => format!("number, {least} to {most}"),
+        Kind::Int(min, max) => format!("number, {min} to {max}"),
         Kind::Ratio => "0 to 1".into(),
         Kind::Text => "text".into(),
         Kind::Duration => "duration".into(),
@@ -66,7 +67,7 @@ fn kind(kind: Kind) -> String {
         Kind::Bytes => "size".into(),
         Kind::Address => "host:port".into(),
         Kind::List => "list".into(),
-        Kind::Choice(choices) => words(choices),
+        Kind::Choice(choices) => words(&choices()),
     }
 }
 
@@ -84,42 +85,47 @@ fn go_kind(kind: go::Kind) -> String {
     }
 }
 
-fn effect(of: Effect) -> String {
-    match of {
+fn effect(variable: &Variable, effect_of: Effect) -> String {
+    let mut settings = set_by(variable.name).map(|setting| code(setting.name));
+    let mut setting = || settings.next().unwrap_or_default();
+    match effect_of {
         Effect::Set(meaning) => match meaning {
-            Meaning::Same(name) | Meaning::Bytes(name) => code(name),
+            Meaning::Same | Meaning::Bytes => setting(),
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
-            Meaning::Host(name) => format!("the host of `{name}`"),
-            Meaning::Port(name) => format!("the port of `{name}`"),
+            Meaning::Host => format!("the host of {}", setting()),
+            Meaning::Port => format!("the port of {}", setting()),
             Meaning::LogLevel => "`log.level`; panic and fatal are error".into(),
-            Meaning::LogFormat => "`log.format`: json in any letter case, all else is text".into(),
+            Meaning::LogFormat => "`log.format`: json in any letter case; all else is text".into(),
         },
+        Effect::SetText => setting(),
         Effect::Ignored(reason) => format!("ignored: {reason}"),
-        Effect::Warned(reason) => format!("no effect, with a warning: {reason}"),
-        Effect::Later(what) => format!("checked, not effective yet: {what}"),
+        Effect::Unused(reason) => format!("no effect, with a warning: {reason}"),
+        Effect::NotYet(what) => format!("checked, not effective yet: {what}"),
         Effect::Refused(help) => format!("refused: {help}"),
-        Effect::SetText(name) => code(name),
         Effect::NamesRedis => "counts in Redis".into(),
-        Effect::Redis(about) => match about {
-            About::Same(name) => code(name),
-            About::Url(group) => format!(
-                "`{group}.url`; with sentinels the part before the first comma is \
-                 `{group}.sentinel.master_name`"
-            ),
-            About::Login(group) => format!(
-                "`{group}.username` before the first colon and `{group}.password` after it, or \
-                 the password alone"
-            ),
-            About::PerSecond => "whether `store.redis.per_second` is used; its variables have no \
-                                 effect without"
+        Effect::Redis(effect) => match effect {
+            RedisEffect::Same => setting(),
+            RedisEffect::Url => {
+                let (url, master) = (setting(), setting());
+                format!("{url}; with sentinels the part before the first comma is {master}")
+            }
+            RedisEffect::Login => {
+                let (username, password) = (setting(), setting());
+                format!(
+                    "{username} before the first colon and {password} after it, or only the \
+                     password"
+                )
+            }
+            RedisEffect::PerSecond => "whether `store.redis.per_second` is used; without it, its \
+                                       variables have no effect"
                 .into(),
-            About::Ignored(reason) => format!("ignored: {reason}"),
-            About::Later(what) => format!("checked, not effective yet: {what}"),
+            RedisEffect::Ignored(reason) => format!("ignored: {reason}"),
+            RedisEffect::NotYet(what) => format!("checked, not effective yet: {what}"),
         },
         Effect::ByValue(effects) => {
             let effects = effects.iter().map(|(value, of)| match *value {
-                "" => format!("empty: {}", effect(*of)),
-                value => format!("`{value}`: {}", effect(*of)),
+                "" => format!("empty: {}", effect(variable, *of)),
+                value => format!("`{value}`: {}", effect(variable, *of)),
             });
             effects.collect::<Vec<_>>().join("; ")
         }
@@ -130,7 +136,7 @@ fn effect(of: Effect) -> String {
 mod tests {
     use super::*;
 
-    /// The document with what is between two markers replaced.
+    /// Returns the document with a new table between two markers.
     fn replaced(document: &str, name: &str, table: &str) -> String {
         let (begin, end) =
             (format!("<!-- {name}: from the code -->\n"), format!("<!-- end of {name} -->"));

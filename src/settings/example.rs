@@ -1,33 +1,34 @@
-//! A settings file with every setting at its default, for people to start from.
+//! A settings file with every setting at its default, as `weir settings` prints it.
 
-use super::table::{SETTINGS, Setting};
-use super::value::Kind;
+use super::format::Kind;
+use super::setting::Setting;
+use super::table::SETTINGS;
 
 const HEAD: &str = "\
-# Every setting of weir, at its default. Keep what you change and delete the rest: then what a
-# later version does better by default reaches you. In the environment a.b is WEIR__A__B.
+# Every setting of weir, at its default. Keep the settings that you change and delete the rest, so
+# that you get the defaults of later versions. In the environment a.b is WEIR__A__B.
 ";
 
-/// The file, as TOML.
+/// Returns the file, as TOML.
 pub fn toml() -> String {
     let mut file = HEAD.to_owned();
     let mut group = "";
-    for setting in SETTINGS {
+    for setting in SETTINGS.iter() {
         let (of, name) = setting.name.rsplit_once('.').unwrap_or(("", setting.name));
         if of != group {
             file.push_str(&format!("\n[{of}]\n"));
             group = of;
         }
-        file.push_str(&format!("# {}\n", setting.about));
+        file.push_str(&format!("# {}\n", setting.doc));
         if let Kind::Choice(words) = setting.kind {
-            file.push_str(&format!("# One of {}.\n", words.join(", ")));
+            file.push_str(&format!("# One of {}.\n", words().join(", ")));
         }
         file.push_str(&format!("{name} = {}\n", value(setting)));
     }
     file
 }
 
-/// A setting's default as TOML writes it.
+/// Returns a setting's default as TOML.
 fn value(setting: &Setting) -> String {
     match setting.kind {
         Kind::Bool | Kind::Int(..) | Kind::Ratio => setting.default.to_owned(),
@@ -42,18 +43,19 @@ mod tests {
     use crate::settings::{Inputs, Settings};
 
     #[test]
-    fn the_example_loads_as_it_is_and_says_the_defaults() {
+    fn the_example_loads_and_has_the_defaults() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("weir.toml");
         std::fs::write(&file, toml()).unwrap();
         let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
-        let (said, defaults) =
+        let (example, defaults) =
             (Settings::load(&inputs).unwrap(), Settings::load(&Inputs::default()).unwrap());
-        for ((setting, said, origin), (_, default, _)) in said.list().zip(defaults.list()) {
-            assert_eq!(origin, file.to_str().unwrap(), "{}", setting.name);
-            assert_eq!(said.replace('_', ""), default.replace('_', ""), "{}", setting.name);
+        for (entry, default) in example.list().into_iter().zip(defaults.list()) {
+            let name = entry.setting.name;
+            assert_eq!(entry.origin, file.to_str().unwrap(), "{name}");
+            assert_eq!(entry.shown.replace('_', ""), default.shown.replace('_', ""), "{name}");
         }
-        assert!(said.rules.runtime.is_none());
+        assert!(example.rule_files().is_none());
     }
 
     #[test]

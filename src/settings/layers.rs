@@ -1,31 +1,96 @@
-//! Puts settings together from where they may be said, later over earlier: defaults, a settings
-//! file, the reference's variables, `WEIR__…` variables, flags.
+//! Layers settings, later over earlier: defaults, a settings file, the reference's variables,
+//! `WEIR__…` variables, flags.
+
+mod file;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use config::{Config, Map, Source, Value, ValueKind};
+use config::builder::DefaultState;
+use config::{Config, ConfigBuilder, Map, Source, Value, ValueKind};
 
+use super::error::SettingError;
+use super::format::{Format, text, written};
+use super::setting::{DEFAULT_ORIGIN, Resolved, Setting};
 use super::table::{self, SETTINGS};
-use super::value::{Parsed, text};
-use super::{Inputs, Mistake, redis, reference, secret};
+use super::{Inputs, reference};
 
-/// The prefix of weir's own variables. Two underscores, since Kubernetes puts variables with one
-/// (`WEIR_PORT`) into every container where a Service is named weir.
-const PREFIX: &str = "WEIR__";
+/// The prefix of weir's own variables. Two underscores, since Kubernetes sets variables with one
+/// (`WEIR_PORT`) in every container next to a Service named weir.
+const VARIABLE_PREFIX: &str = "WEIR__";
 
-/// A setting's value and where it came from.
-#[derive(Clone, Debug)]
-pub struct Resolved {
-    pub value: Parsed,
-    /// As it was written.
-    pub text: String,
-    /// `default`, a file's path, a variable's or a flag's name.
-    pub origin: String,
+/// The settings of all layers, read one by one.
+#[derive(Debug)]
+pub struct Reader {
+    /// By name, each with its origin.
+    values: BTreeMap<String, Value>,
+    pub errors: Vec<SettingError>,
+    pub warnings: Vec<String>,
+    /// The reference's variables that ask for Redis.
+    pub redis_variables: Vec<&'static str>,
 }
 
-/// All settings by name.
-pub type All = BTreeMap<&'static str, Resolved>;
+impl Reader {
+    /// Reads all layers.
+    pub fn new(inputs: &Inputs) -> Reader {
+        let mut errors = Vec::new();
+        let mut defaults = Layer::default();
+        for setting in SETTINGS.iter() {
+            defaults.set(setting.name, DEFAULT_ORIGIN, setting.default, &mut errors);
+        }
+        let mut layers = Config::builder().add_source(defaults);
+        if let Some(path) = &inputs.file {
+            match file::read(path, &mut errors) {
+                Ok(file) => layers = layers.add_source(file),
+                Err(error) => errors.push(error),
+            }
+        }
+        let below = values(layers.clone());
+        let overrides = reference::read(&inputs.env, |name| {
+            let value = below.get(name);
+            let is_default = value.is_some_and(|value| value.origin() == Some(DEFAULT_ORIGIN));
+            // Half of an address takes the other half from the reference's default.
+            if name == "debug.address" && is_default {
+                return reference::DEFAULT_DEBUG_ADDRESS.to_owned();
+            }
+            value.and_then(text).unwrap_or_default()
+        });
+        errors.extend(overrides.errors);
+        let mut variables = Layer::default();
+        for (name, origin, text) in overrides.set {
+            variables.set(name, &origin, text, &mut errors);
+        }
+        let own = own_variables(&inputs.env, &mut errors);
+        let mut flags = Layer::default();
+        for (flag, name, value) in &inputs.flags {
+            flags.set(name, flag, value.clone(), &mut errors);
+        }
+        let values = values(layers.add_source(variables).add_source(own).add_source(flags));
+        let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
+        Reader { values, errors, warnings, redis_variables }
+    }
+
+    /// Reads a setting. One that is not of its format is an error, and has its default.
+    pub fn read<F: Format>(&mut self, setting: &'static Setting) -> Option<Resolved<F::Value>> {
+        let default = Value::new(Some(&DEFAULT_ORIGIN.to_owned()), setting.default);
+        let set = self.values.get(setting.name).unwrap_or(&default);
+        let origin = set.origin().unwrap_or(DEFAULT_ORIGIN);
+        let accepted = F::read(set).map(|value| (value, set));
+        if accepted.is_none() {
+            let shown = setting.masked(&written(set));
+            let message = format!("{} is {shown:?}", setting.name);
+            let help = format!("write {}", setting.kind.expected());
+            self.errors.push(SettingError::new(origin, message, help));
+        }
+        let (value, source) = accepted.or_else(|| Some((F::read(&default)?, &default)))?;
+        Some(Resolved {
+            value,
+            setting,
+            text: written(source),
+            shown: F::shown(setting, source),
+            origin: source.origin().unwrap_or(DEFAULT_ORIGIN).to_owned(),
+        })
+    }
+}
 
 /// One layer: settings by name, each with its origin.
 #[derive(Clone, Debug, Default)]
@@ -42,184 +107,43 @@ impl Source for Layer {
 }
 
 impl Layer {
-    /// Sets what there is. A name that is no setting is a mistake and stays out: in the tree it
-    /// could take the place of a whole group, or of the value below it.
+    /// Sets a value. An unknown name is an error and is not set: in the tree it could replace a
+    /// whole group, or the value above it.
     fn set(
         &mut self,
         name: &str,
         origin: &str,
         value: impl Into<ValueKind>,
-        mistakes: &mut Vec<Mistake>,
+        errors: &mut Vec<SettingError>,
     ) {
         match table::find(name) {
-            Some(_) => {
-                self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value)));
-            }
-            None => mistakes.push(Mistake::unknown(name, origin)),
+            Some(_) => self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value))),
+            None => errors.push(SettingError::unknown(name, origin)),
         }
     }
 }
 
-/// Reads all layers; every mistake is found, not only the first.
-/// With the settings comes what to tell those who start the service.
-pub fn resolve(inputs: &Inputs) -> Result<(All, Vec<String>), Vec<Mistake>> {
-    let mut mistakes = Vec::new();
-    let mut defaults = Layer::default();
-    for setting in SETTINGS {
-        defaults.set(setting.name, "default", setting.default, &mut mistakes);
-    }
-    let mut tree = Config::builder().add_source(defaults);
-    if let Some(path) = &inputs.file {
-        match read_file(path, &mut mistakes) {
-            Ok(file) => tree = tree.add_source(file),
-            Err(mistake) => mistakes.push(mistake),
-        }
-    }
-    let mut below = Vec::new();
-    flatten("", &build(tree.clone()).cache, &mut below);
-    let said = reference::read(&inputs.env, |name| {
-        let value = below.iter().find(|(below, _)| below == name).map(|(_, value)| value);
-        // Half of an address takes the other half from the reference's default.
-        if name == "debug.address" && value.is_some_and(|value| value.origin() == Some("default")) {
-            return reference::DEFAULT_DEBUG_ADDRESS.to_owned();
-        }
-        value.and_then(text).unwrap_or_default()
-    });
-    mistakes.extend(said.mistakes);
-    let mut variables = Layer::default();
-    for (name, origin, text) in said.set {
-        variables.set(name, &origin, text, &mut mistakes);
-    }
-    tree = tree.add_source(variables);
-    tree = tree.add_source(from_own(&inputs.env, &mut mistakes));
-    let mut flags = Layer::default();
-    for (flag, name, value) in &inputs.flags {
-        flags.set(name, flag, value.clone(), &mut mistakes);
-    }
-    let tree = build(tree.add_source(flags));
-
-    let mut leaves = Vec::new();
-    flatten("", &tree.cache, &mut leaves);
-    let mut all = All::new();
-    for (name, value) in leaves {
-        let Some(setting) = table::find(&name) else { continue };
-        let origin = value.origin().unwrap_or("default").to_owned();
-        let shown = text(&value).unwrap_or_else(|| value.to_string());
-        match setting.kind.read(&value) {
-            Ok(value) => drop(all.insert(setting.name, Resolved { value, text: shown, origin })),
-            Err(wanted) => mistakes.push(Mistake {
-                origin,
-                message: format!("{name} is {:?}", secret::shown(&name, &shown)),
-                help: format!("write {wanted}"),
-            }),
-        }
-    }
-    let mut notes = said.notes;
-    name_by_url(&mut all);
-    match all.get("store.kind") {
-        Some(kind) if kind.value == Parsed::Choice("redis") => {
-            drop(redis::read(&all, &mut mistakes))
-        }
-        Some(kind) => {
-            let mut naming: Vec<_> =
-                said.naming_redis.iter().map(|name| (*name).to_owned()).collect();
-            let url = all.get("store.redis.url").filter(|url| !url.text.is_empty());
-            if let (true, Some(url)) = (naming.is_empty(), url) {
-                naming.push(format!("store.redis.url ({})", url.origin));
-            }
-            if !naming.is_empty() {
-                let verb = if naming.len() == 1 { "has" } else { "have" };
-                let (origin, naming) = (&kind.origin, naming.join(", "));
-                notes.push(format!(
-                    "counters live in this process's memory, since {origin} says so: \
-                     {naming} {verb} no effect"
-                ));
-            }
-        }
-        None => {}
-    }
-    if mistakes.is_empty() { Ok((all, notes)) } else { Err(mistakes) }
-}
-
-/// Makes Redis the store where its URL is set and nothing says which store. To count in memory
-/// regardless would let replicas count apart, each giving out the whole limit.
-fn name_by_url(all: &mut All) {
-    let url = all.get("store.redis.url").filter(|url| !url.text.is_empty());
-    let Some(origin) = url.map(|url| url.origin.clone()) else { return };
-    if let Some(kind) = all.get_mut("store.kind").filter(|kind| kind.origin == "default") {
-        *kind = Resolved { value: Parsed::Choice("redis"), text: "redis".to_owned(), origin };
-    }
-}
-
-fn build(builder: config::ConfigBuilder<config::builder::DefaultState>) -> Config {
-    // Layers cannot fail to collect: files were read before, variables are text.
-    builder.build().unwrap_or_default()
-}
-
-/// A settings file, TOML or YAML by its extension, with its path as the origin of its values.
-fn read_file(path: &Path, mistakes: &mut Vec<Mistake>) -> Result<Layer, Mistake> {
-    let mistake = |message: String, help: &str| Mistake {
-        origin: path.display().to_string(),
-        message,
-        help: help.to_owned(),
-    };
-    let format = match path.extension().and_then(|e| e.to_str()) {
-        Some("toml") => config::FileFormat::Toml,
-        Some("yaml" | "yml") => config::FileFormat::Yaml,
-        _ => {
-            return Err(mistake(
-                "the settings file is neither .toml nor .yaml".into(),
-                "name it so that its extension says what it is",
-            ));
-        }
-    };
-    let read = std::fs::read_to_string(path).map_err(|error| {
-        mistake(format!("cannot be read: {error}"), "name a file that is there")
-    })?;
-    let file = Config::builder()
-        .add_source(config::File::from_str(&read, format))
-        .build()
-        .map_err(|error| mistake(syntax_error(&error.to_string()), "fix the file"))?;
-    let mut leaves = Vec::new();
-    flatten("", &file.cache, &mut leaves);
-    leaves.sort_by(|(a, _), (b, _)| a.cmp(b));
-    let origin = path.display().to_string();
-    let mut layer = Layer::default();
-    for (name, value) in leaves {
-        layer.set(&name, &origin, value.kind, mistakes);
-    }
-    Ok(layer)
-}
-
-/// What a parser's error says, without the text of the file that it quotes, which may be a secret.
-fn syntax_error(error: &str) -> String {
-    let lines: Vec<&str> = error.trim_end().lines().collect();
-    match lines.as_slice() {
-        // Of TOML: the place, the line itself with marks below, and what is wrong.
-        [place, _, _, .., message] => format!("{place}: {message}"),
-        // Of YAML: what is wrong, and the place. A key that is there twice is quoted.
-        [line] => match line.split_once(" at byte ") {
-            Some((message, _)) if !message.contains('"') => (*line).to_owned(),
-            Some((_, place)) => format!("YAML parse error at byte {place}"),
-            None => "it cannot be parsed".to_owned(),
-        },
-        _ => "it cannot be parsed".to_owned(),
-    }
-}
-
-fn from_own(env: &[(String, String)], mistakes: &mut Vec<Mistake>) -> Layer {
+fn own_variables(env: &[(String, String)], errors: &mut Vec<SettingError>) -> Layer {
     let mut layer = Layer::default();
     for (variable, text) in env {
-        if let Some(name) = variable.strip_prefix(PREFIX) {
+        if let Some(name) = variable.strip_prefix(VARIABLE_PREFIX) {
             let name = name.to_ascii_lowercase().replace("__", ".");
-            layer.set(&name, variable, text.clone(), mistakes);
+            layer.set(&name, variable, text.clone(), errors);
         }
     }
     layer
 }
 
-/// The tree's leaves by their dotted names.
-fn flatten(prefix: &str, value: &Value, leaves: &mut Vec<(String, Value)>) {
+/// Returns the values of all layers by their dotted names.
+fn values(layers: ConfigBuilder<DefaultState>) -> BTreeMap<String, Value> {
+    let mut values = BTreeMap::new();
+    // Layers cannot fail to collect: files were read before, variables are text.
+    flatten("", &layers.build().unwrap_or_default().cache, &mut values);
+    values
+}
+
+/// Adds the leaves of a tree by their dotted names.
+fn flatten(prefix: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
     match &value.kind {
         ValueKind::Table(table) => {
             for (key, value) in table {
@@ -227,6 +151,6 @@ fn flatten(prefix: &str, value: &Value, leaves: &mut Vec<(String, Value)>) {
                 flatten(&name, value, leaves);
             }
         }
-        _ => leaves.push((prefix.to_owned(), value.clone())),
+        _ => drop(leaves.insert(prefix.to_owned(), value.clone())),
     }
 }

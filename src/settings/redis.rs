@@ -1,85 +1,222 @@
-//! How to reach Redis, from settings: plain data, checked as a whole.
+//! The options of the Redis store, from the groups `store.redis` and `store.redis.per_second`.
 
-mod read;
+mod servers;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod url;
 
-use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-pub use read::read;
-pub use url::Server;
+use super::setting::Resolved;
+use super::table::{self, Topology};
+use super::{SettingError, Settings};
+use crate::clock::WallClock;
+use crate::service::caller_deadline_below;
+use crate::store::redis::{Access, Endpoint, Layout, Login, Options};
+use url::Url;
 
-/// What kind of servers there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
-    Single,
-    Sentinel,
-    Cluster,
+/// The settings that both groups have.
+#[derive(Clone, Copy, Debug)]
+struct Group<'a> {
+    topology: &'a Resolved<Topology>,
+    url: &'a Resolved<Option<String>>,
+    username: &'a Resolved<Option<String>>,
+    password: &'a Resolved<Option<String>>,
+    password_file: &'a Resolved<Option<PathBuf>>,
+    db: &'a Resolved<u32>,
+    connect_timeout: &'a Resolved<Duration>,
+    tls: Tls<'a>,
+    sentinel: Sentinel<'a>,
 }
 
-/// How keys are laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    Weir,
-    Reference,
+#[derive(Clone, Copy, Debug)]
+struct Tls<'a> {
+    enabled: &'a Resolved<bool>,
+    ca: &'a Resolved<Option<PathBuf>>,
+    cert: &'a Resolved<Option<PathBuf>>,
+    key: &'a Resolved<Option<PathBuf>>,
+    skip_hostname_verification: &'a Resolved<bool>,
 }
 
-/// Whose clock counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    Server,
-    Caller,
+#[derive(Clone, Copy, Debug)]
+struct Sentinel<'a> {
+    master_name: &'a Resolved<String>,
+    username: &'a Resolved<Option<String>>,
+    password: &'a Resolved<Option<String>>,
+    password_file: &'a Resolved<Option<PathBuf>>,
 }
 
-/// As whom to log in.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Login {
-    pub username: Option<String>,
-    pub password: Option<String>,
-    /// Read anew for each connection; never together with `password`.
-    pub password_file: Option<PathBuf>,
+/// Borrows the settings of a group.
+macro_rules! group {
+    ($group:expr) => {
+        Group {
+            topology: &$group.topology,
+            url: &$group.url,
+            username: &$group.username,
+            password: &$group.password,
+            password_file: &$group.password_file,
+            db: &$group.db,
+            connect_timeout: &$group.connect_timeout,
+            tls: Tls {
+                enabled: &$group.tls.enabled,
+                ca: &$group.tls.ca,
+                cert: &$group.tls.cert,
+                key: &$group.tls.key,
+                skip_hostname_verification: &$group.tls.skip_hostname_verification,
+            },
+            sentinel: Sentinel {
+                master_name: &$group.sentinel.master_name,
+                username: &$group.sentinel.username,
+                password: &$group.sentinel.password,
+                password_file: &$group.sentinel.password_file,
+            },
+        }
+    };
 }
 
-impl fmt::Debug for Login {
-    /// Leaves out the username too: it may be a token.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Login").finish_non_exhaustive()
+/// Returns the options of the store, and those of limits per second if they have a Redis of their
+/// own. Adds what is wrong with them to `errors`.
+pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Option<Options>) {
+    let redis = &settings.store.redis;
+    if redis.key_prefix.contains(['{', '}']) {
+        let message = format!("is {:?}, and has braces", *redis.key_prefix);
+        let help = "remove them: on a cluster they select a key's slot";
+        errors.push(redis.key_prefix.error(&message, help));
+    }
+    if redis.slow_after.is_zero() {
+        let help = "write a duration such as 20ms";
+        errors.push(redis.slow_after.error("is 0: every connection would be down", help));
+    }
+    let main = group!(redis);
+    let per_second = group!(redis.per_second);
+    let options = main.options(&main, settings, errors);
+    let has_own = per_second.url.is_some();
+    (options, has_own.then(|| per_second.options(&main, settings, errors)))
+}
+
+/// Returns the prefix of keys.
+fn key_prefix(redis: &table::Redis) -> String {
+    match *redis.layout {
+        // The reference's keys have no prefix unless it is told one.
+        Layout::Reference if redis.key_prefix.is_default() => String::new(),
+        _ => redis.key_prefix.to_string(),
     }
 }
 
-/// How connections are encrypted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tls {
-    /// Whom to trust; none: the system's roots.
-    pub ca: Option<PathBuf>,
-    /// The client's certificate and its key.
-    pub client: Option<(PathBuf, PathBuf)>,
-    pub skip_hostname_verification: bool,
+impl Group<'_> {
+    /// Returns the options of this group. `main` has what both share.
+    fn options(
+        &self,
+        main: &Group<'_>,
+        settings: &Settings,
+        errors: &mut Vec<SettingError>,
+    ) -> Options {
+        let redis = &settings.store.redis;
+        let urls = self.urls(errors);
+        let login = self.login(&urls, errors);
+        let sentinel = self.sentinel;
+        let sentinel_login =
+            read_login(sentinel.username, sentinel.password, sentinel.password_file, errors);
+        if **self.topology == Topology::Sentinel && sentinel.master_name.is_empty() {
+            errors.push(sentinel.master_name.error(
+                "is not set, but the topology is sentinel",
+                "write the name that the sentinels have for the master; in REDIS_URL it comes \
+                 first: mymaster,host:26379,…",
+            ));
+        }
+        if self.connect_timeout.is_zero() {
+            let help = "write a timeout such as 1s";
+            errors.push(self.connect_timeout.error("is 0: nothing could connect", help));
+        }
+        let (db, tls) = (self.db(&urls, errors), self.tls(main, &urls, errors));
+        let timeout = **self.connect_timeout;
+        Options {
+            topology: self.servers(urls),
+            access: Access { login, tls: tls.clone(), db: db.into(), timeout },
+            sentinel_access: Access { login: sentinel_login, tls, db: 0, timeout },
+            prefix: key_prefix(redis),
+            layout: *redis.layout,
+            clock: *redis.clock,
+            wall: Arc::new(WallClock),
+            slow_after: *redis.slow_after,
+            caller_deadline_below: caller_deadline_below(*settings.store.budget),
+            probe_max: *redis.breaker.probe_max,
+            // One for each thread that serves gRPC, and one for the thread of `/json`.
+            connections: settings.threads() + 1,
+        }
+    }
+
+    /// Returns the login of the servers: from the URL, or from settings of its own.
+    fn login(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> Login {
+        let mut login = read_login(self.username, self.password, self.password_file, errors);
+        let with_login = |url: &&Url| url.username.is_some() || url.password.is_some();
+        if let Some(url) = urls.iter().find(with_login) {
+            let has_another =
+                self.username.is_some() || self.password.is_some() || self.password_file.is_some();
+            if has_another {
+                let (username, password) = (self.username.setting, self.password.setting);
+                let help =
+                    format!("write it once: there, or in {} and {}", username.name, password.name);
+                errors.push(self.url.error("has a login, and there is another", help));
+            }
+            login.username.clone_from(&url.username);
+            login.password.clone_from(&url.password);
+        }
+        login
+    }
+
+    fn db(&self, urls: &[Url], errors: &mut Vec<SettingError>) -> u32 {
+        let in_url = urls.iter().find_map(|url| url.db);
+        if !self.db.is_default() && in_url.is_some_and(|db| db != **self.db) {
+            let help = "write it once";
+            errors.push(self.db.error("differs from the database in the URL", help));
+        }
+        let db = in_url.unwrap_or(**self.db);
+        if **self.topology == Topology::Cluster && db != 0 {
+            let message = format!("is database {db}, but a cluster has only 0");
+            let help = "remove it; store.redis.key_prefix separates keys";
+            errors.push(match in_url {
+                Some(_) => self.url.error(&message, help),
+                None => self.db.error(&message, help),
+            });
+        }
+        db
+    }
+
+    fn servers(&self, urls: Vec<Url>) -> crate::store::redis::Topology {
+        use crate::store::redis::Topology as Servers;
+        let mut endpoints = urls.into_iter().map(|url| url.server);
+        match **self.topology {
+            Topology::Single => {
+                // A missing URL is an error.
+                let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
+                Servers::Single(endpoints.next().unwrap_or_else(nowhere))
+            }
+            Topology::Sentinel => {
+                let master = self.sentinel.master_name.to_string();
+                Servers::Sentinel { master, sentinels: endpoints.collect() }
+            }
+            Topology::Cluster => Servers::Cluster(endpoints.collect()),
+        }
+    }
 }
 
-/// The servers of one store.
-#[derive(Clone, Debug)]
-pub struct Redis {
-    pub topology: Topology,
-    /// One server, the sentinels, or some nodes of a cluster.
-    pub servers: Vec<Server>,
-    pub login: Login,
-    pub db: u32,
-    pub key_prefix: String,
-    pub layout: Layout,
-    pub clock: Clock,
-    pub connect_timeout: Duration,
-    /// Also to the sentinels.
-    pub tls: Option<Tls>,
-    /// The master's name, with sentinels.
-    pub master_name: String,
-    /// To the sentinels themselves.
-    pub sentinel_login: Login,
-    /// A connection whose round trip takes longer is down.
-    pub slow_after: Duration,
-    /// The longest wait before a server that fails is tried again.
-    pub probe_max: Duration,
+fn read_login(
+    username: &Resolved<Option<String>>,
+    password: &Resolved<Option<String>>,
+    password_file: &Resolved<Option<PathBuf>>,
+    errors: &mut Vec<SettingError>,
+) -> Login {
+    if password.is_some() && password_file.is_some() {
+        let help = "remove one of the two";
+        errors.push(password_file.error("is set, and so is the password", help));
+    }
+    Login {
+        username: username.value.clone(),
+        password: password.value.clone(),
+        password_file: password_file.value.clone(),
+    }
 }

@@ -5,17 +5,16 @@ mod read;
 mod redis;
 pub mod variables;
 
-use super::table::{self, Setting};
-pub use read::{Said, read};
-pub use redis::About;
+pub use read::{Overrides, read};
+pub use redis::RedisEffect;
 
-/// Where the reference looks for rules when nothing says otherwise.
+/// Where the reference looks for rules by default.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
 
-/// Where the reference listens for debug when only one half of the address is said.
+/// The reference's default address for debug, for the half that is not set.
 pub const DEFAULT_DEBUG_ADDRESS: &str = "0.0.0.0:6070";
 
-/// A variable the reference reads.
+/// A variable of the reference.
 #[derive(Debug)]
 pub struct Variable {
     pub name: &'static str,
@@ -25,67 +24,52 @@ pub struct Variable {
     pub effect: Effect,
 }
 
-/// What becomes of a variable that is set.
+/// The effect of a variable that is set.
 #[derive(Clone, Copy, Debug)]
 pub enum Effect {
-    /// It works as in the reference.
+    /// Sets the setting that names the variable, as in the reference.
     Set(Meaning),
-    /// It is the same as this setting, unless it is empty.
-    SetText(&'static str),
-    /// It changes nothing, for this reason.
+    /// The same, unless it is empty.
+    SetText,
+    /// None, for this reason.
     Ignored(&'static str),
-    /// It has no effect, as in the reference, for this reason; a warning says so.
-    Warned(&'static str),
-    /// It is checked, and said not to be effective yet; this is what it is for.
-    Later(&'static str),
-    /// Doing without what it asks for would be dangerous; what to do instead.
+    /// None, as in the reference, for this reason; with a warning.
+    Unused(&'static str),
+    /// None yet, with a warning; this is what it is for.
+    NotYet(&'static str),
+    /// Stops the start, since ignoring it would be dangerous; this is what to do instead.
     Refused(&'static str),
-    /// It asks for counting in Redis.
+    /// Makes Redis the store.
     NamesRedis,
-    /// It asks for counting in Redis, and says how.
-    Redis(About),
-    /// It depends on the value.
+    /// Makes Redis the store, and more.
+    Redis(RedisEffect),
+    /// Depends on the value.
     ByValue(&'static [(&'static str, Effect)]),
 }
 
-/// What a variable of the reference stands for.
+/// How the text of a variable becomes that of its setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// The same as this setting.
-    Same(&'static str),
-    /// The host, or the port, of this address.
-    Host(&'static str),
-    Port(&'static str),
-    /// A log level by logrus' names.
+    Same,
+    /// The host, or the port, of an address.
+    Host,
+    Port,
+    /// A log level, by the names of logrus.
     LogLevel,
-    /// JSON, or whatever else for text.
+    /// `json`; anything else is text.
     LogFormat,
-    /// Where rules come from.
+    /// The source of rules.
     Source,
-    /// A number of bytes, in any of Go's bases.
-    Bytes(&'static str),
+    /// A number of bytes, in any base of Go's.
+    Bytes,
 }
 
 impl Meaning {
-    /// The setting it changes.
-    pub fn setting(self) -> &'static Setting {
-        let name = match self {
-            Meaning::Same(name)
-            | Meaning::Host(name)
-            | Meaning::Port(name)
-            | Meaning::Bytes(name) => name,
-            Meaning::Source => "rules.source",
-            Meaning::LogLevel => "log.level",
-            Meaning::LogFormat => "log.format",
-        };
-        table::find(name).expect("a test looks every variable's setting up")
-    }
-
-    /// The setting's text, from the variable's and from what the setting would be without it.
+    /// Returns the setting's text, from the variable's and from the setting's text without it.
     pub fn translate(self, text: &str, without: &str) -> String {
         match self {
-            Meaning::Same(_) => text.to_owned(),
-            Meaning::Host(_) => {
+            Meaning::Same => text.to_owned(),
+            Meaning::Host => {
                 let port = without.rsplit_once(':').map_or("", |(_, port)| port);
                 // An empty host is all addresses, as in the reference.
                 match text.contains(':') && !text.starts_with('[') {
@@ -93,7 +77,7 @@ impl Meaning {
                     false => format!("{text}:{port}"),
                 }
             }
-            Meaning::Port(_) => {
+            Meaning::Port => {
                 let host = without.rsplit_once(':').map_or("", |(host, _)| host);
                 // It may be written in another base than ten.
                 match go::read_int(text) {
@@ -105,7 +89,7 @@ impl Meaning {
                 "FILE" => "files".to_owned(),
                 _ => "xds".to_owned(),
             },
-            Meaning::Bytes(_) => {
+            Meaning::Bytes => {
                 go::read_int(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
             }
             Meaning::LogLevel => match text.to_ascii_lowercase().as_str() {
@@ -122,28 +106,44 @@ impl Meaning {
 
 #[cfg(test)]
 mod tests {
+    use super::variables::VARIABLES;
     use super::*;
+    use crate::settings::table::{SETTINGS, set_by};
 
     #[test]
-    fn variables_are_listed_once_and_mean_settings_that_there_are() {
+    fn variables_are_listed_once_with_good_defaults() {
         let mut names = std::collections::HashSet::new();
-        for variable in variables::VARIABLES {
+        for variable in VARIABLES {
             assert!(names.insert(variable.name), "{} is listed twice", variable.name);
-            if let Effect::Set(meaning) = variable.effect {
-                meaning.setting();
-            }
             let default = variable.default;
-            assert!(default.is_empty() || variable.kind.takes(default), "{}", variable.name);
+            assert!(default.is_empty() || variable.kind.accepts(default), "{}", variable.name);
+        }
+    }
+
+    #[test]
+    fn variables_that_set_something_are_named_by_settings() {
+        for variable in VARIABLES {
+            let settings: Vec<_> = set_by(variable.name).map(|setting| setting.name).collect();
+            let wanted = match variable.effect {
+                Effect::Set(_) | Effect::SetText | Effect::Redis(RedisEffect::Same) => 1,
+                Effect::Redis(RedisEffect::Url | RedisEffect::Login) => 2,
+                Effect::ByValue(_) => continue,
+                _ => 0,
+            };
+            assert_eq!(settings.len(), wanted, "{}: {settings:?}", variable.name);
+        }
+        for (setting, name) in SETTINGS.iter().flat_map(|s| s.reference.iter().map(move |r| (s, r)))
+        {
+            let is_known = VARIABLES.iter().any(|variable| variable.name == *name);
+            assert!(is_known, "{}: {name}", setting.name);
         }
     }
 
     #[test]
     fn hosts_and_ports_change_their_half_of_an_address() {
-        let port = Meaning::Port("grpc.address");
-        assert_eq!(port.translate("9000", "127.0.0.1:8081"), "127.0.0.1:9000");
-        assert_eq!(port.translate("0x10", "127.0.0.1:8081"), "127.0.0.1:16");
-        let host = Meaning::Host("grpc.address");
-        assert_eq!(host.translate("::", "0.0.0.0:8081"), "[::]:8081");
-        assert_eq!(host.translate("", "127.0.0.1:8081"), ":8081");
+        assert_eq!(Meaning::Port.translate("9000", "127.0.0.1:8081"), "127.0.0.1:9000");
+        assert_eq!(Meaning::Port.translate("0x10", "127.0.0.1:8081"), "127.0.0.1:16");
+        assert_eq!(Meaning::Host.translate("::", "0.0.0.0:8081"), "[::]:8081");
+        assert_eq!(Meaning::Host.translate("", "127.0.0.1:8081"), ":8081");
     }
 }

@@ -1,37 +1,41 @@
-//! What must not be shown: in logs, mistakes and `--print-settings`.
+//! Masks secrets in logs, errors and `--print-settings`.
 
-/// What stands where a secret was.
+/// What is shown in place of a secret.
 const MASK: &str = "***";
 
-/// Schemes of URLs. Text before another `://` may be a part of a password.
+/// Schemes of URLs. Text before another `://` may be part of a password.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "tcp", "unix", "http", "https"];
 
-/// The text of a setting or variable, as it may be shown.
+/// Returns the text of a setting that holds no secret itself, or of a part of one: URLs lose their
+/// logins and options.
 pub fn shown(name: &str, text: &str) -> String {
-    let is_url = name.to_ascii_lowercase().ends_with("url");
     match text {
         "" => String::new(),
-        _ if is_secret(name) => MASK.to_owned(),
-        _ if is_url || text.contains("://") => without_login(text),
+        _ if name.to_ascii_lowercase().ends_with("url") || text.contains("://") => {
+            without_login(text)
+        }
         _ => text.to_owned(),
     }
 }
 
-/// Whether a setting or variable holds a secret, by the end of its name. A file that holds one
-/// is none itself.
-fn is_secret(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    // Headers carry tokens.
-    ["auth", "password", "token", "headers"].iter().any(|word| {
-        let rest = name.strip_suffix(word);
-        // Of these one is a switch, and one a number.
-        let is_none = ["response.headers", "grpc.max_headers"].contains(&name.as_str());
-        rest.is_some_and(|rest| rest.ends_with(['_', '.'])) && !is_none
-    })
+/// Returns the text of a variable of the reference as it may be shown.
+pub fn shown_variable(name: &str, text: &str) -> String {
+    if is_secret_variable(name) { masked(text) } else { shown(name, text) }
 }
 
-/// A URL, or several, without logins and options. Of several, those before the last login are not
-/// shown: a password may hold whatever else ends a URL.
+/// Returns what is shown in place of a secret.
+pub fn masked(text: &str) -> String {
+    if text.is_empty() { String::new() } else { MASK.to_owned() }
+}
+
+/// Whether a variable holds a secret, by the end of its name. Headers carry tokens. The path of a
+/// file with a secret is none.
+fn is_secret_variable(name: &str) -> bool {
+    ["_AUTH", "_PASSWORD", "_TOKEN", "_HEADERS"].iter().any(|word| name.ends_with(word))
+}
+
+/// Returns a URL, or several, without logins and options. Of several, those before the last login are
+/// not shown: a password may contain whatever else ends a URL.
 fn without_login(text: &str) -> String {
     let (scheme, rest) = match text.split_once("://") {
         Some((scheme, rest)) if SCHEMES.contains(&scheme) => (format!("{scheme}://"), rest),
@@ -41,7 +45,7 @@ fn without_login(text: &str) -> String {
         Some((login, place)) => (Some(login), place),
         None => (None, rest),
     };
-    // The @ may belong to an option.
+    // The @ may be part of an option.
     if login.is_some_and(|login| login.contains(['?', '#'])) {
         return scheme + MASK;
     }
@@ -51,7 +55,7 @@ fn without_login(text: &str) -> String {
     };
     match login {
         None => scheme + &place,
-        // With the user's name, which alone may be a token.
+        // The user's name is masked too: it may be a token.
         Some(_) => format!("{scheme}{MASK}@{place}"),
     }
 }
@@ -61,16 +65,30 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::settings::table::{SETTINGS, find};
 
     #[test]
     fn secrets_are_masked_by_their_names() {
-        assert_eq!(shown("REDIS_AUTH", "user:hunter2"), "***");
-        assert_eq!(shown("REDIS_AUTH", ""), "");
-        assert_eq!(shown("store.redis.password", "hunter2"), "***");
-        assert_eq!(shown("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "a:b:c"), "***");
-        assert_eq!(shown("store.redis.password_file", "/run/pw"), "/run/pw");
-        assert_eq!(shown("response.headers", "true"), "true");
-        assert_eq!(shown("grpc.max_headers", "16KiB"), "16KiB");
+        assert_eq!(shown_variable("REDIS_AUTH", "user:hunter2"), "***");
+        assert_eq!(shown_variable("REDIS_AUTH", ""), "");
+        let headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS";
+        assert_eq!(shown_variable(headers, "a:b:c"), "***");
+        assert_eq!(shown_variable("GRPC_PORT", "x"), "x");
+    }
+
+    #[test]
+    fn secrets_are_masked_by_their_format() {
+        let masked = |name: &str, text: &str| find(name).unwrap().masked(text);
+        assert_eq!(masked("store.redis.password", "hunter2"), "***");
+        assert_eq!(masked("store.redis.password", ""), "");
+        assert_eq!(masked("rules.xds.headers", "a:b"), "***");
+        assert_eq!(masked("store.redis.password_file", "/run/pw"), "/run/pw");
+        assert_eq!(masked("response.headers", "true"), "true");
+        assert_eq!(masked("grpc.max_headers", "16KiB"), "16KiB");
+        for setting in SETTINGS.iter() {
+            let is_secret = setting.name.ends_with(".password") || setting.name.ends_with("token");
+            assert!(!is_secret || setting.is_secret, "{}", setting.name);
+        }
     }
 
     #[test]

@@ -1,4 +1,8 @@
+use std::time::Duration;
+
+use super::table::SETTINGS;
 use super::*;
+use crate::service::Protocol;
 
 pub fn inputs(env: &[(&str, &str)]) -> Inputs {
     let env = env.iter().map(|&(name, text)| (name.into(), text.into())).collect();
@@ -6,18 +10,32 @@ pub fn inputs(env: &[(&str, &str)]) -> Inputs {
 }
 
 #[test]
-fn defaults_are_of_their_kinds() {
+fn every_declared_setting_has_a_value_and_a_good_default() {
     let settings = Settings::load(&Inputs::default()).unwrap();
-    assert_eq!(settings.grpc.address, "0.0.0.0:8081");
-    assert_eq!(settings.http.address, "0.0.0.0:8080");
-    assert_eq!(settings.debug.address, "127.0.0.1:6070");
-    assert!(settings.grpc.permissions.allow_overrides && settings.http.permissions.allow_overrides);
-    assert!(settings.grpc.permissions.allow_negative_hits);
-    assert!(!settings.http.permissions.allow_negative_hits);
-    assert_eq!(settings.store.budget, None);
-    assert_eq!(settings.store.max_keys, 10_000_000);
-    assert_eq!(settings.grpc.limits.max_message, 1 << 20);
-    assert!(settings.rules.runtime.is_none() && settings.rules.paths.is_empty());
+    let names: Vec<_> = settings.list().iter().map(|entry| entry.setting.name).collect();
+    let declared: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+    assert_eq!(names, declared);
+    for setting in SETTINGS.iter() {
+        assert!(setting.accepts(&setting.default.into()), "{}", setting.name);
+        let (_, name) = setting.name.rsplit_once('.').unwrap();
+        assert!(setting.doc.ends_with('.'), "{name} has no sentence: {:?}", setting.doc);
+    }
+}
+
+#[test]
+fn defaults_have_their_types() {
+    let settings = Settings::load(&Inputs::default()).unwrap();
+    assert_eq!(*settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(*settings.http.address, "0.0.0.0:8080");
+    assert_eq!(*settings.debug.address, "127.0.0.1:6070");
+    let permissions = |entrance| settings.service_options(entrance).permissions;
+    let (grpc, http) = (permissions(Protocol::Grpc), permissions(Protocol::Http));
+    assert!(grpc.allow_overrides && http.allow_overrides);
+    assert!(grpc.allow_negative_hits && !http.allow_negative_hits);
+    assert_eq!(*settings.store.budget, None);
+    assert_eq!(*settings.store.memory.max_keys, 10_000_000);
+    assert_eq!(settings.grpc_limits().max_message, 1 << 20);
+    assert!(settings.rule_files().is_none() && settings.rules.paths.is_empty());
 }
 
 #[test]
@@ -38,20 +56,19 @@ fn later_layers_win_and_are_named() {
     inputs.file = Some(file);
     inputs.flags = vec![("--drain-delay".into(), "drain.delay".into(), "3s".into())];
     let settings = Settings::load(&inputs).unwrap();
-    assert_eq!(settings.grpc.address, "127.0.0.1:2");
-    assert_eq!(settings.limiter.max_descriptors, 4);
-    assert_eq!(settings.drain.delay, Duration::from_secs(3));
-    assert!(settings.limiter.shadow_mode);
-    let origin = |name| settings.list().find(|(s, ..)| s.name == name).unwrap().2.to_owned();
-    assert_eq!(origin("grpc.address"), "GRPC_PORT");
-    assert_eq!(origin("grpc.max_descriptors"), "WEIR__GRPC__MAX_DESCRIPTORS");
-    assert_eq!(origin("drain.delay"), "--drain-delay");
-    assert_eq!(origin("http.address"), "default");
+    assert_eq!(*settings.grpc.address, "127.0.0.1:2");
+    assert_eq!(*settings.grpc.max_descriptors, 4);
+    assert_eq!(*settings.drain.delay, Duration::from_secs(3));
+    assert!(*settings.response.shadow_mode);
+    assert_eq!(settings.grpc.address.origin, "GRPC_PORT");
+    assert_eq!(settings.grpc.max_descriptors.origin, "WEIR__GRPC__MAX_DESCRIPTORS");
+    assert_eq!(settings.drain.delay.origin, "--drain-delay");
+    assert_eq!(settings.http.address.origin, "default");
 }
 
 #[test]
-fn all_mistakes_are_told_at_once() {
-    let mistakes = Settings::load(&inputs(&[
+fn all_errors_are_reported_at_once() {
+    let errors = Settings::load(&inputs(&[
         ("WEIR__GRCP__ADDRESS", "1:2"),
         ("WEIR__STORE__KIND", "disk"),
         ("GRPC_PORT", "99999"),
@@ -59,7 +76,7 @@ fn all_mistakes_are_told_at_once() {
         ("RUNTIME_WATCH_ROOT", ""),
     ]))
     .unwrap_err();
-    let told: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     for wanted in [
         "WEIR__GRCP__ADDRESS: there is no setting \"grcp.address\"; did you mean grpc.address?",
         "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
@@ -68,13 +85,13 @@ fn all_mistakes_are_told_at_once() {
          write one of panic, fatal, error, warn, warning, info, debug, trace",
         "RUNTIME_WATCH_ROOT: it is \"\"; write true or false",
     ] {
-        assert!(told.iter().any(|t| t == wanted), "{wanted:?} is not among {told:#?}");
+        assert!(messages.iter().any(|t| t == wanted), "{wanted:?} is not among {messages:#?}");
     }
-    assert_eq!(told.len(), 5);
+    assert_eq!(messages.len(), 5);
 }
 
 #[test]
-fn variables_of_kubernetes_services_do_no_harm() {
+fn variables_of_kubernetes_services_are_ignored() {
     let settings = Settings::load(&inputs(&[
         ("WEIR_PORT", "tcp://10.0.0.1:8081"),
         ("WEIR_SERVICE_HOST", "10.0.0.1"),
@@ -85,59 +102,63 @@ fn variables_of_kubernetes_services_do_no_harm() {
         ("GRPC_PORT", "tcp://10.0.0.4:8081"),
     ]))
     .unwrap();
-    assert_eq!(settings.grpc.address, "0.0.0.0:8081");
-    assert_eq!(settings.store.kind, "memory");
-    assert!(settings.notes[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is passed over"));
+    assert_eq!(*settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(*settings.store.kind, StoreKind::Memory);
+    assert!(settings.warnings[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is ignored"));
 }
 
 #[test]
 fn a_runtime_variable_asks_for_the_references_layout() {
     let settings = Settings::load(&inputs(&[("RUNTIME_SUBDIRECTORY", "ratelimit")])).unwrap();
-    let runtime = settings.rules.runtime.unwrap();
-    assert_eq!(runtime.root, PathBuf::from("/srv/runtime_data/current"));
-    assert_eq!(runtime.subdirectory, "ratelimit");
-    assert_eq!(runtime.app_directory, "config");
+    let files = settings.rule_files().unwrap();
+    assert_eq!(files.roots, [PathBuf::from("/srv/runtime_data/current/ratelimit")]);
+    assert_eq!(files.prefix.as_deref(), Some("config."));
 }
 
-/// What is told of these variables and this flag.
-fn told(env: &[(&str, &str)], flag: (&str, &str, &str)) -> Vec<String> {
+/// Returns the errors in these variables and this flag.
+fn errors_of(env: &[(&str, &str)], flag: (&str, &str, &str)) -> Vec<String> {
     let mut inputs = inputs(env);
     inputs.flags = vec![(flag.0.into(), flag.1.into(), flag.2.into())];
     Settings::load(&inputs).unwrap_err().iter().map(ToString::to_string).collect()
 }
 
 #[test]
-fn a_name_that_is_no_setting_is_told_and_takes_nothing_away() {
+fn an_unknown_name_is_an_error_and_changes_no_setting() {
     let address = ("--grpc-address", "grpc.address", "127.0.0.1:1");
-    let group = told(&[("WEIR__STORE__MEMORY", "1"), ("WEIR__RULES", "/tmp")], address);
+    let group = errors_of(&[("WEIR__STORE__MEMORY", "1"), ("WEIR__RULES", "/tmp")], address);
     assert_eq!(group.len(), 2, "{group:?}");
     let wanted = "WEIR__STORE__MEMORY: there is no setting \"store.memory\"; \
                   it is a group: store.memory.max_keys";
     assert_eq!(group[0], wanted);
-    let below = told(&[("WEIR__GRPC__ADDRESS__X", "1")], address);
+    let below = errors_of(&[("WEIR__GRPC__ADDRESS__X", "1")], address);
     let wanted = "WEIR__GRPC__ADDRESS__X: there is no setting \"grpc.address.x\"; \
                   did you mean grpc.address?";
     assert_eq!(below, [wanted]);
-    let flag = told(&[], ("--set grpc", "grpc", "1"));
+    let flag = errors_of(&[], ("--set grpc", "grpc", "1"));
     assert!(flag.len() == 1 && flag[0].starts_with("--set grpc: "), "{flag:?}");
 }
 
 #[test]
-fn names_in_a_file_are_told_with_the_files_path() {
+fn errors_in_a_file_have_its_path() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("weir.yaml");
     std::fs::write(&file, "grpc: 5\nhttp: { adress: x }\ndrain: { delay: soon }\n").unwrap();
     let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
-    let mistakes = Settings::load(&inputs).unwrap_err();
-    let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    let errors = Settings::load(&inputs).unwrap_err();
+    let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let file = file.display();
-    assert_eq!(told.len(), 3, "{told:#?}");
-    assert!(told[0].starts_with(&format!("{file}: there is no setting \"grpc\"; it is a group")));
+    assert_eq!(messages.len(), 3, "{messages:#?}");
+    assert!(
+        messages[0].starts_with(&format!("{file}: there is no setting \"grpc\"; it is a group"))
+    );
     assert_eq!(
-        told[1],
+        messages[1],
         format!("{file}: there is no setting \"http.adress\"; did you mean http.address?")
     );
-    assert!(told[2].starts_with(&format!("{file}: drain.delay is \"soon\"; ")), "{told:#?}");
+    assert!(
+        messages[2].starts_with(&format!("{file}: drain.delay is \"soon\"; ")),
+        "{messages:#?}"
+    );
 }
 
 #[test]
@@ -165,9 +186,9 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
         let file = dir.path().join(format!("weir.{name}"));
         std::fs::write(&file, text).unwrap();
         let errors = Settings::load(&Inputs { file: Some(file), ..Inputs::default() }).unwrap_err();
-        let told: String = errors.iter().map(ToString::to_string).collect();
-        assert!(!told.contains("hunter2") && told.contains(wanted), "{text:?}: {told}");
-        assert!(!told.contains('\n'), "{told}");
+        let messages: String = errors.iter().map(ToString::to_string).collect();
+        assert!(!messages.contains("hunter2") && messages.contains(wanted), "{text:?}: {messages}");
+        assert!(!messages.contains('\n'), "{messages}");
     }
 }
 
@@ -175,20 +196,20 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
 fn an_empty_host_means_all_addresses() {
     let settings =
         Settings::load(&inputs(&[("HOST", ""), ("GRPC_HOST", ""), ("DEBUG_HOST", "")])).unwrap();
-    assert_eq!(settings.grpc.address, ":8081");
-    assert_eq!(settings.http.address, ":8080");
-    assert_eq!(settings.debug.address, ":6070");
+    assert_eq!(*settings.grpc.address, ":8081");
+    assert_eq!(*settings.http.address, ":8080");
+    assert_eq!(*settings.debug.address, ":6070");
     let settings = Settings::load(&inputs(&[("WEIR__GRPC__ADDRESS", ":8081")])).unwrap();
-    assert_eq!(settings.grpc.address, ":8081");
+    assert_eq!(*settings.grpc.address, ":8081");
     let port = [("WEIR__GRPC__ADDRESS", ":8081"), ("GRPC_PORT", "9")];
-    assert_eq!(Settings::load(&inputs(&port)).unwrap().grpc.address, ":8081");
+    assert_eq!(*Settings::load(&inputs(&port)).unwrap().grpc.address, ":8081");
 }
 
 #[test]
 fn debug_is_on_loopback_unless_it_is_opened() {
     let debug = |env: &[(&str, &str)]| {
         let settings = Settings::load(&inputs(env)).unwrap();
-        (settings.debug.address.clone(), settings.is_default("debug.address"))
+        (settings.debug.address.clone(), settings.debug.address.is_default())
     };
     let address = |address: &str, default| (address.to_owned(), default);
     assert_eq!(debug(&[]), address("127.0.0.1:6070", true));
@@ -196,7 +217,7 @@ fn debug_is_on_loopback_unless_it_is_opened() {
     assert_eq!(debug(&[("DEBUG_HOST", "10.0.0.5")]), address("10.0.0.5:6070", false));
     let both = [("DEBUG_PORT", "7000"), ("DEBUG_HOST", "::1")];
     assert_eq!(debug(&both), address("[::1]:7000", false));
-    // Kubernetes' own variable for a Service opens nothing.
+    // Kubernetes' variable for a Service does not open it.
     assert_eq!(debug(&[("DEBUG_PORT", "tcp://10.0.0.1:1")]), address("127.0.0.1:6070", true));
     assert_eq!(debug(&[("WEIR__DEBUG__ADDRESS", ":1")]), address(":1", false));
 }
@@ -207,7 +228,7 @@ fn a_debug_port_keeps_the_host_of_a_settings_file() {
     let file = dir.path().join("weir.toml");
     std::fs::write(&file, "[debug]\naddress = \"127.0.0.1:6070\"\n").unwrap();
     let inputs = Inputs { file: Some(file), ..inputs(&[("DEBUG_PORT", "7000")]) };
-    assert_eq!(Settings::load(&inputs).unwrap().debug.address, "127.0.0.1:7000");
+    assert_eq!(*Settings::load(&inputs).unwrap().debug.address, "127.0.0.1:7000");
 }
 
 #[test]
@@ -219,7 +240,7 @@ fn the_references_directories_are_below_the_root() {
             ("RUNTIME_APPDIRECTORY", "/config"),
             ("RUNTIME_WATCH_ROOT", watch_root),
         ];
-        Settings::load(&inputs(&env)).unwrap().rules.selection().unwrap()
+        Settings::load(&inputs(&env)).unwrap().rule_files().unwrap()
     };
     assert_eq!(selection("true").roots, [PathBuf::from("/data/ratelimit")]);
     assert_eq!(selection("true").prefix.as_deref(), Some("config."));
@@ -227,37 +248,39 @@ fn the_references_directories_are_below_the_root() {
 }
 
 #[test]
-fn naming_redis_makes_it_the_store_and_has_its_mistakes_told_with_all_others() {
+fn naming_redis_makes_it_the_store_and_reports_its_errors_with_all_others() {
     let redis = [("BACKEND_TYPE", "redis"), ("REDIS_AUTH", "hunter2"), ("REDIS_TLS", "maybe")];
-    let mistakes = Settings::load(&inputs(&redis)).unwrap_err();
-    let told: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["REDIS_TLS: it is \"maybe\"; write true or false"]);
+    let errors = Settings::load(&inputs(&redis)).unwrap_err();
+    let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["REDIS_TLS: it is \"maybe\"; write true or false"]);
     let memory = [("REDIS_URL", "redis:6379"), ("WEIR__STORE__KIND", "memory")];
-    assert_eq!(Settings::load(&inputs(&memory)).unwrap().store.kind, "memory");
+    assert_eq!(*Settings::load(&inputs(&memory)).unwrap().store.kind, StoreKind::Memory);
     assert!(Settings::load(&inputs(&[("REDIS_AUTH", ""), ("BACKEND_TYPE", "")])).is_ok());
 }
 
 #[test]
-fn what_would_be_dangerous_to_ignore_is_refused() {
+fn variables_that_are_dangerous_to_ignore_are_refused() {
     for (name, text) in [
         ("BACKEND_TYPE", "memcache"),
         ("GRPC_UDS", "/run/weir.sock"),
         ("GRPC_SERVER_USE_TLS", "true"),
     ] {
-        let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
-        assert!(mistakes.len() == 1 && mistakes[0].origin == name, "{mistakes:?}");
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].origin == name, "{errors:?}");
     }
-    assert!(Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().notes.is_empty());
+    assert!(
+        Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().warnings.is_empty()
+    );
 }
 
 #[test]
-fn variables_of_what_is_not_used_are_warned_of() {
-    let notes = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().notes;
+fn unused_variables_cause_a_warning() {
+    let warnings = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().warnings;
     let memcache = "no effect: only BACKEND_TYPE=memcache, which is not supported, uses it";
-    for (backend, kind) in [("redis", "redis"), ("", "memory")] {
+    for (backend, kind) in [("redis", StoreKind::Redis), ("", StoreKind::Memory)] {
         let env = [("BACKEND_TYPE", backend), ("MEMCACHE_HOST_PORT", "cache:11211")];
-        assert_eq!(Settings::load(&inputs(&env)).unwrap().store.kind, kind);
-        assert_eq!(notes(&env), [format!("MEMCACHE_HOST_PORT has {memcache}")]);
+        assert_eq!(*Settings::load(&inputs(&env)).unwrap().store.kind, kind);
+        assert_eq!(warnings(&env), [format!("MEMCACHE_HOST_PORT has {memcache}")]);
     }
     // As the reference's docker-compose file has it.
     let compose = [
@@ -266,11 +289,11 @@ fn variables_of_what_is_not_used_are_warned_of() {
         ("MEMCACHE_TLS", "false"),
     ];
     let names = "MEMCACHE_HOST_PORT, MEMCACHE_MAX_IDLE_CONNS have";
-    assert_eq!(notes(&compose), [format!("{names} {memcache}")]);
+    assert_eq!(warnings(&compose), [format!("{names} {memcache}")]);
     let tls = "no effect: only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it";
     let certificate = [("GRPC_SERVER_TLS_CERT", "/cert"), ("GRPC_SERVER_USE_TLS", "false")];
-    assert_eq!(notes(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
-    // It must still be what the reference can read.
+    assert_eq!(warnings(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
+    // The reference must still be able to read it.
     let bad = Settings::load(&inputs(&[("MEMCACHE_MAX_IDLE_CONNS", "many")])).unwrap_err();
     assert_eq!(bad[0].origin, "MEMCACHE_MAX_IDLE_CONNS");
 }
@@ -287,50 +310,50 @@ fn variables_without_effect_are_checked_and_named() {
     ]))
     .unwrap();
     let names = "GRPC_MAX_CONNECTION_AGE, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
-    assert_eq!(settings.notes, [format!("{names} are set but not effective yet")]);
+    assert_eq!(settings.warnings, [format!("{names} are set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
         ("EXTRA_TAGS", "a", "a"),
         ("STATSD_PORT", "x", "x"),
         ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2:x", "***"),
     ] {
-        let mistakes = Settings::load(&inputs(&[(name, text)])).unwrap_err();
-        assert_eq!(mistakes[0].origin, name);
-        assert_eq!(mistakes[0].message, format!("it is {shown:?}"));
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert_eq!(errors[0].origin, name);
+        assert_eq!(errors[0].message, format!("it is {shown:?}"));
     }
 }
 
 #[test]
-fn one_way_to_send_metrics_is_taken() {
+fn one_way_to_send_metrics_is_accepted() {
     let two = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1")];
-    let mistakes = Settings::load(&inputs(&two)).unwrap_err();
-    assert_eq!(mistakes[0].origin, "USE_STATSD, USE_PROMETHEUS");
+    let errors = Settings::load(&inputs(&two)).unwrap_err();
+    assert_eq!(errors[0].origin, "USE_STATSD, USE_PROMETHEUS");
     let none = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1"), ("DISABLE_STATS", "true")];
     assert!(Settings::load(&inputs(&none)).is_ok());
 }
 
 #[test]
-fn health_waits_for_rules_unless_told_otherwise() {
+fn health_waits_for_rules_unless_configured_otherwise() {
     let required = |env: &[(&str, &str)]| {
-        let health = Settings::load(&inputs(env)).unwrap().health;
-        (health.require_rules, health.require_domain)
+        let settings = Settings::load(&inputs(env)).unwrap();
+        (settings.requires_rules(), *settings.health.require_domain)
     };
     let force = ("FORCE_START_WITHOUT_INITIAL_CONFIG", "true");
     let healthy = |text| ("HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", text);
     assert_eq!(required(&[]), (true, false));
     assert_eq!(required(&[force]), (false, false));
     assert_eq!(required(&[force, healthy("true")]), (false, true));
-    // As the reference's default, which does not listen before there are rules.
+    // As in the reference, which listens only once there are rules.
     assert_eq!(required(&[healthy("false")]), (true, false));
     assert_eq!(required(&[("WEIR__HEALTH__REQUIRE_RULES", "false")]), (false, false));
 }
 
 #[test]
 fn the_references_variables_name_a_management_server() {
-    assert!(Settings::load(&inputs(&[("CONFIG_TYPE", "FILE")])).unwrap().rules.xds.is_none());
+    assert!(Settings::load(&inputs(&[("CONFIG_TYPE", "FILE")])).unwrap().xds_options().is_none());
     let xds = |env: &[(&str, &str)]| {
         let source = [("CONFIG_TYPE", "GRPC_XDS_SOTW")];
-        Settings::load(&inputs(&[&source, env].concat())).unwrap().rules.xds.unwrap()
+        Settings::load(&inputs(&[&source, env].concat())).unwrap().xds_options().unwrap()
     };
     let default = xds(&[]);
     assert_eq!((default.url.as_str(), default.node_id.as_str()), ("localhost:18000", "default"));
@@ -366,14 +389,13 @@ fn the_references_variables_name_a_management_server() {
         (files.join(" ").as_str(), all.tls.server_name.as_str()),
         ("/cert /key /ca", "xds.infra")
     );
-    // As gRPC has it.
+    // The default of gRPC.
     assert_eq!(xds(&[("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0")]).max_message, 4 << 20);
 }
 
 #[test]
-fn headers_are_shown_to_nobody() {
+fn request_headers_are_masked() {
     let headers = [("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2")];
     let settings = Settings::load(&inputs(&headers)).unwrap();
-    let shown = settings.list().find(|(setting, ..)| setting.name == "rules.xds.headers");
-    assert_eq!(shown.unwrap().1, "[\"***\"]");
+    assert_eq!(settings.rules.xds.headers.shown, "[\"***\"]");
 }

@@ -14,34 +14,34 @@ use crate::clock::SystemClock;
 pub type Clock = Arc<SystemClock>;
 
 /// Counting in Redis: denials repeated locally, failures answered by policy.
-pub type Guarded = Guard<DenyLocally<Instances, Clock>, Clock>;
+pub type GuardedRedis = Guard<DenyLocally<RedisInstances, Clock>, Clock>;
 
 /// Memory or Redis.
 #[derive(Debug)]
-pub enum Configured {
+pub enum ConfiguredStore {
     Memory(MemoryStore<Clock>),
-    Redis(Box<Guarded>),
+    Redis(Box<GuardedRedis>),
 }
 
 /// One Redis, or two, of which one counts limits of a second.
 #[derive(Debug)]
-pub enum Instances {
+pub enum RedisInstances {
     One(RedisStore),
     Two(Box<PerSecond<RedisStore>>),
 }
 
-impl Configured {
+impl ConfiguredStore {
     pub fn memory(&self) -> Option<&MemoryStore<Clock>> {
         match self {
-            Configured::Memory(memory) => Some(memory),
-            Configured::Redis(_) => None,
+            ConfiguredStore::Memory(memory) => Some(memory),
+            ConfiguredStore::Redis(_) => None,
         }
     }
 
-    pub fn redis(&self) -> Option<&Guarded> {
+    pub fn redis(&self) -> Option<&GuardedRedis> {
         match self {
-            Configured::Memory(_) => None,
-            Configured::Redis(redis) => Some(redis),
+            ConfiguredStore::Memory(_) => None,
+            ConfiguredStore::Redis(redis) => Some(redis),
         }
     }
 
@@ -49,42 +49,69 @@ impl Configured {
     pub async fn answered(&self) {
         match self.redis().map(|guard| guard.inner().inner()) {
             None => {}
-            Some(Instances::One(redis)) => redis.answered().await,
-            Some(Instances::Two(two)) => {
+            Some(RedisInstances::One(redis)) => redis.answered().await,
+            Some(RedisInstances::Two(two)) => {
                 tokio::join!(two.main().answered(), two.per_second().answered());
             }
         }
     }
 }
 
-impl Instances {
+impl RedisInstances {
     /// Each with its name.
     pub fn each(&self) -> Vec<(&'static str, &RedisStore)> {
         match self {
-            Instances::One(redis) => vec![("main", redis)],
-            Instances::Two(two) => vec![("main", two.main()), ("per_second", two.per_second())],
+            RedisInstances::One(redis) => vec![("main", redis)],
+            RedisInstances::Two(two) => {
+                vec![("main", two.main()), ("per_second", two.per_second())]
+            }
         }
     }
 }
 
-impl Store for Instances {
+impl Store for RedisInstances {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         match self {
-            Instances::One(redis) => redis.charge(batch, answers).await,
-            Instances::Two(two) => two.charge(batch, answers).await,
+            RedisInstances::One(redis) => redis.charge(batch, answers).await,
+            RedisInstances::Two(two) => two.charge(batch, answers).await,
+        }
+    }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        match self {
+            RedisInstances::One(redis) => redis.try_charge(batch, answers),
+            RedisInstances::Two(two) => two.try_charge(batch, answers),
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        match self {
+            RedisInstances::One(redis) => redis.is_immediate(),
+            RedisInstances::Two(two) => two.is_immediate(),
         }
     }
 }
 
-impl Store for Configured {
+impl Store for ConfiguredStore {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         match self {
-            Configured::Memory(memory) => memory.charge_now(batch, answers),
-            Configured::Redis(redis) => redis.charge(batch, answers).await,
+            ConfiguredStore::Memory(memory) => memory.charge_now(batch, answers),
+            ConfiguredStore::Redis(redis) => redis.charge(batch, answers).await,
         }
     }
 
-    fn at_once(&self) -> bool {
-        self.memory().is_some()
+    #[inline]
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        match self {
+            ConfiguredStore::Memory(memory) => memory.try_charge(batch, answers),
+            ConfiguredStore::Redis(redis) => redis.try_charge(batch, answers),
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        match self {
+            ConfiguredStore::Memory(memory) => memory.is_immediate(),
+            ConfiguredStore::Redis(redis) => redis.is_immediate(),
+        }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::{Answers, Batch, Charge, Entry, Key, Role, Store};
+use super::{Answers, Batch, Charge, Entry, Key, Role, Store, StoreError};
 use crate::clock::{Clock, ManualClock};
 use crate::limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, MAX_WAIT,
@@ -121,6 +121,34 @@ pub(crate) async fn peeks_and_gives_back(store: &impl Store) {
         assert!(take(store, "back", "a", &plan, 0).await.allowed, "exactly full is not over");
         assert!(!take(store, "back", "a", &plan, 1).await.allowed);
         assert!(!take(store, "back", "a", &plan, 0).await.allowed);
+    }
+}
+
+/// A batch is charged now as a whole, or left alone.
+pub(crate) async fn charges_now_or_not_at_all(store: &impl Store) {
+    let plan = plan(100, Unit::Hour);
+    let entries = [("key", "a")];
+    let key = Key { domain: "now", entries: &entries };
+    let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+    for (charges, together) in [(1, false), (3, false), (3, true)] {
+        let before = take(store, "now", "a", &plan, 0).await.used_before;
+        let mut answers = Answers::from_elem(Err(StoreError::Corrupt), 1);
+        let batch = Batch {
+            charges: &[one; 3][..charges],
+            together,
+            quota_passes: false,
+            budget: Duration::from_secs(1),
+            on_failure: None,
+        };
+        let charged = match store.try_charge(batch, &mut answers) {
+            true => charges,
+            false => 0,
+        };
+        assert!(charged > 0 || !store.is_immediate());
+        assert_eq!(answers.len(), 1 + charged);
+        assert_eq!(answers[0], Err(StoreError::Corrupt), "earlier answers stay");
+        let after = take(store, "now", "a", &plan, 0).await.used_before;
+        assert_eq!(after - before, charged as u64);
     }
 }
 

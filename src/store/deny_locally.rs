@@ -1,6 +1,6 @@
 //! Repeating denials that are known to hold still.
 
-mod known;
+mod denial_cache;
 #[cfg(test)]
 mod tests;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use self::known::Known;
+use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
 use super::{Answer, Answers, Batch, Charge, Store, StoreError};
 use crate::clock::Monotonic;
@@ -47,16 +47,33 @@ use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 pub struct DenyLocally<S, C> {
     inner: S,
     clock: C,
-    known: Known,
+    denials: DenialCache,
     longest: Micros,
+}
+
+/// How a batch is charged.
+enum Route<'a> {
+    /// By the inner store as a whole, whatever is known.
+    Whole,
+    /// By the inner store: nothing of it is known to be denied.
+    Unknown,
+    /// Some or all of it from what is known.
+    Known(Split<'a>),
 }
 
 /// A batch of which some charges are known to be denied.
 struct Split<'a> {
-    /// One for each charge of the batch: its answer, where it is known.
+    /// One for each charge of the batch: its decision, if it is known to be denied.
     known: SmallVec<[Option<Decision>; 4]>,
-    /// The charges that are not known to be denied.
-    asked: SmallVec<[Charge<'a>; 4]>,
+    /// The charges for the inner store.
+    rest: SmallVec<[Charge<'a>; 4]>,
+}
+
+impl<'a> Split<'a> {
+    /// The batch for the inner store; none if all of it is known.
+    fn rest<'b>(&'b self, batch: Batch<'a>) -> Option<Batch<'b>> {
+        (!self.rest.is_empty()).then(|| Batch { charges: &self.rest, ..batch })
+    }
 }
 
 impl<S: Store, C: Monotonic> DenyLocally<S, C> {
@@ -64,35 +81,65 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
     /// `slots` of them, rounded down to a power of two, and at least eight.
     pub fn new(inner: S, clock: C, deny_locally_for: Duration, slots: usize) -> DenyLocally<S, C> {
         let longest = Micros::try_from(deny_locally_for.as_micros()).unwrap_or(Micros::MAX);
-        DenyLocally { inner, clock, known: Known::new(slots), longest }
+        DenyLocally { inner, clock, denials: DenialCache::new(slots), longest }
     }
 
     pub fn inner(&self) -> &S {
         &self.inner
     }
 
-    /// Sorts out what is known to be denied; none where nothing is.
+    fn route<'a>(&self, batch: &Batch<'a>, now: Micros) -> Route<'a> {
+        if batch.together || batch.charges.iter().any(gives_back) {
+            return Route::Whole;
+        }
+        self.split(batch, now).map_or(Route::Unknown, Route::Known)
+    }
+
+    /// Separates what is known to be denied; none if nothing is.
     fn split<'a>(&self, batch: &Batch<'a>, now: Micros) -> Option<Split<'a>> {
-        if !self.known.any(now) {
+        if !self.denials.any(now) {
             return None;
         }
-        let (mut known, mut asked) = (SmallVec::new(), SmallVec::new());
-        // What is asked of the store may change what comes after it in the batch.
-        let mut asked_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
+        let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
+        // What the inner store charges may change the answers to later charges of the same key.
+        let mut rest_keys: SmallVec<[Fingerprint; 4]> = SmallVec::new();
         for charge in batch.charges {
-            let key = self.known.key(charge);
-            let key = key.filter(|key| !asked_keys.contains(key));
-            let denial = key.and_then(|key| self.known.get(&key, charge, now));
+            let key = self.denials.key(charge);
+            let key = key.filter(|key| !rest_keys.contains(key));
+            let denial = key.and_then(|key| self.denials.get(&key, charge, now));
             if denial.is_none() {
-                asked.push(*charge);
-                asked_keys.extend(key);
+                rest.push(*charge);
+                rest_keys.extend(key);
             }
             known.push(denial);
         }
-        (asked.len() < known.len()).then_some(Split { known, asked })
+        (rest.len() < known.len()).then_some(Split { known, rest })
     }
 
-    /// Takes note of what the store answered to a question sent at `sent`.
+    /// Adds known denials and the answers of the inner store to `answers`, in the batch's order.
+    fn merge(&self, split: Split<'_>, inner: Answers, sent: Micros, answers: &mut Answers) {
+        self.learn(&split.rest, &inner, sent);
+        let mut inner = inner.into_iter();
+        answers.extend(split.known.into_iter().map(|known| match known {
+            Some(decision) => Ok(decision),
+            None => inner.next().unwrap_or(Err(StoreError::Unavailable)),
+        }));
+    }
+
+    /// Learns from the answers to a batch that was charged as a whole.
+    fn learn_from_whole(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
+        let now = self.clock.monotonic();
+        for (charge, answer) in zip(charges, answers) {
+            match answer {
+                _ if gives_back(charge) => self.denials.give_back(charge, now),
+                // It may be due to hits of the same batch that were not charged or were given back.
+                Ok(decision) if !decision.allowed => {}
+                _ => self.forget_waits(charge, sent),
+            }
+        }
+    }
+
+    /// Learns from the answers to a batch that was sent at `sent`.
     fn learn(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
         for (charge, answer) in zip(charges, answers) {
             match (charge.op, answer) {
@@ -106,8 +153,8 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
 
     /// Forgets the denials of a key that was charged, or may have been: they last for longer now.
     fn forget_waits(&self, charge: &Charge<'_>, sent: Micros) {
-        if self.known.any(sent) && !charge.plan.denies_more_alike() {
-            self.known.forget(charge);
+        if self.denials.any(sent) && !charge.plan.denies_more_alike() {
+            self.denials.forget(charge);
         }
     }
 
@@ -125,41 +172,68 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         });
         let holds = holds.min(self.longest);
         if holds > 0 {
-            self.known.put(charge, hits, *decision, sent, sent.saturating_add(holds));
+            self.denials.put(charge, hits, *decision, sent, sent.saturating_add(holds));
         }
     }
 }
 
 impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let gives_back = |charge: &Charge<'_>| matches!(charge.op, Op::GiveBack(_));
         let (first, sent) = (answers.len(), self.clock.monotonic());
-        if batch.together || batch.charges.iter().any(gives_back) {
-            self.inner.charge(batch, answers).await;
-            let now = self.clock.monotonic();
-            for (charge, answer) in zip(batch.charges, &answers[first..]) {
-                match answer {
-                    _ if gives_back(charge) => self.known.give_back(charge, now),
-                    // It may be by hits of the same batch that are then not charged, or given back.
-                    Ok(decision) if !decision.allowed => {}
-                    _ => self.forget_waits(charge, sent),
-                }
+        match self.route(&batch, sent) {
+            Route::Whole => {
+                self.inner.charge(batch, answers).await;
+                self.learn_from_whole(batch.charges, &answers[first..], sent);
             }
-            return;
+            Route::Unknown => {
+                self.inner.charge(batch, answers).await;
+                self.learn(batch.charges, &answers[first..], sent);
+            }
+            Route::Known(split) => {
+                let mut inner = Answers::new();
+                if let Some(rest) = split.rest(batch) {
+                    self.inner.charge(rest, &mut inner).await;
+                }
+                self.merge(split, inner, sent, answers);
+            }
         }
-        let Some(Split { known, asked }) = self.split(&batch, sent) else {
-            self.inner.charge(batch, answers).await;
-            return self.learn(batch.charges, &answers[first..], sent);
-        };
-        let mut told = Answers::new();
-        if !asked.is_empty() {
-            self.inner.charge(Batch { charges: &asked, ..batch }, &mut told).await;
-            self.learn(&asked, &told, sent);
-        }
-        let mut told = told.into_iter();
-        answers.extend(known.into_iter().map(|known| match known {
-            Some(decision) => Ok(decision),
-            None => told.next().unwrap_or(Err(StoreError::Unavailable)),
-        }));
     }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        let (first, sent) = (answers.len(), self.clock.monotonic());
+        match self.route(&batch, sent) {
+            Route::Whole => {
+                let charged = self.inner.try_charge(batch, answers);
+                if charged {
+                    self.learn_from_whole(batch.charges, &answers[first..], sent);
+                }
+                charged
+            }
+            Route::Unknown => {
+                let charged = self.inner.try_charge(batch, answers);
+                if charged {
+                    self.learn(batch.charges, &answers[first..], sent);
+                }
+                charged
+            }
+            Route::Known(split) => {
+                let mut inner = Answers::new();
+                if let Some(rest) = split.rest(batch)
+                    && !self.inner.try_charge(rest, &mut inner)
+                {
+                    return false;
+                }
+                self.merge(split, inner, sent, answers);
+                true
+            }
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
+    }
+}
+
+fn gives_back(charge: &Charge<'_>) -> bool {
+    matches!(charge.op, Op::GiveBack(_))
 }

@@ -1,7 +1,7 @@
 //! What is answered where the store fails.
 
 mod counts;
-mod spell;
+mod outage;
 #[cfg(test)]
 mod tests;
 
@@ -12,7 +12,7 @@ use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
 pub use self::counts::{Counts, kind_name};
-use self::spell::Spell;
+use self::outage::Outage;
 use super::memory::MemoryStore;
 use super::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
 use crate::clock::{Clock, Monotonic};
@@ -53,7 +53,7 @@ pub struct Guard<S, C> {
     max_keys: usize,
     /// Counts while the store fails; none where it does not.
     local: ArcSwapOption<MemoryStore<C>>,
-    spell: Spell,
+    outage: Outage,
     counts: Counts,
 }
 
@@ -74,7 +74,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             replicas,
             max_keys,
             local: ArcSwapOption::empty(),
-            spell: Spell::default(),
+            outage: Outage::default(),
             counts: Counts::default(),
         }
     }
@@ -88,7 +88,21 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         &self.inner
     }
 
-    /// Puts other answers in the place of failures.
+    /// Returns the batch with the policy that is to answer for it.
+    fn with_policy<'a>(&self, batch: Batch<'a>) -> Batch<'a> {
+        Batch { on_failure: Some(batch.on_failure.unwrap_or(self.on_failure)), ..batch }
+    }
+
+    /// Replaces failures among the answers of the inner store; notices when an outage is over.
+    fn check(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        if answers.iter().any(Result::is_err) {
+            self.degrade(batch, answers);
+        } else if self.outage.lasts() {
+            self.answered();
+        }
+    }
+
+    /// Replaces failures by the answers of the policy.
     #[cold]
     fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         let policy = batch.on_failure.unwrap_or(self.on_failure);
@@ -96,7 +110,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
         let kind = failures().max_by_key(|kind| *kind != StoreError::CallerDeadline);
         if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
-            self.spell.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
+            self.outage.fail(self.clock.monotonic(), failed, policy, kind, charge.key.domain);
         }
         match policy {
             OnStoreFailure::Error => {}
@@ -111,7 +125,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let shares: SmallVec<[Arc<Plan>; 4]> = failed()
             .map(|(charge, _)| match self.replicas {
                 0 | 1 => charge.plan.clone(),
-                replicas => Arc::new(charge.plan.share(replicas)),
+                replicas => Arc::new(charge.plan.replica_share(replicas)),
             })
             .collect();
         let charges: SmallVec<[Charge<'_>; 4]> =
@@ -150,7 +164,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     /// The store answered after failures.
     #[cold]
     fn answered(&self) {
-        if self.spell.ends(self.clock.monotonic()) {
+        if self.outage.ends(self.clock.monotonic()) {
             let local = self.local.swap(None);
             // A full store takes its time to be freed, which nobody should wait for. Where no
             // thread is to be had it is freed here.
@@ -161,16 +175,22 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
 impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        let first = answers.len();
-        let policy = batch.on_failure.unwrap_or(self.on_failure);
-        let batch = Batch { on_failure: Some(policy), ..batch };
+        let (first, batch) = (answers.len(), self.with_policy(batch));
         self.inner.charge(batch, answers).await;
-        let answers = &mut answers[first..];
-        if answers.iter().any(Result::is_err) {
-            self.degrade(batch, answers);
-        } else if self.spell.lasts() {
-            self.answered();
+        self.check(batch, &mut answers[first..]);
+    }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        let (first, batch) = (answers.len(), self.with_policy(batch));
+        if !self.inner.try_charge(batch, answers) {
+            return false;
         }
+        self.check(batch, &mut answers[first..]);
+        true
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.inner.is_immediate()
     }
 }
 

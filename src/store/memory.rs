@@ -3,7 +3,7 @@
 mod evictions;
 pub(super) mod fingerprint;
 mod shard;
-mod shares;
+mod sharding;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ const SWEEP_STRIDE: usize = 1024;
 ///
 /// **Exact.** A key is decided and charged under a lock, and a batch charged together under the
 /// locks of all its keys: of racing requests exactly as many are admitted as the limit allows.
-/// Answers are ready at the first poll.
+/// [`try_charge`](Store::try_charge) charges every batch.
 ///
 /// **Memory.** A key is kept as a fingerprint, not as text. With a state that packs (a lone
 /// fixed window, for instance) it takes a slot of 28 bytes and a byte of index in tables that
@@ -94,8 +94,8 @@ pub struct Stats {
 impl<C: Clock> MemoryStore<C> {
     /// Keeps at most `max_keys` keys, and at least one.
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
-        let shards = shares::shards(max_keys);
-        let caps = shares::caps(max_keys, shards);
+        let shards = sharding::shards(max_keys);
+        let caps = sharding::caps(max_keys, shards);
         MemoryStore {
             // The clock may step back behind the time of now.
             start: clock.now().saturating_sub(EXPIRY_BEHIND),
@@ -176,7 +176,7 @@ impl<C> MemoryStore<C> {
     }
 
     fn shard_of(&self, fingerprint: &Fingerprint) -> usize {
-        shares::shard(fingerprint.shard, self.shards.len())
+        sharding::shard(fingerprint.shard, self.shards.len())
     }
 
     fn charge_shard(
@@ -208,7 +208,13 @@ impl<C: Clock> Store for MemoryStore<C> {
         ready(())
     }
 
-    fn at_once(&self) -> bool {
+    #[inline]
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        self.charge_now(batch, answers);
+        true
+    }
+
+    fn is_immediate(&self) -> bool {
         true
     }
 }

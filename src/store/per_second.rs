@@ -139,4 +139,21 @@ impl<S: Undo> Store for PerSecond<S> {
             self.charge_both(batch, answers).await;
         }
     }
+
+    /// A batch that needs both stores is never charged this way: if the second cannot answer now,
+    /// the first has charged already.
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        let per_second = batch.charges.iter().filter(|charge| charge.plan.per_second()).count();
+        if per_second == 0 {
+            self.main.try_charge(batch, answers)
+        } else if per_second == batch.charges.len() {
+            self.per_second.try_charge(batch, answers)
+        } else {
+            false
+        }
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.main.is_immediate() && self.per_second.is_immediate()
+    }
 }

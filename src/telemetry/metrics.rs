@@ -19,7 +19,7 @@ use crate::connections;
 use crate::limiter::{Counts, Limiter};
 use crate::rules::Stats;
 use crate::service::Rules;
-use crate::store::configured::Configured;
+use crate::store::configured::ConfiguredStore;
 
 /// The registry, and the counts of what has no other home.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    pub fn new(limiter: Arc<Limiter<Configured>>, rules: Rules) -> Metrics {
+    pub fn new(limiter: Arc<Limiter<ConfiguredStore>>, rules: Rules) -> Metrics {
         let mut registry = Registry::with_prefix("weir");
         let (success, error) = (Counter::default(), Counter::default());
         let watch_error = Counter::default();
@@ -132,7 +132,7 @@ impl Collector for RuleCounts {
 
 /// The counts of the limiter and its store.
 #[derive(Debug)]
-struct ServiceCounts(Arc<Limiter<Configured>>);
+struct ServiceCounts(Arc<Limiter<ConfiguredStore>>);
 
 impl Collector for ServiceCounts {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {

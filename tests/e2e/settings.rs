@@ -259,7 +259,7 @@ fn hosts_and_ports_are_those_of_the_references_variables() {
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_and_exit_64() {
+fn all_errors_are_told_at_once_and_exit_64() {
     let (status, said) = serving(RULES)
         .env("GRPC_PORT", "99999")
         .env("WEIR__STORE__KIND", "paper")
@@ -383,7 +383,7 @@ fn variables_without_effect_are_named_at_the_start() {
         .start();
     let said = weir.said();
     assert!(said.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"), "{said}");
-    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is passed over"), "{said}");
+    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{said}");
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn redis_is_printed_with_who_named_it_and_without_passwords() {
 }
 
 #[test]
-fn mistakes_about_redis_stop_the_start_together_with_all_others() {
+fn errors_about_redis_stop_the_start_together_with_all_others() {
     let (status, said) =
         serving(RULES).env("REDIS_URL", "http://ann:hunter2@redis").env("PORT", "x").run();
     assert_eq!(status.code(), Some(64), "{said}");
@@ -433,6 +433,6 @@ fn memory_may_be_asked_for_although_redis_is_named() {
     let weir =
         serving(RULES).env("REDIS_URL", "redis:1").env("WEIR__STORE__KIND", "memory").start();
     let said = weir.said();
-    let wanted = "since WEIR__STORE__KIND says so: REDIS_URL has no effect";
+    let wanted = "as WEIR__STORE__KIND sets store.kind: REDIS_URL has no effect";
     assert!(said.contains(wanted), "{said}");
 }

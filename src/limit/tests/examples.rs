@@ -1,14 +1,18 @@
 //! Worked examples.
 
 use super::*;
+use crate::limit::algorithms::sliding_window;
 
 #[test]
 fn sliding_window_weighs_the_window_before() {
     let judge = |n| {
         let limit = SlidingWindow { n, period: 60 * SECOND };
-        let state = sliding_window::State { index: NOON / (60 * SECOND), prev: 9, cur: 5 };
+        let index = NOON / (60 * SECOND);
+        let state = sliding_window::State { index, previous: 9, current: 5 };
         let now = NOON + 15 * SECOND;
-        (limit.judge(&state, now, 1).allowed, limit.levels(&state, now).remaining)
+        let (log, hits) = (Log::default(), Hits { count: 1, hold: 0 });
+        let allowed = limit.judge(&state, &log, now, hits).allowed;
+        (allowed, limit.levels(&state, &log, now).remaining)
     };
     // 9 x 45/60 + 5 = 11.75.
     assert_eq!(judge(12), (false, 0));
@@ -32,7 +36,7 @@ fn sliding_log_of_two_limits() {
 }
 
 #[test]
-fn many_stamps_of_a_sliding_log_leave_at_once() {
+fn many_stamps_of_a_sliding_log_expire_at_once() {
     let mut driver = Driver::new(vec![log(1_000, SECOND)]);
     assert!(driver.take(600).allowed);
     driver.now += SECOND / 2;
@@ -62,7 +66,7 @@ fn ten_failed_logins_then_one_an_hour() {
 }
 
 #[test]
-fn a_strict_bucket_waits_until_the_caller_is_quiet() {
+fn a_strict_bucket_waits_until_the_client_is_quiet() {
     let strict =
         TokenBucket { capacity: 1, amount: 1, interval: 10 * SECOND, strict: true, max_debt: 0 };
     let mut driver = Driver::new(vec![limit(1, Algorithm::TokenBucket(strict), false)]);
@@ -76,13 +80,13 @@ fn a_strict_bucket_waits_until_the_caller_is_quiet() {
 }
 
 #[test]
-fn sending_ten_a_second_gets_what_the_slower_limits_allow() {
+fn ten_hits_a_second_get_what_the_slower_limits_allow() {
     let (minute, hour, day) = (60 * SECOND, 3_600 * SECOND, 86_400 * SECOND);
     for limits in [
         vec![fixed(1, SECOND), fixed(20, minute), fixed(200, hour), fixed(800, day)],
         vec![log(1, SECOND), log(20, minute), log(200, hour), log(800, day)],
     ] {
-        // A day that begins where the windows of all limits do.
+        // The start of a day is the start of a window of every limit.
         let mut driver = Driver::new(limits);
         driver.now = NOON - NOON % day;
         let start = driver.now;
@@ -100,7 +104,7 @@ fn sending_ten_a_second_gets_what_the_slower_limits_allow() {
 }
 
 #[test]
-fn a_gcra_of_long_ticks_waits_to_the_microsecond() {
+fn a_gcra_with_long_ticks_waits_to_the_microsecond() {
     let year = 365 * 86_400 * SECOND;
     for (limit, tick) in [(gcra(7, year, 1_000), 1_000), (gcra(10_007, year, 1_000_000), 1_000_000)]
     {
@@ -121,7 +125,7 @@ fn a_gcra_of_long_ticks_waits_to_the_microsecond() {
 }
 
 #[test]
-fn calendar_windows_end_when_the_calendar_says() {
+fn calendar_windows_end_with_the_calendar() {
     let calendar = Calendar::new(Unit::Month, "UTC").map(std::sync::Arc::new).ok();
     let period = Unit::Month.period(1).unwrap_or_default();
     let window = FixedWindow { n: 1, period, calendar };

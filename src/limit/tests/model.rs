@@ -1,8 +1,8 @@
-//! Naive models: the whole history is kept, and every question is answered from it.
+//! Naive models that decide from the whole history.
 
 use super::*;
 
-/// What was charged, and when.
+/// The time and the number of charged hits.
 type History = Vec<(Micros, u64)>;
 
 /// One limit, decided from its history.
@@ -11,11 +11,11 @@ pub(super) struct Model {
     pub kind: Kind,
     pub n: u64,
     pub period: Micros,
-    /// Whether denied hits are charged, and how many hits may then be owed.
+    /// Whether denied hits are charged, and the debt they may cause.
     pub charge_denied: bool,
     pub max_debt: u64,
     history: History,
-    /// Of the buckets: what is missing, and since when.
+    /// For buckets: what is missing, and since when.
     missing: u128,
     last: Micros,
 }
@@ -36,9 +36,9 @@ impl Model {
         Model { kind, n, period, charge_denied, max_debt, history: Vec::new(), missing: 0, last: 0 }
     }
 
-    /// The same, charging denied hits, up to `max_debt` of them beyond a bucket's capacity.
+    /// Charges denied hits too, up to `max_debt` beyond a bucket's capacity.
     pub fn charging_denied(self, max_debt: u64) -> Model {
-        // A log takes no part in it.
+        // A log never charges denied hits.
         let charge_denied = self.kind != Kind::Log;
         Model { charge_denied, max_debt, ..self }
     }
@@ -66,7 +66,7 @@ impl Model {
         limit(n, algorithm, self.charge_denied)
     }
 
-    /// The most that can ever be allowed at once.
+    /// Returns the most hits that can ever be allowed at once.
     pub fn capacity(&self) -> u64 {
         match self.kind {
             _ if self.n == 0 => 0,
@@ -80,7 +80,7 @@ impl Model {
         self.history.iter().filter(|(t, _)| from(*t)).map(|(_, h)| h).sum()
     }
 
-    /// Brings the buckets to `now`, a step at a time.
+    /// Refills buckets up to `now`, one step at a time.
     fn refill(&mut self, now: Micros) {
         match self.kind {
             Kind::Token { amount, .. } => {
@@ -92,7 +92,7 @@ impl Model {
                     self.last = now;
                 }
             }
-            // In hits times the period, so that nothing is lost: n of it drain a microsecond.
+            // In units of hits times the period, which are exact: n of them drain each microsecond.
             Kind::Gcra { .. } => {
                 let drained = u128::from(now - self.last.min(now)) * u128::from(self.n);
                 self.missing = self.missing.saturating_sub(drained);
@@ -128,15 +128,14 @@ impl Model {
         }
     }
 
-    /// What a charge asks for: a look asks whether there is room for one more, or where denied
-    /// hits are charged whether the limit is passed.
-    pub fn asked(&self, hits: u64) -> u64 {
+    /// Returns the hits that are judged: a look judges one hit or, if denied hits are charged, none.
+    pub fn judged(&self, hits: u64) -> u64 {
         if hits == 0 && !self.charge_denied { 1 } else { hits }
     }
 
     /// Judges and charges.
     pub fn take(&mut self, now: Micros, hits: u64) -> bool {
-        let allowed = self.allows(now, self.asked(hits));
+        let allowed = self.allows(now, self.judged(hits));
         if hits == 0 {
             return allowed;
         }
@@ -165,7 +164,7 @@ impl Model {
     pub fn give_back(&mut self, now: Micros, mut hits: u64) {
         self.refill(now);
         let (p, k) = (self.period, self.kind);
-        // Newest first, of what still counts.
+        // Newest first, among those that still count.
         for (t, h) in self.history.iter_mut().rev() {
             let counts = match k {
                 Kind::Fixed => *t / p == now / p,

@@ -1,4 +1,4 @@
-//! Packed states against whole ones, at the ends of every packed field.
+//! Packed states against unpacked ones, at the bounds of every packed field.
 
 use proptest::prelude::*;
 
@@ -8,62 +8,63 @@ use super::*;
 const END: Micros = 1 << 52;
 const YEAR: Micros = 365 * 86_400 * SECOND;
 
-/// A state kept packed and the same state kept whole.
-struct Twins {
-    whole: Driver,
+/// A packed state and the same state unpacked.
+struct Pair {
+    unpacked: Driver,
     packed: Packed,
 }
 
-impl Twins {
-    fn new(limit: Limit, now: Micros) -> Twins {
-        let whole = Driver { now, ..Driver::new(vec![limit]) };
-        assert!(whole.plan.packs());
-        Twins { whole, packed: Packed::default() }
+impl Pair {
+    fn new(limit: Limit, now: Micros) -> Pair {
+        let unpacked = Driver { now, ..Driver::new(vec![limit]) };
+        assert!(unpacked.plan.packs());
+        Pair { unpacked, packed: Packed::default() }
     }
 
-    /// Charges both, which must answer alike.
+    /// Charges both.
     fn charge(&mut self, op: Op) -> ChargedBoth {
-        let whole = self.whole.charge(op);
-        let packed = self.whole.plan.charge_packed(&mut self.packed, self.whole.now, op, None);
+        let unpacked = self.unpacked.charge(op);
+        let packed =
+            self.unpacked.plan.charge_packed(&mut self.packed, self.unpacked.now, op, None);
         // As stores do.
-        if whole.expires <= self.whole.now {
-            self.whole.state = State::default();
+        if unpacked.expires <= self.unpacked.now {
+            self.unpacked.state = State::default();
         }
-        if packed.expires <= self.whole.now {
+        if packed.expires <= self.unpacked.now {
             self.packed = Packed::default();
         }
-        ChargedBoth { whole, packed }
+        ChargedBoth { unpacked, packed }
     }
 }
 
 #[derive(Debug, PartialEq)]
 struct ChargedBoth {
-    whole: ChargeOutcome,
+    unpacked: ChargeOutcome,
     packed: ChargeOutcome,
 }
 
 impl ChargedBoth {
     fn allowed(&self) -> bool {
-        assert_eq!(self.packed, self.whole);
+        assert_eq!(self.packed, self.unpacked);
         self.packed.decision.allowed
     }
 }
 
 #[test]
-fn a_packed_gcra_limits_beyond_the_year_2112() {
-    let mut twins = Twins::new(gcra(1, YEAR, 100), NOON);
-    let admitted = (0..500).filter(|_| twins.charge(Op::Take(1)).allowed()).count();
+fn packed_gcra_limits_beyond_the_year_2112() {
+    let mut pair = Pair::new(gcra(1, YEAR, 100), NOON);
+    let admitted = (0..500).filter(|_| pair.charge(Op::Take(1)).allowed()).count();
     assert_eq!(admitted, 100);
 }
 
 #[test]
-fn a_packed_gcra_keeps_debt_beyond_the_year_2112() {
+fn packed_gcra_keeps_debt_beyond_the_year_2112() {
     let algorithm = Gcra::new(1, YEAR, 1, 120).map(Algorithm::Gcra).expect("numbers that fit");
-    let mut twins = Twins::new(limit(1, algorithm, true), NOON);
-    assert!(!twins.charge(Op::Take(121)).allowed());
-    while twins.whole.now < END {
-        assert!(!twins.charge(Op::Take(0)).allowed());
-        twins.whole.now += YEAR / 2;
+    let mut pair = Pair::new(limit(1, algorithm, true), NOON);
+    assert!(!pair.charge(Op::Take(121)).allowed());
+    while pair.unpacked.now < END {
+        assert!(!pair.charge(Op::Take(0)).allowed());
+        pair.unpacked.now += YEAR / 2;
     }
 }
 
@@ -92,7 +93,7 @@ fn period() -> impl Strategy<Value = Micros> {
     seconds.prop_map(|seconds: u64| seconds * SECOND)
 }
 
-/// Every limit that is kept packed.
+/// Every limit whose states are packed.
 fn packing() -> impl Strategy<Value = Limit> {
     let numbers = (ends(0), period(), ends(0), ends(1), prop::option::of(ends(0)));
     let kinds = (0_usize..5, any::<bool>());
@@ -127,7 +128,7 @@ fn packing() -> impl Strategy<Value = Limit> {
     )
 }
 
-/// Times of a schedule, all within 60 years at either end of what is counted, or around now.
+/// Times of a schedule, all within 60 years: at either end of time, or around now.
 fn schedule() -> impl Strategy<Value = Vec<(Micros, Op)>> {
     const SPAN: Micros = 60 * YEAR;
     let base = prop_oneof![Just(0), Just(NOON), Just(END - SPAN)];
@@ -154,14 +155,14 @@ fn schedule() -> impl Strategy<Value = Vec<(Micros, Op)>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 4_000, ..ProptestConfig::default() })]
 
-    /// Time goes forth and back, by up to 60 years.
+    /// Time steps forward and back by up to 60 years.
     #[test]
-    fn a_packed_state_is_the_whole_state(limit in packing(), schedule in schedule()) {
-        let mut twins = Twins::new(limit, 0);
+    fn packed_and_unpacked_states_decide_the_same(limit in packing(), schedule in schedule()) {
+        let mut pair = Pair::new(limit, 0);
         for (at, op) in schedule {
-            twins.whole.now = at;
-            let charged = twins.charge(op);
-            prop_assert_eq!(charged.packed, charged.whole, "{:?} at {}", op, at);
+            pair.unpacked.now = at;
+            let charged = pair.charge(op);
+            prop_assert_eq!(charged.packed, charged.unpacked, "{:?} at {}", op, at);
         }
     }
 }

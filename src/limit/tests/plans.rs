@@ -1,11 +1,11 @@
-//! Several limits of one rule, and what is charged when.
+//! Several limits of one rule: what is charged, and when.
 
 use proptest::prelude::*;
 
 use super::*;
 
 #[test]
-fn nothing_is_charged_where_one_limit_denies() {
+fn nothing_is_charged_if_one_limit_denies() {
     let mut driver = Driver::new(vec![fixed(1, SECOND), fixed(3, 60 * SECOND)]);
     for _ in 0..10 {
         driver.take(1);
@@ -22,7 +22,7 @@ fn nothing_is_charged_where_one_limit_denies() {
 #[test]
 fn the_binding_limit_waits_longest_or_has_least_left() {
     let mut driver = Driver::new(vec![fixed(2, SECOND), fixed(2, 60 * SECOND), fixed(9, SECOND)]);
-    // Of equals the one that resets last.
+    // Among equals, the one that resets last.
     assert_eq!(driver.take(1).limit, 1);
     driver.take(1);
     let decision = driver.take(1);
@@ -49,7 +49,7 @@ fn limits_that_charge_denied_hits_do_whichever_limit_denied() {
 }
 
 #[test]
-fn a_look_is_denied_past_the_limit_or_where_it_is_full() {
+fn a_look_is_denied_beyond_the_limit_or_if_it_is_full() {
     let mut counting = fixed(2, SECOND);
     counting.charge_denied = true;
     let mut driver = Driver::new(vec![counting]);
@@ -63,7 +63,7 @@ fn a_look_is_denied_past_the_limit_or_where_it_is_full() {
 }
 
 #[test]
-fn limits_in_shadow_mode_watch() {
+fn limits_in_shadow_mode_only_count() {
     let mut shadow = fixed(1, 60 * SECOND);
     shadow.shadow_mode = true;
     let mut driver = Driver::new(vec![fixed(3, 60 * SECOND), shadow]);
@@ -83,7 +83,7 @@ fn debt_is_carried_and_capped() {
     for algorithm in [Algorithm::TokenBucket(bucket), Algorithm::Gcra(gcra)] {
         let mut driver = Driver::new(vec![limit(1, algorithm, true)]);
         assert!(driver.take(9).allowed);
-        // Known only afterwards: it does not fit, and is owed.
+        // Reported afterwards: it exceeds the limit and is owed.
         assert!(!driver.take(1_000).allowed);
         assert!(!driver.take(0).allowed);
         assert_eq!(driver.take(0).reset_after, 15 * SECOND);
@@ -105,14 +105,14 @@ fn concurrency(n: u32, hold_id: Option<&str>) -> Limit {
 fn without_ids_denials_are_charged_and_given_back() {
     let mut driver = Driver::new(vec![concurrency(2, None)]);
     assert!(driver.take(1).allowed && driver.take(1).allowed);
-    // Refused, and its end is told all the same.
+    // Denied, and its end is reported all the same.
     assert!(!driver.take(1).allowed);
     driver.charge(Op::GiveBack(1));
     assert!(!driver.take(1).allowed);
     driver.charge(Op::GiveBack(1));
     driver.charge(Op::GiveBack(1));
     assert!(driver.take(1).allowed);
-    // What is lost clears only without traffic.
+    // Lost ends are cleared only without traffic.
     driver.now += 59 * SECOND;
     assert!(!driver.take(1).allowed);
     driver.now += 59 * SECOND;
@@ -122,7 +122,7 @@ fn without_ids_denials_are_charged_and_given_back() {
 }
 
 #[test]
-fn a_hold_is_given_back_by_its_id_or_lapses() {
+fn a_hold_is_given_back_by_its_id_or_expires() {
     let plan = Plan::new(vec![concurrency(2, Some("request_id")), fixed(100, SECOND)]);
     assert_eq!(plan.hold_id(), Some("request_id"));
     let mut state = State::default();
@@ -137,7 +137,7 @@ fn a_hold_is_given_back_by_its_id_or_lapses() {
     assert!(!at(31, Op::Take(1), "d").allowed);
     at(32, Op::GiveBack(1), "b");
     assert!(at(32, Op::Take(1), "e").allowed);
-    // The first lapses under steady traffic, and no other does.
+    // Under steady traffic the first expires, and no other.
     assert!(!at(59, Op::Take(1), "f").allowed);
     assert!(at(60, Op::Take(1), "g").allowed);
     assert!(!at(91, Op::Take(1), "h").allowed);
@@ -145,7 +145,7 @@ fn a_hold_is_given_back_by_its_id_or_lapses() {
 }
 
 #[test]
-fn an_id_that_is_taken_again_replaces_its_hold() {
+fn taking_an_id_again_replaces_its_hold() {
     let plan = Plan::new(vec![concurrency(3, Some("request_id"))]);
     let mut state = State::default();
     let mut at = |seconds: u64, op, id| {
@@ -163,7 +163,7 @@ fn an_id_that_is_taken_again_replaces_its_hold() {
     assert_eq!(take(40, 3, "a"), (false, 0), "only its own hold is replaced");
     assert_eq!(take(40, 0, "a"), (true, 0));
     assert_eq!(take(40, 0, "c"), (false, 0));
-    // The denied one left the hold as it was.
+    // The denied one did not change the hold.
     assert_eq!(take(70, 1, "c"), (false, 0), "it started at 40");
     assert_eq!(take(80, 1, "c"), (true, 0), "b lapsed");
     at(80, Op::GiveBack(2), "a");
@@ -171,7 +171,7 @@ fn an_id_that_is_taken_again_replaces_its_hold() {
 }
 
 #[test]
-fn in_a_rule_with_a_concurrency_limit_gifts_touch_that_alone() {
+fn only_a_concurrency_limit_gets_hits_back() {
     let mut driver = Driver::new(vec![concurrency(5, None), fixed(2, SECOND)]);
     driver.take(1);
     driver.take(1);
@@ -222,9 +222,9 @@ fn any_limit() -> impl Strategy<Value = Limit> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Several limits of a rule answer as each would alone, all of them charged or none.
+    /// Several limits of a rule answer as each would alone, and are charged all or none.
     #[test]
-    fn limits_of_a_rule_hold_together(
+    fn limits_of_a_rule_are_charged_together(
         limits in prop::collection::vec(any_limit(), 1..5),
         schedule in prop::collection::vec((0_u64..3_000_000, 0_u64..4), 1..50),
     ) {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::model::{Kind, Model};
 use super::*;
 
-/// A wait and what is asked after it.
+/// A wait and the operation after it.
 type Step = (Micros, Op);
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -23,7 +23,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-/// Small limits, so that schedules meet them, and periods that nothing divides.
+/// Small limits, so that schedules reach them, and odd periods.
 fn model() -> impl Strategy<Value = Model> {
     let period = prop_oneof![Just(SECOND), Just(60 * SECOND), 3_u64..9, 900_000_u64..2_000_000];
     let n = prop_oneof![9 => 1_u64..9, 1 => Just(0)];
@@ -61,11 +61,11 @@ fn model_and_schedule() -> impl Strategy<Value = (Model, Vec<Step>)> {
     })
 }
 
-/// Checks what a charged state says of the future against trying it out.
+/// Checks the predicted waits and resets by trying them.
 fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &ChargeOutcome) {
     let decision = charged.decision;
     let Op::Take(hits) = op else { return };
-    let hits = model.asked(hits.min(u64::from(u32::MAX)));
+    let hits = model.judged(hits.min(u64::from(u32::MAX)));
     match decision.retry_after {
         Some(wait) => {
             assert!(!decision.allowed && wait > 0);
@@ -90,7 +90,7 @@ fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &ChargeOutco
             "the full allowance is back after the reset"
         );
     }
-    // A state that has expired says no more than none at all.
+    // An expired state means the same as no state.
     if charged.expires > driver.now && model.n > 0 {
         let wait = charged.expires - driver.now;
         assert!(driver.would_allow(wait, model.capacity()));
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn a_packed_state_answers_the_same((model, schedule) in model_and_schedule()) {
+    fn packed_states_decide_the_same((model, schedule) in model_and_schedule()) {
         let mut driver = Driver::new(vec![model.limit()]);
         if !driver.plan.packs() {
             return Ok(());
@@ -155,7 +155,7 @@ proptest! {
     }
 
     #[test]
-    fn looks_and_gifts_to_nobody_leave_no_state(model in model(), wait in 0_u64..100) {
+    fn looks_and_give_backs_create_no_state(model in model(), wait in 0_u64..100) {
         let mut driver = Driver::new(vec![model.limit()]);
         driver.now += wait;
         for op in [Op::Take(0), Op::GiveBack(3)] {
@@ -163,9 +163,9 @@ proptest! {
         }
     }
 
-    /// Counted over the admissions themselves, not by any model of the algorithm.
+    /// Counts the admissions themselves, without a model.
     #[test]
-    fn each_keeps_its_own_promise((model, schedule) in model_and_schedule()) {
+    fn each_algorithm_keeps_its_guarantee((model, schedule) in model_and_schedule()) {
         let mut driver = Driver::new(vec![model.limit()]);
         let mut admitted: Vec<(Micros, u64)> = Vec::new();
         for (wait, op) in schedule {
@@ -231,8 +231,7 @@ proptest! {
         }
     }
 
-    /// A step back of the clock admits nothing extra, and blocks no longer than the limit alone
-    /// can.
+    /// A clock that steps back admits nothing extra, and blocks no longer than the limit can.
     #[test]
     fn clocks_that_step_back_admit_nothing_extra(
         (model, schedule) in model_and_schedule(),
@@ -249,7 +248,7 @@ proptest! {
             }
             let charged = driver.charge(op);
             if let (Op::Take(hits), Some(wait)) = (op, charged.decision.retry_after) {
-                let hits = model.asked(hits.min(u32::MAX.into()));
+                let hits = model.judged(hits.min(u32::MAX.into()));
                 prop_assert!(driver.would_allow(wait, hits));
                 prop_assert!(!driver.would_allow(wait - 1, hits));
                 let longest = match model.kind {
@@ -306,7 +305,7 @@ proptest! {
             prop_assume!(Gcra::new(n as u32, period, burst as u32, 0).is_ok());
         }
         if let Kind::Token { capacity, amount, .. } = kind {
-            // Rules whose buckets take longer to fill are refused.
+            // Rules with buckets that take longer to fill are rejected.
             prop_assume!(capacity <= (crate::limit::MAX_WAIT / period).saturating_mul(amount));
         }
         let mut model = Model::new(kind, n, period);
@@ -338,9 +337,9 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
-    /// Holds by id against a list of all of them.
+    /// Holds by id against a list of them.
     #[test]
-    fn holds_are_those_of_a_list(
+    fn holds_match_a_list(
         n in 0_u32..5,
         steps in prop::collection::vec((0_u64..3_000_000, 0_u64..3, 0_usize..4, any::<bool>()), 1..60),
     ) {
@@ -385,9 +384,9 @@ proptest! {
         }
     }
 
-    /// Without ids: a level that denials raise too, cleared by a time-out without traffic.
+    /// Without ids: a count that denials raise too, cleared by a timeout without traffic.
     #[test]
-    fn a_level_without_ids_is_what_came_less_what_went(
+    fn a_count_without_ids_is_starts_minus_ends(
         n in 0_u32..5,
         steps in prop::collection::vec((0_u64..8_000_000, 0_u64..4, any::<bool>()), 1..60),
     ) {

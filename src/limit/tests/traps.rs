@@ -1,8 +1,9 @@
-//! Traps that other rate limiters fell into.
+//! Bugs that other rate limiters had.
 
 use super::*;
+use crate::limit::algorithms::bucketed_window;
 
-/// GCRA with a burst of 1 let everything pass.
+/// GCRA with a burst of 1 allowed everything.
 #[test]
 fn gcra_with_a_burst_of_one_limits() {
     let mut driver = Driver::new(vec![gcra(10, SECOND, 1)]);
@@ -14,9 +15,9 @@ fn gcra_with_a_burst_of_one_limits() {
     assert!(driver.take(1).allowed);
 }
 
-/// After a long rest the burst was larger than the burst.
+/// After a long pause more than the burst was allowed at once.
 #[test]
-fn after_a_long_rest_the_burst_is_exactly_the_burst() {
+fn after_a_long_pause_exactly_the_burst_is_allowed() {
     for limit in [gcra(5, SECOND, 7), bucket(7, 5, SECOND)] {
         let mut driver = Driver::new(vec![limit]);
         for _ in 0..3 {
@@ -29,7 +30,7 @@ fn after_a_long_rest_the_burst_is_exactly_the_burst() {
     }
 }
 
-/// Fast rates had an interval of zero, and remaining hits below zero or beyond belief.
+/// Fast rates had an interval of zero, and negative or huge numbers of remaining hits.
 #[test]
 fn a_million_a_second_is_a_million_a_second() {
     let n = 1_000_000;
@@ -44,9 +45,9 @@ fn a_million_a_second_is_a_million_a_second() {
     }
 }
 
-/// The wait was rounded down, so that obeying it was denied again.
+/// The wait was rounded down, so a retry after it was denied again.
 #[test]
-fn obeying_the_longest_wait_of_several_limits_is_rewarded() {
+fn a_retry_after_the_longest_wait_of_several_limits_is_allowed() {
     let mut driver =
         Driver::new(vec![gcra(7, SECOND, 1), log(3, 10 * SECOND), fixed(9, 60 * SECOND)]);
     for _ in 0..200 {
@@ -59,7 +60,7 @@ fn obeying_the_longest_wait_of_several_limits_is_rewarded() {
     }
 }
 
-/// Huge parameters wrapped or ended the process.
+/// Huge parameters overflowed or ended the process.
 #[test]
 fn huge_parameters_are_errors_or_exact() {
     assert!(Gcra::new(7, MAX_PERIOD_SECONDS * SECOND, u32::MAX, u32::MAX).is_err());
@@ -73,9 +74,9 @@ fn huge_parameters_are_errors_or_exact() {
     driver.take(1);
 }
 
-/// Refused calls counted, so that a caller that asked too often never got anything.
+/// Denied hits were counted, so a client that retried too often was never allowed.
 #[test]
-fn refused_calls_leave_no_trace_in_a_log() {
+fn denied_hits_leave_no_trace_in_a_log() {
     let mut driver = Driver::new(vec![log(2, SECOND)]);
     let mut admitted = 0;
     for _ in 0..1_000 {
@@ -86,9 +87,9 @@ fn refused_calls_leave_no_trace_in_a_log() {
     assert_eq!(driver.state.log_len(), 2);
 }
 
-/// A ring that nobody asked for longer than its span still counted what was in it.
+/// A ring without traffic for longer than its span still counted its old slots.
 #[test]
-fn laps_that_passed_while_idle_count_zero() {
+fn idle_laps_count_zero() {
     let ring = BucketedWindow { n: 5, period: 10 * SECOND, buckets: 10 };
     let mut driver = Driver::new(vec![limit(5, Algorithm::BucketedWindow(ring), false)]);
     assert!(driver.take(5).allowed);
@@ -103,8 +104,9 @@ fn a_ring_counts_any_recent_span_without_counting_a_slot_twice() {
     let ring = BucketedWindow { n: 100, period: 10 * SECOND, buckets: 10 };
     let mut state = bucketed_window::State::default();
     for second in 0..10 {
-        ring.settle(&mut state, NOON + second * SECOND);
-        ring.charge(&mut state, 1);
+        let now = NOON + second * SECOND;
+        ring.advance(&mut state, now);
+        ring.charge(&mut state, now, Hits { count: 1, hold: 0 }, false);
     }
     assert_eq!(ring.recent(&state, SECOND), 2);
     assert_eq!(ring.recent(&state, 5 * SECOND), 6);
@@ -112,9 +114,9 @@ fn a_ring_counts_any_recent_span_without_counting_a_slot_twice() {
     assert_eq!(ring.recent(&state, Micros::MAX), 10);
 }
 
-/// The first call of more than the limit was admitted, and what remained wrapped.
+/// A first charge of more than the limit was admitted, and the remaining hits underflowed.
 #[test]
-fn a_first_call_of_more_than_the_limit_is_refused() {
+fn a_first_charge_of_more_than_the_limit_is_denied() {
     for limit in [fixed(5, SECOND), log(5, SECOND), gcra(5, SECOND, 5), bucket(5, 5, SECOND)] {
         let mut driver = Driver::new(vec![limit]);
         let decision = driver.take(6);
@@ -122,7 +124,7 @@ fn a_first_call_of_more_than_the_limit_is_refused() {
     }
 }
 
-/// A limit that was raised while its window was open stayed as it was, or started anew.
+/// A limit that was changed in an open window stayed the same, or started over.
 #[test]
 fn changing_n_keeps_the_counts() {
     for with in [fixed, log, |n, p| gcra(n, p, n)] {
@@ -131,7 +133,7 @@ fn changing_n_keeps_the_counts() {
         let raised = Plan::new(vec![with(8, 60 * SECOND)]);
         assert_eq!(raised.shape(), driver.plan.shape());
         driver.plan = raised;
-        // What a gcra keeps is not a count but the time until it is empty, which n does not change.
+        // The state of a gcra is not a count but the time until it is empty, which n does not change.
         let keeps_time = matches!(driver.plan.limits()[0].algorithm, Algorithm::Gcra(_));
         assert_eq!(driver.take(1).allowed, !keeps_time);
         driver.plan = Plan::new(vec![with(3, 60 * SECOND)]);
@@ -140,7 +142,7 @@ fn changing_n_keeps_the_counts() {
     }
 }
 
-/// Callers whose clocks were ten seconds apart refilled each other's buckets.
+/// Clients with clocks ten seconds apart refilled each other's buckets.
 #[test]
 fn two_clocks_ten_seconds_apart_refill_nothing() {
     let minute = 60 * SECOND;
@@ -148,11 +150,11 @@ fn two_clocks_ten_seconds_apart_refill_nothing() {
         let mut driver = Driver::new(vec![limit]);
         let mut admitted = 0;
         for i in 0..1_000_u64 {
-            // Each clock moves 2 ms a call.
+            // Each clock advances by 2 ms per charge.
             driver.now = NOON + i * 1_000 + if i % 2 == 0 { 10 * SECOND } else { 0 };
             admitted += u64::from(driver.take(1).allowed);
         }
-        // Eleven seconds went by on the two clocks together: less than one hit's worth of drain.
+        // Eleven seconds pass on the two clocks together: less than one hit drains in.
         assert_eq!(admitted, 5);
     }
 }
@@ -185,11 +187,11 @@ fn a_limit_of_zero_blocks_all() {
     }
 }
 
-/// Hits in flight were added up without end, and wrapped.
+/// Hits in flight overflowed.
 #[test]
 fn hits_in_flight_saturate() {
-    let held = Concurrency { n: 3, timeout: 60 * SECOND, hold_id: None };
-    let mut driver = Driver::new(vec![limit(3, Algorithm::Concurrency(held), true)]);
+    let concurrency = Concurrency { n: 3, timeout: 60 * SECOND, hold_id: None };
+    let mut driver = Driver::new(vec![limit(3, Algorithm::Concurrency(concurrency), true)]);
     for _ in 0..(1 << 20) + 10 {
         driver.take(u32::MAX.into());
     }
@@ -197,9 +199,9 @@ fn hits_in_flight_saturate() {
     assert_eq!((charged.allowed, charged.used_before), (false, 1 << 52));
 }
 
-/// A step back of the clock made owed again what had been given back.
+/// After the clock stepped back, hits that had been given back were owed again.
 #[test]
-fn what_was_given_back_is_not_owed_after_a_step_back() {
+fn hits_given_back_are_not_owed_after_a_step_back() {
     for limit in [gcra(1, 60 * SECOND, 1), bucket(1, 1, 60 * SECOND), fixed(1, 60 * SECOND)] {
         let mut driver = Driver::new(vec![limit]);
         assert!(driver.take(1).allowed);
@@ -209,7 +211,7 @@ fn what_was_given_back_is_not_owed_after_a_step_back() {
     }
 }
 
-/// What a gcra keeps where n is changed is a time, as the documents have it.
+/// If n is changed, a gcra keeps a time, as documented.
 #[test]
 fn changing_n_of_a_gcra_keeps_the_time_until_it_is_empty() {
     let minute = |n| gcra(n, 60 * SECOND, n);

@@ -2,7 +2,7 @@
 //! in the reference's words, and counts as if it were not there.
 
 use super::super::Metadata;
-use super::super::keys::{At, Standing, belonging, standing};
+use super::super::keys::{Placement, Section, placement, suggestion};
 use super::super::problem::Severity;
 use super::super::yaml::{Kind, Node, Value};
 use super::Reader;
@@ -13,35 +13,35 @@ impl Reader<'_> {
     pub(super) fn fields<'n>(
         &mut self,
         node: &'n Node<'n>,
-        at: At,
+        section: Section,
     ) -> Vec<(&'static str, &'n Node<'n>)> {
         let mut fields = Vec::new();
         for (key, value) in self.entries(node) {
             let Some(name) = self.key(key) else { continue };
-            match standing(&name, at) {
-                Standing::Right(name) => fields.push((name, value)),
-                Standing::Ignored(help) => {
+            match placement(&name, section) {
+                Placement::Correct(name) => fields.push((name, value)),
+                Placement::Ignored(help) => {
                     let message = format!("'{name}' has no effect here");
                     self.problem(Severity::Warning, key.place, message, &name, &help);
-                    self.ignored(&name, value, at);
+                    self.ignored(&name, value, section);
                 }
-                Standing::Misplaced(help) => {
+                Placement::Misplaced(help) => {
                     let message = format!("config error, '{name}' does not belong here");
                     self.error(key.place, message, &name, &help);
                 }
-                Standing::Unknown => self.unknown_key(&name, key, at),
+                Placement::Unknown => self.unknown_key(&name, key, section),
             }
         }
         fields
     }
 
-    fn unknown_key(&mut self, name: &str, key: &Node<'_>, at: At) {
+    fn unknown_key(&mut self, name: &str, key: &Node<'_>, section: Section) {
         // Finding out what may have been meant takes longer than all else.
         if !self.problems.has_room(Severity::Error) {
             return self.problems.omit(Severity::Error);
         }
         let message = format!("config error, unknown key '{name}'");
-        self.error(key.place, message, name, &belonging(name, at));
+        self.error(key.place, message, name, &suggestion(name, section));
     }
 
     /// The keys and values of a map in order, with those of another map where a `<<` merges it: of
@@ -82,7 +82,7 @@ impl Reader<'_> {
 
     /// Checks what is ignored as far as the reference does: keys, lists, numbers, though not in
     /// metadata, which may have any.
-    fn ignored(&mut self, field: &str, node: &Node<'_>, at: At) {
+    fn ignored(&mut self, field: &str, node: &Node<'_>, section: Section) {
         match node.kind() {
             _ if field == "metadata" => {}
             Kind::Scalar(_) => {
@@ -90,16 +90,16 @@ impl Reader<'_> {
             }
             Kind::List(_) => {
                 for map in self.maps(node, field) {
-                    self.ignored(field, map, at);
+                    self.ignored(field, map, section);
                 }
             }
             Kind::Map(_) => {
                 for (key, value) in self.entries(node) {
                     let Some(name) = self.key(key) else { continue };
-                    if let Standing::Unknown = standing(&name, at) {
-                        self.unknown_key(&name, key, at);
+                    if let Placement::Unknown = placement(&name, section) {
+                        self.unknown_key(&name, key, section);
                     }
-                    self.ignored(&name, value, at);
+                    self.ignored(&name, value, section);
                 }
             }
         }

@@ -112,7 +112,7 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
             "sliding_log takes no `charge_denied`",
             "it is for",
         ),
-        (limit("algorithm: concurrency, unit: day"), "concurrency takes no `unit`", "leave it out"),
+        (limit("algorithm: concurrency, unit: day"), "concurrency takes no `unit`", "remove it"),
         (limit("unit: day, period: 1d"), "both `period` and `unit`", "leave one"),
         (limit("period: 1500ms"), "`period` is '1500ms'", "whole seconds"),
         (limit("period: 36501d"), "`period` is '36501d'", "100 years"),
@@ -154,7 +154,7 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
         ),
         (
             limit("unit: day, requests_per_unit: 3000000, algorithm: sliding_log"),
-            "24000000 bytes a key",
+            "24000000 bytes per key",
             "use sliding_window",
         ),
         (
@@ -171,7 +171,7 @@ fn what_cannot_be_is_refused_and_says_what_to_write() {
             "IANA name",
         ),
         (limit("unit: day, time_zone: UTC"), "`time_zone` without", "add `align: calendar`"),
-        (limit("unlimited: true, burst: 1"), "`burst` beside `unlimited`", "leave out one"),
+        (limit("unlimited: true, burst: 1"), "`burst` beside `unlimited`", "remove one"),
         ("rate_limits: []".into(), "0 items in `rate_limits`", "write 1 to 16"),
         (
             format!("rate_limits: [{}]", ["{ unit: day }"; 17].join(", ")),
@@ -251,7 +251,7 @@ fn a_heavy_log_is_warned_of() {
     assert_eq!(set.rules().count(), 1);
     let [problem] = &problems[..] else { panic!("{problems:?}") };
     assert!(!problem.is_error());
-    assert!(problem.message.contains("1600000 bytes a key"), "{problem}");
+    assert!(problem.message.contains("1600000 bytes per key"), "{problem}");
 }
 
 #[test]

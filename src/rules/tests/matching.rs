@@ -19,7 +19,7 @@ fn shared(set: &RuleSet, entries: &[(&str, &str)]) -> Vec<(usize, String)> {
         .filter(|(_, (shared, sent))| shared.1.as_ptr() != sent.1.as_ptr())
         .map(|(i, (shared, _))| (i, shared.1.to_owned()))
         .collect();
-    assert_eq!(found.shares, !shared.is_empty());
+    assert_eq!(found.share_threshold, !shared.is_empty());
     shared
 }
 

@@ -1,52 +1,50 @@
-//! Where a server is, as people write it.
+//! The address of a Redis server, as people write it.
 
-use std::path::PathBuf;
+use crate::store::redis::Endpoint;
 
-/// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Server {
-    Tcp(String, u16),
-    Unix(PathBuf),
-}
-
-/// What one URL says.
+/// The parts of one URL.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Url {
-    pub server: Server,
+    pub server: Endpoint,
     pub username: Option<String>,
     pub password: Option<String>,
     pub db: Option<u32>,
-    /// Whether to encrypt, where the scheme says.
+    /// Whether to encrypt; none if the scheme leaves it open.
     pub tls: Option<bool>,
 }
 
 /// What is wrong, and what to write instead.
-type Wrong = (&'static str, &'static str);
+type UrlError = (&'static str, &'static str);
 
 const FORMS: &str = "write host:port, redis://user:password@host:port/0, rediss://… for TLS, \
                      or the path of a Unix socket";
 
 impl Url {
-    /// Reads `host:port`, `redis://`, `rediss://`, a path, or `unix://`.
-    pub fn read(text: &str) -> Result<Url, Wrong> {
+    /// Reads a URL: `host:port`, `redis://`, `rediss://`, a path, or `unix://`.
+    pub fn read(text: &str) -> Result<Url, UrlError> {
         let bare = |server| Url { server, username: None, password: None, db: None, tls: None };
         if text.contains('?') {
-            return Err(("it has options", "leave out what follows the ?: settings say it"));
+            return Err((
+                "it has options",
+                "remove the ? and what follows: settings have the options",
+            ));
         }
         let (tls, rest) = match text.split_once("://") {
-            None if text.starts_with(['/', '.']) => return Ok(bare(Server::Unix(text.into()))),
+            None if text.starts_with(['/', '.']) => return Ok(bare(Endpoint::Unix(text.into()))),
             None if text.contains('@') => {
                 return Err(("it has a login without a scheme", "write redis:// before it"));
             }
-            None => return Ok(bare(read_address(text, None).ok_or(("it is no address", FORMS))?)),
+            None => {
+                return Ok(bare(read_address(text, None).ok_or(("it is not an address", FORMS))?));
+            }
             Some(("unix", path)) if !path.is_empty() => {
-                return Ok(bare(Server::Unix(path.into())));
+                return Ok(bare(Endpoint::Unix(path.into())));
             }
             Some(("redis" | "tcp", rest)) => (false, rest),
             Some(("rediss", rest)) => (true, rest),
-            Some(_) => return Err(("it has a scheme that is not known", FORMS)),
+            Some(_) => return Err(("it has an unknown scheme", FORMS)),
         };
-        // The last @ there is: a password may hold others.
+        // The last @: a password may contain others.
         let (login, place) = match rest.rsplit_once('@') {
             Some((login, place)) => (Some(login), place),
             None => (None, rest),
@@ -54,9 +52,9 @@ impl Url {
         let (address, db) = place.split_once('/').unwrap_or((place, ""));
         let db = match db {
             "" => None,
-            db => Some(db.parse().map_err(|_| ("its database is no number", FORMS))?),
+            db => Some(db.parse().map_err(|_| ("its database is not a number", FORMS))?),
         };
-        let server = read_address(address, Some(6379)).ok_or(("it is no address", FORMS))?;
+        let server = read_address(address, Some(6379)).ok_or(("it is not an address", FORMS))?;
         let mut url = Url { db, tls: Some(tls), ..bare(server) };
         if let Some(login) = login {
             let (username, password) = login.split_once(':').unwrap_or((login, ""));
@@ -69,13 +67,13 @@ impl Url {
     }
 
     /// Whether it has a login or a database.
-    pub fn says_more_than_where(&self) -> bool {
+    pub fn has_login_or_db(&self) -> bool {
         self.username.is_some() || self.password.is_some() || self.db.is_some()
     }
 }
 
-/// `host:port`, the host of IPv6 in brackets.
-fn read_address(text: &str, default_port: Option<u16>) -> Option<Server> {
+/// Reads `host:port`, with an IPv6 host in brackets.
+fn read_address(text: &str, default_port: Option<u16>) -> Option<Endpoint> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
         _ => (text, default_port?),
@@ -83,10 +81,10 @@ fn read_address(text: &str, default_port: Option<u16>) -> Option<Server> {
     let inner = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     let is_bare = !host.contains([':', '/', '[', ']', ' ']);
     let host = inner.or(is_bare.then_some(host)).filter(|host| !host.is_empty())?;
-    (port != 0).then(|| Server::Tcp(host.to_owned(), port))
+    (port != 0).then(|| Endpoint::Tcp(host.to_owned(), port))
 }
 
-/// The text with each `%40` as the byte it stands for.
+/// Decodes percent-encoded text.
 fn decode(text: &str) -> Option<String> {
     let mut parts = text.split('%');
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -103,8 +101,8 @@ fn decode(text: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn tcp(host: &str, port: u16) -> Server {
-        Server::Tcp(host.into(), port)
+    fn tcp(host: &str, port: u16) -> Endpoint {
+        Endpoint::Tcp(host.into(), port)
     }
 
     #[test]
@@ -114,8 +112,8 @@ mod tests {
         assert_eq!(read("[::1]:6379"), Ok(tcp("::1", 6379)));
         assert_eq!(read("redis://[::1]"), Ok(tcp("::1", 6379)));
         assert_eq!(read("tcp://h:1"), Ok(tcp("h", 1)));
-        assert_eq!(read("/run/redis.sock"), Ok(Server::Unix("/run/redis.sock".into())));
-        assert_eq!(read("unix:///run/r"), Ok(Server::Unix("/run/r".into())));
+        assert_eq!(read("/run/redis.sock"), Ok(Endpoint::Unix("/run/redis.sock".into())));
+        assert_eq!(read("unix:///run/r"), Ok(Endpoint::Unix("/run/r".into())));
         for bad in ["redis", "h:", ":1", "h:99999", "h:0", "::1:6379", "", "a b:1", "http://h:1"] {
             assert!(read(bad).is_err(), "{bad}");
         }

@@ -1,14 +1,14 @@
-//! The kinds of the reference's variables, and what its parser takes for each. What it takes is
-//! taken here; whatever else there is was never a working deployment's.
+//! The kinds of the reference's variables. weir accepts what the reference's parser accepts, and
+//! refuses what would stop the reference from starting.
 
 use crate::duration::read_duration;
 
-/// What a variable of the reference may hold.
+/// The kind of a variable of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     Text,
     Bool,
-    /// A whole number of at least the first and at most the second.
+    /// A whole number, with the least and the greatest value.
     Int(i64, i64),
     Float,
     /// A number from 0 to 1.
@@ -28,11 +28,12 @@ impl Kind {
     pub const PORT: Kind = Kind::Int(0, 65_535);
     pub const INT: Kind = Kind::Int(i64::MIN, i64::MAX);
 
-    pub fn takes(self, text: &str) -> bool {
+    /// Whether the reference accepts this text.
+    pub fn accepts(self, text: &str) -> bool {
         match self {
             Kind::Text | Kind::List => true,
             Kind::Bool => read_bool(text).is_some(),
-            Kind::Int(least, most) => read_int(text).is_some_and(|n| (least..=most).contains(&n)),
+            Kind::Int(min, max) => read_int(text).is_some_and(|n| (min..=max).contains(&n)),
             Kind::Float => text.parse::<f64>().is_ok(),
             Kind::Ratio => text.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)),
             Kind::Duration => is_duration(text),
@@ -44,13 +45,13 @@ impl Kind {
         }
     }
 
-    /// What a value of this kind looks like.
-    pub fn wanted(self) -> String {
+    /// Returns what to write, for an error message.
+    pub fn expected(self) -> String {
         match self {
             Kind::Text => "text".into(),
             Kind::Bool => "true or false".into(),
             Kind::Int(i64::MIN, i64::MAX) => "a whole number".into(),
-            Kind::Int(least, most) => format!("a whole number from {least} to {most}"),
+            Kind::Int(min, max) => format!("a whole number from {min} to {max}"),
             Kind::Float => "a number".into(),
             Kind::Ratio => "a number from 0 to 1".into(),
             Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
@@ -61,7 +62,7 @@ impl Kind {
     }
 }
 
-/// A switch as Go reads it: without yes, no, on and off.
+/// Reads a switch as Go does: without yes, no, on and off.
 pub fn read_bool(text: &str) -> Option<bool> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
@@ -70,7 +71,7 @@ pub fn read_bool(text: &str) -> Option<bool> {
     }
 }
 
-/// A whole number as Go reads it: `0x`, `0o`, `0b`, and octal after a leading 0.
+/// Reads a whole number as Go does: `0x`, `0o`, `0b`, and octal after a leading 0.
 pub fn read_int(text: &str) -> Option<i64> {
     let (sign, digits) = match text.as_bytes() {
         [b'-', ..] => (-1, &text[1..]),
@@ -90,7 +91,7 @@ pub fn read_int(text: &str) -> Option<i64> {
     plain.then(|| i128::from_str_radix(digits, radix).ok())??.checked_mul(sign)?.try_into().ok()
 }
 
-/// A duration as Go reads it: with a sign, without days.
+/// Whether Go reads this as a duration: with a sign, without days.
 fn is_duration(text: &str) -> bool {
     let text = text.strip_prefix(['-', '+']).unwrap_or(text);
     // Go knows both of Unicode's signs for micro.
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_kind_takes_what_the_references_parser_takes() {
+    fn each_kind_accepts_what_the_references_parser_accepts() {
         let good: &[(Kind, &[&str])] = &[
             (Kind::Bool, &["1", "t", "T", "true", "TRUE", "True", "0", "f", "False"]),
             (Kind::PORT, &["8080", "0x1F90", "0o10", "010", "0b1", "1_000", "+1", "0"]),
@@ -114,7 +115,7 @@ mod tests {
         ];
         for (kind, texts) in good {
             for text in *texts {
-                assert!(kind.takes(text), "{kind:?} {text:?}");
+                assert!(kind.accepts(text), "{kind:?} {text:?}");
             }
         }
         let bad: &[(Kind, &[&str])] = &[
@@ -127,7 +128,7 @@ mod tests {
         ];
         for (kind, texts) in bad {
             for text in *texts {
-                assert!(!kind.takes(text), "{kind:?} {text:?}");
+                assert!(!kind.accepts(text), "{kind:?} {text:?}");
             }
         }
     }

@@ -4,67 +4,67 @@ use std::collections::BTreeMap;
 
 use super::variables::{FAMILIES, VARIABLES};
 use super::{Effect, Variable, go};
-use crate::settings::{Mistake, secret};
+use crate::settings::{SettingError, secret, table};
 
-/// What the reference's variables say.
+/// The settings that the reference's variables override.
 #[derive(Debug, Default)]
-pub struct Said {
-    /// Settings by name, each with the variables that say it and its text.
+pub struct Overrides {
+    /// Settings by name, each with the variables that set it and its text.
     pub set: Vec<(&'static str, String, String)>,
-    pub mistakes: Vec<Mistake>,
-    /// What to tell those who start the service.
-    pub notes: Vec<String>,
-    /// The variables that name Redis.
-    pub naming_redis: Vec<&'static str>,
-    pub(super) later: Vec<String>,
-    /// Variables that are set and have no effect, by the reason.
-    without_effect: BTreeMap<&'static str, Vec<&'static str>>,
+    pub errors: Vec<SettingError>,
+    /// Variables without effect, for the log.
+    pub warnings: Vec<String>,
+    /// The variables that ask for Redis.
+    pub redis_variables: Vec<&'static str>,
+    pub(super) not_yet: Vec<String>,
+    /// Variables without effect, by the reason.
+    unused: BTreeMap<&'static str, Vec<&'static str>>,
     pub(super) per_second: bool,
 }
 
-/// Reads the variables; `below` gives a setting's text without them.
-pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Said {
-    let mut said = Said::default();
+/// Reads the variables; `below` returns a setting's text without them.
+pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrides {
+    let mut overrides = Overrides::default();
     let mut so_far = BTreeMap::new();
     for variable in VARIABLES {
         let Some((_, text)) = env.iter().find(|(name, _)| name == variable.name) else { continue };
-        if from_kubernetes(variable.name, text) {
-            said.notes.push(format!(
-                "{}={text} is passed over: Kubernetes sets it so for a Service",
+        if is_from_kubernetes(variable.name, text) {
+            overrides.warnings.push(format!(
+                "{}={text} is ignored: Kubernetes sets it for a Service",
                 variable.name
             ));
-        } else if variable.kind.takes(text) {
-            said.take(variable, variable.effect, text, &below, &mut so_far);
+        } else if variable.kind.accepts(text) {
+            overrides.apply(variable, variable.effect, text, &below, &mut so_far);
         } else {
-            said.mistakes.push(Mistake {
+            overrides.errors.push(SettingError {
                 origin: variable.name.to_owned(),
-                message: format!("it is {:?}", secret::shown(variable.name, text)),
-                help: format!("write {}", variable.kind.wanted()),
+                message: format!("it is {:?}", secret::shown_variable(variable.name, text)),
+                help: format!("write {}", variable.kind.expected()),
             });
         }
     }
     for (name, text) in env {
-        let of_a_family = FAMILIES.iter().any(|(prefix, _)| name.starts_with(prefix));
-        if of_a_family && !text.is_empty() {
-            said.later.push(name.clone());
+        let is_in_family = FAMILIES.iter().any(|family| name.starts_with(family.name));
+        if is_in_family && !text.is_empty() {
+            overrides.not_yet.push(name.clone());
         }
     }
-    said.refuse_several_sinks(env);
-    said.name_redis(&below);
-    for (reason, names) in &said.without_effect {
+    overrides.refuse_several_sinks(env);
+    overrides.choose_redis(&below);
+    for (reason, names) in &overrides.unused {
         let verb = if names.len() == 1 { "has" } else { "have" };
-        said.notes.push(format!("{} {verb} no effect: {reason}", names.join(", ")));
+        overrides.warnings.push(format!("{} {verb} no effect: {reason}", names.join(", ")));
     }
-    if !said.later.is_empty() {
+    if !overrides.not_yet.is_empty() {
         let (names, verb) =
-            (said.later.join(", "), if said.later.len() == 1 { "is" } else { "are" });
-        said.notes.push(format!("{names} {verb} set but not effective yet"));
+            (overrides.not_yet.join(", "), if overrides.not_yet.len() == 1 { "is" } else { "are" });
+        overrides.warnings.push(format!("{names} {verb} set but not effective yet"));
     }
-    said
+    overrides
 }
 
-impl Said {
-    fn take(
+impl Overrides {
+    fn apply(
         &mut self,
         variable: &'static Variable,
         effect: Effect,
@@ -72,51 +72,53 @@ impl Said {
         below: &impl Fn(&str) -> String,
         so_far: &mut BTreeMap<&'static str, String>,
     ) {
-        // Set to nothing, or to off, it asks for nothing.
+        let setting = table::set_by(variable.name).next().map(|setting| setting.name);
+        // Empty or off is the same as unset.
         let asks = !text.is_empty() && (variable.kind != go::Kind::Bool || is_on(text));
         match effect {
             Effect::Set(meaning) => {
-                let name = meaning.setting().name;
+                let Some(name) = setting else { return };
                 let without = so_far.get(name).cloned().unwrap_or_else(|| below(name));
                 let text = meaning.translate(text, &without);
                 so_far.insert(name, text.clone());
                 self.set.push((name, variable.name.to_owned(), text));
             }
-            Effect::SetText(name) if asks => {
-                self.set.push((name, variable.name.to_owned(), text.to_owned()));
+            Effect::SetText if asks => {
+                self.set
+                    .extend(setting.map(|name| (name, variable.name.to_owned(), text.to_owned())));
             }
-            Effect::Later(_) if asks => self.later.push(variable.name.to_owned()),
-            Effect::Warned(reason) if asks => {
-                self.without_effect.entry(reason).or_default().push(variable.name);
+            Effect::NotYet(_) if asks => self.not_yet.push(variable.name.to_owned()),
+            Effect::Unused(reason) if asks => {
+                self.unused.entry(reason).or_default().push(variable.name);
             }
-            Effect::Refused(help) if asks => self.mistakes.push(Mistake {
+            Effect::Refused(help) if asks => self.errors.push(SettingError {
                 origin: variable.name.to_owned(),
-                message: format!("it is {:?}", secret::shown(variable.name, text)),
+                message: format!("it is {:?}", secret::shown_variable(variable.name, text)),
                 help: help.to_owned(),
             }),
-            Effect::NamesRedis if !text.is_empty() => self.naming_redis.push(variable.name),
+            Effect::NamesRedis if !text.is_empty() => self.redis_variables.push(variable.name),
             Effect::Redis(about) if !text.is_empty() => {
-                self.naming_redis.push(variable.name);
-                self.take_redis(variable, about, text, below);
+                self.redis_variables.push(variable.name);
+                self.apply_redis(variable, about, text, below);
             }
             Effect::ByValue(effects) => {
                 if let Some(&(_, effect)) = effects.iter().find(|(value, _)| *value == text) {
-                    self.take(variable, effect, text, below, so_far);
+                    self.apply(variable, effect, text, below, so_far);
                 }
             }
-            // Keys of the reference begin with nothing unless told; an empty text tells nothing.
-            Effect::SetText(_) | Effect::Ignored(_) | Effect::Warned(_) | Effect::Later(_) => {}
+            // The reference's default is empty, so that empty text is the same as unset.
+            Effect::SetText | Effect::Ignored(_) | Effect::Unused(_) | Effect::NotYet(_) => {}
             Effect::Refused(_) | Effect::NamesRedis | Effect::Redis(_) => {}
         }
     }
 
-    /// The reference takes one way to send metrics, unless it is to send none.
+    /// The reference accepts one way to send metrics, unless it sends none.
     fn refuse_several_sinks(&mut self, env: &[(String, String)]) {
         let on = |name: &str| env.iter().any(|(n, text)| n == name && is_on(text));
         let sinks = ["USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS"];
         let sinks: Vec<_> = sinks.into_iter().filter(|name| on(name)).collect();
         if sinks.len() > 1 && !on("DISABLE_STATS") {
-            self.mistakes.push(Mistake {
+            self.errors.push(SettingError {
                 origin: sinks.join(", "),
                 message: "more than one is true".to_owned(),
                 help: "leave one, and set the others to false".to_owned(),
@@ -129,9 +131,9 @@ fn is_on(text: &str) -> bool {
     go::read_bool(text) == Some(true)
 }
 
-/// Whether a variable is one that Kubernetes sets for a Service: `GRPC_PORT=tcp://10.0.0.1:8081`
-/// for one named grpc.
-fn from_kubernetes(name: &str, text: &str) -> bool {
+/// Whether Kubernetes sets the variable for a Service: `GRPC_PORT=tcp://10.0.0.1:8081` for one named
+/// grpc.
+fn is_from_kubernetes(name: &str, text: &str) -> bool {
     name.ends_with("PORT")
         && ["tcp://", "udp://", "sctp://"].iter().any(|protocol| text.starts_with(protocol))
 }

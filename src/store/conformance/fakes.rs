@@ -69,14 +69,14 @@ impl Store for Never {
 }
 
 /// Charges, then answers only once it is let.
-pub(crate) struct Held<S> {
+pub(crate) struct Gated<S> {
     pub(crate) inner: S,
-    pub(crate) let_go: tokio::sync::Semaphore,
+    pub(crate) release: tokio::sync::Semaphore,
 }
 
-impl<S: Store> Store for Held<S> {
+impl<S: Store> Store for Gated<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         self.inner.charge(batch, answers).await;
-        self.let_go.acquire().await.unwrap().forget();
+        self.release.acquire().await.unwrap().forget();
     }
 }

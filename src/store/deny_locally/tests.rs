@@ -5,7 +5,7 @@ use crate::clock::ManualClock;
 use crate::limit::{
     Algorithm, Concurrency, FixedWindow, Gcra, Limit, Plan, SECOND, TokenBucket, Unit,
 };
-use crate::store::conformance::fakes::{Fake, Held};
+use crate::store::conformance::fakes::{Fake, Gated};
 use crate::store::conformance::{self, DAWN, charge, plan, take};
 use crate::store::memory::MemoryStore;
 use crate::store::{Entry, Key, Role};
@@ -46,6 +46,7 @@ async fn conforms() {
     conformance::counts_each_key_apart(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
+    conformance::charges_now_or_not_at_all(&store).await;
 }
 
 #[test]
@@ -84,6 +85,40 @@ async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
 }
 
 #[tokio::test]
+async fn a_known_denial_is_answered_now_and_nothing_else_is() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    let of = |entries| Charge {
+        key: Key { domain: "d", entries },
+        plan: &plan,
+        op: Op::Take(1),
+        hold: None,
+        role: Role::Enforced,
+    };
+    let try_charge = |charges: &[Charge<'_>], together| {
+        let (quota_passes, budget, on_failure) = (false, MAX, None);
+        let batch = Batch { charges, together, quota_passes, budget, on_failure };
+        let mut answers = Answers::new();
+        store.try_charge(batch, &mut answers).then_some(answers)
+    };
+    assert!(!store.is_immediate());
+    assert_eq!(try_charge(&[of(&a)], false), None);
+    take(&store, "d", "a", &plan, 2).await;
+    store.inner().asked();
+    assert_eq!(try_charge(&[of(&a)], false), None, "other hits were denied");
+    take(&store, "d", "a", &plan, 1).await;
+    take(&store, "d", "a", &plan, 1).await;
+    store.inner().asked();
+    let answers = try_charge(&[of(&a), of(&a)], false).unwrap();
+    let sources = answers.iter().map(|answer| answer.unwrap().source).collect::<Vec<_>>();
+    assert_eq!(sources, [Source::DeniedLocally; 2]);
+    assert_eq!(try_charge(&[of(&a), of(&b)], false), None, "b is not known");
+    assert_eq!(try_charge(&[of(&a)], true), None, "together: always by the store");
+    assert_eq!(store.inner().asked(), 0);
+}
+
+#[tokio::test]
 async fn never_longer_than_deny_locally_for() {
     let ([store, _], clock) = replicas(MAX);
     for plan in [quiet(1, Unit::Hour), quiet(0, Unit::Hour)] {
@@ -101,7 +136,7 @@ async fn never_longer_than_deny_locally_for() {
     for asked in 1..4 {
         take(&off, "d", "a", &plan(0, Unit::Hour), 1).await;
         assert_eq!(off.inner().calls.load(std::sync::atomic::Ordering::Relaxed), asked);
-        assert_eq!(off.known.len(), 0);
+        assert_eq!(off.denials.len(), 0);
     }
 }
 
@@ -247,8 +282,8 @@ async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
     let inner = MemoryStore::new(clock.clone(), 100);
     let plan = quiet(1, Unit::Hour);
     take(&inner, "d", "a", &plan, 1).await;
-    let held = Held { inner, let_go: tokio::sync::Semaphore::new(0) };
-    let store = DenyLocally::new(held, clock.clone(), MAX, 64);
+    let gated = Gated { inner, release: tokio::sync::Semaphore::new(0) };
+    let store = DenyLocally::new(gated, clock.clone(), MAX, 64);
     // Denied, but the answer is still under way.
     let mut late = Box::pin(take(&store, "d", "a", &plan, 1));
     assert!(tokio::time::timeout(Duration::from_millis(5), &mut late).await.is_err());
@@ -258,8 +293,8 @@ async fn a_denial_from_before_hits_were_given_back_is_not_learnt_after() {
     let key = Key { domain: "d", entries: &[("key", "a")] };
     let op = Op::GiveBack(1);
     let back = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
-    store.known.give_back(&back, clock.monotonic());
-    store.inner().let_go.add_permits(3);
+    store.denials.give_back(&back, clock.monotonic());
+    store.inner().release.add_permits(3);
     assert!(!late.await.allowed);
     assert!(take(&store, "d", "a", &plan, 1).await.allowed);
 }
@@ -374,21 +409,21 @@ async fn a_flood_of_denied_keys_stays_within_the_slots() {
     let plan = plan(0, Unit::Hour);
     for i in 0..5_000 {
         assert!(!take(&store, "d", &i.to_string(), &plan, 1).await.allowed);
-        assert!(store.known.len() <= 64);
+        assert!(store.denials.len() <= 64);
     }
-    assert_eq!(store.known.len(), 64);
+    assert_eq!(store.denials.len(), 64);
     assert_eq!(take(&store, "d", "4999", &plan, 1).await.source, Source::DeniedLocally);
 }
 
 #[test]
 fn the_slots_are_a_power_of_two() {
     for (slots, expected) in [(0, 8), (8, 8), (63, 32), (64, 64), (100, 64)] {
-        let known = Known::new(slots);
+        let known = DenialCache::new(slots);
         assert!(format!("{known:?}").contains(&format!("slots: {expected}")), "{known:?}");
     }
 }
 
 #[test]
 fn denials_are_small() {
-    assert!(Known::set_bytes() <= 8 * 104, "{}", Known::set_bytes());
+    assert!(DenialCache::set_bytes() <= 8 * 104, "{}", DenialCache::set_bytes());
 }

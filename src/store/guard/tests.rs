@@ -47,6 +47,7 @@ async fn a_store_that_answers_is_passed_through() {
     conformance::admits_n_in_each_window(&guard, &clock).await;
     conformance::peeks_and_gives_back(&guard).await;
     conformance::charges_all_or_none(&guard).await;
+    conformance::charges_now_or_not_at_all(&guard).await;
     assert_eq!(StoreError::ALL.map(|kind| guard.counts().failed(kind)), [0; 7]);
 }
 
@@ -160,15 +161,15 @@ async fn local_limits_by_the_share_and_starts_empty() {
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
 
         up(&guard);
-        clock.advance(spell::QUIET - 1);
+        clock.advance(outage::QUIET - 1);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed);
         down(&guard);
         assert!(!take(&guard, "d", "a", &plan, 1).await.allowed, "one failure, not two");
         up(&guard);
-        clock.advance(spell::QUIET);
+        clock.advance(outage::QUIET);
         assert_eq!(take(&guard, "d", "a", &plan, 0).await.source, Source::Store);
         assert!(guard.local.load().is_none(), "memory comes back");
-        assert!(!guard.spell.lasts());
+        assert!(!guard.outage.lasts());
     }
 }
 
@@ -185,11 +186,11 @@ async fn local_windows_follow_steps_of_the_wall_clock_and_the_outage_does_not() 
         up(&guard);
         clock.step(step);
         take(&guard, "d", "a", &plan, 0).await;
-        assert!(guard.spell.lasts());
+        assert!(guard.outage.lasts());
     }
-    clock.advance(spell::QUIET);
+    clock.advance(outage::QUIET);
     take(&guard, "d", "a", &plan, 0).await;
-    assert!(!guard.spell.lasts());
+    assert!(!guard.outage.lasts());
 }
 
 #[tokio::test]

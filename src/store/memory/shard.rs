@@ -13,14 +13,14 @@ const SAMPLE: usize = 8;
 const SECOND_SAMPLE: usize = 24;
 
 /// What a slot may hold: a packed state in place, or a boxed one.
-pub(super) trait Held: Default {
+pub(super) trait SlotValue: Default {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
 
     /// Where a shard keeps states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
 }
 
-impl Held for Packed {
+impl SlotValue for Packed {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
         charge.plan.charge_packed(self, now.micros, charge.op, charge.hold)
     }
@@ -30,7 +30,7 @@ impl Held for Packed {
     }
 }
 
-impl Held for Box<State> {
+impl SlotValue for Box<State> {
     fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
         charge.plan.charge(self, now.micros, charge.op, charge.hold)
     }
@@ -104,7 +104,7 @@ impl Shard {
     }
 
     /// Charges one key.
-    pub(super) fn charge<V: Held>(
+    pub(super) fn charge<V: SlotValue>(
         &mut self,
         print: &Print,
         charge: &Charge<'_>,
@@ -129,12 +129,12 @@ impl Shard {
     }
 
     /// A copy of a key's state.
-    pub(super) fn copy<V: Held + Clone>(&mut self, print: &Print) -> V {
+    pub(super) fn copy<V: SlotValue + Clone>(&mut self, print: &Print) -> V {
         V::table(self).get(print).cloned().unwrap_or_default()
     }
 
     /// Puts a state, last charged as `charged` says, in the place of a key's state.
-    pub(super) fn put<V: Held>(
+    pub(super) fn put<V: SlotValue>(
         &mut self,
         print: &Print,
         value: V,
@@ -171,7 +171,7 @@ impl Shard {
         self.packed.buckets().max(self.boxed.buckets())
     }
 
-    fn insert<V: Held>(&mut self, slot: Slot<V>, now: Now) {
+    fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
         V::table(self).sweep_on_insert(now);
         if self.keys() >= self.cap {
             self.evict(now, slot.random());

@@ -32,6 +32,7 @@ async fn conforms() {
             conformance::counts_each_key_apart(&store).await;
             conformance::peeks_and_gives_back(&store).await;
             conformance::charges_all_or_none(&store).await;
+            conformance::charges_now_or_not_at_all(&store).await;
             conformance::a_limit_of_zero_denies(&store).await;
             conformance::keeps_the_longest_debts(&store, &clock).await;
             conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use super::{
     MemoryStore,
     fingerprint::Fingerprint,
-    shard::{Held, Shard},
+    shard::{Shard, SlotValue},
     table::Now,
 };
 use crate::limit::{ChargeOutcome, Op, State, plan::Packed};

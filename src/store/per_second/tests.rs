@@ -69,6 +69,7 @@ async fn conforms() {
     conformance::counts_each_key_apart(&store).await;
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
+    conformance::charges_now_or_not_at_all(&store).await;
 }
 
 #[tokio::test]

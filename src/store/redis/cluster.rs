@@ -1,8 +1,10 @@
-//! A cluster: a lane for each node, and which slot is whose.
+//! A cluster: a connection to each node, and the map of slots.
 //!
-//! What a node says belongs elsewhere was not counted there, and is sent on. A node that fails, fails
-//! its own keys only. A redirection is followed only to nodes that the cluster lists: nobody else gets
-//! credentials. Before one is refused, the list is read again.
+//! A node that redirects charges has not counted them, and they are sent on. A node that fails, fails only
+//! its own keys. Redirects are followed only to nodes that the cluster lists, so that credentials go
+//! nowhere else; before one is refused, the list is read again.
+
+mod nodes;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,70 +13,63 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use redis::ServerErrorKind;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Shared;
-use super::calls::Item;
-use super::connect::{ConnectError, Endpoint};
+use self::nodes::{ClusterView, Nodes, RedirectTarget};
+use super::access::Endpoint;
+use super::batch::{PendingCharge, fail_all};
+use super::connection::handshake::{self, ConnectError};
+use super::connection::{self, ClusterEvent, Connection, Target};
 use super::key::SLOTS;
-use super::lane::{Goal, Lane};
-use super::nodes::{self, Nodes, Target, View};
+use super::round_trip::{Redirect, RedirectKind};
+use super::shared::Shared;
 use crate::store::StoreError;
 
-/// How often the slots are asked for, when nothing told of a change.
-const REFRESH: Duration = Duration::from_secs(30);
+/// How often the slots are read without a sign of a change.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How often at most.
-const CALM: Duration = Duration::from_millis(50);
+/// The shortest time between two reads of the slots.
+const MIN_REFRESH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A charge is sent on so often at most.
+/// The most redirects that a charge follows.
 const MAX_HOPS: u8 = 5;
 
-/// A cluster as one thread's lanes see it.
+/// A cluster, as one thread's connections see it.
 #[derive(Debug)]
 pub(super) struct Cluster {
     shared: Arc<Shared>,
     seeds: Vec<Endpoint>,
-    lanes: Mutex<HashMap<Endpoint, Arc<Lane>>>,
-    slots: ArcSwap<Vec<Option<Arc<Lane>>>>,
+    connections: Mutex<HashMap<Endpoint, Arc<Connection>>>,
+    slots: ArcSwap<Vec<Option<Arc<Connection>>>>,
     nodes: ArcSwap<Nodes>,
-    /// Redirected to nodes that are not known, until the nodes have been read again.
-    unknown: Mutex<Vec<Redirected>>,
+    /// Redirects to unknown nodes, until the nodes have been read again.
+    unresolved: Mutex<Vec<Reroute>>,
     stale: Notify,
     closed: AtomicBool,
 }
 
-/// Charges that a node redirected.
+/// Charges to send on, from one node to another.
 #[derive(Debug)]
-struct Redirected {
-    items: Vec<Item>,
+struct Reroute {
+    charges: Vec<PendingCharge>,
     from: Endpoint,
-    to: Target,
+    to: RedirectTarget,
 }
 
-/// What goes to one node.
-type OfLane<'l> = (&'l Arc<Lane>, SmallVec<[Item; 1]>);
-
-/// Where a lane sends what belongs elsewhere.
-#[derive(Clone, Debug)]
-pub(super) struct Redirects {
-    cluster: Weak<Cluster>,
-    /// The lane's own node.
-    node: Endpoint,
-}
+/// Charges for one node.
+type ForConnection<'l> = (&'l Arc<Connection>, SmallVec<[PendingCharge; 1]>);
 
 impl Cluster {
     pub fn start(seeds: Vec<Endpoint>, shared: Arc<Shared>) -> Arc<Cluster> {
         let cluster = Arc::new(Cluster {
             shared,
             seeds,
-            lanes: Mutex::default(),
+            connections: Mutex::default(),
             slots: ArcSwap::from_pointee(vec![None; SLOTS.into()]),
             nodes: ArcSwap::default(),
-            unknown: Mutex::default(),
+            unresolved: Mutex::default(),
             stale: Notify::new(),
             closed: AtomicBool::new(false),
         });
@@ -82,104 +77,137 @@ impl Cluster {
         cluster
     }
 
-    /// Sends charges to the nodes that their slots belong to, those of a node with the same trip.
-    pub fn push(&self, items: impl IntoIterator<Item = Item>) {
+    /// Sends charges to the nodes of their slots; those for one node share a round trip.
+    pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         let slots = self.slots.load();
-        let mut of_lanes: SmallVec<[OfLane<'_>; 4]> = SmallVec::new();
-        for item in items {
-            let Some(Some(lane)) = slots.get(usize::from(item.slot)) else {
-                item.reply.set(item.index, Err(StoreError::Unavailable), 0);
+        let mut by_connection: SmallVec<[ForConnection<'_>; 4]> = SmallVec::new();
+        for charge in charges {
+            let Some(Some(connection)) = slots.get(usize::from(charge.slot)) else {
+                charge.fail(StoreError::Unavailable);
                 continue;
             };
-            match of_lanes.iter_mut().find(|(other, _)| Arc::ptr_eq(other, lane)) {
-                Some((_, items)) => items.push(item),
-                None => of_lanes.push((lane, smallvec![item])),
+            match by_connection.iter_mut().find(|(other, _)| Arc::ptr_eq(other, connection)) {
+                Some((_, charges)) => charges.push(charge),
+                None => by_connection.push((connection, smallvec![charge])),
             }
         }
-        for (lane, items) in of_lanes {
-            lane.push(items);
+        for (connection, charges) in by_connection {
+            connection.push(charges);
         }
     }
 
-    fn lane(self: &Arc<Self>, endpoint: &Endpoint) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock();
+    /// Returns the connection to a node; starts it where there is none.
+    fn connection(self: &Arc<Self>, endpoint: &Endpoint) -> Arc<Connection> {
+        let mut connections = self.connections.lock();
         let start = || {
-            let redirects = Redirects { cluster: Arc::downgrade(self), node: endpoint.clone() };
-            Lane::start(Goal::Node(endpoint.clone()), self.shared.clone(), Some(redirects))
+            let (cluster, node) = (Arc::downgrade(self), endpoint.clone());
+            let events = Box::new(move |event| on_event(&cluster, &node, event));
+            connection::start(Target::Node(endpoint.clone()), self.shared.clone(), Some(events))
         };
-        lanes.entry(endpoint.clone()).or_insert_with(start).clone()
+        connections.entry(endpoint.clone()).or_insert_with(start).clone()
     }
 
-    /// Applies what a node says of the cluster.
-    fn adopt(self: &Arc<Self>, view: View) {
+    /// Applies a node's view of the cluster.
+    fn apply(self: &Arc<Self>, view: ClusterView) {
         let mut slots = vec![None; SLOTS.into()];
         for (first, last, endpoint) in &view.slots {
-            let lane = self.lane(endpoint);
+            let connection = self.connection(endpoint);
             for slot in *first..=(*last).min(SLOTS - 1) {
-                slots[usize::from(slot)] = Some(lane.clone());
+                slots[usize::from(slot)] = Some(connection.clone());
             }
         }
         self.slots.store(Arc::new(slots));
-        self.lanes.lock().retain(|endpoint, lane| {
-            // A new master has no slots while the first one is on its way to it.
+        self.connections.lock().retain(|endpoint, connection| {
+            // A new master has no slots until the first one has been moved to it.
             let kept = view.slots.iter().any(|(_, _, node)| node == endpoint)
                 || view.nodes.include_master(endpoint);
             if !kept {
-                lane.close();
+                connection.close();
             }
             kept
         });
-        if let Some(error) = &view.no_nodes {
-            self.shared.log.no_nodes(error);
+        if let Some(error) = &view.nodes_error {
+            self.shared.log.nodes_unknown(error);
         }
         self.nodes.store(Arc::new(view.nodes));
         self.shared.changed.send_replace(());
     }
 
-    /// Sends redirected charges to a node of the cluster, at once or when the nodes have been read.
-    fn redirect(self: &Arc<Self>, redirected: Redirected) {
-        if self.nodes.load().include(&redirected.to) {
-            return self.lane(&redirected.to.endpoint).push(redirected.items);
+    /// Sends on what a node redirected; by the known slots where its error names no other node.
+    fn follow(self: &Arc<Self>, node: &Endpoint, redirect: Redirect) {
+        let Redirect { kind, error, charges } = redirect;
+        let to = match kind {
+            // The other keys are being moved: the same node is asked again.
+            RedirectKind::TryAgain => {
+                Some(RedirectTarget { endpoint: node.clone(), same_host: false })
+            }
+            _ => RedirectTarget::parse(error.details().unwrap_or(""), node),
+        };
+        if kind == RedirectKind::Moved {
+            self.stale.notify_one();
         }
-        self.unknown.lock().push(redirected);
+        let mut charges = charges.into_vec();
+        for charge in &mut charges {
+            charge.hops += 1;
+            // A node to which a slot is being moved needs `ASKING` before each command.
+            charge.asking =
+                kind == RedirectKind::Ask || kind == RedirectKind::TryAgain && charge.asking;
+            // Some keys of a call may have moved already; those of a group have to wait.
+            charge.alone = kind != RedirectKind::Moved && charge.group.is_none();
+        }
+        if charges.iter().any(|charge| charge.hops > MAX_HOPS) {
+            return fail_all(charges, StoreError::Unavailable);
+        }
+        match to {
+            Some(to) => self.reroute(Reroute { charges, from: node.clone(), to }),
+            None => self.push(charges),
+        }
+    }
+
+    /// Sends charges on to a node that is listed; others wait until the nodes have been read.
+    fn reroute(self: &Arc<Self>, reroute: Reroute) {
+        if self.nodes.load().include(&reroute.to) {
+            return self.connection(&reroute.to.endpoint).push(reroute.charges);
+        }
+        self.unresolved.lock().push(reroute);
         self.stale.notify_one();
     }
 
-    /// Sends redirected charges on, or refuses them: the nodes have been read since.
-    fn redirect_or_refuse(self: &Arc<Self>, redirected: Vec<Redirected>) {
+    /// Sends charges on, or fails them where the nodes just read do not include their target.
+    fn resolve(self: &Arc<Self>, reroutes: Vec<Reroute>) {
         let nodes = self.nodes.load();
-        for Redirected { items, from, to } in redirected {
+        for Reroute { charges, from, to } in reroutes {
             if nodes.include(&to) {
-                self.lane(&to.endpoint).push(items);
+                self.connection(&to.endpoint).push(charges);
             } else {
                 self.shared.log.redirect_refused(&from, &to.endpoint);
-                refuse(items);
+                fail_all(charges, StoreError::Unavailable);
             }
         }
     }
 
-    /// Whether each node that serves slots has answered once.
+    /// Returns whether each node that serves slots has answered once.
     pub fn has_answered(&self) -> bool {
         let slots = self.slots.load();
         let mut serve = slots.iter().flatten().peekable();
-        serve.peek().is_some() && serve.all(|lane| lane.has_answered())
+        serve.peek().is_some() && serve.all(|connection| connection.has_answered())
     }
 
-    /// Asks one of the nodes for its view: one of `first`, else one that is up, else a seed.
-    async fn ask(&self, first: Vec<Endpoint>) -> Result<View, ConnectError> {
+    /// Reads the view of one of the nodes: of one in `first`, else one that is up, else a seed.
+    async fn read_view(&self, first: Vec<Endpoint>) -> Result<ClusterView, ConnectError> {
         let access = &self.shared.options.access;
         let known: Vec<Endpoint> = {
-            let lanes = self.lanes.lock();
-            let up = lanes.iter().filter(|(_, lane)| lane.down().is_none());
+            let connections = self.connections.lock();
+            let up = connections.iter().filter(|(_, connection)| connection.down().is_none());
             up.map(|(endpoint, _)| endpoint.clone()).collect()
         };
         let mut last = ConnectError::NoSlots;
         for endpoint in first.iter().chain(&known).chain(&self.seeds) {
-            let asked = async {
-                let mut connection = access.connect(endpoint).await?;
-                nodes::ask(&mut connection, endpoint).await
+            let reading = async {
+                let mut link = handshake::connect(access, endpoint).await?;
+                nodes::read_view(&mut link, endpoint).await
             };
-            match timeout(access.timeout, asked).await {
+            match timeout(access.timeout, reading).await {
                 Ok(Ok(view)) => return Ok(view),
                 Ok(Err(error)) => last = error,
                 Err(_) => last = ConnectError::TimedOut(access.timeout),
@@ -188,92 +216,58 @@ impl Cluster {
         Err(last)
     }
 
-    pub fn lanes(&self) -> Vec<Arc<Lane>> {
-        self.lanes.lock().values().cloned().collect()
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        self.connections.lock().values().cloned().collect()
     }
 
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        self.lanes.lock().drain().for_each(|(_, lane)| lane.close());
+        self.connections.lock().drain().for_each(|(_, connection)| connection.close());
         self.stale.notify_one();
     }
 }
 
-/// Keeps the slots up to date as long as the cluster is there.
+/// Keeps the slots up to date as long as the cluster exists.
 async fn refresh(cluster: Weak<Cluster>) {
     let mut failed = false;
     loop {
         let Some(strong) = cluster.upgrade() else { return };
-        let calm = Instant::now() + CALM;
-        let redirected = std::mem::take(&mut *strong.unknown.lock());
-        // Who names a node knows it; others may not yet.
-        let from = redirected.iter().map(|redirected| redirected.from.clone()).collect();
-        match strong.ask(from).await {
+        let earliest = Instant::now() + MIN_REFRESH_INTERVAL;
+        let reroutes = std::mem::take(&mut *strong.unresolved.lock());
+        // A node that redirects to another one lists it; the others may not list it yet.
+        let from = reroutes.iter().map(|reroute| reroute.from.clone()).collect();
+        match strong.read_view(from).await {
             Ok(_) if strong.closed.load(Ordering::Relaxed) => return,
             Ok(view) => {
-                strong.adopt(view);
-                strong.redirect_or_refuse(redirected);
+                strong.apply(view);
+                strong.resolve(reroutes);
                 failed = false;
             }
             Err(error) => {
-                redirected.into_iter().for_each(|redirected| refuse(redirected.items));
+                let charges = reroutes.into_iter().flat_map(|reroute| reroute.charges);
+                fail_all(charges, StoreError::Unavailable);
                 if !failed {
-                    strong.shared.log.no_slots(&error);
+                    strong.shared.log.slots_unknown(&error);
                 }
                 failed = true;
             }
         }
-        let retry = strong.shared.options.probe_max.min(REFRESH);
-        let wait = if failed { retry } else { REFRESH };
+        let retry = strong.shared.options.probe_max.min(REFRESH_INTERVAL);
+        let wait = if failed { retry } else { REFRESH_INTERVAL };
         let _ = timeout(wait, strong.stale.notified()).await;
         drop(strong);
-        sleep_until(calm).await;
+        sleep_until(earliest).await;
     }
 }
 
-fn refuse(items: Vec<Item>) {
-    for item in items {
-        item.reply.set(item.index, Err(StoreError::Unavailable), 0);
-    }
-}
-
-impl Redirects {
-    /// The slots may have changed.
-    pub fn refresh(&self) {
-        if let Some(cluster) = self.cluster.upgrade() {
-            cluster.stale.notify_one();
+/// Handles an event of the connection to `node`.
+fn on_event(cluster: &Weak<Cluster>, node: &Endpoint, event: ClusterEvent) {
+    match (cluster.upgrade(), event) {
+        (Some(cluster), ClusterEvent::Disconnected) => cluster.stale.notify_one(),
+        (Some(cluster), ClusterEvent::Redirected(redirect)) => cluster.follow(node, redirect),
+        (None, ClusterEvent::Redirected(redirect)) => {
+            fail_all(redirect.charges, StoreError::Unavailable);
         }
-    }
-
-    /// Sends on what a node did not take: it was not counted.
-    pub fn send(&self, items: impl IntoIterator<Item = Item>, kind: ServerErrorKind, told: &str) {
-        let cluster = self.cluster.upgrade();
-        let to = match kind {
-            // Where half has moved, the other half is asked for in the same place again.
-            ServerErrorKind::TryAgain => {
-                Some(Target { endpoint: self.node.clone(), same_host: false })
-            }
-            _ => Target::read(told, &self.node),
-        };
-        if kind == ServerErrorKind::Moved {
-            self.refresh();
-        }
-        let mut items: Vec<Item> = items.into_iter().collect();
-        for item in &mut items {
-            item.hops += 1;
-            // A node that a slot is on its way to must be told each time that it is to answer.
-            item.asking =
-                kind == ServerErrorKind::Ask || kind == ServerErrorKind::TryAgain && item.asking;
-            // Of several keys some may have moved already; those charged together must wait.
-            item.alone = kind != ServerErrorKind::Moved && item.together.is_none();
-        }
-        let tired = items.iter().any(|item| item.hops > MAX_HOPS);
-        match (cluster.filter(|_| !tired), to) {
-            (Some(cluster), Some(to)) => {
-                cluster.redirect(Redirected { items, from: self.node.clone(), to });
-            }
-            (Some(cluster), _) => cluster.push(items),
-            (None, _) => refuse(items),
-        }
+        (None, ClusterEvent::Disconnected) => {}
     }
 }

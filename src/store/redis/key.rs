@@ -66,9 +66,9 @@ pub(super) fn write_reference(
 
 /// A key as the log shows it: cut, and nothing in it can end the line or move the cursor.
 #[derive(Debug)]
-pub(super) struct Shown<'k>(pub &'k [u8]);
+pub(super) struct EscapedKey<'k>(pub &'k [u8]);
 
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for EscapedKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let shown = &self.0[..self.0.len().min(MAX_SHOWN)];
         let more = if shown.len() < self.0.len() { "…" } else { "" };
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn what_is_shown_of_a_key_is_one_line_and_has_an_end() {
-        let shown = |key: &[u8]| Shown(key).to_string();
+        let shown = |key: &[u8]| EscapedKey(key).to_string();
         assert_eq!(shown("weir:{a|b=é}f60".as_bytes()), "\"weir:{a|b=é}f60\"");
         assert_eq!(shown(b"a\n\x1b[2J\"\xff"), "\"a\\n\\u{1b}[2J\\\"\u{fffd}\"");
         assert_eq!(shown(&[b'x'; 300]), format!("\"{}\"…", "x".repeat(256)));

@@ -1,19 +1,19 @@
-//! Log lines about servers and keys. Each kind of line is throttled over all lanes of a store.
+//! Log lines about servers and keys. Each message is throttled across all connections of a store.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::connect::{About, Endpoint};
-use super::key::Shown;
+use super::access::Endpoint;
+use super::key::EscapedKey;
 use crate::limit::Micros;
 use crate::store::StoreError;
 use crate::throttle::Throttle;
 
-/// At most one line of a kind in this time.
+/// The shortest time between two lines of one message.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Clocks that differ by more are logged.
+/// The largest difference between clocks that is not logged.
 const MAX_SKEW: Micros = 100_000;
 
 #[derive(Debug)]
@@ -53,16 +53,16 @@ impl Default for Log {
 }
 
 impl Log {
-    /// A key failed by itself. `reason` is what the server said, where there is no kind for it.
-    pub fn key_failed(&self, failed: StoreError, key: &[u8], reason: &[u8]) {
-        let key = Shown(key);
-        match failed {
-            StoreError::WrongType | StoreError::Corrupt => self.warn_key(&key, &failed),
-            StoreError::Unavailable if reason.is_empty() => {
+    /// Logs a key that failed. `message` is the server's, for an error of no other kind.
+    pub fn key_failed(&self, error: StoreError, key: &[u8], message: &[u8]) {
+        let key = EscapedKey(key);
+        match error {
+            StoreError::WrongType | StoreError::Corrupt => self.warn_key(&key, &error),
+            StoreError::Unavailable if message.is_empty() => {
                 self.warn_key(&key, &"a command of the script was refused; ACL LOG may say why");
             }
-            StoreError::Unavailable => self.warn_key(&key, &Shown(reason)),
-            // These are about the server, and not about one key.
+            StoreError::Unavailable => self.warn_key(&key, &EscapedKey(message)),
+            // Errors of the server, not of one key.
             StoreError::OutOfMemory
             | StoreError::ReadOnly
             | StoreError::TimedOut
@@ -70,13 +70,13 @@ impl Log {
         }
     }
 
-    fn warn_key(&self, key: &Shown<'_>, error: &dyn Display) {
+    fn warn_key(&self, key: &EscapedKey<'_>, error: &dyn Display) {
         if let Some(suppressed) = self.key.pass() {
             tracing::warn!(%key, %error, suppressed, "redis key failed");
         }
     }
 
-    /// A server answered a command with an error.
+    /// Logs a command that a server answered with an error.
     pub fn command_failed(&self, error: &dyn Display) {
         if let Some(suppressed) = self.command.pass() {
             tracing::warn!(%error, suppressed, "redis command failed");
@@ -101,7 +101,7 @@ impl Log {
         }
     }
 
-    /// A connection stays open, and is not used until the server answers in time.
+    /// Logs a connection that stays open but is not used until the server answers in time.
     pub fn connection_down(&self, server: &dyn Display, error: &str) {
         if let Some(suppressed) = self.down.pass() {
             tracing::warn!(%server, error, suppressed, "redis connection down, probing");
@@ -114,14 +114,14 @@ impl Log {
         }
     }
 
-    pub fn no_slots(&self, error: &dyn Display) {
+    pub fn slots_unknown(&self, error: &dyn Display) {
         if let Some(suppressed) = self.slots.pass() {
             tracing::warn!(%error, suppressed, "cannot read redis cluster slots, retrying");
         }
     }
 
-    /// Slots that move to a new node fail meanwhile.
-    pub fn no_nodes(&self, error: &dyn Display) {
+    /// Logs that only nodes with slots are known: keys that move to a new node fail until it has slots.
+    pub fn nodes_unknown(&self, error: &dyn Display) {
         if let Some(suppressed) = self.nodes.pass() {
             tracing::warn!(
                 %error, suppressed,
@@ -130,7 +130,7 @@ impl Log {
         }
     }
 
-    /// A node redirected to an address that the cluster does not list.
+    /// Logs a redirect to an address that the cluster does not list.
     pub fn redirect_refused(&self, server: &Endpoint, target: &Endpoint) {
         if let Some(suppressed) = self.redirect.pass() {
             tracing::warn!(
@@ -140,19 +140,19 @@ impl Log {
         }
     }
 
-    /// Warns once of a server that may drop states before they expire.
-    pub fn eviction_policy(&self, server: &Endpoint, about: &About) {
-        let evicts = about.max_memory > 0 && about.policy != "noeviction";
-        if evicts && !self.policy_logged.swap(true, Ordering::Relaxed) {
+    /// Warns, once, of a server that may drop states before they expire.
+    pub fn eviction_policy(&self, server: &Endpoint, policy: &str) {
+        if !self.policy_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %server,
-                policy = about.policy,
+                policy,
                 "redis evicts keys when its memory is full, and their limits start over: set \
                  maxmemory-policy to noeviction, and provide enough memory"
             );
         }
     }
 
+    /// Logs clocks that differ by more than [`MAX_SKEW`].
     pub fn clock_skew(&self, server: &Endpoint, theirs: Micros, ours: Micros) {
         let skew = theirs.abs_diff(ours);
         if skew > MAX_SKEW

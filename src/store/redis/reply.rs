@@ -77,9 +77,9 @@ impl Reply {
 
 /// Ready when all answers are there.
 #[derive(Debug)]
-pub(super) struct All<'r>(pub &'r Reply);
+pub(super) struct AllAnswers<'r>(pub &'r Reply);
 
-impl Future for All<'_> {
+impl Future for AllAnswers<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::codec::modules;
+
 /// The script of lone fixed windows.
 const COUNTER: &str = include_str!("lua/counter.lua");
 /// That of lone gcra limits, and that of several fixed windows, where hits are taken.
@@ -10,23 +12,9 @@ const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 
-/// The algorithms by their numbers, from 1.
-const ALGORITHMS: [&str; 10] = [
-    include_str!("lua/fixed_window.lua"),
-    include_str!("lua/calendar.lua"),
-    include_str!("lua/sliding_window.lua"),
-    include_str!("lua/sliding_log.lua"),
-    include_str!("lua/bucketed_window.lua"),
-    include_str!("lua/token_bucket.lua"),
-    include_str!("lua/gcra.lua"),
-    include_str!("lua/concurrency.lua"),
-    include_str!("lua/holds.lua"),
-    include_str!("lua/lone_window.lua"),
-];
-
 /// Which script a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum ScriptKind {
     Counter,
     Gcra,
     Windows,
@@ -36,21 +24,17 @@ pub(super) enum Kind {
 }
 
 /// A script's text, and the hash that it is called by.
-fn script(kind: Kind) -> Script {
+fn script(kind: ScriptKind) -> Script {
     match kind {
-        Kind::Counter => Script::new(COUNTER.to_owned()),
-        Kind::Gcra => Script::new(LONE_GCRA.to_owned()),
-        Kind::Windows => Script::new(WINDOWS.to_owned()),
-        Kind::Charge(bits) => {
+        ScriptKind::Counter => Script::new(COUNTER.to_owned()),
+        ScriptKind::Gcra => Script::new(LONE_GCRA.to_owned()),
+        ScriptKind::Windows => Script::new(WINDOWS.to_owned()),
+        ScriptKind::Charge(bits) => {
             let mut text = PRELUDE.to_owned();
-            for (number, algorithm) in (1..).zip(ALGORITHMS) {
-                // That by the calendar and the lone window are made of the fixed one.
-                let needed = if number == 1 { 1 << 1 | 1 << 2 | 1 << 10 } else { 1 << number };
-                if bits & needed != 0 {
-                    text.push_str("do\n");
-                    text.push_str(algorithm);
-                    text.push_str("end\n");
-                }
+            for module in modules().filter(|module| module.is_in(bits)) {
+                text.push_str("do\n");
+                text.push_str(module.text);
+                text.push_str("end\n");
             }
             text.push_str(CHARGE);
             Script::new(text)
@@ -60,12 +44,12 @@ fn script(kind: Kind) -> Script {
 
 /// The scripts a lane has used so far.
 #[derive(Debug, Default)]
-pub(super) struct Scripts(HashMap<Kind, (Script, bool)>);
+pub(super) struct Scripts(HashMap<ScriptKind, (Script, bool)>);
 
 impl Scripts {
     /// The script, and whether the server has been told it on this connection. If not, it is told
     /// with the first call: were that refused, others of the same trip would be made before it.
-    pub fn get(&mut self, kind: Kind) -> (&Script, bool) {
+    pub fn get(&mut self, kind: ScriptKind) -> (&Script, bool) {
         let (script, told) = self.0.entry(kind).or_insert_with(|| (script(kind), false));
         (script, std::mem::replace(told, true))
     }

@@ -13,10 +13,13 @@ mod servers;
 mod together;
 mod topologies;
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use self::servers::Server;
+use super::connection::handshake;
 use super::*;
 use crate::clock::{ManualClock, SystemClock};
 use crate::limit::{Decision, Limit, Plan, SECOND, Unit};
@@ -43,7 +46,7 @@ fn options(topology: Topology) -> Options {
         slow_after: Duration::from_secs(10),
         caller_deadline_below: Duration::ZERO,
         probe_max: Duration::from_millis(100),
-        lanes: 1,
+        connections: 1,
     }
 }
 

@@ -9,16 +9,16 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::clock::Clock;
-use crate::store::configured::{Configured, Guarded};
+use crate::store::configured::{ConfiguredStore, GuardedRedis};
 use crate::store::guard::kind_name;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::Counts;
 use crate::store::{OnStoreFailure, StoreError};
 
-pub(super) fn encode(store: &Configured, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub(super) fn encode(store: &ConfiguredStore, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     match store {
-        Configured::Memory(memory) => of_memory(memory, encoder),
-        Configured::Redis(guarded) => of_redis(guarded, encoder),
+        ConfiguredStore::Memory(memory) => of_memory(memory, encoder),
+        ConfiguredStore::Redis(guarded) => of_redis(guarded, encoder),
     }
 }
 
@@ -60,7 +60,7 @@ const REDIS_COUNTS: [(&str, &str, Pick); 8] = [
     ("redis_up", "Connections that came up", |c| &c.up),
 ];
 
-fn of_redis(guarded: &Guarded, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+fn of_redis(guarded: &GuardedRedis, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let help = "Charges the store could not answer, by what was done";
     let mut family =
         encoder.encode_descriptor("store_degraded", help, None, MetricType::Counter)?;
@@ -86,7 +86,7 @@ fn of_redis(guarded: &Guarded, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
     let mut family =
         encoder.encode_descriptor("redis_connections_down", help, None, MetricType::Gauge)?;
     for (instance, redis) in &instances {
-        let down = i64::try_from(redis.lanes_down().1).unwrap_or(i64::MAX);
+        let down = i64::try_from(redis.connections_down().1).unwrap_or(i64::MAX);
         ConstGauge::new(down).encode(family.encode_family(&[("instance", *instance)])?)?;
     }
     Ok(())
@@ -100,14 +100,14 @@ mod tests {
     use crate::limit::Unit;
     use crate::limiter::{self, Limiter};
     use crate::service::Rules;
-    use crate::store::configured::Configured;
+    use crate::store::configured::ConfiguredStore;
     use crate::store::conformance::{plan, take};
     use crate::store::memory::MemoryStore;
     use crate::telemetry::metrics::Metrics;
 
     #[tokio::test]
     async fn evictions_of_keys_at_their_limit_are_a_metric_of_their_own() {
-        let store = Configured::Memory(MemoryStore::new(Arc::new(SystemClock::new()), 8));
+        let store = ConfiguredStore::Memory(MemoryStore::new(Arc::new(SystemClock::new()), 8));
         let (one, more) = (plan(1, Unit::Year), plan(9, Unit::Year));
         for i in 0..10 {
             take(&store, "d", &i.to_string(), &more, 1).await;

@@ -1,4 +1,4 @@
--- bucketed_window, a ring of counts of short spans; limit/bucketed_window.rs says what it is.
+-- bucketed_window, a ring of counts of short spans; see limit/algorithms/bucketed_window.rs.
 --
 -- Numbers  n, period, slots of the ring, length of a slot (I7 each)
 -- State    I7 the newest slot since the epoch, I7 the sum of all; and after the numbers of all
@@ -11,7 +11,10 @@ local function put(ring, slot, count)
   return ring:sub(1, slot * 4) .. pack('<I4', count) .. ring:sub(slot * 4 + 5)
 end
 
-algorithms[5] = {
+local NUMBER = 5
+
+algorithms[NUMBER] = {
+  keeps = 'ring',
   numbers = 'I7I7I7I7',
   format = 'I7I7',
   width = 2,
@@ -45,7 +48,7 @@ algorithms[5] = {
     local a, slot = limit.at, v[limit.at] % limit[3]
     local count = count_at(limit.ring, slot)
     local sum = count + hits
-    if sum > MOST then sum = MOST end
+    if sum > MAX_COUNT then sum = MAX_COUNT end
     v[a + 1], limit.ring = v[a + 1] + sum - count, put(limit.ring, slot, sum)
     return true
   end,

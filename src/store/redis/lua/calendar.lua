@@ -1,11 +1,16 @@
--- fixed_window whose windows follow the calendar; limit/calendar.rs knows it, a script does not.
+-- fixed_window with windows that follow the calendar. Scripts do not know the calendar: weir sends the
+-- boundaries.
 --
--- Numbers  n, period, and four boundaries of windows (I7 each): by the caller's clock the second is
---          not after now and the third is after it
--- State    I7 where the window begins, I4 its count
+-- Numbers  n, period, and four boundaries of windows (I7 each): by the caller's clock, now is between
+--          the second and the third
+-- State    I7 the start of the window, I4 its count
 -- Cost     constant
 -- Expiry   with the window
-algorithms[2] = {
+local FIXED_WINDOW, NUMBER = 1, 2
+local fixed_window = algorithms[FIXED_WINDOW]
+
+algorithms[NUMBER] = {
+  looks_at_zero = true,
   numbers = 'I7I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
@@ -13,7 +18,8 @@ algorithms[2] = {
     local a, p = limit.at, limit[2]
     local window = v[a]
     if window > t and window <= t + p then
-      limit.ending = window + p + DAY
+      -- Its end is not among the boundaries: it lasts at most about a day longer than its period.
+      limit.ending = window + p + 86400000000
       return
     end
     for b = 3, 5 do
@@ -27,11 +33,12 @@ algorithms[2] = {
       end
     end
     reason = reason or "weir's clock and Redis's are too far apart for its calendar"
-    return ERROR + 6
+    local FAILURES, CLOCK_SKEW = 2 ^ 32 - 16, 6
+    return FAILURES + CLOCK_SKEW
   end,
-  -- Only where windows begin and end is another matter than in fixed_window.lua.
-  room = algorithms[1].room,
-  take = algorithms[1].take,
-  give_back = algorithms[1].give_back,
+  -- Only the boundaries differ from fixed_window.lua.
+  room = fixed_window.room,
+  take = fixed_window.take,
+  give_back = fixed_window.give_back,
   ends = function(limit, v) return v[limit.at + 1] > 0 and limit.ending or 0 end,
 }

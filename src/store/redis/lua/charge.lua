@@ -6,21 +6,16 @@
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
 --           I4 the number of rules; for each B the number of its limits; for each of these
---             B its algorithm (fixed_window 1, by the calendar 2, sliding_window 3, sliding_log 4,
---             bucketed_window 5, token_bucket 6, gcra 7, concurrency 8, with hold ids 9, a lone
---             fixed_window 10)
---             B flags: 1 denied hits are charged, 2 shadow mode, 4 strict, 8 denies every hit
---             the numbers that its file says
---           B 1 where all entries are charged together, plus 2 where a quota beside them passes
---           for each entry I4 its rule, from 0; B its role (0 binds, 1 quota, 2 shadow), plus 4 where
---             failing is a denial in that role, or 8 where it binds; B the number of its runs; and for each run B what to do (0 take, 1 give back, 2 undo), I4 hits, I4
---             how often, the 8 bytes of a hold id where the rule goes by them, and for an undo I7
---             when they were taken: void in another window
+--             B the NUMBER of its algorithm, B flags, the numbers that the algorithm's file says
+--           B how entries are charged: 0, or TOGETHER, plus QUOTA_PASSES if a quota beside them passes
+--           for each entry I4 the index of its rule, B its role plus ROLES times what its failure means,
+--             B the number of its runs; and for each run B the operation, I4 hits, I4 how often, the 8
+--             bytes of a hold id if the rule has hold ids, and for UNDO I7 when the hits were taken: void
+--             in another window
 -- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
---         the same of its holds; and of its log what sliding_log.lua says. From 2^32 - 16 on the first
---         length is an error and nothing follows it: plus 1 of a wrong type, 2 not a state, 3 no memory,
---         4 read-only, 5 other, 6 the caller's clock is too far off. After all entries, where there is
---         one of 5 or 6, what Redis says of the first
+--         the same of its holds; and of its log what sliding_log.lua says. From FAILURES on the first
+--         length is a failure and nothing follows it. After all entries, if any failed as OTHER or
+--         CLOCK_SKEW, the message of the first
 -- State   a byte of layout, the numbers of all limits in order, what bucketed_window.lua and
 --         sliding_log.lua put after them
 -- Cost    two commands a key, one where nothing is charged; see the algorithms
@@ -34,36 +29,40 @@ end
 
 local here = t
 
+-- Flags of a limit: each is one bit.
+local COUNTS_DENIED, SHADOW, STRICT, NEVER = 1, 2, 4, 8
+
 local rules = {}
 for i = 1, count do
   local rule = { format = '<B', width = 1, rings = {} }
   count, at = read('B', args, at)
   for j = 1, count do
-    local kind, flags
-    kind, flags, at = read('BB', args, at)
-    local algorithm = algorithms[kind]
+    local number, flags
+    number, flags, at = read('BB', args, at)
+    local algorithm = algorithms[number]
     local limit = { read('<' .. algorithm.numbers, args, at) }
     at = table.remove(limit)
     limit.settle, limit.room, limit.take = algorithm.settle, algorithm.room, algorithm.take
     limit.algorithm, limit.at = algorithm, rule.width + 1
-    limit.counts_denied, limit.never = flags % 2 == 1, flags > 7
-    limit.shadow, limit.strict = flags % 4 > 1, flags % 8 > 3
-    -- A limit of 0 denies looks too, but for a fixed window that counts what it denies.
-    limit.blind = limit.never and not (limit.counts_denied and (kind < 3 or kind == 10))
+    limit.counts_denied, limit.shadow = flags % 2 >= COUNTS_DENIED, flags % 4 >= SHADOW
+    limit.strict, limit.never = flags % 8 >= STRICT, flags >= NEVER
+    -- A limit of 0 denies looks too, except a fixed window that counts what it denies.
+    limit.blind = limit.never and not (limit.counts_denied and algorithm.looks_at_zero)
     rule[j] = limit
     rule.format, rule.width = rule.format .. algorithm.format, rule.width + algorithm.width
     rule.alone = rule.alone or algorithm.alone
-    if kind == 4 then
+    local keeps = algorithm.keeps
+    if keeps == 'log' then
       local log, n, p = rule.log or { longest = 0, shortest = limit[2], stamps = 0 }, limit[1], limit[2]
       if p > log.longest then log.longest = p end
       if p < log.shortest then log.shortest = p end
       if n > log.stamps then log.stamps = n end
       rule.log, limit.log = log, log
-    elseif kind == 5 then
+    elseif keeps == 'ring' then
       rule.rings[#rule.rings + 1] = limit
-    elseif kind == 9 then
+    elseif keeps == 'holds' then
       rule.holds = limit
-    elseif kind == 10 then
+    elseif keeps == 'counter' then
       rule.lone = limit
       if limit[3] > 0 then rule.t = limit[3] end
     end
@@ -83,7 +82,8 @@ end
 
 local how
 how, at = read('B', args, at)
-local together, quota_passes = how % 2 == 1, how > 1
+local TOGETHER, QUOTA_PASSES = 1, 2
+local together, quota_passes = how % 2 >= TOGETHER, how >= QUOTA_PASSES
 
 local out = { pack('<I7', t) }
 local key_at = 0
@@ -102,7 +102,7 @@ local function open(rule, key, holds_key)
   if type(state) == 'table' then return failed(state) end
   if rule.lone and state ~= '' then
     v = rule.lone.algorithm.decode(rule.lone, state, t)
-    if not v then return ERROR + 2 end
+    if not v then return INVALID end
     -- As if there were none: it has no expiry to keep.
     if v == 0 then state = '' end
   end
@@ -111,7 +111,7 @@ local function open(rule, key, holds_key)
     for i = 2, rule.width do v[i] = 0 end
     for _, limit in ipairs(rule.rings) do limit.ring = string.rep('\0', limit[3] * 4) end
   elseif not rule.lone then
-    if #state < rule.size or not log and #state > rule.size or state:byte() ~= LAYOUT then return ERROR + 2 end
+    if #state < rule.size or not log and #state > rule.size or state:byte() ~= LAYOUT then return INVALID end
     v = { read(rule.format, state) }
     for _, limit in ipairs(rule.rings) do
       limit.ring = state:sub(limit.ring_at + 1, limit.ring_at + limit[3] * 4)
@@ -156,7 +156,7 @@ local function take(rule, v, hits, times, id)
       local limit = rule[i]
       if limit.log then limit.blocked = limit.algorithm.blocks(limit, v, hits, hits > 0 and taken or 0) end
     end
-    if log.broken then return nil, nil, nil, ERROR + 2 end
+    if log.broken then return nil, nil, nil, INVALID end
   end
   if hits == 0 then return all == times end
 
@@ -200,7 +200,7 @@ local function give_back(rule, v, hits, taken, id)
   local log = rule.log
   if log and not rule.alone then
     local newest = sliding_log.give_back(log, v, hits)
-    if log.broken then return false, false, ERROR + 2 end
+    if log.broken then return false, false, INVALID end
     for i = 1, #rule do
       if rule[i].log then rule[i].blocked = newest end
     end
@@ -230,7 +230,7 @@ local function close(rule, key, state, v, grows)
       if e > ends then ends = e end
     end
     ends = ends > t and ceil((ends - t) / 1000) + slack or 1
-    if ends > LONGEST then ends = LONGEST end
+    if ends > MAX_EXPIRY then ends = MAX_EXPIRY end
   end
   local set
   if log then
@@ -257,13 +257,16 @@ end
 -- Does what one entry asks for; with `again` only what it gives back, and says nothing.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
+  local TAKE, UNDO, ENFORCED, QUOTA = 0, 2, 0, 1
+  -- What a failure means: a denial in the entry's role, or of the request.
+  local ROLES, FAILURE_DENIES_ENTRY, FAILURE_DENIES_REQUEST = 4, 1, 2
   local rule, role, runs, holds_key
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
   -- A window that is in its key is the caller's, whatever clock counts for the others.
   t = rule.t or here
-  local where_failed = floor(role / 4)
-  role = role % 4
+  local if_failed = floor(role / ROLES)
+  role = role % ROLES
   local key, holds = KEYS[key_at], rule.holds
   if holds then
     key_at = key_at + 1
@@ -278,14 +281,14 @@ local function entry(again)
     local op, hits, times, id, taken
     op, hits, times, at = read('<BI4I4', args, at)
     if holds then id, at = read('c8', args, at) end
-    if op == 2 then taken, at = read('<I7', args, at) end
-    if not err and op == 0 and not again then
+    if op == UNDO then taken, at = read('<I7', args, at) end
+    if not err and op == TAKE and not again then
       if hits > 0 or together or rule.log then
         local all, changes, grow
         all, changes, grow, err = take(rule, v, hits, times, id)
         admitted, changed, grows = admitted and all, changed or changes, grows or grow
       end
-    elseif not err and op > 0 then
+    elseif not err and op ~= TAKE then
       -- Where nothing is kept, nothing is given back.
       local changes, grow
       changes, grow, err = give_back(rule, v, hits * times, taken, id)
@@ -301,7 +304,8 @@ local function entry(again)
 
   if err then
     out[#out + 1] = pack('<I4', err)
-    admitted, denied = where_failed == 0, denied or where_failed == 2
+    admitted = if_failed < FAILURE_DENIES_ENTRY
+    denied = denied or if_failed == FAILURE_DENIES_REQUEST
   else
     out[#out + 1] = pack('<I4', #state)
     out[#out + 1] = state
@@ -314,9 +318,9 @@ local function entry(again)
       if limit.log then out[#out + 1] = pack('<I7I7', limit.used, limit.blocked or 0) end
     end
   end
-  if role == 0 then
+  if role == ENFORCED then
     denied = denied or not admitted
-  elseif role == 1 then
+  elseif role == QUOTA then
     quotas = quotas + 1
     if not admitted then quotas_denied = quotas_denied + 1 end
   end

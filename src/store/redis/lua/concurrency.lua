@@ -1,10 +1,12 @@
--- concurrency without hold ids; limit/concurrency.rs says what it is.
+-- concurrency without hold ids; see limit/algorithms/concurrency.rs.
 --
 -- Numbers  n, time-out (I7 each)
 -- State    I7 hits in flight, at most 2^52, I7 when something was last taken or given back
 -- Cost     constant
 -- Expiry   the time-out after the last
-algorithms[8] = {
+local NUMBER = 8
+
+algorithms[NUMBER] = {
   numbers = 'I7I7',
   format = 'I7I7',
   width = 2,

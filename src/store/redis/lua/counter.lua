@@ -6,17 +6,17 @@
 --           I4 milliseconds to keep states for longer than they need
 --           for entries that follow each other and are alike: I7 their period, B what to do, B how
 --           many they are, and for each the numbers of that:
---             0 look
---             1 take       I4 hits, all of them counted, also past the limit
---             2 admit      I4 hits, I4 times, I4 n: counted as often as they are within n
---             3 give back  I4 hits
---             4 undo       I4 hits, I7 when they were taken: void in another window
---             5 settle     I4 hits: puts right what a plain INCRBY of them met, without charging
---                          more; see known.rs. They are taken off what is no state
+--             LOOK
+--             TAKE       I4 hits, all of them counted, also beyond the limit
+--             ADMIT      I4 hits, I4 times, I4 n: counted as often as they are within n
+--             GIVE_BACK  I4 hits
+--             UNDO       I4 hits, I7 when they were taken: void in another window
+--             SETTLE     I4 hits: repairs the state that a plain INCRBY of them met, without charging
+--                        more. They are taken off what is not a state
 --           A period of 0: the window is part of the key; then comes I7, the milliseconds to
 --           keep it, after how many they are.
--- Reply   packed: I7 now, and for each entry I7, the number as it was (0 for none). From 2^54 on
---         it is an error: plus 4 of a wrong type, 8 not a state, 12 no memory, 16 read-only, 20 other
+-- Reply   packed: I7 now, and for each entry I7, the number as it was (0 for none). From
+--         FAILURES on it is a failure, in units of STEP
 -- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window,
 --         and counts nothing: a plain INCRBY found no key. A count beyond 2^32 - 1 is one of that; more
 --         plain hits than fit above it are never under way. Windows are told apart for 2^19 of them: a state
@@ -25,7 +25,7 @@
 -- Cost    one command a key; a second one where a window begins
 -- Expiry  with the window, rounded up; set when the window begins
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type
-local WINDOWS, COUNTS, MOST = 1048574, 8589934592, 4294967295
+local WINDOWS, COUNTS, MAX_COUNT, TAKE = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 32 - 1, 1
 local t, slack, at = read('<I7I4', args)
 if t == 0 then
   local now = try('TIME')
@@ -36,9 +36,9 @@ end
 local begun
 if #args == 24 then
   local p, op, _, hits = read('<I7BBI4', args, at)
-  if op == 1 and p > 0 then
+  if op == TAKE and p > 0 then
     local new, low = try('INCRBY', KEYS[1], hits == 1 and '1' or hits), ((t - t % p) / p % WINDOWS + 1) * COUNTS
-    if type(new) == 'number' and new - hits > low and new <= low + MOST then
+    if type(new) == 'number' and new - hits > low and new <= low + MAX_COUNT then
       return struct.pack('<I7I7', t, new - hits)
     end
     begun = new
@@ -48,36 +48,44 @@ end
 -- What happens rarely: a window begins, a clock stepped back, a count is full, something failed; and
 -- all that is not a take.
 local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
-  local STATES, ERROR, floor = 2 ^ 53, 2 ^ 54, math.floor
+  -- Declared again: locals cost less than upvalues, which each call would create.
+  local LOOK, TAKE, ADMIT, UNDO, SETTLE = 0, 1, 2, 4, 5
+  local STATES, FAILURES, STEP, CORRUPT, floor = 2 ^ 53, 2 ^ 54, 4, 2, math.floor
   local function failed(reply)
-    local text = reply.err
-    if text:find('WRONGTYPE', 1, true) then return ERROR + 4 end
-    if text:find('not an integer', 1, true) or text:find('overflow', 1, true) then return ERROR + 8 end
-    if text:find('OOM', 1, true) then return ERROR + 12 end
-    if text:find('READONLY', 1, true) then return ERROR + 16 end
-    return ERROR + 20
+    local WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 1, 3, 4, 5
+    local text, code = reply.err, OTHER
+    if text:find('WRONGTYPE', 1, true) then
+      code = WRONG_TYPE
+    elseif text:find('not an integer', 1, true) or text:find('overflow', 1, true) then
+      code = CORRUPT
+    elseif text:find('OOM', 1, true) then
+      code = OUT_OF_MEMORY
+    elseif text:find('READONLY', 1, true) then
+      code = READ_ONLY
+    end
+    return FAILURES + code * STEP
   end
-  local most = p > 0 and MOST or 2 ^ 52
+  local most = p > 0 and MAX_COUNT or 2 ^ 52
   local old
-  if op == 1 then
+  if op == TAKE then
     if type(new) == 'table' then return failed(new) end
     old = new - hits
     if old < 0 or old >= STATES then
       try('DECRBY', key, hits)
-      return ERROR + 8
+      return FAILURES + CORRUPT * STEP
     end
   else
     local value = try('GET', key)
     if type(value) == 'table' then return failed(value) end
     old = tonumber(value or 0)
-    local before = op == 5 and old and old - hits or old
+    local before = op == SETTLE and old and old - hits or old
     if not before or before < 0 or before >= STATES or before % 1 > 0 then
-      if op < 5 then return ERROR + 8 end
+      if op ~= SETTLE then return FAILURES + CORRUPT * STEP end
       if before then try('DECRBY', key, hits) end
       return 0
     end
-    if op == 0 then return old end
-    if op == 5 and old < COUNTS then
+    if op == LOOK then return old end
+    if op == SETTLE and old < COUNTS then
       -- It goes, or it would stay for ever: INCRBY sets no expiry.
       if value then try('SET', key, 0, 'PX', 1) end
       return 0
@@ -100,13 +108,13 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
   end
 
   local sum
-  if op == 1 then
+  if op == TAKE then
     sum = count + hits
     if sum > most then sum = most end
-  elseif op == 2 then
+  elseif op == ADMIT then
     local fit = n < count and 0 or floor((n - count) / hits)
     sum = count + hits * (fit < times and fit or times)
-  elseif op == 5 or op == 4 and p > 0 and (taken - taken % p) / p % WINDOWS + 1 ~= window then
+  elseif op == SETTLE or op == UNDO and p > 0 and (taken - taken % p) / p % WINDOWS + 1 ~= window then
     sum = count
   else
     sum = count > hits and count - hits or 0
@@ -114,19 +122,20 @@ local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
 
   sum = window * COUNTS + sum
   local set
-  if op == 1 then
+  if op == TAKE then
     if not keep then
       set = try('SET', key, sum, 'PX', ttl)
     elseif sum ~= new then
       set = try('SET', key, sum, 'KEEPTTL')
     end
-  elseif moved or sum ~= (op == 5 and keep and old or window * COUNTS + count) then
+  elseif moved or sum ~= (op == SETTLE and keep and old or window * COUNTS + count) then
     set = keep and try('SET', key, sum, 'KEEPTTL') or try('SET', key, sum, 'PX', ttl)
   end
   if set and set.err then return failed(set) end
   return old
 end
 
+local ADMIT, GIVE_BACK, UNDO, SETTLE = 2, 3, 4, 5
 local out, i, last = { t }, 0, #args
 while at <= last do
   local p, op, count, window, ttl
@@ -140,8 +149,8 @@ while at <= last do
     window = 0
     ttl, at = read('<I7', args, at)
   end
-  if op == 1 then
-    local low, high = window * COUNTS, window * COUNTS + MOST
+  if op == TAKE then
+    local low, high = window * COUNTS, window * COUNTS + MAX_COUNT
     if p == 0 then low, high = 0, 2 ^ 52 end
     for _ = 1, count do
       i = i + 1
@@ -158,11 +167,11 @@ while at <= last do
     for _ = 1, count do
       i = i + 1
       local hits, times, n, taken
-      if op == 2 then
+      if op == ADMIT then
         hits, times, n, at = read('<I4I4I4', args, at)
-      elseif op == 3 or op == 5 then
+      elseif op == GIVE_BACK or op == SETTLE then
         hits, at = read('<I4', args, at)
-      elseif op == 4 then
+      elseif op == UNDO then
         hits, taken, at = read('<I4I7', args, at)
       end
       out[i + 1] = rarely(KEYS[i], op, p, window, ttl, nil, hits, times, n, taken)

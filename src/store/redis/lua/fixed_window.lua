@@ -1,10 +1,13 @@
--- fixed_window aligned to the epoch; limit/fixed_window.rs says what it is.
+-- fixed_window aligned to the epoch; see limit/algorithms/fixed_window.rs.
 --
 -- Numbers  n, period (I7 each)
 -- State    I7 where the window begins, I4 its count
 -- Cost     constant
 -- Expiry   with the window
-algorithms[1] = {
+local NUMBER = 1
+
+algorithms[NUMBER] = {
+  looks_at_zero = true,
   numbers = 'I7I7',
   format = 'I7I4',
   width = 2,
@@ -23,7 +26,7 @@ algorithms[1] = {
     local c = limit.at + 1
     local count = v[c]
     local sum = count + hits
-    v[c] = sum < MOST and sum or MOST
+    v[c] = sum < MAX_COUNT and sum or MAX_COUNT
     return count == 0
   end,
   give_back = function(limit, v, _, hits, taken)

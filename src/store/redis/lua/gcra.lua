@@ -1,4 +1,4 @@
--- gcra, also called leaky_bucket; limit/gcra.rs says what it is. All numbers stay below 2^52, and
+-- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs. All numbers stay below 2^52, and
 -- so exact, but for a level far beyond the top, which is at the top.
 --
 -- Numbers  burst, n', p', tick in microseconds, burst and what may be owed (I7 each)
@@ -26,7 +26,9 @@ local function set(limit, v, now, l)
   v[a], v[a + 1] = now + ahead, ahead * n - l
 end
 
-algorithms[7] = {
+local NUMBER = 7
+
+algorithms[NUMBER] = {
   numbers = 'I7I7I7I7I7',
   format = 'I7I4',
   width = 2,

@@ -1,4 +1,4 @@
--- concurrency with hold ids; limit/concurrency.rs says what it is.
+-- concurrency with hold ids; see limit/algorithms/concurrency.rs.
 --
 -- Numbers  n, time-out (I7 each)
 -- State    under a key of its own: a byte of layout, I7 the newest start, then for each hold in the
@@ -25,7 +25,10 @@ local function without(holds, id)
   return holds, hits
 end
 
-algorithms[9] = {
+local NUMBER = 9
+
+algorithms[NUMBER] = {
+  keeps = 'holds',
   numbers = 'I7I7',
   format = '',
   width = 0,
@@ -35,7 +38,7 @@ algorithms[9] = {
     if type(holds) == 'table' then return failed(holds) end
     limit.key, limit.was, limit.last, limit.holds, limit.changed = key, holds or '', 0, '', false
     if holds then
-      if #holds < HEAD or (#holds - HEAD) % HOLD > 0 or holds:byte() ~= LAYOUT then return ERROR + 2 end
+      if #holds < HEAD or (#holds - HEAD) % HOLD > 0 or holds:byte() ~= LAYOUT then return INVALID end
       limit.last, limit.holds = read('<I7', holds, 2), holds:sub(HEAD + 1)
     end
   end,

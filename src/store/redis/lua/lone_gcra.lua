@@ -1,5 +1,5 @@
 -- Takes hits of keys whose rule is one gcra: what charge.lua does with them, and to the same states,
--- for the ask that is most common, in less time. limit/gcra.rs says what it is.
+-- for the most common charge, in less time. See limit/algorithms/gcra.rs.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
@@ -16,6 +16,7 @@
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
 -- One key of one rule: all numbers at once, and none of what several need.
 local one = #args == 58
+local LAYOUT, COUNTS_DENIED, NEVER = 1, 1, 8
 local t, slack, count, at, burst, n, p, tick, most, flags, hits, times
 if one then
   t, slack, count, burst, n, p, tick, most, flags, at, at, hits, times = read('<I7I4BI7I7I7I7I7BBBI4I4', args)
@@ -28,13 +29,13 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
-if one and flags < 8 and flags % 2 == 0 then
+if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
   local key = KEYS[1]
   -- When what there is ends.
   local state, now, level, top, before = try('GET', key), (t - t % tick) / tick, 0, most * p, 0
   if not state then
     state = ''
-  elseif type(state) == 'string' and #state == 12 and state:byte() == 1 then
+  elseif type(state) == 'string' and #state == 12 and state:byte() == LAYOUT then
     local tat, rem = read('<I7I4', state, 2)
     before = (tat + 1) * tick
     if tat > now then
@@ -60,7 +61,7 @@ if one and flags < 8 and flags % 2 == 0 then
     local tat, set = now + (level + rem) / n, nil
     local ends = (tat + 1) * tick
     ends = ends - ends % 1000000
-    local text = pack('<BI7I4', 1, tat, rem)
+    local text = pack('<BI7I4', LAYOUT, tat, rem)
     if before >= ends and before < ends + 1000000 then
       set = try('SET', key, text, 'KEEPTTL')
     else
@@ -77,10 +78,15 @@ for i = 1, count do
   rules[i], at = rule, rule[7]
 end
 
+local FAILURES, CORRUPT = 2 ^ 32 - 16, 2
 local function failed(reply)
+  local WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 1, 3, 4, 5
   local text = reply.err
-  local code = text:find('WRONGTYPE', 1, true) and 1 or text:find('OOM', 1, true) and 3 or text:find('READONLY', 1, true) and 4 or 5
-  return pack('<I4', 4294967280 + code)
+  local code = text:find('WRONGTYPE', 1, true) and WRONG_TYPE
+    or text:find('OOM', 1, true) and OUT_OF_MEMORY
+    or text:find('READONLY', 1, true) and READ_ONLY
+    or OTHER
+  return pack('<I4', FAILURES + code)
 end
 
 local out, i, last = { pack('<I7', t) }, 0, #args
@@ -100,8 +106,8 @@ while at <= last do
       state = ''
     elseif type(state) == 'table' then
       said = failed(state)
-    elseif #state ~= 12 or state:byte() ~= 1 then
-      said = pack('<I4', 4294967282)
+    elseif #state ~= 12 or state:byte() ~= LAYOUT then
+      said = pack('<I4', FAILURES + CORRUPT)
     else
       local tat, rem = read('<I7I4', state, 2)
       before = (tat + 1) * tick
@@ -117,11 +123,11 @@ while at <= last do
     end
     if not said then
       local fit = 0
-      if hits <= burst and level <= room and flags < 8 then fit = floor((room - level) / (p * hits)) end
+      if hits <= burst and level <= room and flags < NEVER then fit = floor((room - level) / (p * hits)) end
       if fit > times then fit = times end
       -- What is admitted fits; what is denied and charged all the same may fill it to the top.
       local raised = level + fit * hits * p
-      if flags % 2 > 0 and flags < 8 and fit < times then
+      if flags % 2 >= COUNTS_DENIED and flags < NEVER and fit < times then
         local more = (times - fit) * hits
         raised = raised + (more < most and more or most) * p
         local limit = top > level and top or level
@@ -131,7 +137,7 @@ while at <= last do
         local ahead, set = -floor(-raised / n), nil
         local ends = (now + ahead + 1) * tick
         ends = ends - ends % 1000000
-        local text = pack('<BI7I4', 1, now + ahead, ahead * n - raised)
+        local text = pack('<BI7I4', LAYOUT, now + ahead, ahead * n - raised)
         if before >= ends and before < ends + 1000000 then
           set = try('SET', key, text, 'KEEPTTL')
         else

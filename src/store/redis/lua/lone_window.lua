@@ -6,26 +6,30 @@
 -- Cost     constant
 -- Expiry   with the window
 local WINDOWS, COUNTS, STATES = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 53
+local FIXED_WINDOW, NUMBER = 1, 10
+local fixed_window = algorithms[FIXED_WINDOW]
 
-algorithms[10] = {
+algorithms[NUMBER] = {
+  keeps = 'counter',
+  looks_at_zero = true,
   numbers = 'I7I7I7',
   format = 'I7I4',
   width = 2,
-  settle = algorithms[1].settle,
-  room = algorithms[1].room,
-  take = algorithms[1].take,
-  give_back = algorithms[1].give_back,
-  ends = algorithms[1].ends,
+  settle = fixed_window.settle,
+  room = fixed_window.room,
+  take = fixed_window.take,
+  give_back = fixed_window.give_back,
+  ends = fixed_window.ends,
   -- The numbers of a state, from its text; 0 where it is of no window, and so counts nothing.
   decode = function(limit, text, t)
     local number, p = tonumber(text), limit[2]
     if not number or number < 0 or number >= STATES or number % 1 > 0 then return end
     local near = floor(t / p)
-    if limit[3] > 0 then return { LAYOUT, near * p, number < MOST and number or MOST } end
+    if limit[3] > 0 then return { LAYOUT, near * p, number < MAX_COUNT and number or MAX_COUNT } end
     if number < COUNTS then return 0 end
     local ahead, count = (floor(number / COUNTS) - 1 - near) % WINDOWS, number % COUNTS
     if ahead >= WINDOWS / 2 then ahead = ahead - WINDOWS end
-    return { LAYOUT, (near + ahead) * p, count < MOST and count or MOST }
+    return { LAYOUT, (near + ahead) * p, count < MAX_COUNT and count or MAX_COUNT }
   end,
   encode = function(limit, v)
     if limit[3] > 0 then return v[3] end

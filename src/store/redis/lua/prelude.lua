@@ -1,27 +1,32 @@
--- What the algorithms share. This, the algorithms that a call needs and charge.lua make a script.
+-- What the algorithms share. This file, those of the algorithms that a call needs, and charge.lua are
+-- joined to a script.
+--
+-- Numbers that weir knows too are declared by the same names as in codec/numbers.rs, and a test compares
+-- them. What is rarely needed is declared where it is used: a script defines all else on each call.
 local call, try, read, pack = redis.call, redis.pcall, struct.unpack, struct.pack
 local floor, ceil = math.floor, math.ceil
--- The layout of states, the most a count can be, the first of the errors, a day.
-local LAYOUT, MOST, ERROR, DAY = 1, 2 ^ 32 - 1, 2 ^ 32 - 16, 86400000000
+-- The layout of states, the largest count, the failure of an invalid state.
+local LAYOUT, MAX_COUNT, INVALID = 1, 2 ^ 32 - 1, 2 ^ 32 - 16 + 2
 
--- No state is kept for longer, in milliseconds: a thousand years. What a rule may count is over by then;
--- only what a rule of another amount left in a token bucket may take longer, and as long as it likes:
--- numbers of fifteen digits and more are not whole numbers to every server.
-local LONGEST = 1000 * 365 * 86400000
+-- The longest expiry, in milliseconds: a thousand years. No rule counts for longer, but a token bucket
+-- may need longer to refill after its amount was lowered. Not every server accepts integers of fifteen
+-- digits and more.
+local MAX_EXPIRY = 1000 * 365 * 86400000
 
--- Of the first error that has no number of its own, what Redis says.
+-- The message of the first error without a number of its own.
 local reason
 
 local function failed(reply)
+  local FAILURES, WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 2 ^ 32 - 16, 1, 3, 4, 5
   local text = reply.err
-  if text:find('WRONGTYPE', 1, true) then return ERROR + 1 end
-  if text:find('OOM', 1, true) then return ERROR + 3 end
-  if text:find('READONLY', 1, true) then return ERROR + 4 end
+  if text:find('WRONGTYPE', 1, true) then return FAILURES + WRONG_TYPE end
+  if text:find('OOM', 1, true) then return FAILURES + OUT_OF_MEMORY end
+  if text:find('READONLY', 1, true) then return FAILURES + READ_ONLY end
   reason = reason or text
-  return ERROR + 5
+  return FAILURES + OTHER
 end
 
 local algorithms, sliding_log = {}, nil
--- Whether a state was moved because the clock stepped back by more than a period: it is written even
--- where nothing is charged, or it would block until the clock is there again.
+-- Whether a state was moved because the clock stepped back by more than a period. It is written even if
+-- nothing is charged, or it would block until the clock is there again.
 local moved

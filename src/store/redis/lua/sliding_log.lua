@@ -1,4 +1,4 @@
--- sliding_log, the time of every admitted hit; limit/sliding_log.rs says what it is. All limits of a
+-- sliding_log, the time of every admitted hit; see limit/algorithms/sliding_log.rs. All limits of a
 -- rule that use it share one log: a ring of stamps that is read in place.
 --
 -- Numbers  n, period (I7 each)
@@ -34,7 +34,7 @@ sliding_log = {
     local a = log.at
     log.now, log.broken = t, false
     if v[a + 1] == 0 then return end
-    if v[a] >= v[a + 2] or v[a + 1] > v[a + 2] then return ERROR + 2 end
+    if v[a] >= v[a + 2] or v[a + 1] > v[a + 2] then return INVALID end
     local newest = v[a + 3] - v[a + 4]
     if newest > t + log.shortest then
       v[a + 4] = v[a + 4] + newest - t
@@ -81,7 +81,10 @@ sliding_log = {
   end,
 }
 
-algorithms[4] = {
+local NUMBER = 4
+
+algorithms[NUMBER] = {
+  keeps = 'log',
   numbers = 'I7I7',
   format = '',
   width = 0,

@@ -1,10 +1,12 @@
--- sliding_window of two counters; limit/sliding_window.rs says what it is.
+-- sliding_window of two counters; see limit/algorithms/sliding_window.rs.
 --
 -- Numbers  n, period (I7 each)
 -- State    I7 the window's index, I4 the count of the one before, I4 its own count
 -- Cost     constant
 -- Expiry   two windows after the last hit's began
-algorithms[3] = {
+local NUMBER = 3
+
+algorithms[NUMBER] = {
   numbers = 'I7I7',
   format = 'I7I4I4',
   width = 3,
@@ -31,7 +33,7 @@ algorithms[3] = {
     local c = limit.at + 2
     local count = v[c]
     local sum = count + hits
-    v[c] = sum < MOST and sum or MOST
+    v[c] = sum < MAX_COUNT and sum or MAX_COUNT
     return count == 0
   end,
   give_back = function(limit, v, _, hits, taken)

@@ -1,10 +1,12 @@
--- token_bucket; limit/token_bucket.rs says what it is.
+-- token_bucket; see limit/algorithms/token_bucket.rs.
 --
 -- Numbers  capacity, interval, amount, the most that may be missing (I7 each)
 -- State    I7 tokens that are missing, I7 when the last step came
 -- Cost     constant
 -- Expiry   when the bucket is full
-algorithms[6] = {
+local NUMBER = 6
+
+algorithms[NUMBER] = {
   numbers = 'I7I7I7I7',
   format = 'I7I7',
   width = 2,

@@ -1,5 +1,5 @@
 -- Takes hits of keys whose rules are several fixed windows aligned to the epoch: what charge.lua does
--- with them, and to the same states, for the ask that is most common, in less time.
+-- with them, and to the same states, for the most common charge, in less time.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
@@ -12,6 +12,7 @@
 -- Reply, state, expiry as in charge.lua
 -- Cost    two commands a key, one where nothing is charged
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
+local LAYOUT, MAX_COUNT, COUNTS_DENIED, SHADOW, NEVER = 1, 2 ^ 32 - 1, 1, 2, 8
 local t, slack, rules, at = read('<I7I4B', args)
 if t == 0 then
   local now = try('TIME')
@@ -31,12 +32,16 @@ for i = 1, rules do
   rules[i] = rule
 end
 
-local reason
+local FAILURES, CORRUPT, reason = 2 ^ 32 - 16, 2, nil
 local function failed(reply)
+  local WRONG_TYPE, OUT_OF_MEMORY, READ_ONLY, OTHER = 1, 3, 4, 5
   local text = reply.err
-  local code = text:find('WRONGTYPE', 1, true) and 1 or text:find('OOM', 1, true) and 3 or text:find('READONLY', 1, true) and 4 or 5
-  if code == 5 then reason = reason or text end
-  return pack('<I4', 4294967280 + code)
+  local code = text:find('WRONGTYPE', 1, true) and WRONG_TYPE
+    or text:find('OOM', 1, true) and OUT_OF_MEMORY
+    or text:find('READONLY', 1, true) and READ_ONLY
+    or OTHER
+  if code == OTHER then reason = reason or text end
+  return pack('<I4', FAILURES + code)
 end
 
 local out, i, last, fits = { pack('<I7', t) }, 0, #args, {}
@@ -52,12 +57,12 @@ while at <= last do
     local state, said, v = try('GET', key), nil, nil
     local keeps = state
     if not state then
-      state, v = '', { 1 }
+      state, v = '', { LAYOUT }
       for a = 2, limits / 2, 2 do v[a], v[a + 1] = 0, 0 end
     elseif type(state) == 'table' then
       said = failed(state)
-    elseif #state ~= size or state:byte() ~= 1 then
-      said = pack('<I4', 4294967282)
+    elseif #state ~= size or state:byte() ~= LAYOUT then
+      said = pack('<I4', FAILURES + CORRUPT)
     else
       v = { read(format, state) }
     end
@@ -76,15 +81,15 @@ while at <= last do
           end
         end
         local fit, flags = rule[j] - v[a + 1], rule[j + 2]
-        if fit < hits or flags > 7 then fit = 0 elseif hits > 1 then fit = floor(fit / hits) end
+        if fit < hits or flags >= NEVER then fit = 0 elseif hits > 1 then fit = floor(fit / hits) end
         fits[a] = fit
-        if fit < all and flags % 4 < 2 then all = fit end
+        if fit < all and flags % 4 < SHADOW then all = fit end
         a = a + 2
       end
       a = 3
       for j = 1, limits, 4 do
         local charged = times
-        if rule[j + 2] % 2 == 0 then
+        if rule[j + 2] % 2 < COUNTS_DENIED then
           charged = fits[a - 1]
           if charged > all then charged = all end
         end
@@ -92,7 +97,7 @@ while at <= last do
           local count = v[a]
           if count == 0 then keeps = false end
           count = count + charged * hits
-          if count > 4294967295 then count = 4294967295 end
+          if count > MAX_COUNT then count = MAX_COUNT end
           v[a], changed = count, true
         end
         a = a + 2

@@ -10,7 +10,7 @@ fn conforms(topology: Topology) {
     runtime().block_on(async {
         let clock = Arc::new(ManualClock::new(DAWN));
         let store = manual(topology, &clock);
-        until("all lanes to be up", async || {
+        until("all connections to be up", async || {
             store.answered().await;
             try_take(&store, "up", &plan(1, Unit::Day)).await.is_ok()
                 && try_take(&store, "yet", &plan(1, Unit::Day)).await.is_ok()
@@ -33,9 +33,9 @@ fn agrees(topology: Topology, cases: u32, together: bool) {
     let runtime = runtime();
     let clock = Arc::new(ManualClock::new(DAWN));
     let store = manual(topology, &clock);
-    runtime.block_on(until("all lanes to be up", async || {
+    runtime.block_on(until("all connections to be up", async || {
         store.answered().await;
-        let (total, down) = store.lanes_down();
+        let (total, down) = store.connections_down();
         total > 0 && down == 0
     }));
     let domains = std::cell::Cell::new(0);

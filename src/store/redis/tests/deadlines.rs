@@ -37,7 +37,7 @@ fn a_frozen_server_answers_at_once_after_the_threshold_but_to_the_first() {
         };
         until("the threshold to be missed", async || {
             waits().await;
-            store.lanes_down() == (1, 1)
+            store.connections_down() == (1, 1)
         })
         .await;
         // Its budget is longer than the server stands still.
@@ -64,7 +64,7 @@ fn only_a_small_budget_is_its_callers_deadline() {
         for (budget, failed) in [(6, StoreError::CallerDeadline), (7, StoreError::TimedOut)] {
             assert_eq!(take_within(&store, "a", &plan, budget).await, Err(failed), "{budget}");
         }
-        assert_eq!(store.lanes_down(), (1, 0), "their budgets ended, and not the threshold");
+        assert_eq!(store.connections_down(), (1, 0), "their budgets ended, and not the threshold");
     });
 }
 

@@ -17,7 +17,7 @@ fn a_cluster_has_answered_when_all_its_nodes_have() {
         until("one node to be missed", async || {
             let soon = Duration::from_millis(1);
             assert!(tokio::time::timeout(soon, &mut answered).await.is_err(), "one is missing");
-            store.lanes_down() == (3, 1)
+            store.connections_down() == (3, 1)
         })
         .await;
         let soon = Duration::from_millis(50);

@@ -73,7 +73,7 @@ fn slots_move_to_a_new_node_under_load_without_a_failed_request() {
 }
 
 fn slot_of(value: &str, plan: &Plan) -> u16 {
-    slot(&key::write("weir:", &Key { domain: "test", entries: &[("key", value)] }, plan))
+    key::slot(&key::write("weir:", &Key { domain: "test", entries: &[("key", value)] }, plan))
 }
 
 /// An access list may forbid CLUSTER NODES; it did not matter before.

@@ -101,7 +101,7 @@ pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
         let value = format!("v{i}");
         let entries = [("key", value.as_str())];
         let key = key::write("weir:", &Key { domain: "test", entries: &entries }, plan);
-        let slot = slot(&key);
+        let slot = key::slot(&key);
         values[cluster.master_of(slot)].get_or_insert((value, slot));
         if values.iter().all(Option::is_some) {
             break;
@@ -268,7 +268,7 @@ fn tls_with_client_certificates_does() {
 
         let connect = async |options: Options| {
             let Topology::Single(endpoint) = &options.topology else { unreachable!() };
-            let connection = options.access.connect(endpoint).await;
+            let connection = handshake::connect(&options.access, endpoint).await;
             let mut connection = connection.map_err(|error| error.to_string())?;
             let asked = redis::cmd("PING").query_async::<String>(&mut connection).await;
             asked.map_err(|error| error.to_string())
@@ -348,8 +348,8 @@ fn a_server_that_is_too_old_is_refused() {
     runtime().block_on(async {
         let options = options(Topology::Single(Endpoint::Tcp("127.0.0.1".into(), port)));
         let Topology::Single(endpoint) = &options.topology else { unreachable!() };
-        let mut connection = options.access.connect(endpoint).await.unwrap();
-        let refused = connect::examine(&mut connection, false).await.unwrap_err().to_string();
+        let mut connection = handshake::connect(&options.access, endpoint).await.unwrap();
+        let refused = handshake::examine(&mut connection, false).await.unwrap_err().to_string();
         assert_eq!(refused, "it is version 5.0.14, and at least 6.0 is needed");
     });
 }

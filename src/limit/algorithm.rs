@@ -1,0 +1,315 @@
+//! What an algorithm is: a trait that describes it completely, and the one list of all algorithms.
+//!
+//! Calls are dispatched statically. The list at the end of this file generates the enums of
+//! algorithms and states and every `match` over them, so an algorithm cannot be forgotten in one.
+
+use super::algorithms::sliding_log::Log;
+use super::algorithms::{
+    bucketed_window, concurrency, fixed_window, gcra, sliding_window, token_bucket,
+};
+use super::plan::Packed;
+use super::{
+    BucketedWindow, Concurrency, FixedWindow, Gcra, Levels, Micros, SlidingLog, SlidingWindow,
+    TokenBucket, Verdict,
+};
+
+/// Hits to judge, charge or give back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hits {
+    pub count: u32,
+    /// The hash of the hold id that they belong to; 0 without one.
+    pub hold: u64,
+}
+
+/// Everything about one algorithm, implemented by its parameters.
+///
+/// A state is always advanced to `now` before it is judged or changed. `log` is the log that all
+/// sliding_log limits of a rule share; other algorithms ignore it.
+pub(crate) trait LimitAlgorithm: Sized {
+    /// The state of one limit for one key. The default is that of a key never seen.
+    type State: Default;
+
+    /// The name in rule files.
+    const NAME: &'static str;
+
+    /// Whether every state fits into [`Packed`].
+    const PACKS: bool;
+
+    /// Whether a limit of 0 hits that charges denied hits counts them. Where hits drain at the
+    /// limit's own rate it does not: they would stay forever.
+    const COUNTS_AT_ZERO: bool;
+
+    /// Whether a limit of 0 hits that charges denied hits allows looks, as the reference does.
+    const ALLOWS_LOOKS_AT_ZERO: bool = false;
+
+    /// Whether a denial of some hits holds as long for more hits, if no other limit is in the rule.
+    const DENIES_MORE_ALIKE: bool = false;
+
+    /// Whether hits are given back at the end of a request. In a rule with such a limit, only this
+    /// limit gets them back.
+    const COUNTS_IN_FLIGHT: bool = false;
+
+    /// Advances the state to `now`: drops windows that have passed, adds tokens that have come.
+    fn advance(&self, state: &mut Self::State, now: Micros);
+
+    /// Returns whether the hits are allowed, and when if not.
+    fn judge(&self, state: &Self::State, log: &Log, now: Micros, hits: Hits) -> Verdict;
+
+    /// Returns how much of the limit is used.
+    fn levels(&self, state: &Self::State, log: &Log, now: Micros) -> Levels;
+
+    /// Charges hits that were admitted or, with `charge_denied`, denied.
+    fn charge(&self, state: &mut Self::State, now: Micros, hits: Hits, charge_denied: bool);
+
+    /// Changes the state after a denial by this limit, whether it charges denied hits or not.
+    fn deny(&self, _: &mut Self::State, _: Micros) {}
+
+    /// Gives hits back, newest first.
+    fn give_back(&self, state: &mut Self::State, now: Micros, hits: Hits);
+
+    /// Returns whether a denial may be repeated until its wait is over without charging again:
+    /// charging would only deny again, and change nothing that anyone sees. `alone`: the rule has no
+    /// other limit.
+    fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool;
+
+    /// Returns the key of the descriptor's last entry, if that names a hold.
+    fn hold_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// Appends what an old state would be misread without. It becomes a part of keys: readable,
+    /// without braces, periods in seconds.
+    fn write_shape(&self, shape: &mut String);
+
+    /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas
+    /// cannot count together.
+    ///
+    /// What may come at once is divided and rounded up, so no share is zero unless the whole is:
+    /// all shares together allow the whole, and at most one hit more for each replica. What comes
+    /// back over time is not rounded: if it cannot be divided, it takes longer.
+    fn replica_share(&self, n: u32, replicas: u32) -> Self;
+
+    /// Packs a state. Only called if [`PACKS`](Self::PACKS).
+    fn pack(state: &Self::State) -> Packed;
+
+    /// Unpacks a state. Only called if [`PACKS`](Self::PACKS).
+    fn unpack(&self, packed: Packed, now: Micros) -> Self::State;
+}
+
+/// Packs a number of 64 bits and one of 32.
+pub(super) fn pack_wide(wide: u64, short: u32) -> Packed {
+    [wide as u32, (wide >> 32) as u32, short]
+}
+
+/// Unpacks what [`pack_wide`] packed.
+pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
+    (u64::from(low) | u64::from(high) << 32, short)
+}
+
+/// Declares the enums of all algorithms and of their states, and dispatches every call.
+macro_rules! algorithms {
+    ($($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
+        /// An algorithm with its parameters.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum Algorithm {
+            $($(#[$doc])* $name($name),)*
+        }
+
+        /// The state of one limit, whatever its algorithm.
+        #[derive(Clone, Debug, PartialEq)]
+        pub(crate) enum LimitState {
+            $($name($state),)*
+        }
+
+        impl Algorithm {
+            /// The number of algorithms.
+            pub(crate) const COUNT: usize = [$($name::NAME),*].len();
+
+            /// Returns the name in rule files.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Algorithm::$name(_) => $name::NAME,)*
+                }
+            }
+
+            /// Returns the state of a key never seen.
+            pub(crate) fn new_state(&self) -> LimitState {
+                match self {
+                    $(Algorithm::$name(_) => LimitState::$name(Default::default()),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::PACKS`].
+            pub(super) fn packs(&self) -> bool {
+                match self {
+                    $(Algorithm::$name(_) => $name::PACKS,)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::COUNTS_AT_ZERO`].
+            pub(super) fn counts_at_zero(&self) -> bool {
+                match self {
+                    $(Algorithm::$name(_) => $name::COUNTS_AT_ZERO,)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::ALLOWS_LOOKS_AT_ZERO`].
+            pub(super) fn allows_looks_at_zero(&self) -> bool {
+                match self {
+                    $(Algorithm::$name(_) => $name::ALLOWS_LOOKS_AT_ZERO,)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::DENIES_MORE_ALIKE`].
+            pub(super) fn denies_more_alike(&self) -> bool {
+                match self {
+                    $(Algorithm::$name(_) => $name::DENIES_MORE_ALIKE,)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::COUNTS_IN_FLIGHT`].
+            pub(super) fn counts_in_flight(&self) -> bool {
+                match self {
+                    $(Algorithm::$name(_) => $name::COUNTS_IN_FLIGHT,)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::repeats_denials`].
+            pub(super) fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool {
+                match self {
+                    $(Algorithm::$name(limit) => limit.repeats_denials(charge_denied, alone),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::hold_id`].
+            pub(super) fn hold_id(&self) -> Option<&str> {
+                match self {
+                    $(Algorithm::$name(limit) => limit.hold_id(),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::write_shape`].
+            pub(super) fn write_shape(&self, shape: &mut String) {
+                match self {
+                    $(Algorithm::$name(limit) => limit.write_shape(shape),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::replica_share`].
+            pub(super) fn replica_share(&self, n: u32, replicas: u32) -> Algorithm {
+                match self {
+                    $(Algorithm::$name(limit) => Algorithm::$name(limit.replica_share(n, replicas)),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::unpack`].
+            pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
+                match self {
+                    $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so the
+            /// methods below never meet one; if they did, they would deny.
+            pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
+                match self {
+                    $(Algorithm::$name(limit) => {
+                        if !matches!(state, LimitState::$name(_)) {
+                            *state = self.new_state();
+                        }
+                        if let LimitState::$name(state) = state {
+                            limit.advance(state, now);
+                        }
+                    })*
+                }
+            }
+
+            /// See [`LimitAlgorithm::judge`].
+            pub(super) fn judge(
+                &self,
+                state: &LimitState,
+                log: &Log,
+                now: Micros,
+                hits: Hits,
+            ) -> Verdict {
+                match self {
+                    $(Algorithm::$name(limit) => match state {
+                        LimitState::$name(state) => limit.judge(state, log, now, hits),
+                        _ => Verdict::NEVER,
+                    },)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::levels`].
+            pub(super) fn levels(&self, state: &LimitState, log: &Log, now: Micros) -> Levels {
+                match self {
+                    $(Algorithm::$name(limit) => match state {
+                        LimitState::$name(state) => limit.levels(state, log, now),
+                        _ => Levels::UNKNOWN,
+                    },)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::charge`].
+            pub(super) fn charge(
+                &self,
+                state: &mut LimitState,
+                now: Micros,
+                hits: Hits,
+                charge_denied: bool,
+            ) {
+                match self {
+                    $(Algorithm::$name(limit) => {
+                        if let LimitState::$name(state) = state {
+                            limit.charge(state, now, hits, charge_denied);
+                        }
+                    })*
+                }
+            }
+
+            /// See [`LimitAlgorithm::deny`].
+            pub(super) fn deny(&self, state: &mut LimitState, now: Micros) {
+                match self {
+                    $(Algorithm::$name(limit) => {
+                        if let LimitState::$name(state) = state {
+                            limit.deny(state, now);
+                        }
+                    })*
+                }
+            }
+
+            /// See [`LimitAlgorithm::give_back`].
+            pub(super) fn give_back(&self, state: &mut LimitState, now: Micros, hits: Hits) {
+                match self {
+                    $(Algorithm::$name(limit) => {
+                        if let LimitState::$name(state) = state {
+                            limit.give_back(state, now, hits);
+                        }
+                    })*
+                }
+            }
+        }
+
+        impl LimitState {
+            /// See [`LimitAlgorithm::pack`].
+            pub(super) fn pack(&self) -> Packed {
+                match self {
+                    $(LimitState::$name(state) => $name::pack(state),)*
+                }
+            }
+        }
+    };
+}
+
+// Each algorithm with its state. Large states are boxed, so that small ones stay small.
+algorithms! {
+    FixedWindow => fixed_window::State,
+    SlidingWindow => sliding_window::State,
+    // Its state is the log that all such limits of a rule share.
+    SlidingLog => (),
+    BucketedWindow => Box<bucketed_window::State>,
+    TokenBucket => token_bucket::State,
+    /// Also called leaky bucket.
+    Gcra => gcra::State,
+    Concurrency => Box<concurrency::State>,
+}

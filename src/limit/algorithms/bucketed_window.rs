@@ -1,0 +1,177 @@
+//! Bucketed window: a ring of counts of short spans, summed.
+//!
+//! The period is cut into `B` sub-windows of `s = ceil(p / B)`; the current one and the `B` before it
+//! count, `B + 1` in all. Allowed iff their sum `+ h <= n`. Sub-windows without traffic count zero.
+//!
+//! State: the ring, 4 bytes a sub-window. Cost: constant, plus sub-windows that have passed.
+//! Guarantee: never more than `n` in any span of the period; stricter than the exact log by at most
+//! about a sub-window. Source: Chris O'Hara, "Rate limiting with Redis" (2011) and Redback.
+
+use std::fmt::Write;
+
+use super::sliding_log::Log;
+use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+
+/// `n` hits in any span of `period`, counted in sub-windows.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BucketedWindow {
+    pub n: u32,
+    pub period: Micros,
+    /// `B`, the number of sub-windows: 2 to 3600.
+    pub buckets: u32,
+}
+
+/// The counts of the newest sub-windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The number of the newest sub-window since the epoch.
+    index: u64,
+    /// Its slot in the ring.
+    head: u32,
+    sum: u64,
+    ring: Box<[u32]>,
+}
+
+impl State {
+    /// Returns the state of a ring with each count in the slot of its index modulo the slots.
+    pub(crate) fn from_ring(index: u64, ring: Box<[u32]>) -> State {
+        let head = (index % ring.len().max(1) as u64) as u32;
+        State { index, head, sum: ring.iter().map(|&count| u64::from(count)).sum(), ring }
+    }
+
+    /// Returns the number of the newest sub-window since the epoch.
+    pub(crate) fn index(&self) -> u64 {
+        self.index
+    }
+}
+
+impl BucketedWindow {
+    /// Returns the slots of the ring.
+    pub(crate) fn slots(&self) -> u32 {
+        self.buckets + 1
+    }
+
+    /// Returns the length of a sub-window.
+    pub(crate) fn span(&self) -> Micros {
+        self.period.div_ceil(self.buckets.into())
+    }
+
+    /// Returns the ring's counts with the index of each, newest first.
+    fn newest_first<'s>(
+        &self,
+        state: &'s State,
+    ) -> impl DoubleEndedIterator<Item = (u64, u32)> + 's {
+        let (slots, head) = (state.ring.len(), state.head as usize);
+        (0..slots).map(move |age| {
+            (state.index.wrapping_sub(age as u64), state.ring[(head + slots - age) % slots])
+        })
+    }
+
+    /// Returns when a sub-window no longer counts.
+    fn expires(&self, index: u64) -> Micros {
+        index.saturating_add(u64::from(self.buckets) + 1).saturating_mul(self.span())
+    }
+
+    /// Returns the hits counted over the last `span`, up to the period, and up to a sub-window more.
+    pub fn recent(&self, state: &State, span: Micros) -> u64 {
+        let spans = span.min(self.period).div_ceil(self.span()) as usize + 1;
+        self.newest_first(state).take(spans).map(|(_, count)| u64::from(count)).sum()
+    }
+}
+
+impl LimitAlgorithm for BucketedWindow {
+    type State = State;
+
+    const NAME: &'static str = "bucketed_window";
+    const PACKS: bool = false;
+    const COUNTS_AT_ZERO: bool = true;
+
+    fn advance(&self, state: &mut State, now: Micros) {
+        let slots = self.slots() as usize;
+        let span = self.span();
+        let newest = now / span;
+        if state.ring.len() != slots {
+            *state =
+                State { index: newest, head: 0, sum: 0, ring: vec![0; slots].into_boxed_slice() };
+        }
+        if state.index.saturating_mul(span) > now.saturating_add(self.period) {
+            state.index = newest;
+        }
+        for _ in 0..newest.saturating_sub(state.index).min(slots as u64) {
+            state.head = (state.head + 1) % slots as u32;
+            let oldest = &mut state.ring[state.head as usize];
+            state.sum -= u64::from(*oldest);
+            *oldest = 0;
+        }
+        state.index = state.index.max(newest);
+    }
+
+    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+        let (n, hits) = (u64::from(self.n), u64::from(hits.count));
+        if hits > n || state.sum + hits <= n {
+            return Verdict { allowed: hits <= n, retry_after: None };
+        }
+        let mut over = state.sum + hits - n;
+        for (index, count) in self.newest_first(state).rev() {
+            over = over.saturating_sub(count.into());
+            if over == 0 {
+                return Verdict {
+                    allowed: false,
+                    retry_after: Some(wait(self.expires(index), now)),
+                };
+            }
+        }
+        Verdict::NEVER
+    }
+
+    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+        let newest = self.newest_first(state).find(|&(_, count)| count > 0);
+        Levels {
+            used: state.sum,
+            remaining: u64::from(self.n).saturating_sub(state.sum),
+            reset_after: newest.map_or(0, |(index, _)| wait(self.expires(index), now)),
+            empty: state.sum == 0,
+        }
+    }
+
+    fn charge(&self, state: &mut State, _: Micros, hits: Hits, _: bool) {
+        let Some(newest) = state.ring.get_mut(state.head as usize) else { return };
+        let before = *newest;
+        *newest = newest.saturating_add(hits.count);
+        state.sum += u64::from(*newest - before);
+    }
+
+    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+        let mut left = hits.count;
+        let (slots, head) = (state.ring.len(), state.head as usize);
+        for age in 0..slots {
+            let count = &mut state.ring[(head + slots - age) % slots];
+            let back = left.min(*count);
+            *count -= back;
+            left -= back;
+            state.sum -= u64::from(back);
+        }
+    }
+
+    fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
+        !charge_denied
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = write!(shape, "b{}/{}", self.period / SECOND, self.buckets);
+    }
+
+    fn replica_share(&self, n: u32, replicas: u32) -> BucketedWindow {
+        BucketedWindow { n: n.div_ceil(replicas), ..*self }
+    }
+
+    fn pack(_: &State) -> Packed {
+        Packed::default()
+    }
+
+    fn unpack(&self, _: Packed, _: Micros) -> State {
+        State::default()
+    }
+}

@@ -1,0 +1,207 @@
+//! Concurrency: at most `n` in flight. Hits are taken at the start and given back at the end.
+//!
+//! With a hold id, each start is held under its id: only that id gives it back, an unknown id gives
+//! back nothing, and a hold that never ends expires after the timeout. An id has one hold: taking it
+//! again replaces the hold. Without ids there is only a count. A client that gives back at the end of
+//! denied requests too (as Envoy does) must have been charged for them, so denials are charged; ends
+//! that are lost are cleared when there was no traffic for the timeout.
+//!
+//! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
+//! holds, else constant. Guarantee: never more than `n` admitted and not yet given back. Source: Stripe, "Scaling your API with rate limiters".
+
+use std::collections::VecDeque;
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher13;
+
+use super::sliding_log::Log;
+use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict, wait};
+
+/// The largest count of hits in flight: integers up to it are exact in every store.
+const MAX_IN_FLIGHT: u64 = 1 << 52;
+
+/// At most `n` hits in flight.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Concurrency {
+    pub n: u32,
+    /// When hits expire that are not given back.
+    pub timeout: Micros,
+    /// The key of the descriptor's last entry, whose value names the hold.
+    pub hold_id: Option<Box<str>>,
+}
+
+/// The hits in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    count: u64,
+    /// When something was last taken or given back.
+    last: Micros,
+    /// In order of their starts; empty without ids.
+    holds: VecDeque<Hold>,
+}
+
+/// The hits held under one id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hold {
+    /// The hash of the id: ids may be long.
+    pub id: u64,
+    pub start: Micros,
+    pub hits: u32,
+}
+
+impl State {
+    pub(crate) fn from_count(count: u64, last: Micros) -> State {
+        State { count, last, holds: VecDeque::new() }
+    }
+
+    /// Returns the hits held under an id.
+    fn held(&self, id: u64) -> u64 {
+        let of_id = self.holds.iter().filter(|hold| hold.id == id);
+        of_id.map(|hold| u64::from(hold.hits)).sum()
+    }
+
+    /// Returns the state of holds in order of their starts.
+    pub(crate) fn from_holds(holds: VecDeque<Hold>, last: Micros) -> State {
+        State { count: holds.iter().map(|hold| u64::from(hold.hits)).sum(), last, holds }
+    }
+}
+
+/// Returns the hash of a hold's id; the same in every replica.
+pub(crate) fn hash_hold_id(id: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(id.as_bytes());
+    hasher.finish()
+}
+
+impl LimitAlgorithm for Concurrency {
+    type State = State;
+
+    const NAME: &'static str = "concurrency";
+    const PACKS: bool = false;
+    const COUNTS_AT_ZERO: bool = true;
+    const COUNTS_IN_FLIGHT: bool = true;
+
+    fn advance(&self, state: &mut State, now: Micros) {
+        if state.last > now.saturating_add(self.timeout) {
+            let back = state.last - now;
+            state.last = now;
+            state.holds.iter_mut().for_each(|hold| hold.start = hold.start.saturating_sub(back));
+        }
+        let t = now.max(state.last);
+        if self.hold_id.is_none() {
+            if state.last.saturating_add(self.timeout) <= t {
+                state.count = 0;
+            }
+            return;
+        }
+        while let Some(hold) = state.holds.front()
+            && hold.start.saturating_add(self.timeout) <= t
+        {
+            state.count = state.count.saturating_sub(hold.hits.into());
+            state.holds.pop_front();
+        }
+    }
+
+    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+        let Hits { count, hold } = hits;
+        let (n, hits) = (u64::from(self.n), u64::from(count));
+        let others = state.count - state.held(hold);
+        let allowed = others + hits <= n;
+        if allowed || hits > n {
+            return Verdict { allowed, retry_after: None };
+        }
+        let mut over = others + hits - n;
+        let oldest = match self.hold_id {
+            None => Some(state.last),
+            Some(_) => state
+                .holds
+                .iter()
+                .filter(|other| other.id != hold)
+                .find(|hold| {
+                    over = over.saturating_sub(hold.hits.into());
+                    over == 0
+                })
+                .map(|hold| hold.start),
+        };
+        let retry = |start: Micros| wait(start.saturating_add(self.timeout), now);
+        Verdict { allowed, retry_after: oldest.map(retry) }
+    }
+
+    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+        let newest = match self.hold_id {
+            None => state.last,
+            Some(_) => state.holds.back().map_or(0, |hold| hold.start),
+        };
+        Levels {
+            used: state.count,
+            remaining: u64::from(self.n).saturating_sub(state.count),
+            reset_after: match state.count {
+                0 => 0,
+                _ => wait(newest.saturating_add(self.timeout), now),
+            },
+            empty: state.count == 0,
+        }
+    }
+
+    fn charge(&self, state: &mut State, now: Micros, hits: Hits, _: bool) {
+        let Hits { count: hits, hold } = hits;
+        let t = now.max(state.last);
+        state.last = t;
+        if self.hold_id.is_some() {
+            let replaced = state.held(hold);
+            if replaced > 0 {
+                state.count -= replaced;
+                state.holds.retain(|other| other.id != hold);
+            }
+            state.holds.push_back(Hold { id: hold, start: t, hits });
+        }
+        state.count += u64::from(hits);
+        if self.hold_id.is_none() {
+            state.count = state.count.min(MAX_IN_FLIGHT);
+        }
+    }
+
+    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+        let Hits { count: hits, hold } = hits;
+        if self.hold_id.is_none() {
+            state.last = now.max(state.last);
+            state.count = state.count.saturating_sub(hits.into());
+            return;
+        }
+        let mut left = hits;
+        for held in state.holds.iter_mut().rev().filter(|held| held.id == hold) {
+            let back = left.min(held.hits);
+            held.hits -= back;
+            left -= back;
+            state.count -= u64::from(back);
+        }
+        if left < hits {
+            state.holds.retain(|held| held.hits > 0);
+        }
+    }
+
+    /// Hits in flight end at any time, so a denial is never repeated.
+    fn repeats_denials(&self, _: bool, _: bool) -> bool {
+        false
+    }
+
+    fn hold_id(&self) -> Option<&str> {
+        self.hold_id.as_deref()
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        shape.push(if self.hold_id.is_some() { 'h' } else { 'c' });
+    }
+
+    fn replica_share(&self, n: u32, replicas: u32) -> Concurrency {
+        Concurrency { n: n.div_ceil(replicas), ..self.clone() }
+    }
+
+    fn pack(_: &State) -> Packed {
+        Packed::default()
+    }
+
+    fn unpack(&self, _: Packed, _: Micros) -> State {
+        State::default()
+    }
+}

@@ -1,0 +1,118 @@
+//! Fixed window: at most `n` hits between two boundaries.
+//!
+//! Allowed iff `c + h <= n`, where `c` counts the hits since the window started. Windows start at
+//! multiples of the period since the epoch, or as the calendar says.
+//!
+//! State: the window's start and its count. Cost: a comparison. Guarantee: at most `n` in a window,
+//! so up to `2n` within one period across a boundary, by design. Source: envoyproxy/ratelimit.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::sliding_log::Log;
+use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::{Calendar, Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+
+/// `n` hits in each window.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FixedWindow {
+    pub n: u32,
+    /// The window's length; with a calendar, about that.
+    pub period: Micros,
+    /// None: windows start at multiples of the period since the epoch.
+    pub calendar: Option<Arc<Calendar>>,
+}
+
+/// The newest window and its count. A window that has passed counts as zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// The start of the window.
+    pub window: Micros,
+    /// Hits counted in it; may exceed `n` if denied hits are charged. Saturates.
+    pub count: u32,
+}
+
+impl FixedWindow {
+    /// Returns the start and the end of the window of `t`.
+    fn window(&self, t: Micros) -> (Micros, Micros) {
+        match &self.calendar {
+            None => {
+                let start = t - t % self.period;
+                (start, start.saturating_add(self.period))
+            }
+            Some(calendar) => calendar.window(t),
+        }
+    }
+}
+
+impl LimitAlgorithm for FixedWindow {
+    type State = State;
+
+    const NAME: &'static str = "fixed_window";
+    const PACKS: bool = true;
+    const COUNTS_AT_ZERO: bool = true;
+    const ALLOWS_LOOKS_AT_ZERO: bool = true;
+    // A window that denies some hits denies more until it ends.
+    const DENIES_MORE_ALIKE: bool = true;
+
+    /// A clock that stepped back stays in the newest window, unless that is more than a period
+    /// ahead: then its count moves into the window of now.
+    fn advance(&self, state: &mut State, now: Micros) {
+        let ahead = state.window > now.saturating_add(self.period);
+        let (start, _) = self.window(if ahead { now } else { now.max(state.window) });
+        if start != state.window {
+            *state = State { window: start, count: if ahead { state.count } else { 0 } };
+        }
+    }
+
+    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+        let (n, hits) = (u64::from(self.n), u64::from(hits.count));
+        let allowed = u64::from(state.count) + hits <= n;
+        let end = || wait(self.window(state.window).1, now);
+        Verdict { allowed, retry_after: (!allowed && hits <= n).then(end) }
+    }
+
+    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+        Levels {
+            used: state.count.into(),
+            remaining: self.n.saturating_sub(state.count).into(),
+            reset_after: wait(self.window(state.window).1, now),
+            empty: state.count == 0,
+        }
+    }
+
+    fn charge(&self, state: &mut State, _: Micros, hits: Hits, _: bool) {
+        state.count = state.count.saturating_add(hits.count);
+    }
+
+    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+        state.count = state.count.saturating_sub(hits.count);
+    }
+
+    /// One that charges denied hits repeats them only if it is alone: it stays over its limit all
+    /// the same, but other limits would see the uncharged hits.
+    fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool {
+        !charge_denied || alone
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = write!(shape, "f{}", self.period / SECOND);
+        if let Some(calendar) = &self.calendar {
+            let _ = write!(shape, "@{}", calendar.zone());
+        }
+    }
+
+    fn replica_share(&self, n: u32, replicas: u32) -> FixedWindow {
+        FixedWindow { n: n.div_ceil(replicas), ..self.clone() }
+    }
+
+    fn pack(state: &State) -> Packed {
+        pack_wide(state.window, state.count)
+    }
+
+    fn unpack(&self, packed: Packed, _: Micros) -> State {
+        let (window, count) = unpack_wide(packed);
+        State { window, count }
+    }
+}

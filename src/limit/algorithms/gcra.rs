@@ -1,0 +1,263 @@
+//! GCRA, the generic cell rate algorithm. The leaky bucket as a meter is the same algorithm: its
+//! level is the time until the theoretical arrival time.
+//!
+//! In whole numbers: `n'/p'` is `n` over the period in lowest terms, the period in ticks. The level
+//! is `L = max(0, (tat - t) n' - rem)`; allowed iff `L + h p' <= b p'`. Then with the new level
+//! `tat = t + ceil(L / n')`, `rem = (tat - t) n' - L`. (Doubles of microseconds are not precise
+//! enough: today their step is a quarter of a microsecond.)
+//!
+//! State: the theoretical arrival time and a remainder. Cost: a multiplication and two divisions.
+//! Guarantee: after a burst of `b`, one hit every `period / n`; a burst of 1 spaces strictly.
+//! Source: ITU-T I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting, cells, and GCRA".
+
+use std::fmt::Write;
+
+use super::sliding_log::Log;
+use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::{
+    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros, Packed,
+    SECOND, Verdict,
+};
+
+/// Integers below this are exact in doubles, and so in every store.
+const EXACT: u128 = 1 << 52;
+
+/// The longest period of a replica's share.
+const MAX_SHARE_PERIOD: Micros = MAX_PERIOD_SECONDS * SECOND;
+
+/// `n` hits per period, `burst` of them at once.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    burst: u64,
+    /// The burst and what may be owed beyond it, if denied hits are charged.
+    burst_and_debt: u64,
+    /// `n'` and `p'`.
+    n: u64,
+    p: u64,
+    tick: Micros,
+    period: Micros,
+}
+
+/// The theoretical arrival time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Theoretical arrival time, in ticks since the epoch.
+    pub tat: u64,
+    /// By how much `tat` is too late, in `1/n'` ticks; less than `n'`.
+    pub rem: u64,
+}
+
+/// Why a limit is rejected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GcraError {
+    #[error("its burst and period are too large for exact arithmetic")]
+    TooLarge,
+    /// With the largest sum of burst and debt that comes back in time.
+    #[error("its burst and debt take more than {MAX_WAIT_YEARS} years to come back")]
+    TooSlow(u64),
+}
+
+impl Gcra {
+    /// Returns the limit of `n` hits a `period`, `burst` of them at once; `max_debt` more may be
+    /// owed if denied hits are charged. The tick is the shortest of a microsecond, a millisecond
+    /// and a second that keeps the arithmetic exact.
+    ///
+    /// # Errors
+    ///
+    /// If no tick keeps it exact, and if burst and debt take more than [`MAX_WAIT`] to come back.
+    pub fn new(n: u32, period: Micros, burst: u32, max_debt: u32) -> Result<Gcra, GcraError> {
+        if n == 0 {
+            // Denied before any arithmetic; old states are kept until `n` is changed back.
+            let burst_and_debt = (EXACT as u64 - 2) / period;
+            return Ok(Gcra { burst: 0, burst_and_debt, n: 1, p: period, tick: 1, period });
+        }
+        let burst_and_debt = u64::from(burst) + u64::from(max_debt);
+        let in_time = u128::from(MAX_WAIT) * u128::from(n) / u128::from(period);
+        if u128::from(burst_and_debt) > in_time {
+            return Err(GcraError::TooSlow(in_time as u64));
+        }
+        for tick in [1, 1_000, 1_000_000] {
+            let (n, p) = (u64::from(n), period / tick);
+            let common = gcd(n, p);
+            let (n, p) = (n / common, p / common);
+            if u128::from(burst_and_debt) * u128::from(p) + u128::from(n) < EXACT {
+                return Ok(Gcra { burst: burst.into(), burst_and_debt, n, p, tick, period });
+            }
+        }
+        Err(GcraError::TooLarge)
+    }
+
+    /// Returns how many hits may come at once.
+    pub fn burst(&self) -> u64 {
+        self.burst
+    }
+
+    /// Returns the burst, `n'`, `p'`, the tick, and the sum of burst and debt.
+    pub(crate) fn numbers(&self) -> [u64; 5] {
+        [self.burst, self.n, self.p, self.tick, self.burst_and_debt]
+    }
+
+    /// Returns how many hits may be owed beyond the burst.
+    pub fn max_debt(&self) -> u64 {
+        self.burst_and_debt - self.burst
+    }
+
+    pub fn period(&self) -> Micros {
+        self.period
+    }
+
+    /// Returns the length of a tick.
+    pub fn tick(&self) -> Micros {
+        self.tick
+    }
+
+    /// Returns the level at `now`, in `1/n'` ticks. A clock that stepped back raises it, at most to
+    /// the top.
+    fn level(&self, state: &State, now: Micros) -> u64 {
+        let ahead = state.tat.saturating_sub(now / self.tick);
+        ahead.saturating_mul(self.n).saturating_sub(state.rem).min(self.burst_and_debt * self.p)
+    }
+
+    /// Returns the time until `ticks` have passed, counting the current one.
+    fn time_until(&self, ticks: u64, now: Micros) -> Micros {
+        (ticks * self.tick).saturating_sub(now % self.tick)
+    }
+
+    fn set_level(&self, state: &mut State, now: Micros, level: u64) {
+        if level == 0 {
+            // Otherwise it would be owed again after the clock steps back.
+            *state = State::default();
+            return;
+        }
+        let ahead = level.div_ceil(self.n);
+        *state = State { tat: now / self.tick + ahead, rem: ahead * self.n - level };
+    }
+}
+
+impl LimitAlgorithm for Gcra {
+    type State = State;
+
+    const NAME: &'static str = "gcra";
+    const PACKS: bool = true;
+    const COUNTS_AT_ZERO: bool = false;
+
+    /// If the clock stepped back so far that the level is beyond the top, it is at the top.
+    fn advance(&self, state: &mut State, now: Micros) {
+        let ahead = state.tat.saturating_sub(now / self.tick);
+        let top = self.burst_and_debt * self.p;
+        if ahead.saturating_mul(self.n).saturating_sub(state.rem) > top {
+            self.set_level(state, now, top);
+        }
+    }
+
+    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+        let hits = u64::from(hits.count);
+        if hits > self.burst {
+            return Verdict::NEVER;
+        }
+        let (wanted, room) = (self.level(state, now) + hits * self.p, self.burst * self.p);
+        let retry = || self.time_until((wanted - room).div_ceil(self.n), now);
+        Verdict { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
+    }
+
+    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+        let level = self.level(state, now);
+        Levels {
+            used: level.div_ceil(self.p),
+            remaining: (self.burst * self.p).saturating_sub(level) / self.p,
+            reset_after: self.time_until(level.div_ceil(self.n), now),
+            empty: level == 0,
+        }
+    }
+
+    fn charge(&self, state: &mut State, now: Micros, hits: Hits, charge_denied: bool) {
+        let most = if charge_denied { self.burst_and_debt } else { self.burst };
+        let level = self.level(state, now);
+        let raised = level + u64::from(hits.count).min(self.burst_and_debt) * self.p;
+        self.set_level(state, now, raised.min((most * self.p).max(level)));
+    }
+
+    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+        let level = self.level(state, now);
+        let lowered = level.saturating_sub(u64::from(hits.count).min(self.burst_and_debt) * self.p);
+        self.set_level(state, now, lowered);
+    }
+
+    fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
+        !charge_denied
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = write!(shape, "g{}/{}", self.period / SECOND, self.tick);
+    }
+
+    /// Spaces hits over a longer period. Numbers that do not fit into exact arithmetic stay whole.
+    fn replica_share(&self, n: u32, replicas: u32) -> Gcra {
+        let period = self.period.saturating_mul(replicas.into()).min(MAX_SHARE_PERIOD);
+        let divide = |whole: u64| u32::try_from(whole).unwrap_or(u32::MAX).div_ceil(replicas);
+        let (burst, max_debt) = (divide(self.burst), divide(self.max_debt()));
+        let share = match Gcra::new(n, period, burst, max_debt) {
+            // Rounded up, it takes longer to come back than the whole may.
+            Err(GcraError::TooSlow(most)) => {
+                let most = u32::try_from(most).unwrap_or(u32::MAX);
+                let burst = burst.min(most);
+                Gcra::new(n, period, burst, max_debt.min(most - burst))
+            }
+            share => share,
+        };
+        share.unwrap_or(*self)
+    }
+
+    fn pack(state: &State) -> Packed {
+        // `rem` is less than `n'`, so less than 2^32.
+        pack_wide(state.tat, state.rem as u32)
+    }
+
+    fn unpack(&self, packed: Packed, _: Micros) -> State {
+        let (tat, rem) = unpack_wide(packed);
+        State { tat, rem: rem.into() }
+    }
+}
+
+fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limit::{MAX_PERIOD_SECONDS, SECOND};
+
+    #[test]
+    fn the_tick_is_the_shortest_that_stays_exact() {
+        let tick = |n, seconds, burst| Gcra::new(n, seconds * SECOND, burst, 0).map(|g| g.tick());
+        assert_eq!(tick(1_000_000, 1, 1_000_000), Ok(1));
+        assert_eq!(tick(1, 1, u32::MAX), Ok(1));
+        assert_eq!(tick(7, 365 * 86_400, 1_000), Ok(1_000));
+        assert_eq!(tick(1_000_003, 365 * 86_400, 1_000_000), Ok(1_000_000));
+        assert_eq!(tick(u32::MAX, MAX_PERIOD_SECONDS, u32::MAX), Err(GcraError::TooLarge));
+        // In lowest terms, one a second is one a second however it is said.
+        assert_eq!(tick(u32::MAX, u64::from(u32::MAX).min(MAX_PERIOD_SECONDS), 1), Ok(1));
+    }
+
+    #[test]
+    fn burst_and_debt_are_back_within_a_thousand_years() {
+        let year = 365 * 86_400 * SECOND;
+        for (n, burst, debt, expected) in [
+            (1, 1_000, 0, None),
+            (1, 1_001, 0, Some(1_000)),
+            (1, 1, 1_000, Some(1_000)),
+            (3, 3_000, 0, None),
+            (3, 3_001, 0, Some(3_000)),
+            (0, u32::MAX, u32::MAX, None),
+        ] {
+            let made = Gcra::new(n, year, burst, debt);
+            assert_eq!(made.err(), expected.map(GcraError::TooSlow), "{n}, {burst}, {debt}");
+        }
+    }
+}

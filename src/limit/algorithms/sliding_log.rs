@@ -1,0 +1,249 @@
+//! Sliding log: the time of every admitted hit.
+//!
+//! Allowed iff the stamps in `(t - p, t]` and `h` come to at most `n`; a stamp exactly `p` old no
+//! longer counts. All sliding_log limits of a rule read one log, as long as the largest `n`.
+//!
+//! State: a stamp of 8 bytes for each of the newest `n` admitted hits. Cost: one look at the stamp
+//! that must have expired, and a binary search for what remains. Guarantee: never more than `n` in any
+//! span of the period. Denied hits leave no trace, so memory is bounded and a client that floods is
+//! not starved. Source: DomainTools, "Rate limiting with Redis", and its rate-limit package.
+
+use std::collections::VecDeque;
+use std::fmt::Write;
+
+use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+
+/// `n` hits in any span of `period`.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlidingLog {
+    pub n: u32,
+    pub period: Micros,
+}
+
+/// The log of one key, shared by all sliding_log limits of its rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Log {
+    /// All stamps in order, the newest last.
+    Stamps(VecDeque<Micros>),
+    /// The summary of a log that is kept elsewhere.
+    Summary(Box<LogSummary>),
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Log::Stamps(VecDeque::new())
+    }
+}
+
+/// What is needed of a log to judge the same hits repeatedly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogSummary {
+    /// The newest stamp; 0 for none.
+    pub newest: Micros,
+    /// The newest stamp after hits are given back.
+    pub newest_after_give_back: Micros,
+    pub limits: Vec<LimitSummary>,
+}
+
+/// The part of a log that one limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitSummary {
+    pub limit: SlidingLog,
+    /// Hits that count.
+    pub used: u64,
+    /// The stamp that must expire before the judged hits are allowed.
+    pub blocking: Micros,
+}
+
+/// What bounds the log of a rule: the periods of its limits, and how many stamps are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct LogBounds {
+    longest_period: Micros,
+    shortest_period: Micros,
+    max_stamps: usize,
+}
+
+impl LogBounds {
+    /// Returns the bounds of the log of a rule with these sliding_log limits; none without any.
+    pub fn new<'l>(limits: impl Iterator<Item = &'l SlidingLog>) -> Option<LogBounds> {
+        limits.fold(None, |bounds: Option<LogBounds>, &SlidingLog { n, period }| {
+            let (longest, shortest, stamps) = bounds.map_or((period, period, 0), |bounds| {
+                (bounds.longest_period, bounds.shortest_period, bounds.max_stamps)
+            });
+            Some(LogBounds {
+                longest_period: longest.max(period),
+                shortest_period: shortest.min(period),
+                max_stamps: stamps.max(n as usize),
+            })
+        })
+    }
+}
+
+impl Log {
+    /// Drops stamps that no limit counts any more. If the clock stepped back by more than the
+    /// shortest period, all stamps move so that the newest is now. A summary is of now already.
+    pub fn advance(&mut self, bounds: &LogBounds, now: Micros) {
+        let t = self.latest(now);
+        let stamps = match self {
+            Log::Stamps(stamps) => stamps,
+            Log::Summary(summary) => {
+                if summary.newest > now.saturating_add(bounds.shortest_period) {
+                    summary.newest = now;
+                }
+                return;
+            }
+        };
+        let newest = stamps.back().copied().unwrap_or(0);
+        let mut t = t;
+        if newest > now.saturating_add(bounds.shortest_period) {
+            let back = newest - now;
+            stamps.iter_mut().for_each(|stamp| *stamp = stamp.saturating_sub(back));
+            t = now;
+        }
+        let expired = |stamp: &Micros| stamp.saturating_add(bounds.longest_period) <= t;
+        // Mostly few expire. A long log that expired as a whole is not emptied one by one.
+        let few = stamps.iter().take(8).take_while(|stamp| expired(stamp)).count();
+        let kept_from = if few < 8 { few } else { stamps.partition_point(expired) };
+        stamps.drain(..kept_from);
+    }
+
+    fn newest(&self) -> Option<Micros> {
+        match self {
+            Log::Stamps(stamps) => stamps.back().copied(),
+            Log::Summary(summary) => (summary.newest > 0).then_some(summary.newest),
+        }
+    }
+
+    /// Returns `now`, or the newest stamp if the clock stepped back behind it.
+    fn latest(&self, now: Micros) -> Micros {
+        self.newest().map_or(now, |newest| newest.max(now))
+    }
+
+    /// Adds a stamp for each hit and keeps the newest.
+    pub fn charge(&mut self, bounds: &LogBounds, now: Micros, hits: u32) {
+        let t = self.latest(now);
+        let hits = (hits as usize).min(bounds.max_stamps);
+        match self {
+            Log::Stamps(stamps) => {
+                let surplus = (stamps.len() + hits).saturating_sub(bounds.max_stamps);
+                stamps.drain(..surplus);
+                if stamps.capacity() < stamps.len() + hits {
+                    // Grows by an eighth instead of doubling: most of a key's memory is its log.
+                    let room =
+                        (stamps.len() / 8).max(8).min(bounds.max_stamps - stamps.len() - hits);
+                    stamps.reserve_exact(hits + room);
+                }
+                stamps.extend(std::iter::repeat_n(t, hits));
+            }
+            Log::Summary(summary) => {
+                summary.newest = t;
+                for limit in &mut summary.limits {
+                    limit.used = (limit.used + hits as u64).min(bounds.max_stamps as u64);
+                }
+            }
+        }
+    }
+
+    /// Removes the newest stamps.
+    pub fn give_back(&mut self, hits: u32) {
+        match self {
+            Log::Stamps(stamps) => stamps.truncate(stamps.len().saturating_sub(hits as usize)),
+            Log::Summary(summary) => {
+                summary.newest = summary.newest_after_give_back;
+                for limit in &mut summary.limits {
+                    limit.used = limit.used.saturating_sub(hits.into());
+                }
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn stamps(&self) -> usize {
+        match self {
+            Log::Stamps(stamps) => stamps.len(),
+            Log::Summary(_) => 0,
+        }
+    }
+}
+
+impl SlidingLog {
+    fn find<'s>(&self, summary: &'s LogSummary) -> Option<&'s LimitSummary> {
+        summary.limits.iter().find(|its| its.limit == *self)
+    }
+}
+
+impl LimitAlgorithm for SlidingLog {
+    type State = ();
+
+    const NAME: &'static str = "sliding_log";
+    const PACKS: bool = false;
+    const COUNTS_AT_ZERO: bool = false;
+
+    // The log is advanced, charged and given back to once for all limits: see `Log`.
+
+    fn advance(&self, _: &mut (), _: Micros) {}
+
+    fn charge(&self, _: &mut (), _: Micros, _: Hits, _: bool) {}
+
+    fn give_back(&self, _: &mut (), _: Micros, _: Hits) {}
+
+    fn judge(&self, (): &(), log: &Log, now: Micros, hits: Hits) -> Verdict {
+        let Some(others) = u64::from(self.n).checked_sub(hits.count.into()) else {
+            return Verdict::NEVER;
+        };
+        let expires = match log {
+            Log::Stamps(stamps) => {
+                // At most `others` may be in the span: the one before them must have expired.
+                let Some(before) = (stamps.len() as u64).checked_sub(others + 1) else {
+                    return Verdict::ALLOWED;
+                };
+                stamps[before as usize].saturating_add(self.period)
+            }
+            Log::Summary(summary) => match self.find(summary) {
+                Some(its) if its.used > others => its.blocking.saturating_add(self.period),
+                _ => return Verdict::ALLOWED,
+            },
+        };
+        let allowed = expires <= log.latest(now);
+        Verdict { allowed, retry_after: (!allowed).then(|| wait(expires, now)) }
+    }
+
+    fn levels(&self, (): &(), log: &Log, now: Micros) -> Levels {
+        let used = match log {
+            Log::Stamps(stamps) => {
+                let t = log.latest(now);
+                let expired =
+                    stamps.partition_point(|stamp| stamp.saturating_add(self.period) <= t);
+                (stamps.len() - expired) as u64
+            }
+            Log::Summary(summary) => self.find(summary).map_or(0, |its| its.used),
+        };
+        let newest = log.newest().unwrap_or(0);
+        Levels {
+            used,
+            remaining: u64::from(self.n).saturating_sub(used),
+            reset_after: if used == 0 { 0 } else { wait(newest + self.period, now) },
+            empty: used == 0,
+        }
+    }
+
+    fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
+        !charge_denied
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = write!(shape, "l{}", self.period / SECOND);
+    }
+
+    fn replica_share(&self, n: u32, replicas: u32) -> SlidingLog {
+        SlidingLog { n: n.div_ceil(replicas), ..*self }
+    }
+
+    fn pack((): &()) -> Packed {
+        Packed::default()
+    }
+
+    fn unpack(&self, _: Packed, _: Micros) {}
+}

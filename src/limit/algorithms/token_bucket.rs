@@ -1,0 +1,161 @@
+//! Token bucket: hits take tokens, and tokens come back in steps.
+//!
+//! With `k = floor((t - last) / interval)` steps since the last, `tokens = min(capacity, tokens +
+//! k amount)` and `last += k interval`; allowed iff `tokens >= h`. A full bucket starts its clock at
+//! the charge. A strict one restarts it at each denial: nothing is refilled until the client has
+//! been quiet for one interval.
+//!
+//! State: the tokens that are missing, and the last step. Cost: a division. Guarantee: over any
+//! span `L` at most `capacity + amount (floor(L / interval) + 1)`. Source: the refill amount, refill
+//! interval and strict mode of Smyte, "High-performance rate limiting" (2016).
+
+use std::fmt::Write;
+
+use super::sliding_log::Log;
+use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::{
+    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, Packed, SECOND, Verdict,
+    wait,
+};
+
+/// The longest interval of a replica's share.
+const MAX_SHARE_INTERVAL: Micros = MAX_PERIOD_SECONDS * SECOND;
+
+/// Bits of a time in a packed state. Above it is bit 32 of the missing tokens, which are at most a
+/// capacity and a debt.
+const TIME_BITS: u32 = 63;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+
+/// `capacity` tokens, of which `amount` come back each `interval`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    pub capacity: u32,
+    /// Tokens that come back each `interval`; at least 1.
+    pub amount: u32,
+    pub interval: Micros,
+    /// Whether a denial restarts the wait.
+    pub strict: bool,
+    /// How many tokens may be owed, if denied hits are charged.
+    pub max_debt: u32,
+}
+
+/// The missing tokens and the last refill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    /// Tokens that are missing; those beyond the capacity are owed. 0: full.
+    pub missing: u64,
+    /// When the last refill came, or would have.
+    pub last: Micros,
+}
+
+impl TokenBucket {
+    /// Returns how many tokens come within [`MAX_WAIT`]: the most that capacity and debt may be
+    /// together.
+    pub fn max_capacity_and_debt(&self) -> u64 {
+        (MAX_WAIT / self.interval).saturating_mul(self.amount.into())
+    }
+
+    /// Returns the time until `tokens` more have come; at most [`MAX_WAIT`], as what a bucket with
+    /// a larger amount left behind may take longer.
+    fn time_until(&self, state: &State, tokens: u64, now: Micros) -> Micros {
+        let steps = tokens.div_ceil(self.amount.into());
+        wait(state.last.saturating_add(steps.saturating_mul(self.interval)), now).min(MAX_WAIT)
+    }
+}
+
+impl LimitAlgorithm for TokenBucket {
+    type State = State;
+
+    const NAME: &'static str = "token_bucket";
+    const PACKS: bool = true;
+    const COUNTS_AT_ZERO: bool = false;
+
+    fn advance(&self, state: &mut State, now: Micros) {
+        if state.last > now.saturating_add(self.interval) {
+            state.last = now;
+        }
+        let steps = now.saturating_sub(state.last) / self.interval;
+        state.missing = state.missing.saturating_sub(steps.saturating_mul(self.amount.into()));
+        state.last += steps * self.interval;
+        if state.missing == 0 {
+            state.last = state.last.max(now);
+        }
+    }
+
+    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+        let hits = u64::from(hits.count);
+        let (capacity, wanted) = (u64::from(self.capacity), state.missing + hits);
+        let allowed = wanted <= capacity;
+        let retry = || self.time_until(state, wanted - capacity, now);
+        Verdict { allowed, retry_after: (!allowed && hits <= capacity).then(retry) }
+    }
+
+    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+        Levels {
+            used: state.missing,
+            remaining: u64::from(self.capacity).saturating_sub(state.missing),
+            reset_after: match state.missing {
+                0 => 0,
+                missing => self.time_until(state, missing, now),
+            },
+            empty: state.missing == 0,
+        }
+    }
+
+    /// Takes tokens, at most until capacity and debt are used up.
+    fn charge(&self, state: &mut State, _: Micros, hits: Hits, charge_denied: bool) {
+        let debt = if charge_denied { self.max_debt } else { 0 };
+        let most = (u64::from(self.capacity) + u64::from(debt)).max(state.missing);
+        state.missing = (state.missing + u64::from(hits.count)).min(most);
+    }
+
+    /// Restarts the wait of a strict bucket.
+    fn deny(&self, state: &mut State, now: Micros) {
+        if self.strict {
+            state.last = state.last.max(now);
+        }
+    }
+
+    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+        state.missing = state.missing.saturating_sub(hits.count.into());
+    }
+
+    fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
+        !charge_denied && !self.strict
+    }
+
+    fn write_shape(&self, shape: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = write!(shape, "t{}us", self.interval);
+    }
+
+    /// If the amount cannot be divided evenly, the interval becomes longer: one token a minute
+    /// among ten replicas is one in ten minutes for each.
+    fn replica_share(&self, _: u32, replicas: u32) -> TokenBucket {
+        // What a refill brings beyond a full bucket is not shared either.
+        let most = self.capacity.saturating_add(self.max_debt);
+        let whole = self.amount.min(most).max(1);
+        let amount = whole.div_ceil(replicas);
+        // Longer by the factor by which the rounded amount is too large.
+        let rounded = u128::from(amount) * u128::from(replicas);
+        let interval = (u128::from(self.interval) * rounded).div_ceil(u128::from(whole));
+        let interval = Micros::try_from(interval).unwrap_or(MAX_SHARE_INTERVAL);
+        TokenBucket {
+            capacity: self.capacity.div_ceil(replicas),
+            amount,
+            interval: interval.min(MAX_SHARE_INTERVAL),
+            strict: self.strict,
+            max_debt: self.max_debt.div_ceil(replicas),
+        }
+    }
+
+    fn pack(state: &State) -> Packed {
+        let high = (state.missing >> 32) << TIME_BITS;
+        pack_wide(state.last & TIME_MASK | high, state.missing as u32)
+    }
+
+    fn unpack(&self, packed: Packed, _: Micros) -> State {
+        let (wide, low) = unpack_wide(packed);
+        State { missing: u64::from(low) | (wide >> TIME_BITS) << 32, last: wide & TIME_MASK }
+    }
+}

@@ -1,0 +1,57 @@
+//! Units of time, as rules write them.
+
+use super::{MAX_PERIOD_SECONDS, Micros, SECOND};
+
+/// The unit of a limit's period, with the reference's lengths: a month is 30 days, a year 365.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unit {
+    Second,
+    Minute,
+    Hour,
+    Day,
+    Week,
+    Month,
+    Year,
+}
+
+impl Unit {
+    pub const ALL: [Unit; 7] =
+        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+
+    /// Returns its length in seconds.
+    pub fn seconds(self) -> u64 {
+        match self {
+            Unit::Second => 1,
+            Unit::Minute => 60,
+            Unit::Hour => 3_600,
+            Unit::Day => 86_400,
+            Unit::Week => 7 * 86_400,
+            Unit::Month => 30 * 86_400,
+            Unit::Year => 365 * 86_400,
+        }
+    }
+
+    /// Returns its name in rule files, in lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::Second => "second",
+            Unit::Minute => "minute",
+            Unit::Hour => "hour",
+            Unit::Day => "day",
+            Unit::Week => "week",
+            Unit::Month => "month",
+            Unit::Year => "year",
+        }
+    }
+
+    /// Returns the unit of that name, in any letter case.
+    pub fn from_name(name: &str) -> Option<Unit> {
+        Unit::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
+    }
+
+    /// Returns the length of `multiplier` units, if it lies between a second and 100 years.
+    pub fn period(self, multiplier: u32) -> Option<Micros> {
+        let seconds = self.seconds() * u64::from(multiplier);
+        (1..=MAX_PERIOD_SECONDS).contains(&seconds).then(|| seconds * SECOND)
+    }
+}

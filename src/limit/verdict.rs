@@ -1,0 +1,103 @@
+//! What a charge answers: the verdict and the levels of one limit, the decision of a rule.
+
+use super::Micros;
+
+/// One limit's answer to some hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub allowed: bool,
+    /// The smallest wait after which the same hits are allowed if nothing else happens. `None` if
+    /// they are allowed now, or never will be.
+    pub retry_after: Option<Micros>,
+}
+
+impl Verdict {
+    pub(super) const ALLOWED: Verdict = Verdict { allowed: true, retry_after: None };
+
+    /// A denial that no wait ends.
+    pub(super) const NEVER: Verdict = Verdict { allowed: false, retry_after: None };
+}
+
+/// How much of one limit is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// Hits counted.
+    pub used: u64,
+    /// The largest number of hits allowed now.
+    pub remaining: u64,
+    /// Time until the limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+    /// Whether the state means the same as no state.
+    pub empty: bool,
+}
+
+impl Levels {
+    /// The levels of a state that is not of the limit's algorithm.
+    pub(super) const UNKNOWN: Levels =
+        Levels { used: 0, remaining: 0, reset_after: 0, empty: true };
+}
+
+/// How full a key's state is: what the memory store goes by when it must evict one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fill {
+    /// Below half of its limit.
+    Low,
+    /// Half of it or more.
+    High,
+    /// At its limit or over.
+    Full,
+}
+
+/// What made a decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The store, from the key's state.
+    #[default]
+    Store,
+    /// This replica, which repeats a denial that still holds.
+    DeniedLocally,
+    /// The policy for a failing store.
+    Degraded,
+}
+
+/// The answer for one descriptor: that of its binding limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    pub allowed: bool,
+    /// The index of the binding limit in the plan.
+    pub limit: u8,
+    /// Limits in shadow mode that would have denied, one bit each.
+    pub would_deny: u16,
+    /// Hits the binding limit had counted before these.
+    pub used_before: u64,
+    /// The largest number of hits the binding limit allows now, after these.
+    pub remaining: u64,
+    /// Time until the binding limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+    /// The smallest wait after which the same hits are allowed if nothing else happens. `None` if
+    /// they are allowed now, or never will be.
+    pub retry_after: Option<Micros>,
+    pub source: Source,
+}
+
+impl Decision {
+    pub(super) const ALLOWED: Decision = Decision {
+        allowed: true,
+        limit: 0,
+        would_deny: 0,
+        used_before: 0,
+        remaining: u64::MAX,
+        reset_after: 0,
+        retry_after: None,
+        source: Source::Store,
+    };
+}
+
+/// The outcome of a charge: the decision, and what a store must know of the new state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChargeOutcome {
+    pub decision: Decision,
+    /// When the state means the same as no state. If that is not after now, it need not be kept.
+    pub expires: Micros,
+    pub fill: Fill,
+}

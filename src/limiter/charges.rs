@@ -1,0 +1,72 @@
+//! The charges of a request: one for each descriptor with a limit.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::lookup::{Lookup, Matched};
+use super::{Options, Request};
+use crate::limit::Plan;
+use crate::rules::Domain;
+use crate::store::{Batch, Charge, Key, Role};
+
+pub(super) struct Charges<'a> {
+    list: SmallVec<[Charge<'a>; 4]>,
+    domain: Option<&'a Domain>,
+    /// Whether a quota descriptor passes whatever the store answers.
+    quota_passes: bool,
+}
+
+impl<'a> Charges<'a> {
+    #[inline]
+    pub fn new(
+        request: &Request<'a>,
+        lookup: &'a Lookup<'_, '_>,
+        options: &Options,
+    ) -> Charges<'a> {
+        let domain = lookup.domain;
+        let mut charges = Charges { list: SmallVec::new(), domain, quota_passes: false };
+        for matched in &lookup.matched {
+            let shadow = matched.applies.rule().is_some_and(|rule| rule.shadow_mode);
+            let Some(plan) = matched.applies.plan() else {
+                charges.quota_passes |= matched.is_quota;
+                continue;
+            };
+            charges.quota_passes |= matched.is_quota && shadow;
+            let (key, hold) = key(request.domain, matched, plan);
+            // In the global shadow mode no denial denies the request.
+            let role = match (shadow || options.shadow_mode, matched.is_quota) {
+                (true, _) => Role::Shadow,
+                (_, true) => Role::Quota,
+                _ => Role::Enforced,
+            };
+            charges.list.push(Charge { key, plan, op: matched.op, hold, role });
+        }
+        charges
+    }
+
+    /// The batch for the store; none if nothing is to be charged.
+    pub fn batch(&self, budget: Duration) -> Option<Batch<'_>> {
+        (!self.list.is_empty()).then(|| Batch {
+            charges: &self.list,
+            together: self.domain.is_some_and(|domain| domain.together),
+            quota_passes: self.quota_passes,
+            budget,
+            on_failure: self.domain.and_then(|domain| domain.on_store_failure),
+        })
+    }
+}
+
+/// The key of a descriptor, and its hold: the value of its last entry if the plan has hold ids.
+fn key<'a>(
+    domain: &'a str,
+    matched: &'a Matched<'_, '_>,
+    plan: &Plan,
+) -> (Key<'a>, Option<&'a str>) {
+    match matched.entries() {
+        [others @ .., (_, id)] if plan.hold_id().is_some() => {
+            (Key { domain, entries: others }, Some(*id))
+        }
+        entries => (Key { domain, entries }, None),
+    }
+}

@@ -1,0 +1,116 @@
+//! Numbers: whole ones within bounds, sizes in bytes, and ratios.
+
+use std::marker::PhantomData;
+
+use super::{Format, Kind};
+
+/// The integer types that settings are read as.
+pub trait Integer: Copy {
+    /// Converts `n`, or returns the greatest value of the type if `n` is greater.
+    fn saturating_from(n: u64) -> Self;
+}
+
+macro_rules! integer {
+    ($($type:ty)*) => {
+        $(impl Integer for $type {
+            fn saturating_from(n: u64) -> $type {
+                <$type>::try_from(n).unwrap_or(<$type>::MAX)
+            }
+        })*
+    };
+}
+
+integer!(u32 u64 usize);
+
+/// A whole number from `MIN` to `MAX`.
+#[derive(Debug)]
+pub struct Int<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
+
+impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
+    type Value = T;
+    const KIND: Kind = Kind::Int(MIN, MAX);
+
+    fn parse(text: &str) -> Option<T> {
+        read_int(text).filter(|n| (MIN..=MAX).contains(n)).map(T::saturating_from)
+    }
+}
+
+/// A size in bytes: `64MiB`, `1MB`, or a bare number.
+#[derive(Debug)]
+pub struct Bytes<T>(PhantomData<T>);
+
+impl<T: Integer> Format for Bytes<T> {
+    type Value = T;
+    const KIND: Kind = Kind::Bytes;
+
+    fn parse(text: &str) -> Option<T> {
+        read_bytes(text).map(T::saturating_from)
+    }
+}
+
+/// A number from 0 to 1.
+#[derive(Debug)]
+pub struct Ratio;
+
+impl Format for Ratio {
+    type Value = f32;
+    const KIND: Kind = Kind::Ratio;
+
+    fn parse(text: &str) -> Option<f32> {
+        text.parse().ok().filter(|n| (0.0..=1.0).contains(n))
+    }
+}
+
+/// Reads a whole number. `0x`, `0o`, `0b` and a leading 0 (octal) mean what they mean in Go, as in
+/// the reference.
+fn read_int(text: &str) -> Option<u64> {
+    let text = text.replace('_', "");
+    let lower = text.to_ascii_lowercase();
+    match lower.as_bytes() {
+        [b'0', b'x', ..] => u64::from_str_radix(&lower[2..], 16).ok(),
+        [b'0', b'o', ..] => u64::from_str_radix(&lower[2..], 8).ok(),
+        [b'0', b'b', ..] => u64::from_str_radix(&lower[2..], 2).ok(),
+        [b'0', _, ..] => u64::from_str_radix(&lower[1..], 8).ok(),
+        [b'0'..=b'9', ..] => lower.parse().ok(),
+        _ => None,
+    }
+}
+
+fn read_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "kib" | "k" => 1 << 10,
+        "mib" | "m" => 1 << 20,
+        "gib" | "g" => 1 << 30,
+        "kb" => 1_000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_sizes_are_read() {
+        assert_eq!(read_int("0x10"), Some(16));
+        assert_eq!(read_int("010"), Some(8));
+        assert_eq!(read_int("10_000"), Some(10_000));
+        assert_eq!(read_int("-1"), None);
+        assert_eq!(read_bytes("64MiB"), Some(64 << 20));
+        assert_eq!(read_bytes("1.5MiB"), None);
+    }
+
+    #[test]
+    fn numbers_stay_within_their_bounds() {
+        assert_eq!(Int::<u32, 1, 10>::parse("10"), Some(10));
+        assert_eq!(Int::<u32, 1, 10>::parse("0"), None);
+        assert_eq!(Int::<u32, 1, 10>::parse("11"), None);
+        assert_eq!(Bytes::<u32>::parse("8GiB"), Some(u32::MAX));
+    }
+}

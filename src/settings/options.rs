@@ -1,0 +1,174 @@
+//! The options of other modules, from settings.
+
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use super::table::{Group, RulesSource, StoreKind, XdsMode};
+use super::{Settings, redis, reference};
+use crate::rules::source::Selection;
+use crate::service::{HeaderNames, Permissions, Protocol};
+use crate::{grpc, http, limiter, rules, service, store, watch, xds};
+
+/// Bytes of the largest xDS response if the setting is 0, as in gRPC.
+const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
+
+/// Returns a timeout, of which 0 means none.
+fn timeout(setting: Duration) -> Duration {
+    if setting.is_zero() { Duration::MAX } else { setting }
+}
+
+impl Settings {
+    /// Returns how rule files are compiled.
+    pub fn rule_options(&self) -> rules::Options {
+        rules::Options {
+            merge_domains: *self.rules.merge_domains,
+            max_log_bytes: *self.rules.max_log_bytes,
+            max_problems: *self.rules.max_problems,
+        }
+    }
+
+    /// Returns the rule files to load; none if no setting names any.
+    pub fn rule_files(&self) -> Option<Selection> {
+        let paths = &*self.rules.paths;
+        let (roots, prefix) = match paths.is_empty() {
+            false => (paths.clone(), None),
+            true => self.runtime_directories()?,
+        };
+        Some(Selection {
+            roots,
+            prefix,
+            // The reference reads every file, whatever its name.
+            yaml_only: !paths.is_empty(),
+            ignore_dot_files: *self.rules.ignore_dot_files,
+            max_file: *self.rules.max_file,
+        })
+    }
+
+    /// Returns the reference's directories and prefix of file names, if they are asked for: a file
+    /// that only repeats the defaults does not ask for them.
+    fn runtime_directories(&self) -> Option<(Vec<PathBuf>, Option<String>)> {
+        let runtime = &self.rules.runtime;
+        let mut entries = Vec::new();
+        runtime.list(&mut entries);
+        let mut asked = entries.iter().filter(|entry| {
+            entry.text != entry.setting.default || entry.origin.starts_with("RUNTIME_")
+        });
+        asked.next()?;
+        let root = runtime.root.clone();
+        let root = root.unwrap_or_else(|| reference::DEFAULT_RUNTIME_ROOT.into());
+        // Joining a path with a leading slash would replace the root.
+        let app_directory = runtime.app_directory.trim_start_matches('/');
+        let directory = root.join(runtime.subdirectory.trim_start_matches('/'));
+        Some(match *runtime.watch_root {
+            true => (vec![directory], Some(format!("{app_directory}."))),
+            false => (vec![directory.join(app_directory)], None),
+        })
+    }
+
+    /// Returns how changes of rule files are found.
+    pub fn watch_options(&self) -> watch::Options {
+        watch::Options { watch: *self.rules.watch, poll: *self.rules.poll }
+    }
+
+    /// Returns how to reach the management server, if rules come from one.
+    pub fn xds_options(&self) -> Option<xds::Options> {
+        let xds = &self.rules.xds;
+        (*self.rules.source == RulesSource::Xds).then(|| xds::Options {
+            url: xds.url.to_string(),
+            delta: *xds.mode == XdsMode::Delta,
+            node_id: xds.node_id.to_string(),
+            node_metadata: xds.node_metadata.to_vec(),
+            headers: xds.headers.to_vec(),
+            max_message: match *xds.max_message {
+                0 => DEFAULT_MAX_XDS_MESSAGE_BYTES,
+                bytes => bytes,
+            },
+            connect_timeout: *xds.connect_timeout,
+            keepalive: *xds.keepalive,
+            backoff_min: *xds.backoff_min,
+            backoff_max: *xds.backoff_max,
+            backoff_jitter: *xds.backoff_jitter,
+            tls: xds::Tls {
+                enabled: *xds.tls.enabled,
+                cert: xds.tls.cert.value.clone(),
+                key: xds.tls.key.value.clone(),
+                ca: xds.tls.ca.value.clone(),
+                server_name: xds.tls.server_name.to_string(),
+            },
+        })
+    }
+
+    pub fn grpc_limits(&self) -> grpc::Limits {
+        let grpc = &self.grpc;
+        grpc::Limits {
+            max_message: *grpc.max_message,
+            max_headers: *grpc.max_headers,
+            max_streams: *grpc.max_streams,
+            max_buffered: *grpc.max_buffered,
+            keepalive: *grpc.keepalive,
+            timeout: timeout(*grpc.timeout),
+        }
+    }
+
+    /// Returns the limits of either HTTP listener.
+    pub fn http_limits(&self) -> http::Limits {
+        http::Limits {
+            max_connections: *self.http.max_connections,
+            timeout: timeout(*self.http.timeout),
+            max_body: *self.grpc.max_message,
+            max_buffered: *self.http.max_buffered,
+        }
+    }
+
+    /// Returns how requests of an protocol are answered.
+    pub fn service_options(&self, protocol: Protocol) -> service::Options {
+        let response = &self.response;
+        let (allow_overrides, allow_negative_hits) = match protocol {
+            Protocol::Grpc => (*self.grpc.allow_overrides, *self.grpc.allow_negative_hits),
+            Protocol::Http => (*self.http.allow_overrides, *self.http.allow_negative_hits),
+        };
+        service::Options {
+            headers: response.headers.then(|| HeaderNames {
+                limit: response.limit_header.to_string(),
+                remaining: response.remaining_header.to_string(),
+                reset: response.reset_header.to_string(),
+            }),
+            retry_after: *response.retry_after,
+            ratelimit_fields: *response.ratelimit_fields,
+            dynamic_metadata: *response.dynamic_metadata,
+            budget: *self.store.budget,
+            permissions: Permissions { protocol, allow_overrides, allow_negative_hits },
+        }
+    }
+
+    pub fn limiter_options(&self) -> limiter::Options {
+        limiter::Options {
+            shadow_mode: *self.response.shadow_mode,
+            quota_mode: *self.response.quota_mode,
+            near_limit_ratio: *self.metrics.near_limit_ratio,
+            max_descriptors: *self.grpc.max_descriptors,
+        }
+    }
+
+    /// Returns how to count in Redis, and how to count limits per second if they have a Redis of
+    /// their own; none if counters are in memory.
+    pub fn redis_options(&self) -> Option<(store::redis::Options, Option<store::redis::Options>)> {
+        // Its errors were reported by `load`.
+        (*self.store.kind == StoreKind::Redis).then(|| redis::read(self, &mut Vec::new()))
+    }
+
+    /// Whether health reports not serving until rules are loaded.
+    pub fn requires_rules(&self) -> bool {
+        let health = &self.health;
+        *health.require_rules && !(*health.force_start && health.require_rules.is_default())
+    }
+
+    /// Returns the number of threads that serve gRPC.
+    pub fn threads(&self) -> usize {
+        match *self.runtime.threads {
+            0 => available_parallelism().map_or(1, Into::into),
+            threads => threads,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The servers that the URL of a group names.
+
+use super::url::Url;
+use super::{Group, SettingError, Topology};
+use crate::settings::secret;
+use crate::store::redis::Endpoint;
+
+impl Group<'_> {
+    /// Reads the URLs, and checks that they are in accord with each other and with the topology.
+    pub(super) fn urls(&self, errors: &mut Vec<SettingError>) -> Vec<Url> {
+        let Some(text) = self.url.as_deref() else {
+            errors.push(self.url.error(
+                "is not set, so the address of Redis is unknown",
+                "write host:port, redis://host:port or the path of a Unix socket",
+            ));
+            return Vec::new();
+        };
+        let mut urls = Vec::new();
+        for part in text.split(',').map(str::trim) {
+            match Url::read(part) {
+                Ok(url) => urls.push(url),
+                Err((what, help)) => {
+                    // A comma may be part of a password, so this part may be the rest of one.
+                    let whole = if text.contains(['@', '?']) { text } else { part };
+                    let shown = secret::shown("url", whole);
+                    errors.push(self.url.error(&format!("has {shown:?}: {what}"), help));
+                }
+            }
+        }
+        let mut refuse_if = |is_wrong: bool, message: &str, help: &str| {
+            if is_wrong {
+                errors.push(self.url.error(message, help));
+            }
+        };
+        let several = **self.topology != Topology::Single;
+        let unix = urls.iter().any(|url| matches!(url.server, Endpoint::Unix(_)));
+        refuse_if(
+            !several && text.contains(','),
+            "names several servers, but the topology is single",
+            "name one, or set the topology to cluster or sentinel",
+        );
+        refuse_if(
+            several && unix,
+            "names a Unix socket, but cluster nodes and sentinels have a host and a port",
+            "write host:port, with commas between several",
+        );
+        refuse_if(
+            **self.topology == Topology::Sentinel && urls.iter().any(Url::has_login_or_db),
+            "has a login or a database in the address of a sentinel",
+            "write those of the servers in username, password and db, those of the sentinels in \
+             sentinel.username and sentinel.password",
+        );
+        let logins = urls.iter().map(|url| (&url.username, &url.password));
+        refuse_if(
+            logins.clone().zip(logins.skip(1)).any(|(one, next)| one != next),
+            "has different logins for nodes of one cluster",
+            "use one login for all",
+        );
+        urls
+    }
+}

@@ -1,0 +1,116 @@
+//! A declared setting, and the value that it has.
+
+use std::fmt;
+use std::ops::Deref;
+
+use config::Value;
+
+use super::error::SettingError;
+use super::format::{Format, Kind};
+use super::secret;
+
+/// The origin of a value that nothing sets.
+pub const DEFAULT_ORIGIN: &str = "default";
+
+/// A declared setting, whatever its type.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// `a.b` in a settings file is `WEIR__A__B` in the environment.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// As it would be written; empty for none.
+    pub default: &'static str,
+    /// What it means, for the documentation.
+    pub doc: &'static str,
+    /// The reference's variables for it.
+    pub reference: &'static [&'static str],
+    pub is_secret: bool,
+    accepts: fn(&Value) -> bool,
+}
+
+impl Setting {
+    pub(super) const fn new<F: Format>(
+        name: &'static str,
+        default: &'static str,
+        doc: &'static str,
+        reference: &'static [&'static str],
+    ) -> Setting {
+        Setting {
+            name,
+            kind: F::KIND,
+            default,
+            doc: doc.trim_ascii(),
+            reference,
+            is_secret: F::IS_SECRET,
+            accepts: |value| F::read(value).is_some(),
+        }
+    }
+
+    /// Whether the setting can have this value.
+    pub fn accepts(&self, value: &Value) -> bool {
+        (self.accepts)(value)
+    }
+
+    /// Returns `text` as it may be shown: secrets, and logins in URLs, are masked.
+    pub fn masked(&self, text: &str) -> String {
+        match self.is_secret {
+            true => secret::masked(text),
+            false => secret::shown(self.name, text),
+        }
+    }
+}
+
+/// The value of a setting, and where it comes from. `clone()` clones the value alone.
+pub struct Resolved<T> {
+    pub value: T,
+    pub setting: &'static Setting,
+    /// As it was written.
+    pub text: String,
+    /// As it may be shown.
+    pub shown: String,
+    /// `default`, or the file, variable or flag that sets it.
+    pub origin: String,
+}
+
+impl<T> Resolved<T> {
+    /// Whether nothing sets it.
+    pub fn is_default(&self) -> bool {
+        self.origin == DEFAULT_ORIGIN
+    }
+
+    /// Returns an error in this setting. `message` follows its name.
+    pub(super) fn error(&self, message: &str, help: impl Into<String>) -> SettingError {
+        SettingError::new(&self.origin, format!("{} {message}", self.setting.name), help)
+    }
+
+    pub(super) fn entry(&self) -> Entry<'_> {
+        let Resolved { setting, text, shown, origin, .. } = self;
+        Entry { setting, text, shown, origin }
+    }
+}
+
+impl<T> Deref for Resolved<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T> fmt::Debug for Resolved<T> {
+    /// Masks secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.shown, self.origin)
+    }
+}
+
+/// A [`Resolved`] value of any type, as text.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    pub setting: &'static Setting,
+    /// As it was written: may be a secret.
+    pub text: &'a str,
+    /// As it may be shown.
+    pub shown: &'a str,
+    pub origin: &'a str,
+}

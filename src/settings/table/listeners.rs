@@ -1,0 +1,75 @@
+//! `grpc`, `http` and `debug`: the listeners and their limits.
+
+use std::time::Duration;
+
+use super::group;
+use crate::settings::format::{Address, Bytes, Int};
+
+group! {
+    /// The gRPC listener.
+    Grpc "grpc" {
+        /// Address of the gRPC listener.
+        address: Address = "0.0.0.0:8081", reference ["GRPC_HOST", "GRPC_PORT"];
+        // A request from Envoy is some 100 bytes. This leaves room for long values and many
+        // descriptors, and bounds the memory of a request: an entry is at least two bytes of it, and
+        // 32 bytes once decoded, for a moment in a list half as long again.
+        /// The largest request. Decoding a request may take 25 times its size in memory.
+        max_message: Bytes<usize> = "1MiB";
+        // Envoy sends some 500 bytes.
+        /// The largest header list of a request.
+        max_headers: Bytes<u32> = "16KiB";
+        // Envoy opens one stream for each request in flight.
+        /// Requests in flight on one connection.
+        max_streams: Int<u32, 1, 4_294_967_295> = "1024";
+        /// Memory for partly received requests and unread responses across all clients; the first
+        /// 128KiB of each connection is free, and one connection can use an eighth.
+        max_buffered: Bytes<usize> = "64MiB";
+        /// Concurrent connections. Near the limit a new connection replaces one that has no request
+        /// in progress: first one that never made a request, then the one idle for the longest time.
+        max_connections: Int<usize, 1, 10_000_000> = "16_384";
+        /// The longest interval between pings to a client, which detect connections that nobody
+        /// reads; 0: never.
+        keepalive: Duration = "60s";
+        /// Timeout for a client to open a connection, to send a complete request, to read a
+        /// response, and to answer a ping; 0: unlimited.
+        timeout: Duration = "10s";
+        /// The most descriptors of a request.
+        max_descriptors: Int<usize, 1, 100_000> = "256";
+        /// Whether gRPC clients may override limits in requests.
+        allow_overrides: bool = "true";
+        /// Whether gRPC clients may refund hits.
+        allow_negative_hits: bool = "true";
+    }
+}
+
+group! {
+    /// The HTTP listener.
+    Http "http" {
+        /// Address of the HTTP listener: /json, /healthcheck and /metrics.
+        address: Address = "0.0.0.0:8080", reference ["HOST", "PORT"];
+        /// Concurrent HTTP connections, on each of the two addresses. Near the limit a new
+        /// connection replaces one that has no complete request in progress.
+        max_connections: Int<usize, 1, 10_000_000> = "1_024";
+        /// Timeout for a client to send the head of a request, then its body, and then to receive
+        /// the whole response; 0: unlimited.
+        timeout: Duration = "10s";
+        // A body counts until its response is sent.
+        /// Memory for the bodies and responses of /json across all clients; the first 16 KiB of each
+        /// is free. A request beyond it gets status 503.
+        max_buffered: Bytes<usize> = "16MiB";
+        /// Whether clients of /json may override limits in requests.
+        allow_overrides: bool = "true";
+        // Envoy needs refunds, and does not use /json.
+        /// Whether clients of /json may refund hits.
+        allow_negative_hits: bool = "false";
+    }
+}
+
+group! {
+    /// The debug listener.
+    Debug "debug" {
+        /// Address of the debug listener: /rlconfig, /status and /metrics. DEBUG_HOST or DEBUG_PORT
+        /// alone opens it to other hosts, as in the reference.
+        address: Address = "127.0.0.1:6070", reference ["DEBUG_HOST", "DEBUG_PORT"];
+    }
+}

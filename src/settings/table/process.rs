@@ -1,0 +1,90 @@
+//! `health`, `drain`, `runtime`, `metrics` and `log`: the process itself.
+
+use std::time::Duration;
+
+use super::group;
+use crate::settings::format::{Choice, Int, Ratio};
+
+/// A log level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl Choice for LogLevel {
+    const CHOICES: &'static [(&'static str, LogLevel)] = &[
+        ("off", LogLevel::Off),
+        ("error", LogLevel::Error),
+        ("warn", LogLevel::Warn),
+        ("info", LogLevel::Info),
+        ("debug", LogLevel::Debug),
+        ("trace", LogLevel::Trace),
+    ];
+}
+
+/// A log format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Choice for LogFormat {
+    const CHOICES: &'static [(&'static str, LogFormat)] =
+        &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+}
+
+group! {
+    /// When health reports serving.
+    Health "health" {
+        /// Whether health reports not serving until rules are loaded.
+        require_rules: bool = "true";
+        /// Whether health reports not serving while the rules have no domain: a management server may
+        /// send none.
+        require_domain: bool = "false", reference ["HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"];
+        /// Whether health reports serving without rules, unless require_rules is set.
+        force_start: bool = "false", reference ["FORCE_START_WITHOUT_INITIAL_CONFIG"];
+    }
+}
+
+group! {
+    /// How the service stops.
+    Drain "drain" {
+        // Time for load balancers to notice that health reports not serving.
+        /// How long the service keeps accepting connections after SIGTERM. Ctrl-C skips it.
+        delay: Duration = "5s";
+        /// Timeout for requests in flight after that.
+        timeout: Duration = "30s";
+    }
+}
+
+group! {
+    /// Threads.
+    Runtime "runtime" {
+        /// Threads that serve gRPC; 0: one per core.
+        threads: Int<usize, 0, 1_024> = "0";
+    }
+}
+
+group! {
+    /// Metrics.
+    Metrics "metrics" {
+        /// The fraction of a limit above which hits count as near the limit.
+        near_limit_ratio: Ratio = "0.8", reference ["NEAR_LIMIT_RATIO"];
+    }
+}
+
+group! {
+    /// The log.
+    Log "log" {
+        /// The least severe level that is logged.
+        level: LogLevel = "info", reference ["LOG_LEVEL"];
+        /// The format of log lines.
+        format: LogFormat = "text", reference ["LOG_FORMAT"];
+    }
+}

@@ -1,0 +1,159 @@
+//! `store.redis`: how to connect to Redis, and to the Redis of limits per second.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::group;
+use crate::settings::format::{Choice, Int, Secret};
+use crate::store::redis::{Clock, Layout};
+
+/// How the servers are organized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topology {
+    Single,
+    Sentinel,
+    Cluster,
+}
+
+impl Choice for Topology {
+    const CHOICES: &'static [(&'static str, Topology)] = &[
+        ("single", Topology::Single),
+        ("sentinel", Topology::Sentinel),
+        ("cluster", Topology::Cluster),
+    ];
+}
+
+impl Choice for Layout {
+    const CHOICES: &'static [(&'static str, Layout)] =
+        &[("weir", Layout::Weir), ("reference", Layout::Reference)];
+}
+
+impl Choice for Clock {
+    const CHOICES: &'static [(&'static str, Clock)] =
+        &[("server", Clock::Server), ("caller", Clock::Caller)];
+}
+
+group! {
+    /// The Redis that keeps the counters.
+    Redis "store.redis" {
+        /// How the servers are organized.
+        topology: Topology = "single", reference ["REDIS_TYPE"];
+        /// Address of Redis: host:port, redis://user:password@host:port/0, rediss://… for TLS, or the
+        /// path of a Unix socket. Several with commas: the sentinels, or some nodes of a cluster.
+        /// Setting it makes Redis the store.
+        url: Option<String> = "", reference ["REDIS_URL"];
+        /// User name; empty: Redis's default user.
+        username: Option<String> = "", reference ["REDIS_AUTH"];
+        /// Password.
+        password: Option<Secret> = "", reference ["REDIS_AUTH"];
+        /// File with the password, read for each new connection.
+        password_file: Option<PathBuf> = "";
+        /// Database number; a cluster has only 0.
+        db: Int<u32, 0, 1_000_000> = "0";
+        /// Prefix of all keys, without braces. With layout = reference it is empty unless set.
+        key_prefix: String = "weir:", reference ["CACHE_KEY_PREFIX"];
+        /// With reference, rules with a single fixed window use the reference's keys, so that both
+        /// services share their counters.
+        layout: Layout = "weir";
+        /// Whose time counts: that of Redis, or that of each replica, for servers whose scripts
+        /// cannot read the time.
+        clock: Clock = "server";
+        /// Timeout for connecting and logging in.
+        connect_timeout: Duration = "1s", reference ["REDIS_TIMEOUT"];
+        // Longer than the occasional slow round trips of a busy cluster, which fail no request.
+        /// A connection with a slower round trip is down until the server answers a PING within this
+        /// time.
+        slow_after: Duration = "20ms";
+    }
+    groups { tls: Tls; sentinel: Sentinel; breaker: Breaker; per_second: PerSecond; }
+}
+
+group! {
+    /// TLS to Redis.
+    Tls "store.redis.tls" {
+        /// Whether connections are encrypted; rediss:// means the same.
+        enabled: bool = "false", reference ["REDIS_TLS"];
+        /// PEM file with the CA certificates to trust; empty: the system's.
+        ca: Option<PathBuf> = "", reference ["REDIS_TLS_CACERT"];
+        /// PEM file with the client certificate.
+        cert: Option<PathBuf> = "", reference ["REDIS_TLS_CLIENT_CERT"];
+        /// PEM file with the key of the client certificate.
+        key: Option<PathBuf> = "", reference ["REDIS_TLS_CLIENT_KEY"];
+        /// Whether a valid certificate for another host is accepted.
+        skip_hostname_verification: bool = "false", reference ["REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"];
+    }
+}
+
+group! {
+    /// The sentinels.
+    Sentinel "store.redis.sentinel" {
+        /// The name that the sentinels have for the master.
+        master_name: String = "", reference ["REDIS_URL"];
+        /// User name for the sentinels.
+        username: Option<String> = "", reference ["REDIS_SENTINEL_AUTH"];
+        /// Password for the sentinels.
+        password: Option<Secret> = "", reference ["REDIS_SENTINEL_AUTH"];
+        /// File with the password for the sentinels, read for each new connection.
+        password_file: Option<PathBuf> = "";
+    }
+}
+
+group! {
+    /// The circuit breaker.
+    Breaker "store.redis.breaker" {
+        /// The longest wait before a failed Redis is tried again.
+        probe_max: Duration = "500ms";
+    }
+}
+
+group! {
+    /// The Redis that keeps the counters of limits per second, if they have their own.
+    PerSecond "store.redis.per_second" {
+        /// How the servers are organized.
+        topology: Topology = "single", reference ["REDIS_PERSECOND_TYPE"];
+        /// A separate Redis for limits per second, as store.redis.url; empty: they share the other.
+        url: Option<String> = "", reference ["REDIS_PERSECOND_URL"];
+        /// User name; empty: Redis's default user.
+        username: Option<String> = "", reference ["REDIS_PERSECOND_AUTH"];
+        /// Password.
+        password: Option<Secret> = "", reference ["REDIS_PERSECOND_AUTH"];
+        /// File with the password, read for each new connection.
+        password_file: Option<PathBuf> = "";
+        /// Database number; a cluster has only 0.
+        db: Int<u32, 0, 1_000_000> = "0";
+        /// Timeout for connecting and logging in.
+        connect_timeout: Duration = "1s", reference ["REDIS_PERSECOND_TIMEOUT"];
+    }
+    groups { tls: PerSecondTls; sentinel: PerSecondSentinel; }
+}
+
+group! {
+    /// TLS to the Redis of limits per second.
+    PerSecondTls "store.redis.per_second.tls" {
+        /// Whether connections are encrypted; rediss:// means the same.
+        enabled: bool = "false", reference ["REDIS_PERSECOND_TLS"];
+        /// PEM file with the CA certificates to trust; empty: that of store.redis.tls.
+        ca: Option<PathBuf> = "";
+        /// PEM file with the client certificate; empty: that of store.redis.tls.
+        cert: Option<PathBuf> = "";
+        /// PEM file with the key of the client certificate; empty: that of store.redis.tls.
+        key: Option<PathBuf> = "";
+        /// Whether a valid certificate for another host is accepted; unless set, as in
+        /// store.redis.tls.
+        skip_hostname_verification: bool = "false";
+    }
+}
+
+group! {
+    /// The sentinels of the Redis of limits per second.
+    PerSecondSentinel "store.redis.per_second.sentinel" {
+        /// The name that the sentinels have for the master.
+        master_name: String = "", reference ["REDIS_PERSECOND_URL"];
+        /// User name for the sentinels.
+        username: Option<String> = "", reference ["REDIS_PERSECOND_SENTINEL_AUTH"];
+        /// Password for the sentinels.
+        password: Option<Secret> = "", reference ["REDIS_PERSECOND_SENTINEL_AUTH"];
+        /// File with the password for the sentinels, read for each new connection.
+        password_file: Option<PathBuf> = "";
+    }
+}

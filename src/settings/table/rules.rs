@@ -1,0 +1,121 @@
+//! `rules`: where rules come from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::group;
+use crate::settings::format::{Bytes, Choice, Int, Secret};
+
+/// What rules are loaded from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulesSource {
+    Files,
+    Xds,
+}
+
+impl Choice for RulesSource {
+    const CHOICES: &'static [(&'static str, RulesSource)] =
+        &[("files", RulesSource::Files), ("xds", RulesSource::Xds)];
+}
+
+/// The variant of the xDS protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdsMode {
+    StateOfTheWorld,
+    Delta,
+}
+
+impl Choice for XdsMode {
+    const CHOICES: &'static [(&'static str, XdsMode)] =
+        &[("sotw", XdsMode::StateOfTheWorld), ("delta", XdsMode::Delta)];
+}
+
+group! {
+    /// Where rules come from.
+    Rules "rules" {
+        /// Where rules come from: files, or a management server over xDS.
+        source: RulesSource = "files", reference ["CONFIG_TYPE"];
+        /// Rule files, or directories of them.
+        paths: Vec<PathBuf> = "";
+        /// Whether several files may add to one domain.
+        merge_domains: bool = "false", reference ["MERGE_DOMAIN_CONFIG"];
+        /// Whether changed rule files are reloaded while the service runs.
+        watch: bool = "true";
+        // Some file systems, mostly network ones, send no notifications.
+        /// How often to check for changes without a notification; 0: never.
+        poll: Duration = "30s";
+        /// Whether to skip files and directories whose name starts with a dot.
+        ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
+        /// The largest rule file that is loaded.
+        max_file: Bytes<u64> = "64MiB";
+        /// The largest state of one key; a limit that may need more is refused.
+        max_log_bytes: Bytes<u64> = "16MiB";
+        /// Errors listed for each rule file, and as many warnings; ten times as many for all files
+        /// together. The rest are counted.
+        max_problems: Int<usize, 1, 10_000> = "100";
+    }
+    groups { runtime: RuntimeDirectories; xds: Xds; }
+}
+
+group! {
+    /// The reference's layout of directories.
+    RuntimeDirectories "rules.runtime" {
+        /// The root of the reference's directory layout, which is used if rules.paths is empty.
+        root: Option<PathBuf> = "", reference ["RUNTIME_ROOT"];
+        /// The directory below the root.
+        subdirectory: String = "", reference ["RUNTIME_SUBDIRECTORY"];
+        /// With watch_root, a prefix of file names; otherwise the directory below the subdirectory.
+        app_directory: String = "config", reference ["RUNTIME_APPDIRECTORY"];
+        /// Whether to load the whole subdirectory, filtered by app_directory, or only app_directory.
+        watch_root: bool = "true", reference ["RUNTIME_WATCH_ROOT"];
+    }
+}
+
+group! {
+    /// The management server.
+    Xds "rules.xds" {
+        /// The management server, as host:port.
+        url: String = "localhost:18000", reference ["CONFIG_GRPC_XDS_SERVER_URL"];
+        /// Whether the server sends all resources each time (state of the world), or only changes.
+        mode: XdsMode = "sotw";
+        /// The node ID that weir sends.
+        node_id: String = "default", reference ["CONFIG_GRPC_XDS_NODE_ID"];
+        /// The node metadata that weir sends: `key=value` each; parts without = are ignored.
+        node_metadata: Vec<String> = "", reference ["CONFIG_GRPC_XDS_NODE_METADATA"];
+        /// Request headers: `name:value` each.
+        headers: Vec<Secret> = "", reference ["CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"];
+        // As for a rule file; gRPC's own 4 MiB hold some 40 000 rules.
+        /// The largest response that is accepted; 0: 4MiB.
+        max_message: Bytes<usize> = "64MiB", reference ["XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"];
+        /// Timeout for connecting.
+        connect_timeout: Duration = "10s";
+        // Go's servers close a connection that is pinged more often than every five minutes, unless
+        // configured otherwise. TCP notices a machine that is gone sooner.
+        /// Interval of HTTP/2 pings to the server; 0: never. TCP keep-alive probes it every 30s in
+        /// any case.
+        keepalive: Duration = "6m";
+        /// After a failure: the wait before the first retry. Each further wait is twice as long.
+        backoff_min: Duration = "1s", reference ["XDS_CLIENT_BACKOFF_INITIAL_INTERVAL"];
+        /// The longest wait before a retry.
+        backoff_max: Duration = "60s", reference ["XDS_CLIENT_BACKOFF_MAX_INTERVAL"];
+        /// Whether each wait is shortened at random, by up to half.
+        backoff_jitter: bool = "true", reference ["XDS_CLIENT_BACKOFF_JITTER"];
+    }
+    groups { tls: XdsTls; }
+}
+
+group! {
+    /// TLS to the management server.
+    XdsTls "rules.xds.tls" {
+        /// Whether to connect over TLS.
+        enabled: bool = "false", reference ["CONFIG_GRPC_XDS_SERVER_USE_TLS"];
+        /// PEM file with the client certificate, if the server requires one.
+        cert: Option<PathBuf> = "", reference ["CONFIG_GRPC_XDS_CLIENT_TLS_CERT"];
+        /// PEM file with the key of the client certificate.
+        key: Option<PathBuf> = "", reference ["CONFIG_GRPC_XDS_CLIENT_TLS_KEY"];
+        /// PEM file with the CA certificates to trust; empty: the system's.
+        ca: Option<PathBuf> = "", reference ["CONFIG_GRPC_XDS_SERVER_TLS_CACERT"];
+        /// The name that the server's certificate must have; empty: the host of the URL.
+        server_name: String = "", reference ["CONFIG_GRPC_XDS_SERVER_TLS_SAN"];
+    }
+}

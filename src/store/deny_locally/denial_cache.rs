@@ -1,0 +1,199 @@
+//! The denials that are known: a table of fixed size.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::limit::{Decision, Micros, Op, Plan, Source};
+use crate::store::Charge;
+use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
+
+/// How many denials share a lock; each key has its place in one such set.
+const WAYS: usize = 8;
+
+/// Denials by key. Every operation takes one lock, of one set, for some tens of nanoseconds.
+pub(super) struct DenialCache {
+    fingerprints: Fingerprints,
+    /// A power of two.
+    sets: Box<[Mutex<Set>]>,
+    /// No denial holds at this instant or later.
+    until: AtomicU64,
+}
+
+#[derive(Default)]
+struct Set {
+    denials: [Option<Denial>; WAYS],
+    /// When hits of any key of this set were last given back.
+    given_back: Option<Micros>,
+}
+
+/// So many hits of a key were denied.
+struct Denial {
+    key: Fingerprint,
+    /// The numbers that denied.
+    plan: Arc<Plan>,
+    hits: u64,
+    decision: Decision,
+    /// When the question was sent.
+    sent: Micros,
+    /// Holds before this instant.
+    until: Micros,
+}
+
+impl DenialCache {
+    /// Of at most `slots` denials, but of at least one set.
+    pub(super) fn new(slots: usize) -> DenialCache {
+        let sets = 1 << (slots / WAYS).max(1).ilog2();
+        DenialCache {
+            fingerprints: Fingerprints::new(),
+            sets: (0..sets).map(|_| Mutex::default()).collect(),
+            until: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether any denial may hold at `now`.
+    pub(super) fn any(&self, now: Micros) -> bool {
+        now < self.until.load(Ordering::Relaxed)
+    }
+
+    /// The key under which denials of a charge are known, where they may be.
+    pub(super) fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
+        let known = matches!(charge.op, Op::Take(1..)) && charge.plan.repeats_denials();
+        known.then(|| self.fingerprints.of(charge))
+    }
+
+    /// The answer to a charge that is known to be denied at `now`; `key` is the charge's.
+    pub(super) fn get(
+        &self,
+        key: &Fingerprint,
+        charge: &Charge<'_>,
+        now: Micros,
+    ) -> Option<Decision> {
+        let Op::Take(hits) = charge.op else { return None };
+        let more_alike = charge.plan.denies_more_alike();
+        let set = self.set(key).lock();
+        let denial = set.denials.iter().flatten().find(|denial| {
+            let alike = denial.hits == hits || more_alike && denial.hits < hits;
+            denial.key == *key && alike && now < denial.until && denial.is_by(charge.plan)
+        })?;
+        // None where another thread read the clock later and was answered before.
+        let passed = now.saturating_sub(denial.sent);
+        // More than a window ever allows wait for none.
+        let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
+        let retry_after = denial.decision.retry_after.filter(|_| !more_alike || hits <= n.into());
+        Some(Decision {
+            remaining: 0,
+            reset_after: denial.decision.reset_after.saturating_sub(passed),
+            retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
+            source: Source::DeniedLocally,
+            ..denial.decision
+        })
+    }
+
+    /// Notes that `hits` were denied to a question sent at `sent`, until `until`.
+    pub(super) fn put(
+        &self,
+        charge: &Charge<'_>,
+        hits: u64,
+        decision: Decision,
+        sent: Micros,
+        until: Micros,
+    ) {
+        let key = self.fingerprints.of(charge);
+        let more_alike = charge.plan.denies_more_alike();
+        let mut set = self.set(&key).lock();
+        if set.given_back.is_some_and(|given_back| sent <= given_back) {
+            // The denial may be from before.
+            return;
+        }
+        let same = |old: &Denial| old.key == key && (more_alike || old.hits == hits);
+        let slot = match set.slot_of(same) {
+            // What denies fewer hits says more.
+            Some(Some(old)) if old.hits < hits && old.is_by(charge.plan) && sent < old.until => {
+                return;
+            }
+            Some(same) => same,
+            None => set.slot_to_fill(),
+        };
+        *slot = Some(Denial { key, plan: charge.plan.clone(), hits, decision, sent, until });
+        self.until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    /// Forgets what is known of a charge's key.
+    pub(super) fn forget(&self, charge: &Charge<'_>) {
+        if let Some(key) = self.key(charge) {
+            self.set(&key).lock().forget(&key);
+        }
+    }
+
+    /// Forgets what is known of a key whose hits were given back, at `now` at the latest; answers
+    /// to questions sent before are not learnt any more.
+    pub(super) fn give_back(&self, charge: &Charge<'_>, now: Micros) {
+        if !charge.plan.repeats_denials() {
+            return;
+        }
+        let key = self.fingerprints.of(charge);
+        let mut set = self.set(&key).lock();
+        set.given_back = set.given_back.max(Some(now));
+        set.forget(&key);
+    }
+
+    fn set(&self, key: &Fingerprint) -> &Mutex<Set> {
+        &self.sets[key.shard as usize & (self.sets.len() - 1)]
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_bytes() -> usize {
+        size_of::<Mutex<Set>>()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.sets.iter().map(|set| set.lock().denials.iter().flatten().count()).sum()
+    }
+}
+
+impl Set {
+    /// The slot of a denial that is there.
+    fn slot_of(&mut self, is: impl Fn(&Denial) -> bool) -> Option<&mut Option<Denial>> {
+        self.denials.iter_mut().find(|slot| slot.as_ref().is_some_and(&is))
+    }
+
+    /// Empties all slots of a key.
+    fn forget(&mut self, key: &Fingerprint) {
+        while let Some(slot) = self.slot_of(|old| old.key == *key) {
+            *slot = None;
+        }
+    }
+
+    /// A free slot, else that of the denial that ends soonest.
+    fn slot_to_fill(&mut self) -> &mut Option<Denial> {
+        let mut soonest = 0;
+        for (i, denial) in self.denials.iter().enumerate() {
+            // None is less than any.
+            let until = |slot: &Option<Denial>| slot.as_ref().map(|denial| denial.until);
+            if until(denial) < until(&self.denials[soonest]) {
+                soonest = i;
+            }
+        }
+        &mut self.denials[soonest]
+    }
+}
+
+impl Denial {
+    /// Whether it is by the same numbers: those of the same plan, or of one read anew.
+    fn is_by(&self, plan: &Arc<Plan>) -> bool {
+        Arc::ptr_eq(&self.plan, plan) || self.plan == *plan
+    }
+}
+
+impl fmt::Debug for DenialCache {
+    /// Leaves out the keys and the secret of their fingerprints.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DenialCache")
+            .field("slots", &(self.sets.len() * WAYS))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,128 @@
+//! Charges on their way to Redis.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::limit::{Micros, Op, Plan, State, hash_hold_id};
+use crate::store::redis::key;
+use crate::store::redis::options::{Layout, Options, Topology};
+use crate::store::redis::reply::Reply;
+use crate::store::{Answer, Charge, Role, StoreError};
+
+/// A charge that waits for its answer.
+#[derive(Clone, Debug)]
+pub(in super::super) struct PendingCharge {
+    pub key: Box<[u8]>,
+    /// The key's slot; 0 unless the store is a cluster.
+    pub slot: u16,
+    pub plan: Arc<Plan>,
+    pub op: ChargeOp,
+    /// The hash of the hold's id.
+    pub hold: u64,
+    pub role: Role,
+    /// The role in which a failure of this charge denies its group; none where it does not.
+    pub denial_where_failed: Option<Role>,
+    pub group: Option<Group>,
+    /// The key contains the start of the window.
+    pub window_in_key: bool,
+    /// The time of the request where the window is part of the key: the charge is decided as of then.
+    pub at: Micros,
+    /// How many redirects it has followed.
+    pub hops: u8,
+    /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
+    pub asking: bool,
+    /// Sent in a call of its own.
+    pub alone: bool,
+    pub reply: Arc<Reply>,
+    /// The position of its answer in `reply`.
+    pub index: usize,
+}
+
+/// What a charge does to its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum ChargeOp {
+    Op(Op),
+    /// Gives back hits that were taken at that time, where they still count.
+    Undo(u32, Micros),
+    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits
+    /// from a number that is not a state.
+    Settle(u32),
+}
+
+/// A group of charges that are made all or none, in one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Group {
+    pub id: NonZeroU32,
+    /// A quota outside the group passes, so quotas cannot deny it.
+    pub quota_passes: bool,
+}
+
+impl PendingCharge {
+    /// Prepares a charge for sending. `wall` is the time of the request; only the reference's keys
+    /// depend on it.
+    pub fn new(
+        options: &Options,
+        charge: &Charge<'_>,
+        reply: &Arc<Reply>,
+        index: usize,
+        wall: Micros,
+    ) -> PendingCharge {
+        let mut window_in_key = false;
+        let key = match (options.layout, charge.plan.counter()) {
+            (Layout::Reference, Some((_, window))) => {
+                window_in_key = true;
+                key::write_reference(&options.prefix, &charge.key, window.period, wall)
+            }
+            _ => key::write(&options.prefix, &charge.key, charge.plan),
+        };
+        let slot = match options.topology {
+            Topology::Cluster(_) => key::slot(&key),
+            _ => 0,
+        };
+        PendingCharge {
+            key,
+            slot,
+            plan: charge.plan.clone(),
+            op: ChargeOp::Op(charge.op),
+            hold: charge.hold.map_or(0, hash_hold_id),
+            role: charge.role,
+            denial_where_failed: None,
+            group: None,
+            window_in_key,
+            at: wall,
+            hops: 0,
+            asking: false,
+            alone: false,
+            reply: reply.clone(),
+            index,
+        }
+    }
+
+    /// Decides the charge from the state before it, and applies it to that state.
+    pub fn decide(&self, state: &mut State, now: Micros) -> Answer {
+        let op = match self.op {
+            ChargeOp::Op(op) => op,
+            ChargeOp::Undo(hits, _) => Op::GiveBack(hits.into()),
+            ChargeOp::Settle(_) => Op::Take(0),
+        };
+        Ok(self.plan.charge_hashed(state, now, op, self.hold).decision)
+    }
+
+    /// Answers with the store's time of the decision.
+    pub fn answer(&self, answer: Answer, now: Micros) {
+        self.reply.set(self.index, answer, now);
+    }
+
+    /// Answers with an error.
+    pub fn fail(&self, error: StoreError) {
+        self.reply.set(self.index, Err(error), 0);
+    }
+}
+
+/// Answers all charges with an error.
+pub(in super::super) fn fail_all(
+    charges: impl IntoIterator<Item = PendingCharge>,
+    error: StoreError,
+) {
+    charges.into_iter().for_each(|charge| charge.fail(error));
+}

@@ -1,0 +1,117 @@
+//! The side of a connection that callers see: what is to be sent, and whether it is up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::target::Target;
+use crate::store::StoreError;
+use crate::store::redis::batch::PendingCharge;
+use crate::store::redis::shared::Shared;
+
+/// A connection, shared by callers and its driver.
+#[derive(Debug)]
+pub(in super::super) struct Connection {
+    pub(super) target: Target,
+    pub(super) shared: Arc<Shared>,
+    /// The charges of the next round trip.
+    pending: Mutex<Vec<PendingCharge>>,
+    wake: Notify,
+    /// [`UP`], or why it is down.
+    down: AtomicU8,
+    closed: AtomicBool,
+    answered: AtomicBool,
+}
+
+/// Values of [`Connection::down`].
+const UP: u8 = 0;
+const TIMED_OUT: u8 = 1;
+const READ_ONLY: u8 = 2;
+const UNAVAILABLE: u8 = 3;
+
+impl Connection {
+    pub(super) fn new(target: Target, shared: Arc<Shared>) -> Connection {
+        Connection {
+            target,
+            shared,
+            pending: Mutex::default(),
+            wake: Notify::new(),
+            // Charges that come while it connects for the first time wait for that.
+            down: AtomicU8::new(UP),
+            closed: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
+        }
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the server has answered once.
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Returns why the connection is down; none where it is up.
+    pub fn down(&self) -> Option<StoreError> {
+        match self.down.load(Ordering::Relaxed) {
+            UP => None,
+            TIMED_OUT => Some(StoreError::TimedOut),
+            READ_ONLY => Some(StoreError::ReadOnly),
+            _ => Some(StoreError::Unavailable),
+        }
+    }
+
+    /// Sends charges with the next round trip, all with the same one; fails them at once where the
+    /// connection is down.
+    pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
+        if let Some(error) = self.down() {
+            return charges.into_iter().for_each(|charge| charge.fail(error));
+        }
+        let mut pending = self.pending.lock();
+        let first = pending.is_empty();
+        pending.extend(charges);
+        drop(pending);
+        if first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits until there are charges to send, or the connection is closed.
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(super) fn take_pending(&self) -> Vec<PendingCharge> {
+        std::mem::take(&mut *self.pending.lock())
+    }
+
+    /// Marks the connection as down, and fails the charges that wait for it.
+    pub(super) fn set_down(&self, error: StoreError) {
+        let code = match error {
+            StoreError::TimedOut => TIMED_OUT,
+            StoreError::ReadOnly => READ_ONLY,
+            _ => UNAVAILABLE,
+        };
+        if self.down.swap(code, Ordering::Relaxed) == UP {
+            self.shared.counts.down.fetch_add(1, Ordering::Relaxed);
+        }
+        self.pending.lock().drain(..).for_each(|charge| charge.fail(error));
+    }
+
+    pub(super) fn set_up(&self) {
+        if self.down.swap(UP, Ordering::Relaxed) != UP {
+            self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
+        }
+        if !self.answered.swap(true, Ordering::Relaxed) {
+            self.shared.changed.send_replace(());
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! The health of a server: how fast it answers.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use tokio::time::{Instant, sleep, timeout};
+
+/// A server that has not answered for this long is disconnected.
+pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The first wait between two attempts.
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
+
+/// A reply, by when it came.
+pub(super) enum Watched<T> {
+    InTime(T),
+    /// Later than `slow_after`.
+    Late(T),
+    /// Not within [`STALL_TIMEOUT`] after that.
+    Stalled,
+}
+
+/// Waits for a reply; calls `on_slow` as soon as it takes longer than `slow_after`.
+pub(super) async fn watch<T>(
+    reply: impl Future<Output = T>,
+    slow_after: Duration,
+    on_slow: impl FnOnce(),
+) -> Watched<T> {
+    let mut reply = pin!(reply);
+    if let Ok(reply) = timeout(slow_after, &mut reply).await {
+        return Watched::InTime(reply);
+    }
+    on_slow();
+    match timeout(STALL_TIMEOUT, reply).await {
+        Ok(reply) => Watched::Late(reply),
+        Err(_) => Watched::Stalled,
+    }
+}
+
+pub(super) async fn ping(link: &mut MultiplexedConnection) -> redis::RedisResult<()> {
+    redis::cmd("PING").query_async(link).await
+}
+
+/// Sends a probe; an error reply is a late answer.
+pub(super) async fn probe(
+    link: &mut MultiplexedConnection,
+    slow_after: Duration,
+) -> Watched<redis::RedisResult<()>> {
+    let sent = Instant::now();
+    match timeout(STALL_TIMEOUT.max(slow_after), ping(link)).await {
+        Ok(Ok(())) if sent.elapsed() <= slow_after => Watched::InTime(Ok(())),
+        Ok(reply) => Watched::Late(reply),
+        Err(_) => Watched::Stalled,
+    }
+}
+
+/// Waits between attempts that double from [`MIN_BACKOFF`] up to a maximum.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    next: Duration,
+    max: Duration,
+}
+
+impl Backoff {
+    pub fn new(max: Duration) -> Backoff {
+        Backoff { next: MIN_BACKOFF, max }
+    }
+
+    pub fn reset(&mut self) {
+        self.next = MIN_BACKOFF;
+    }
+
+    pub async fn wait(&mut self) {
+        sleep(self.next).await;
+        self.next = (self.next * 2).min(self.max);
+    }
+}
