@@ -108,7 +108,7 @@ enum State {
 enum End {
     /// It is closed, or can be dropped as it is.
     Closed,
-    /// The client is told that it is abusive.
+    /// The client is abusive and gets GOAWAY with `ENHANCE_YOUR_CALM`.
     Abuse,
 }
 
@@ -203,7 +203,7 @@ where
         if deadline.as_mut().poll(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
     }
 
-    /// Asks the client to leave where that is due, and ends a drained connection. Returns whether
+    /// Asks the client to leave if necessary, and ends a drained connection. Returns whether
     /// GOAWAY is to be written.
     fn poll_state(
         &mut self,

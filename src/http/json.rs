@@ -84,8 +84,8 @@ impl Json {
     }
 }
 
-/// Answers 200 within the limits, 429 over them and 400 for any error, as the reference does; and 413
-/// for a body that is too large, 408 for one that is too slow, 503 if there is no room for it.
+/// Answers 200 within the limits, 429 over them and 400 for any error, as the reference does; and
+/// 413 for a body that is too large, 408 for one that is too slow, 503 if there is no room for it.
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,

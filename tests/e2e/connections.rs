@@ -259,8 +259,8 @@ async fn newcomer(weir: &Weir) -> Option<SendRequest<Bytes>> {
     (answer.status.as_deref() == Some("0")).then_some(client)
 }
 
-/// Returns the first newcomer that is served: there is room only after another connection has been idle
-/// long enough and has closed.
+/// Returns the first newcomer that is served: there is room only after another connection has been
+/// idle long enough and has closed.
 async fn until_served(weir: &Weir) -> SendRequest<Bytes> {
     let give_up = Instant::now() + PATIENCE;
     loop {

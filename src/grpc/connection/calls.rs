@@ -128,7 +128,7 @@ pub(super) trait CallPool<Call> {
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
 
-    /// Resumes a call whose wait is over. None where there is none.
+    /// Resumes a call whose wait is over. None if all calls wait.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState>;
 }
 

@@ -13,8 +13,8 @@ pub fn preface() -> Vec<u8> {
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
 }
 
-/// The header block of a call: POST, http, the path, the authority and application/grpc. The first of
-/// a connection adds the last three to the dynamic table, the others refer to them.
+/// The header block of a call: POST, http, the path, the authority and application/grpc. The first
+/// of a connection adds the last three to the dynamic table, the others refer to them.
 fn header_block(is_first: bool) -> Vec<u8> {
     if !is_first {
         return vec![0x83, 0x86, 0xc0, 0xbf, 0xbe];
