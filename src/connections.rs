@@ -57,8 +57,8 @@ pub struct Limits {
     pub listener: &'static str,
     /// The setting that limits its connections.
     pub setting: &'static str,
-    /// Concurrent connections. Eviction starts a sixteenth below, so that there is room while evicted
-    /// connections close.
+    /// Concurrent connections. Eviction starts a sixteenth below, so that there is room while
+    /// evicted connections close.
     pub max: usize,
     /// Connections beyond that, for which [`ConnectionHandle::is_overflow`] returns true.
     pub overflow: usize,
@@ -159,8 +159,8 @@ impl Connections {
         self.evicting.load(Ordering::Relaxed) > 0
     }
 
-    /// Evicts one connection, to make room for one that is not registered yet. Returns whether there
-    /// was one to evict.
+    /// Evicts one connection, to make room for one that is not registered yet. Returns whether
+    /// there was one to evict.
     fn evict(&self) -> bool {
         self.evict_except(None)
     }
@@ -217,8 +217,8 @@ impl Connections {
     }
 }
 
-/// Ranks the connections, and returns the first of them to evict in reverse order: enough for several
-/// newcomers.
+/// Ranks the connections, and returns the first of them to evict in reverse order: enough for
+/// several newcomers.
 fn candidates<'a>(
     open: impl Iterator<Item = &'a Arc<ConnectionEntry>>,
     now: u32,

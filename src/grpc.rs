@@ -1,9 +1,9 @@
 //! The gRPC server: HTTP/2 by the h2 crate, one task per connection.
 //!
 //! `ShouldRateLimit` is recognized by its path before anything else, decoded and encoded without
-//! generated code, and answered on the connection's task: immediately if the store does so, else when
-//! the store answers. The responses to requests that arrived with one read, or that the store answered
-//! together, therefore leave with one write. All other methods are served by tonic.
+//! generated code, and answered on the connection's task: immediately if the store does so, else
+//! when the store answers. The responses to requests that arrived with one read, or that the store
+//! answered together, therefore leave with one write. All other methods are served by tonic.
 
 mod budget;
 mod call;
@@ -86,8 +86,8 @@ impl<S: Store + 'static> Grpc<S> {
 
     /// Serves one connection until it is closed; `scheduler` is that of its thread.
     ///
-    /// When `shutdown` turns true it sends GOAWAY, and ends once the requests in flight are answered.
-    /// `peer` is for the log.
+    /// When `shutdown` turns true it sends GOAWAY, and ends once the requests in flight are
+    /// answered. `peer` is for the log.
     pub async fn serve(
         self: &Arc<Self>,
         io: impl AsyncRead + AsyncWrite + Unpin,

@@ -19,6 +19,7 @@ use std::time::Duration;
 use arc_swap::ArcSwapOption;
 use tonic::{Code, Status};
 
+use self::store_budget::store_budget;
 use crate::limiter::{self, Holds, Limiter, RequestDecision, RequestError};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use crate::rules::RuleSet;
@@ -99,38 +100,38 @@ impl<S: Store> RateLimit<S> {
     /// Answers one request by the active rules. `timeout` is the caller's, if it sent one.
     pub async fn answer(
         &self,
-        sent: &RequestView<'_>,
+        view: &RequestView<'_>,
         timeout: Option<Duration>,
     ) -> Result<pb::RateLimitResponse, RequestError> {
-        self.decide(sent, timeout, &mut Holds::default(), response::encode).await
+        self.decide(view, timeout, &mut Holds::default(), response::encode).await
     }
 
-    /// Answers one request with the bytes that gRPC sends, including the message's prefix. The request's
-    /// concurrency holds are added to `holds`.
+    /// Answers one request with the bytes that gRPC sends, including the message's prefix. The
+    /// request's concurrency holds are added to `holds`.
     pub async fn answer_framed(
         &self,
-        sent: &RequestView<'_>,
+        view: &RequestView<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
     ) -> Result<Vec<u8>, RequestError> {
-        self.decide(sent, timeout, holds, encode::encode).await
+        self.decide(view, timeout, holds, encode::encode).await
     }
 
     /// Answers as [`answer_framed`](Self::answer_framed) does, but without waiting. Returns `None`,
     /// with nothing charged, if the store cannot answer now.
     pub fn answer_framed_now(
         &self,
-        sent: &RequestView<'_>,
+        view: &RequestView<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
     ) -> Option<Result<Vec<u8>, RequestError>> {
-        let descriptors = sent.descriptors();
-        let request = sent.request(&descriptors);
-        if let Err(refused) = self.check(&descriptors) {
-            return Some(Err(refused));
+        let descriptors = view.descriptors();
+        let request = view.request(&descriptors);
+        if let Err(error) = self.check(&descriptors) {
+            return Some(Err(error));
         }
         let rules = self.rules.load();
-        let budget = store_budget::store_budget(self.options.budget, timeout);
+        let budget = store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide_now(rules.as_deref(), &request, budget, holds)?;
         Some(decision.map(|decision| encode::encode(&request, &decision, &self.options)))
     }
@@ -142,28 +143,28 @@ impl<S: Store> RateLimit<S> {
 
     async fn decide<T>(
         &self,
-        sent: &RequestView<'_>,
+        view: &RequestView<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
         encode: impl FnOnce(&limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> Result<T, RequestError> {
-        let descriptors = sent.descriptors();
-        let request = sent.request(&descriptors);
+        let descriptors = view.descriptors();
+        let request = view.request(&descriptors);
         self.check(&descriptors)?;
         let rules = self.rules.load();
-        let budget = store_budget::store_budget(self.options.budget, timeout);
+        let budget = store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
         Ok(encode(&request, &decision, &self.options))
     }
 
-    /// Refuses what the client may not send, and counts it.
+    /// Checks that the client may use what the request contains, and counts refusals.
     fn check(&self, descriptors: &[limiter::Descriptor<'_>]) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
         if permissions.is_restricted()
-            && let Err(refused) = permissions.check(descriptors)
+            && let Err(error) = permissions.check(descriptors)
         {
             self.limiter.count_refused();
-            return Err(refused);
+            return Err(error);
         }
         Ok(())
     }

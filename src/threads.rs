@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 /// Concurrent blocking tasks per thread; more are queued.
 const MAX_BLOCKING_TASKS: usize = 1;
 
-/// Starts a thread that runs `main` on its own runtime. The receiver resolves when the thread ends, to
-/// an error if it panicked.
+/// Starts a thread that runs `main` on its own runtime. The receiver resolves when the thread ends,
+/// to an error if it panicked.
 ///
 /// # Errors
 ///

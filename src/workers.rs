@@ -1,8 +1,9 @@
 //! Threads that serve connections, with one runtime each, so that a request never changes threads.
 //!
 //! One runtime per core costs little more than half of what one runtime for all cores costs, since
-//! nothing is passed between threads. Such runtimes cannot steal work from each other, so connections
-//! are balanced when they are accepted: each goes to the thread with the fewest connections.
+//! nothing is passed between threads. Such runtimes cannot steal work from each other, so
+//! connections are balanced when they are accepted: each goes to the thread with the fewest
+//! connections.
 
 use std::future::Future;
 use std::io;
@@ -18,8 +19,8 @@ use tokio::sync::{mpsc, oneshot};
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::threads;
 
-/// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client that
-/// does not read.
+/// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client
+/// that does not read.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// The threads that serve the connections of one listener.
@@ -53,8 +54,8 @@ impl Drop for OpenGuard {
 }
 
 impl Workers {
-    /// Starts `threads` threads. Each calls `init` once, which returns a future to run in the background
-    /// and the function that serves a connection.
+    /// Starts `threads` threads. Each calls `init` once, which returns a future to run in the
+    /// background and the function that serves a connection.
     ///
     /// # Errors
     ///

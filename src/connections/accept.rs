@@ -49,9 +49,9 @@ pub async fn accept(
                     let listener = limits.listener;
                     tracing::warn!(%error, listener, suppressed, "cannot accept a connection");
                 }
-                // Other errors concern one client, and others need not wait. With a spare released the
-                // next attempt succeeds; without, evict a connection, but one at a time: the system
-                // reports exhaustion even when no client waits.
+                // Other errors concern one client, and others need not wait. With a spare released
+                // the next attempt succeeds; without, evict a connection, but one at a time: the
+                // system reports exhaustion even when no client waits.
                 if is_exhausted(&error) && !spares.release() {
                     if !connections.is_evicting() {
                         connections.evict_older();

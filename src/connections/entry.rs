@@ -122,8 +122,8 @@ impl ConnectionHandle {
         poll_fn(|cx| self.poll_evicted(cx)).await;
     }
 
-    /// Ready when the connection is evicted. A connection that became busy after it was chosen is not:
-    /// another is chosen. Registers the waker, so it has to be called with every poll.
+    /// Ready when the connection is evicted. A connection that became busy after it was chosen is
+    /// not: another is chosen. Registers the waker, so it has to be called with every poll.
     pub fn poll_evicted(&self, cx: &Context<'_>) -> Poll<()> {
         self.entry.waker.register(cx.waker());
         if !self.entry.evicting.load(Ordering::Acquire) {

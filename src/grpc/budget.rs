@@ -1,8 +1,8 @@
 //! The memory for partly received requests and unread responses.
 //!
-//! The first [`FREE_BYTES`] of a connection are free, so that a client with small requests is served
-//! whatever other clients hold. What a connection holds beyond that counts against a budget that all
-//! connections share, and of which one connection gets at most an eighth.
+//! The first [`FREE_BYTES`] of a connection are free, so that a client with small requests is
+//! served whatever other clients hold. What a connection holds beyond that counts against a budget
+//! that all connections share, and of which one connection gets at most an eighth.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -103,7 +103,8 @@ pub(super) struct Reservation {
 }
 
 impl Reservation {
-    /// Sets what is held to `bytes`. Returns false, and changes nothing, if that exceeds the budget.
+    /// Sets what is held to `bytes`. Returns false, and changes nothing, if that exceeds the
+    /// budget.
     pub fn resize(&mut self, bytes: usize) -> bool {
         match bytes.checked_sub(self.bytes) {
             Some(more) if !self.connection.try_acquire(more) => return false,

@@ -5,8 +5,8 @@
 //! start ──────▶ WaitForClient ──▶ complete ──▶ WaitForStore ──▶ send ──▶ WaitForClient ──▶ Done
 //! ```
 //!
-//! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes the
-//! response.
+//! Most calls skip all waits: the request is complete, the store answers immediately, and h2 takes
+//! the response.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -99,7 +99,7 @@ pub(super) fn start<S: Store + 'static>(
     if let CallState::WaitForStore(request) = &mut next
         && request.respond.poll_reset(context).is_ready()
     {
-        // The request is decided all the same: it may give back hits.
+        // The request is decided all the same: it may be a refund.
         request.outcome = CallOutcome::Reset;
     }
     next
@@ -110,7 +110,7 @@ fn is_grpc(content_type: &[u8]) -> bool {
     matches!(content_type.strip_prefix(b"application/grpc"), Some([] | [b'+' | b';', ..]))
 }
 
-/// Answers a request now if the store can; else it is to wait for the store.
+/// Answers a request if the store can answer now; else the call waits for the store.
 pub(super) fn complete<S: Store + 'static>(
     shared: &Shared<S>,
     request: CompleteRequest,
@@ -129,7 +129,7 @@ impl CompleteRequest {
     pub async fn wait_for_store<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> CallState {
         let timeout = self.timeout;
         let answer = match self.read(&shared) {
-            Ok(sent) => answer(&shared.grpc, &sent, timeout).await,
+            Ok(view) => answer(&shared.grpc, &view, timeout).await,
             Err(status) => (Err(status), HoldGuard::default()),
         };
         send(&shared, self.respond, answer, self.outcome)
@@ -165,23 +165,23 @@ fn answer_now<S: Store + 'static>(
     message: &[u8],
     timeout: Option<Duration>,
 ) -> Option<Answer> {
-    let sent = match read(grpc, message) {
-        Ok(sent) => sent,
+    let view = match read(grpc, message) {
+        Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
     };
     let mut holds = Holds::default();
-    let answer = grpc.rate_limit.answer_framed_now(&sent, timeout, &mut holds)?;
+    let answer = grpc.rate_limit.answer_framed_now(&view, timeout, &mut holds)?;
     let answer = answer.map(Bytes::from).map_err(Status::from);
     Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
 }
 
 async fn answer<S: Store + 'static>(
     grpc: &Grpc<S>,
-    sent: &RequestView<'_>,
+    view: &RequestView<'_>,
     timeout: Option<Duration>,
 ) -> Answer {
     let mut holds = Holds::default();
-    let answer = grpc.rate_limit.answer_framed(sent, timeout, &mut holds).await;
+    let answer = grpc.rate_limit.answer_framed(view, timeout, &mut holds).await;
     (answer.map(Bytes::from).map_err(Status::from), HoldGuard::new(&grpc.rate_limit, holds))
 }
 

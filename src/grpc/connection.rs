@@ -1,27 +1,29 @@
 //! One connection, from its handshake to its close.
 //!
 //! ```text
-//!            serve                         deadline passed and no call waits
-//! handshake ───────▶ Open ───▶ Draining ─────────────────────────────────────▶ closed
+//!                          asked to leave              deadline passed, no call waits
+//! handshake ──▶ Open ───────────────────────▶ Draining ────────────────────────────▶ closed
+//!                 └──────────────────────────────┴──── too many resets, failure ───────▲
 //! ```
 //!
-//! | state             | event                                | action                           | next       |
-//! | ----------------- | ------------------------------------ | -------------------------------- | ---------- |
-//! | `Open`            | the service shuts down               | GOAWAY, deadline `grpc.timeout`  | `Draining` |
-//! | `Open`            | evicted after a request              | GOAWAY, deadline 100 ms          | `Draining` |
-//! | `Open`            | evicted before its first request     | final GOAWAY, deadline 100 ms    | `Draining` |
-//! | `Draining`        | deadline passed, no call waits       |                                  | closed     |
-//! | both              | too many resets                      | GOAWAY (ENHANCE_YOUR_CALM), log  | closed     |
-//! | both              | closed by the client, protocol error |                                  | closed     |
-//! | both              | responses not read, or a ping not answered, within `grpc.timeout` |     | closed     |
+//! | state      | event                                 | action                          | next       |
+//! | ---------- | ------------------------------------- | ------------------------------- | ---------- |
+//! | `Open`     | the service shuts down                | GOAWAY, deadline `grpc.timeout` | `Draining` |
+//! | `Open`     | evicted, has made a request           | GOAWAY, deadline 100 ms         | `Draining` |
+//! | `Open`     | evicted, has never made a request     | final GOAWAY, deadline 100 ms   | `Draining` |
+//! | `Draining` | the deadline passed, no call waits    |                                 | closed     |
+//! | both       | too many resets                       | log, GOAWAY `ENHANCE_YOUR_CALM` | closed     |
+//! | both       | h2 is done or reports an error        |                                 | closed     |
+//! | both       | responses unread for `grpc.timeout`   |                                 | closed     |
+//! | both       | a ping unanswered for `grpc.timeout`  |                                 | closed     |
 //!
-//! Each poll of [`Connection`] takes the same steps, in this order:
+//! Each poll takes the same steps, in this order:
 //!
 //! 1. `poll_exchange`, repeated while requests arrive and responses can be written:
-//!    1. `poll_calls` answers all requests that arrived together, before the connection writes;
-//!    2. `poll_requests` has h2 write, read, and queue the requests that it has read;
-//!    3. `poll_written` runs the deadline for unread responses.
-//! 2. `poll_state` changes the state where that is due; then all steps are repeated, to send GOAWAY.
+//!    1. `Calls::poll` answers all requests that arrived together, before h2 writes;
+//!    2. `poll_requests` has h2 write and read, and queues the requests that it has read;
+//!    3. `poll_written` runs the deadline of unread responses.
+//! 2. `poll_state` changes the state if necessary, and then repeats step 1 to send GOAWAY.
 //! 3. The keep-alive pings.
 
 mod calls;
@@ -80,7 +82,7 @@ pub(super) async fn serve<S: Store + 'static>(
     let mut shutdown = pin!(async move { drop(shutdown.wait_for(|shutdown| *shutdown).await) });
     let mut connection = Connection {
         h2,
-        calls: calls::none(&shared, handle),
+        calls: calls::empty(&shared, handle),
         shared: &shared,
         handle,
         peer,
@@ -96,7 +98,7 @@ pub(super) async fn serve<S: Store + 'static>(
 
 enum State {
     Open,
-    /// The client was asked to leave. Its calls in progress are completed after the deadline too.
+    /// Sent GOAWAY. Calls that wait at the deadline are still completed.
     Draining {
         deadline: Pin<Box<Sleep>>,
     },
@@ -104,9 +106,9 @@ enum State {
 
 /// Why a connection is no longer served.
 enum End {
-    /// It is closed, or to be dropped as it is.
+    /// It is closed, or can be dropped as it is.
     Closed,
-    /// The client has to be told that it asks too much.
+    /// The client is abusive and gets GOAWAY with `ENHANCE_YOUR_CALM`.
     Abuse,
 }
 
@@ -201,7 +203,7 @@ where
         if deadline.as_mut().poll(cx).is_ready() { Err(End::Closed) } else { Ok(false) }
     }
 
-    /// Asks the client to leave where that is due, and ends a drained connection. Returns whether
+    /// Asks the client to leave if necessary, and ends a drained connection. Returns whether
     /// GOAWAY is to be written.
     fn poll_state(
         &mut self,

@@ -1,7 +1,7 @@
 //! Releases the concurrency holds of cancelled calls.
 //!
-//! When its own client disconnects, Envoy resets the call and never reports the end of the stream. So
-//! the holds of a call are released unless its response was sent. A reset that arrives after the
+//! When its own client disconnects, Envoy resets the call and never reports the end of the stream.
+//! So the holds of a call are released unless its response was sent. A reset that arrives after the
 //! response was written is not noticed: that hold expires with `hold_timeout`.
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! The responses of one connection that h2 holds and the socket has not taken.
 //!
-//! h2 buffers what it cannot write and does not report how much that is. So a bounded number of bytes
-//! is handed to it, and then no more until it has written everything.
+//! h2 buffers what it cannot write and does not report how much that is. So a bounded number of
+//! bytes is handed to it, and then no more until it has written everything.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 

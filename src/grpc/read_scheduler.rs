@@ -1,10 +1,10 @@
 //! Schedules the reads of one thread's connections, so that a client that sends continuously does
 //! not delay the others.
 //!
-//! A connection reads at most [`TURN_BYTES`] while its task is polled. Once it has used that turn up,
-//! it queues for the next one. The scheduler's task grants one turn at a time and yields in between,
-//! so the thread serves whatever arrived for other connections: they wait for one turn at most,
-//! however many connections are queued.
+//! A connection reads at most [`TURN_BYTES`] while its task is polled. Once it has used that turn
+//! up, it queues for the next one. The scheduler's task grants one turn at a time and yields in
+//! between, so the thread serves whatever arrived for other connections: they wait for one turn at
+//! most, however many connections are queued.
 //!
 //! | state     | `start_poll`                         | `wait` (the turn is used up) | scheduler   |
 //! | --------- | ------------------------------------ | ---------------------------- | ----------- |

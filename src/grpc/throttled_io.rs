@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use super::outbound::Outbound;
 use super::read_scheduler::ReadTurn;
 
-/// Reads a bounded number of bytes per turn, and nothing while responses cannot be written: TCP's flow
-/// control then stops a client that sends continuously, or does not read, before the other
+/// Reads a bounded number of bytes per turn, and nothing while responses cannot be written: TCP's
+/// flow control then stops a client that sends continuously, or does not read, before the other
 /// connections of its thread have to wait.
 #[derive(Debug)]
 pub(super) struct ThrottledIo<T> {

@@ -22,6 +22,7 @@ use super::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
 use super::serve::Limits;
 use crate::connections::ConnectionHandle;
 use crate::limiter::RequestError;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
 use crate::store::Store;
@@ -83,8 +84,8 @@ impl Json {
     }
 }
 
-/// Answers 200 within the limits, 429 over them and 400 for any error, as the reference does; and 413
-/// for a body that is too large, 408 for one that is too slow, 503 if there is no room for it.
+/// Answers 200 within the limits, 429 over them and 400 for any error, as the reference does; and
+/// 413 for a body that is too large, 408 for one that is too slow, 503 if there is no room for it.
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
@@ -143,22 +144,7 @@ impl<S: Store> JsonWorker<S> {
             Err(error) => return bad_request(&error),
         };
         match self.rate_limit.answer(&request, None).await {
-            Ok(response) => {
-                let status = match response.overall_code() {
-                    Code::Ok => StatusCode::OK,
-                    Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
-                    Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
-                };
-                match codec::encode(&response) {
-                    Ok(body) => send(status, body, permit),
-                    Err(error) => {
-                        if let Some(suppressed) = self.throttle.pass() {
-                            tracing::error!(%error, suppressed, "cannot encode a response as JSON");
-                        }
-                        internal_error()
-                    }
-                }
-            }
+            Ok(response) => self.respond(&response, permit),
             // Errors that the reference does not have are explained.
             Err(
                 error @ (RequestError::BadDescriptor(..) | RequestError::TooManyDescriptors(..)),
@@ -167,6 +153,23 @@ impl<S: Store> JsonWorker<S> {
                 plain(StatusCode::BAD_REQUEST, format!("{error}\n"))
             }
             Err(error) => bad_request(&error),
+        }
+    }
+
+    fn respond(&self, response: &RateLimitResponse, permit: BufferPermit) -> Response {
+        let status = match response.overall_code() {
+            Code::Ok => StatusCode::OK,
+            Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+            Code::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        match codec::encode(response) {
+            Ok(body) => send(status, body, permit),
+            Err(error) => {
+                if let Some(suppressed) = self.throttle.pass() {
+                    tracing::error!(%error, suppressed, "cannot encode a response as JSON");
+                }
+                internal_error()
+            }
         }
     }
 }

@@ -27,8 +27,8 @@ use crate::workers::prepare;
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     pub max_connections: usize,
-    /// The timeout of receiving a request's head, once its connection is ready for it; of receiving its
-    /// body; and of a client reading a response.
+    /// The timeout of receiving a request's head, once its connection is ready for it; of receiving
+    /// its body; and of a client reading a response.
     pub timeout: Duration,
     /// The largest body, in bytes.
     pub max_body: usize,
@@ -39,8 +39,8 @@ pub struct Limits {
 /// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Connections beyond the limit. Only health is served to them, so that probes are answered under any
-/// load.
+/// Connections beyond the limit. Only health is served to them, so that probes are answered under
+/// any load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
 /// Serves connections until `shutdown` turns true; then ends when all requests are answered.

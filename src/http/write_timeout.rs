@@ -11,8 +11,8 @@ use tokio::time::{Sleep, sleep};
 
 use crate::connections::ConnectionHandle;
 
-/// Fails a write if the client does not read everything within `timeout`, however steadily it reads a
-/// little.
+/// Fails a write if the client does not read everything within `timeout`, however steadily it reads
+/// a little.
 pub(super) struct WriteTimeout<T> {
     inner: T,
     timeout: Duration,

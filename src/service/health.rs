@@ -11,8 +11,8 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::health::Health;
 
-/// Reports the health of two services: `ratelimit` follows the health state, and the empty name always
-/// serves, since the process answers.
+/// Reports the health of two services: `ratelimit` follows the health state, and the empty name
+/// always serves, since the process answers.
 #[derive(Debug)]
 pub struct HealthService(Arc<Health>);
 

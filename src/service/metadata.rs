@@ -6,8 +6,9 @@ use crate::limiter::{Descriptor, Request, RequestDecision};
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
 use crate::rules::Metadata;
 
-/// Encodes `domain`, `descriptors`, `hitsAddend` unless it is 0, and `metadata`: the merged metadata of
-/// the rules that allowed their descriptor. The earlier descriptor wins where two differ.
+/// Encodes `domain`, `descriptors`, `hitsAddend` unless it is 0, and `metadata`: the merged
+/// metadata of the rules that allowed their descriptor. The earlier descriptor wins where two
+/// differ.
 pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> Struct {
     let mut metadata = Metadata::new();
     for status in decision.statuses.iter().filter(|status| !status.over_limit) {

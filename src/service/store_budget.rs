@@ -11,15 +11,15 @@ const MAX_BUDGET: Duration = Duration::from_millis(50);
 /// The budget of a caller without a timeout. Envoy gives up after 20 ms by default.
 const DEFAULT_BUDGET: Duration = Duration::from_millis(15);
 
-/// The store is asked even if a caller's timeout leaves no time: otherwise a caller could provoke the
-/// failure policy. The answer may then arrive after the caller's deadline.
+/// The store is asked even if a caller's timeout leaves no time: otherwise a caller could provoke
+/// the failure policy. The answer may then arrive after the caller's deadline.
 const MIN_BUDGET: Duration = Duration::from_millis(1);
 
 /// Below this timeout, a late answer of the store is attributed to the caller.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting `store.budget`;
-/// none means `auto`.
+/// Returns the budget of a request whose caller sent `timeout`. `cap` is the setting
+/// `store.budget`; none means `auto`.
 pub(super) fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> Duration {
     let budget = match timeout {
         None => cap.unwrap_or(DEFAULT_BUDGET),
@@ -28,8 +28,8 @@ pub(super) fn store_budget(cap: Option<Duration>, timeout: Option<Duration>) -> 
     budget.max(MIN_BUDGET)
 }
 
-/// Returns the budget below which a late answer of the store is caused by the caller's short timeout.
-/// The setting alone never leaves less.
+/// Returns the budget below which a late answer of the store is caused by the caller's short
+/// timeout. The setting alone never leaves less.
 pub fn caller_deadline_below(cap: Option<Duration>) -> Duration {
     store_budget(cap, Some(SHORT_TIMEOUT))
 }

@@ -33,7 +33,7 @@ fn setup() -> Setup {
     )
 }
 
-/// A connection without gRPC's own client, which would never do what is tested here.
+/// Connects with plain HTTP/2: a gRPC client would never do what is tested here.
 async fn connect(weir: &Weir) -> SendRequest<Bytes> {
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, connection) = h2::client::handshake(socket).await.unwrap();
@@ -52,11 +52,11 @@ fn framed(message: &[u8]) -> Bytes {
     [&[0], &length[..], message].concat().into()
 }
 
-fn asked(user: &str) -> Bytes {
+fn framed_request(user: &str) -> Bytes {
     framed(&request("shop", &[("user", user)]).encode_to_vec())
 }
 
-/// What came back: the HTTP status, the body, and gRPC's status and message.
+/// A response: the HTTP status, the body, and the gRPC status and message.
 struct Answer {
     http: StatusCode,
     body: Vec<u8>,
@@ -64,7 +64,7 @@ struct Answer {
     message: String,
 }
 
-/// Sends a request whose body is these parts, and takes the answer.
+/// Sends a request with its body in these parts, and returns the response.
 async fn send(
     client: &mut SendRequest<Bytes>,
     head: http::request::Builder,
@@ -81,23 +81,23 @@ async fn send(
         whole.extend_from_slice(&data?);
     }
     let trailers = body.trailers().await?;
-    let told = |headers: &HeaderMap, name| {
+    let text = |headers: &HeaderMap, name| {
         headers.get(name).map(|value| value.to_str().unwrap().to_owned())
     };
-    let told = |name| told(&head.headers, name).or_else(|| told(trailers.as_ref()?, name));
+    let header = |name| text(&head.headers, name).or_else(|| text(trailers.as_ref()?, name));
     Ok(Answer {
         http: head.status,
         body: whole,
-        status: told("grpc-status"),
-        message: told("grpc-message").unwrap_or_default(),
+        status: header("grpc-status"),
+        message: header("grpc-message").unwrap_or_default(),
     })
 }
 
 #[tokio::test]
-async fn a_request_may_come_in_any_number_of_pieces() {
+async fn a_request_may_arrive_in_any_number_of_frames() {
     let weir = setup().start();
     let mut client = connect(&weir).await;
-    let whole = asked("ann");
+    let whole = framed_request("ann");
     let bytes: Vec<Bytes> = whole.chunks(1).map(Bytes::copy_from_slice).collect();
     let halves = [whole.slice(..7), whole.slice(7..)];
     let empty = [whole.clone(), Bytes::new()];
@@ -112,13 +112,13 @@ async fn a_request_may_come_in_any_number_of_pieces() {
 }
 
 #[tokio::test]
-async fn what_is_no_call_is_refused_and_told_why() {
+async fn an_invalid_call_is_refused_with_the_reason() {
     let weir = setup().start();
     let mut client = connect(&weir).await;
-    let whole = asked("ann");
+    let whole = framed_request("ann");
     let compressed = [&[1], &whole[1..]].concat().into();
     let twice = [whole.clone(), whole.clone()].concat().into();
-    for (body, status, told) in [
+    for (body, status, reason) in [
         (framed(b"\x0a"), "13", "ends%20within%20a%20field"),
         (Bytes::new(), "13", "missing"),
         (whole.slice(..4), "13", "missing"),
@@ -130,7 +130,7 @@ async fn what_is_no_call_is_refused_and_told_why() {
         let answer = send(&mut client, head(), &[body]).await.unwrap();
         assert_eq!(answer.http, StatusCode::OK);
         assert_eq!(answer.status.as_deref(), Some(status), "{}", answer.message);
-        assert!(answer.message.contains(told), "{told}: {}", answer.message);
+        assert!(answer.message.contains(reason), "{reason}: {}", answer.message);
     }
     let answer = send(&mut client, head(), &[]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("13"));
@@ -138,71 +138,71 @@ async fn what_is_no_call_is_refused_and_told_why() {
     for kind in
         ["text/html", "application/grpc-web", "application/grpc-web+proto", "application/grpcx"]
     {
-        let answer = send(&mut client, typed(kind), &[asked("ann")]).await.unwrap();
+        let answer = send(&mut client, typed(kind), &[framed_request("ann")]).await.unwrap();
         assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE, "{kind}");
     }
     for kind in ["application/grpc+proto", "application/grpc;charset=utf-8"] {
-        let answer = send(&mut client, typed(kind), &[asked("ann")]).await.unwrap();
+        let answer = send(&mut client, typed(kind), &[framed_request("ann")]).await.unwrap();
         assert_eq!(answer.status.as_deref(), Some("0"), "{kind}");
     }
     let get = Request::get(format!("http://weir{PATH}")).header("content-type", "application/grpc");
     let answer = send(&mut client, get, &[]).await.unwrap();
     assert_eq!(answer.http, StatusCode::UNSUPPORTED_MEDIA_TYPE);
-    // What is not there is told so by gRPC's own code.
+    // Unknown methods are refused with gRPC's own code.
     let other =
         Request::post("http://weir/shop.Shop/Buy").header("content-type", "application/grpc");
-    let answer = send(&mut client, other, &[asked("ann")]).await.unwrap();
+    let answer = send(&mut client, other, &[framed_request("ann")]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("12"));
 }
 
 #[tokio::test]
-async fn headers_are_taken_up_to_the_limit() {
+async fn headers_are_accepted_up_to_the_limit() {
     let weir = setup().start();
     let mut client = connect(&weir).await;
     let long = |bytes: usize| head().header("x-long", "x".repeat(bytes));
-    let answer = send(&mut client, long(15 << 10), &[asked("ann")]).await.unwrap();
+    let answer = send(&mut client, long(15 << 10), &[framed_request("ann")]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("0"));
-    let answer = send(&mut client, long(17 << 10), &[asked("ann")]).await.unwrap();
+    let answer = send(&mut client, long(17 << 10), &[framed_request("ann")]).await.unwrap();
     assert_eq!(answer.http.as_u16(), 431);
-    // Far more are not even read; others do not notice.
-    let answer = send(&mut client, long(100 << 10), &[asked("ann")]).await;
+    // Far larger ones are not even read, and other clients are not affected.
+    let answer = send(&mut client, long(100 << 10), &[framed_request("ann")]).await;
     assert!(answer.is_err());
     assert_eq!(code(weir.grpc, request("shop", &[("user", "bob")])).await, Code::Ok);
 }
 
 #[test]
-fn who_only_connects_is_not_kept() {
+fn a_client_that_only_connects_is_disconnected() {
     let weir =
         setup().env("WEIR__GRPC__TIMEOUT", "100ms").env("WEIR__HTTP__TIMEOUT", "100ms").start();
     for port in [weir.grpc, weir.http, weir.debug] {
         let mut idle = TcpStream::connect(port).unwrap();
         idle.set_read_timeout(Some(PATIENCE)).unwrap();
-        // Settings of HTTP/2, perhaps, and the end.
+        // Possibly HTTP/2 settings, and then the end.
         idle.read_to_end(&mut Vec::new()).unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_request_that_does_not_end_is_not_waited_for() {
+async fn a_request_that_is_not_completed_times_out() {
     let weir = setup().env("WEIR__GRPC__TIMEOUT", "100ms").start();
     let mut client = connect(&weir).await;
     let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
-    stream.send_data(asked("ann").slice(..7), false).unwrap();
+    stream.send_data(framed_request("ann").slice(..7), false).unwrap();
     let response = response.await.unwrap();
     assert_eq!(response.headers()["grpc-status"], "4");
 }
 
 #[tokio::test]
-async fn who_does_not_read_is_let_go() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let weir =
         setup().env("WEIR__GRPC__TIMEOUT", "100ms").env("WEIR__GRPC__KEEPALIVE", "100ms").start();
-    // Answers pings for as long as its connection is driven.
+    // Answers pings, since its connection is polled.
     let mut good = connect(&weir).await;
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, mut connection) = h2::client::handshake::<_>(socket).await.unwrap();
     let mut client = client.ready().await.unwrap();
     let _open = client.send_request(head().body(()).unwrap(), false).unwrap();
-    // Sends what there is to send, and then does nothing.
+    // Sends what is queued, and is then polled no more.
     let flush = std::future::poll_fn(|cx| {
         let _ = std::pin::Pin::new(&mut connection).poll(cx);
         std::task::Poll::Ready(())
@@ -213,12 +213,12 @@ async fn who_does_not_read_is_let_go() {
         assert!(Instant::now() < give_up);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let answer = send(&mut good, head(), &[asked("ann")]).await.unwrap();
+    let answer = send(&mut good, head(), &[framed_request("ann")]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("0"));
     drop(connection);
 }
 
-/// Whether the server closes a connection without a word.
+/// Whether the server closes a connection without sending anything.
 fn is_refused(mut socket: TcpStream) -> bool {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     match socket.read(&mut [0]) {
@@ -228,39 +228,39 @@ fn is_refused(mut socket: TcpStream) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_with_open_streams_stay_and_newcomers_are_refused() {
+async fn connections_with_open_streams_are_kept_and_newcomers_refused() {
     let weir = setup().env("WEIR__GRPC__MAX_CONNECTIONS", "2").start();
     let mut kept = [connect(&weir).await, connect(&weir).await];
-    let mut begun = Vec::new();
+    let mut started = Vec::new();
     for client in &mut kept {
         let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
-        stream.send_data(asked("ann").slice(..7), false).unwrap();
-        // It is there: what came later is answered.
-        let answer = send(client, head(), &[asked("bob")]).await.unwrap();
+        stream.send_data(framed_request("ann").slice(..7), false).unwrap();
+        // It has been received: a later request is answered.
+        let answer = send(client, head(), &[framed_request("bob")]).await.unwrap();
         assert_eq!(answer.status.as_deref(), Some("0"));
-        begun.push((response, stream));
+        started.push((response, stream));
     }
     assert!(is_refused(TcpStream::connect(weir.grpc).unwrap()));
     assert_eq!(weir.metric("weir_grpc_connections_refused_total"), 1);
     assert_eq!(weir.metric("weir_grpc_connections_evicted_total"), 0);
-    for (response, mut stream) in begun {
-        stream.send_data(asked("ann").slice(7..), true).unwrap();
+    for (response, mut stream) in started {
+        stream.send_data(framed_request("ann").slice(7..), true).unwrap();
         assert_eq!(response.await.unwrap().status(), StatusCode::OK);
     }
 }
 
-/// Connects and asks; none where the connection is not served.
+/// Connects and sends a request; none if the connection is not served.
 async fn newcomer(weir: &Weir) -> Option<SendRequest<Bytes>> {
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, connection) = h2::client::handshake(socket).await.ok()?;
     tokio::spawn(connection);
     let mut client = client.ready().await.ok()?;
-    let answer = send(&mut client, head(), &[asked("new")]).await.ok()?;
+    let answer = send(&mut client, head(), &[framed_request("new")]).await.ok()?;
     (answer.status.as_deref() == Some("0")).then_some(client)
 }
 
-/// The first newcomer that is served: there is room only once another has been idle long enough,
-/// and has closed.
+/// Returns the first newcomer that is served: there is room only after another connection has been
+/// idle long enough and has closed.
 async fn until_served(weir: &Weir) -> SendRequest<Bytes> {
     let give_up = Instant::now() + PATIENCE;
     loop {
@@ -272,15 +272,15 @@ async fn until_served(weir: &Weir) -> SendRequest<Bytes> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn newcomers_replace_connections_that_never_asked_and_then_idle_ones() {
+async fn newcomers_replace_connections_without_requests_and_then_idle_ones() {
     let weir = setup().env("WEIR__GRPC__MAX_CONNECTIONS", "3").start();
     let mut busy = connect(&weir).await;
     let (response, mut stream) = busy.send_request(head().body(()).unwrap(), false).unwrap();
-    stream.send_data(asked("ann").slice(..7), false).unwrap();
+    stream.send_data(framed_request("ann").slice(..7), false).unwrap();
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (mut idle, connection) = h2::client::handshake(socket).await.unwrap();
     let idle_ended = tokio::spawn(connection);
-    let answer = send(&mut idle, head(), &[asked("bob")]).await.unwrap();
+    let answer = send(&mut idle, head(), &[framed_request("bob")]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("0"));
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (silent, connection) = h2::client::handshake(socket).await.unwrap();
@@ -289,7 +289,7 @@ async fn newcomers_replace_connections_that_never_asked_and_then_idle_ones() {
     while weir.metric("weir_grpc_connections") < 3 {
         assert!(Instant::now() < give_up);
     }
-    // The one that never asked goes first, and is told.
+    // The one without a request is evicted first, with GOAWAY.
     until_served(&weir).await;
     silent_ended.await.unwrap().unwrap();
     assert!(!idle_ended.is_finished());
@@ -297,9 +297,9 @@ async fn newcomers_replace_connections_that_never_asked_and_then_idle_ones() {
     let mut recent = until_served(&weir).await;
     until_served(&weir).await;
     idle_ended.await.unwrap().unwrap();
-    let answer = send(&mut recent, head(), &[asked("recent")]).await.unwrap();
+    let answer = send(&mut recent, head(), &[framed_request("recent")]).await.unwrap();
     assert_eq!(answer.status.as_deref(), Some("0"));
-    stream.send_data(asked("ann").slice(7..), true).unwrap();
+    stream.send_data(framed_request("ann").slice(7..), true).unwrap();
     assert_eq!(response.await.unwrap().status(), StatusCode::OK);
     drop((idle, silent));
 }
@@ -309,18 +309,18 @@ fn a_client_cannot_fill_the_log() {
     let mut weir = setup().start();
     let mut sent = preface();
     for _ in 0..1_000 {
-        // An answer to a ping that was never sent; then one to answer.
+        // The answer to a ping that was never sent.
         sent.extend(frame(6, 1, 0, b"unasked "));
     }
     sent.extend(frame(6, 0, 0, b"the last"));
     let mut socket = TcpStream::connect(weir.grpc).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(&sent).unwrap();
-    let mut told = Vec::new();
-    while !told.ends_with(b"the last") {
+    let mut received = Vec::new();
+    while !received.ends_with(b"the last") {
         let mut byte = [0];
         socket.read_exact(&mut byte).unwrap();
-        told.extend(byte);
+        received.extend(byte);
     }
     drop(socket);
     weir.signal("INT");

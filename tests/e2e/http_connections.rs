@@ -1,4 +1,4 @@
-//! What a client may do with a connection over HTTP.
+//! Bounds on HTTP connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -20,17 +20,18 @@ fn setup() -> Setup {
 const GET: &[u8] = b"GET /healthcheck HTTP/1.1\r\nhost: test\r\n\r\n";
 
 #[tokio::test]
-async fn a_client_may_take_as_long_as_it_likes() {
+async fn a_timeout_of_zero_means_none() {
     let weir = setup().env("WEIR__GRPC__TIMEOUT", "0").env("WEIR__HTTP__TIMEOUT", "0").start();
     assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
     assert_eq!(http::get(weir.debug, "/status").status, 200);
-    let asked = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
-    assert_eq!(http::post(weir.http, "/json", asked).status, 200);
+    let request_body =
+        r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    assert_eq!(http::post(weir.http, "/json", request_body).status, 200);
     assert_eq!(code(weir.grpc, request("shop", &[("user", "ann")])).await, Code::Ok);
     assert!(!weir.said().contains("panicked"), "{}", weir.said());
 }
 
-/// A connection on which little fits that is not read.
+/// A connection with a small receive buffer.
 fn narrow(to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -44,17 +45,19 @@ fn a_client_that_does_not_read_answers_is_disconnected() {
         setup().env("WEIR__HTTP__TIMEOUT", "100ms").env("WEIR__HTTP__MAX_CONNECTIONS", "1").start();
     let mut silent = narrow(weir.http);
     silent.set_nonblocking(true).unwrap();
-    // More than the system keeps for who does not read: some megabytes of answers.
-    let asked = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(10_000);
-    let _ = silent.write(&asked);
-    // It has the only place, so health alone is served beside it, until it is gone.
+    // Megabytes of responses: more than the system buffers.
+    let requests = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(10_000);
+    let _ = silent.write(&requests);
+    // It has the only place, so only health is served until it is disconnected.
     assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
-    wait_for("its end", || (http::get(weir.http, "/metrics").status == 200).then_some(()));
-    assert!(silent.write(&asked).is_err());
+    wait_for("its disconnection", || {
+        (http::get(weir.http, "/metrics").status == 200).then_some(())
+    });
+    assert!(silent.write(&requests).is_err());
 }
 
 #[test]
-fn who_is_idle_makes_room() {
+fn idle_connections_make_room() {
     let weir =
         setup().env("WEIR__HTTP__TIMEOUT", "1h").env("WEIR__HTTP__MAX_CONNECTIONS", "2").start();
     let kept: Vec<TcpStream> = (0..2)

@@ -1,4 +1,4 @@
-//! What is served, and where: gRPC, health, reflection, JSON, metrics, the rules in force.
+//! The endpoints: gRPC, health, reflection, JSON, metrics and the debug pages.
 
 use tonic::Code as Status;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -36,7 +36,7 @@ async fn requests_pass_until_the_limit_and_then_are_over_it() {
     assert_eq!(answer.statuses[0].code(), Code::OverLimit);
     assert!(answer.statuses[0].duration_until_reset.unwrap().seconds > 0);
 
-    // Somebody else has a count of their own, and what no rule matches passes.
+    // Other values have their own counters, and requests without a matching rule pass.
     assert_eq!(code(weir.grpc, request("shop", &[("user", "bob")])).await, Code::Ok);
     let unmatched = ask(weir.grpc, request("shop", &[("cart", "7")])).await.unwrap();
     assert_eq!(unmatched.overall_code(), Code::Ok);
@@ -44,12 +44,12 @@ async fn requests_pass_until_the_limit_and_then_are_over_it() {
 }
 
 #[tokio::test]
-async fn many_connections_together_get_what_the_limit_gives() {
+async fn many_connections_share_one_limit() {
     let weir = serving(&RULES.replace("requests_per_unit: 2", "requests_per_unit: 100")).start();
-    let mut askers = tokio::task::JoinSet::new();
+    let mut clients = tokio::task::JoinSet::new();
     for _ in 0..8 {
         let to = weir.grpc;
-        askers.spawn(async move {
+        clients.spawn(async move {
             let mut passed = 0;
             let mut client = RateLimitServiceClient::new(channel(to).await);
             for _ in 0..25 {
@@ -59,7 +59,7 @@ async fn many_connections_together_get_what_the_limit_gives() {
             passed
         });
     }
-    assert_eq!(askers.join_all().await.iter().sum::<usize>(), 100);
+    assert_eq!(clients.join_all().await.iter().sum::<usize>(), 100);
 }
 
 fn health_of(service: &str) -> HealthCheckRequest {
@@ -67,7 +67,7 @@ fn health_of(service: &str) -> HealthCheckRequest {
 }
 
 #[tokio::test]
-async fn health_is_told_by_name() {
+async fn health_is_reported_per_service() {
     let weir = serving(RULES).start();
     let mut health = HealthClient::new(channel(weir.grpc).await);
     let serving = HealthCheckResponse { status: ServingStatus::Serving.into() };
@@ -116,7 +116,7 @@ macro_rules! reflect {
 const API: &str = "envoy.service.ratelimit.v3.RateLimitService";
 
 #[tokio::test]
-async fn both_versions_of_reflection_know_the_services() {
+async fn both_versions_of_reflection_list_the_services() {
     let weir = serving(RULES).start();
     let channel = channel(weir.grpc).await;
     for services in [reflect!(v1, channel), reflect!(v1alpha, channel)] {
@@ -127,7 +127,7 @@ async fn both_versions_of_reflection_know_the_services() {
 }
 
 #[test]
-fn json_answers_200_then_429_and_400_to_what_is_no_request() {
+fn json_answers_200_then_429_and_400_to_invalid_requests() {
     let weir = serving(RULES).start();
     let json = |body: &str| http::post(weir.http, "/json", body);
     let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"ann"}]}]}"#;
@@ -147,7 +147,7 @@ fn json_answers_200_then_429_and_400_to_what_is_no_request() {
         let body = format!(r#"{{"domain":"shop","{addend}":2,"descriptors":{user}}}"#);
         let answer = json(&body);
         assert_eq!(answer.status, 200);
-        // Nothing remains, and 0 is left out.
+        // Nothing remains, and 0 is omitted.
         assert_eq!(answer.json()["statuses"][0].get("limitRemaining"), None);
     }
     for bad in ["", "{", "[]", r#"{"domian":"shop"}"#, r#"{"domain":"shop"}"#, r#"{"domain":1}"#] {
@@ -187,7 +187,7 @@ async fn metrics_rules_and_health_are_served_over_http() {
 }
 
 #[test]
-fn the_start_says_what_is_loaded_and_what_to_try() {
+fn the_start_logs_what_is_loaded_and_a_command_to_try() {
     let mut weir = serving(RULES).start();
     let tried = weir.until_said("Try: curl -i localhost:").unwrap();
     let said = weir.said();

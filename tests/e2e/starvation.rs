@@ -1,5 +1,5 @@
-//! Clients that take connections, descriptors, time or memory: health and newcomers are answered
-//! all the same.
+//! Clients that use up connections, descriptors, time or memory. Health and newcomers are answered
+//! nevertheless.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -15,7 +15,7 @@ use crate::support::api::{code, request};
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{PATIENCE, http, wait_for};
 
-/// What probes of Kubernetes and Envoy Gateway wait.
+/// The timeout of probes of Kubernetes and Envoy Gateway.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn setup() -> Setup {
@@ -25,20 +25,20 @@ fn setup() -> Setup {
     )
 }
 
-/// One attack at a time: a machine that is busy with all of them at once delays health too.
+/// Runs one attack at a time: all of them at once would slow the machine down, and health with it.
 static ATTACKS: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ATTACKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Probes health while the attack goes on, and asserts that it is answered in time. The machine may
-/// be slow once.
+/// Probes health during an attack, and asserts that it is answered in time. One late answer is
+/// tolerated: the machine may be slow.
 fn assert_healthy(weir: &Weir) {
     let probe = |_| {
-        let begun = Instant::now();
+        let start = Instant::now();
         let answer = http::ask(weir.http, "GET", "/healthcheck", &[], b"");
-        let took = begun.elapsed();
+        let took = start.elapsed();
         assert_eq!(answer.unwrap_or_else(|e| panic!("after {took:?}: {e}")).status, 200);
         thread::sleep(Duration::from_millis(20));
         took
@@ -48,14 +48,14 @@ fn assert_healthy(weir: &Weir) {
     assert!(late <= 1, "health took {took:?}");
 }
 
-/// Asserts that a new connection over gRPC is served.
+/// Asserts that a new gRPC connection is served.
 fn assert_newcomer_served(weir: &Weir) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let code = runtime.block_on(code(weir.grpc, request("shop", &[("user", "ann")])));
     assert_eq!(code, Code::Ok);
 }
 
-/// Threads that do something again and again until this is dropped.
+/// Threads that repeat something until this is dropped.
 struct Attack {
     stop: Arc<AtomicBool>,
     rounds: Arc<AtomicUsize>,
@@ -87,15 +87,15 @@ impl Drop for Attack {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A failure of the test itself is what is to be shown.
+            // A failed assertion of the test itself is more useful.
             let _ = thread.join();
         }
     }
 }
 
-/// Opens connections and leaves each at some point of a request.
+/// Opens connections, each of which stops at some point of a request.
 fn open_slow(to: SocketAddr, count: usize) -> Vec<TcpStream> {
-    const BEGINNINGS: [&[u8]; 3] = [
+    const PARTS: [&[u8]; 3] = [
         b"",
         b"GET /healthcheck HTTP/1.1\r\nhost: te",
         b"POST /json HTTP/1.1\r\nhost: test\r\ncontent-length: 100\r\n\r\n{\"domain\"",
@@ -103,7 +103,7 @@ fn open_slow(to: SocketAddr, count: usize) -> Vec<TcpStream> {
     let open = |i: usize| {
         let mut slow = TcpStream::connect(to).unwrap();
         // It may have been closed already.
-        let _ = slow.write_all(BEGINNINGS[i % BEGINNINGS.len()]);
+        let _ = slow.write_all(PARTS[i % PARTS.len()]);
         slow
     };
     (0..count).map(open).collect()
@@ -116,14 +116,14 @@ fn slow_http_requests_do_not_delay_health() {
         setup().env("WEIR__HTTP__MAX_CONNECTIONS", "32").env("WEIR__HTTP__TIMEOUT", "1h").start();
     let _slow = open_slow(weir.http, 200);
     assert_healthy(&weir);
-    // As many come again as are closed.
+    // New ones replace those that are closed.
     let to = weir.http;
     let _attack = Attack::start(1, move || drop(open_slow(to, 50)));
     assert_healthy(&weir);
     assert!(weir.metric("weir_http_connections_evicted_total") > 100);
 }
 
-/// A body that takes long to parse: one request of many entries.
+/// A body that is slow to parse: one request with many entries.
 fn large_json() -> String {
     let entry = r#"{"key":"some_key","value":"some_value"}"#;
     let entries = [entry; 20_000].join(",");
@@ -142,23 +142,23 @@ fn large_json_does_not_delay_health() {
     });
     wait_for("the attack", || (attack.rounds() >= 10).then_some(()));
     assert_healthy(&weir);
-    // What is small passes by what is large.
-    let begun = Instant::now();
+    // Small requests overtake large ones.
+    let start = Instant::now();
     let small = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
     assert_eq!(http::post(weir.http, "/json", small).status, 200);
-    assert!(begun.elapsed() < PROBE_TIMEOUT, "{:?}", begun.elapsed());
+    assert!(start.elapsed() < PROBE_TIMEOUT, "{:?}", start.elapsed());
 }
 
 #[test]
 fn health_is_answered_while_all_connections_have_requests_in_progress() {
     let _alone = alone();
     let weir = setup().env("WEIR__HTTP__MAX_CONNECTIONS", "3").start();
-    // The longest to parse of one megabyte.
+    // The slowest body of one megabyte.
     let entries = [r#"{"key":"a"}"#; 80_000].join(",");
     let body = format!(r#"{{"domain":"shop","descriptors":[{{"entries":[{entries}]}}]}}"#);
     let (to, body) = (weir.http, Arc::new(body));
     let attack = Attack::start(6, move || {
-        // It may have no place.
+        // The connection may be refused.
         let _ = http::ask(to, "POST", "/json", &[], body.as_bytes());
     });
     wait_for("the attack", || (attack.rounds() >= 6).then_some(()));
@@ -166,12 +166,12 @@ fn health_is_answered_while_all_connections_have_requests_in_progress() {
 }
 
 #[test]
-fn bodies_have_a_budget_and_small_ones_do_not_need_it() {
+fn large_bodies_have_a_budget_and_small_ones_are_free() {
     let weir = setup()
         .env("WEIR__GRPC__MAX_MESSAGE", "64KiB")
         .env("WEIR__HTTP__MAX_BUFFERED", "128KiB")
         .start();
-    // Each is 48 KiB beyond what is free.
+    // Each exceeds the free bytes by 48 KiB.
     let body = format!("{}{}", " ".repeat(40 << 10), "x");
     let head = format!("POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", 60 << 10);
     let halves: Vec<TcpStream> = (0..2)
@@ -182,16 +182,16 @@ fn bodies_have_a_budget_and_small_ones_do_not_need_it() {
         })
         .collect();
     let refused = || http::post(weir.http, "/json", &body).status == 503;
-    wait_for("the halves are received", || refused().then_some(()));
+    wait_for("the halves to be received", || refused().then_some(()));
     let small = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
     assert_eq!(http::post(weir.http, "/json", small).status, 200);
     drop(halves);
-    // Bad, and no longer refused.
+    // Invalid, and no longer refused.
     wait_for("room", || (http::post(weir.http, "/json", &body).status == 400).then_some(()));
 }
 
-/// A frame of HTTP/2's settings, after the preface: a proper beginning.
-const BEGINNING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The preface of HTTP/2 and a SETTINGS frame.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[test]
 fn idle_grpc_connections_leave_descriptors_to_others() {
@@ -201,7 +201,7 @@ fn idle_grpc_connections_leave_descriptors_to_others() {
         let mut idle = TcpStream::connect(weir.grpc).unwrap();
         if i.is_multiple_of(2) {
             // It may have been closed already.
-            let _ = idle.write_all(BEGINNING);
+            let _ = idle.write_all(PREFACE);
         }
         idle
     };
@@ -213,9 +213,9 @@ fn idle_grpc_connections_leave_descriptors_to_others() {
 }
 
 #[test]
-fn health_has_spare_descriptors_where_none_are_left() {
+fn health_is_answered_when_no_descriptors_are_left() {
     let _alone = alone();
-    // What the service itself needs, and not much more.
+    // Little more than the service itself needs.
     let weir = setup().env("WEIR__RUNTIME__THREADS", "1").max_files(64).start();
     let _idle: Vec<_> = (0..200).map(|_| TcpStream::connect(weir.grpc).unwrap()).collect();
     let _slow = open_slow(weir.http, 50);
@@ -223,11 +223,11 @@ fn health_has_spare_descriptors_where_none_are_left() {
     assert_newcomer_served(&weir);
     let said = weir.said();
     let failures = said.matches("cannot accept a connection").count();
-    // None where evicted connections close in time; else one a listener, however many they are.
+    // None if evicted connections close in time; else one line per listener, however many failures.
     assert!(failures <= 2, "{said}");
 }
 
-/// Rules whose metrics are some megabytes.
+/// Rules with several megabytes of metrics.
 fn many_rules() -> Setup {
     let rule = |i| {
         format!(
@@ -239,7 +239,7 @@ fn many_rules() -> Setup {
     serving(&format!("domain: shop\ndescriptors:\n{rules}"))
 }
 
-/// A client that asks for metrics and does not read them.
+/// A client that requests metrics and does not read them.
 fn reader(to: SocketAddr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -250,17 +250,17 @@ fn reader(to: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn slow_readers_of_metrics_delay_nobody_and_share_their_pages() {
+fn slow_readers_of_metrics_delay_no_one_and_share_renderings() {
     let _alone = alone();
     let weir = many_rules().env("WEIR__HTTP__MAX_CONNECTIONS", "64").start();
     let page = http::get(weir.http, "/metrics").body.len();
     assert!(page > 2_000_000, "{page}");
     let before = weir.resident_bytes();
-    // As many as there may be: those that wait for their answer, too.
+    // Almost as many as the limit.
     let readers: Vec<TcpStream> = (0..60).map(|_| reader(weir.http)).collect();
     assert_healthy(&weir);
     for mut reader in &readers {
-        // Each is being answered.
+        // Each receives a part of its response.
         reader.set_read_timeout(Some(PATIENCE)).unwrap();
         assert_eq!(reader.read(&mut [0; 100]).unwrap(), 100);
     }
@@ -273,14 +273,14 @@ fn slow_readers_of_metrics_delay_nobody_and_share_their_pages() {
 }
 
 #[test]
-fn an_answer_has_a_deadline_however_steadily_it_is_read() {
+fn a_response_has_a_deadline_however_steadily_it_is_read() {
     let weir = many_rules().env("WEIR__HTTP__TIMEOUT", "300ms").start();
     let mut reader = reader(weir.http);
     reader.set_read_timeout(Some(PATIENCE)).unwrap();
     let give_up = Instant::now() + PATIENCE;
     let mut received = 0;
     let ended = loop {
-        assert!(Instant::now() < give_up, "{received} bytes are received, and more come");
+        assert!(Instant::now() < give_up, "{received} bytes received and no end");
         match reader.read(&mut [0; 1 << 10]) {
             Ok(0) => break None,
             Ok(bytes) => received += bytes,

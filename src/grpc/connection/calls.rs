@@ -40,8 +40,8 @@ pub(super) struct Calls<'a, S, StorePool, ClientPool> {
 /// The client has reset too many of its requests.
 pub(super) struct TooManyResets;
 
-/// Returns the calls of a new connection: none.
-pub(super) fn none<'a, S: Store + 'static>(
+/// Returns the calls of a new connection.
+pub(super) fn empty<'a, S: Store + 'static>(
     shared: &'a Arc<Shared<S>>,
     handle: &'a ConnectionHandle,
 ) -> Calls<'a, S, impl CallPool<CompleteRequest>, impl CallPool<ClientWait>> {
@@ -128,7 +128,7 @@ pub(super) trait CallPool<Call> {
     fn len(&self) -> usize;
     fn is_empty(&self) -> bool;
 
-    /// Resumes a call whose wait is over. None where there is none.
+    /// Resumes a call whose wait is over. None if all calls wait.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Option<CallState>;
 }
 

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 use super::super::Limits;
 use crate::connections::ConnectionHandle;
 
-/// The flow-control window of a connection, and of each of its streams: HTTP/2's initial window, below
-/// which that of a connection cannot be set.
+/// The flow-control window of a connection, and of each of its streams: HTTP/2's initial window,
+/// below which that of a connection cannot be set.
 const WINDOW_BYTES: u32 = (1 << 16) - 1;
 
 /// Bytes of a response that h2 buffers. Larger responses are sent in parts.
@@ -21,7 +21,7 @@ const SEND_BUFFER_BYTES: usize = 16 << 10;
 /// [`ResetCounter`]: super::super::reset_counter::ResetCounter
 const MAX_PENDING_RESETS: usize = 256;
 
-/// Performs the handshake. None where it fails, takes too long, or the connection is evicted.
+/// Performs the handshake. None if it fails, times out, or the connection is evicted.
 pub(super) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
     handle: &ConnectionHandle,

@@ -25,8 +25,8 @@ static MESSAGE_TYPES: LazyLock<Option<MessageTypes>> = LazyLock::new(|| {
 
 const NO_MESSAGE_TYPES: &str = "the descriptors of the messages are missing";
 
-/// Converts a request from JSON to the bytes that gRPC would send. Field names may be in camelCase or
-/// snake_case; unknown ones are errors.
+/// Converts a request from JSON to the bytes that gRPC would send. Field names may be in camelCase
+/// or snake_case; unknown ones are errors.
 pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut json = serde_json::Deserializer::from_slice(body);

@@ -1,4 +1,4 @@
-//! Memory that clients can make the process hold. `docs/security.md` states the bound.
+//! The memory that clients can make the process use. `docs/security.md` states the bound.
 
 use std::thread;
 
@@ -16,48 +16,47 @@ use crate::support::wait_for;
 
 const MIB: usize = 1 << 20;
 
-/// The bound of these tests for all connections together: less than the default, so that few
-/// attackers reach it.
+/// The bound across all connections: less than the default, so that few attackers reach it.
 const MAX_BUFFERED: usize = 16 * MIB;
 
-/// What a connection may take besides, with 1024 streams.
+/// The memory of one connection in addition, with 1024 streams.
 const CONNECTION: usize = MIB + 1024 * 2048;
 
 const ATTACKERS: usize = 20;
 const STREAMS: usize = 1_000;
 
-/// Answers have a few kilobytes.
+/// Responses have a few kilobytes.
 fn with_names() -> Setup {
     let rules = "domain: shop\ndescriptors:\n  - key: user\n    \
                  rate_limit: { name: a_limit_with_quite_a_long_name_as_some_people_like_them, \
                  unit: year, requests_per_unit: 1000000000 }\n";
     serving(rules)
         .env("WEIR__GRPC__MAX_BUFFERED", "16MiB")
-        // What attackers hold stays.
+        // What attackers hold is not released.
         .env("WEIR__GRPC__TIMEOUT", "1h")
 }
 
-/// The same, counted in Redis. The requests arrive faster than it answers.
+/// The same with Redis. Requests arrive faster than it answers.
 fn with_redis(redis: &Server) -> Setup {
     with_names()
         .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
         .env("WEIR__STORE__BUDGET", "10s")
 }
 
-/// A request of a kilobyte with an answer of four.
+/// A request of one kilobyte with a response of four.
 fn many_descriptors() -> Bytes {
     let descriptors = (0..58).map(|i| descriptor(&[("user", &format!("{i:05}"))])).collect();
     let request = RateLimitRequest { domain: "shop".into(), descriptors, ..Default::default() };
     framed(&request.encode_to_vec())
 }
 
-/// Calls that are never finished.
+/// Calls that are never completed.
 #[derive(Default)]
-struct Held(Vec<(h2::client::ResponseFuture, h2::SendStream<Bytes>)>);
+struct OpenCalls(Vec<(h2::client::ResponseFuture, h2::SendStream<Bytes>)>);
 
-impl Held {
-    /// Begins [`STREAMS`] calls with this body, on a connection of their own.
-    async fn hold(&mut self, client: SendRequest<Bytes>, body: &Bytes, is_whole: bool) {
+impl OpenCalls {
+    /// Starts [`STREAMS`] calls with this body on one connection.
+    async fn open(&mut self, client: SendRequest<Bytes>, body: &Bytes, is_whole: bool) {
         let mut client = client;
         for _ in 0..STREAMS {
             client = client.ready().await.unwrap();
@@ -69,7 +68,7 @@ impl Held {
     }
 }
 
-/// Waits until the memory of `weir` no longer grows, and returns how much that is.
+/// Waits until the memory of `weir` no longer grows, and returns it.
 fn settled(weir: &Weir) -> usize {
     let (mut last, mut quiet_since) = (0, Instant::now());
     wait_for("memory to settle", || {
@@ -81,9 +80,9 @@ fn settled(weir: &Weir) -> usize {
     })
 }
 
-/// Clients that behave are served while others hold all they can.
+/// Asserts that well-behaved clients are served while others hold what they can.
 async fn assert_serves(weir: &Weir) {
-    let whole = asked("ann");
+    let whole = framed_request("ann");
     for window in [0xffff, 10] {
         let mut client = taking(weir, window).await;
         for parts in [&[whole.clone()][..], &[whole.slice(..7), whole.slice(7..)]] {
@@ -109,20 +108,20 @@ async fn half_sent_requests_stay_within_the_bound() {
     let weir = with_names().start();
     let before = weir.resident_bytes();
     let half = framed(&[0; 16_000]).slice(..15_900);
-    let mut held = Held::default();
+    let mut calls = OpenCalls::default();
     for _ in 0..ATTACKERS {
-        held.hold(connect(&weir).await, &half, false).await;
+        calls.open(connect(&weir).await, &half, false).await;
     }
     let grown = settled(&weir) - before;
     assert!(grown < MAX_BUFFERED + ATTACKERS * CONNECTION, "{} MiB", grown / MIB);
     assert_serves(&weir).await;
 }
 
-async fn assert_unread_answers_stay_within_the_bound(weir: Weir) {
+async fn assert_unread_responses_stay_within_the_bound(weir: Weir) {
     let before = weir.resident_bytes();
-    let mut held = Held::default();
+    let mut calls = OpenCalls::default();
     for _ in 0..ATTACKERS {
-        held.hold(taking(&weir, 0).await, &many_descriptors(), true).await;
+        calls.open(taking(&weir, 0).await, &many_descriptors(), true).await;
     }
     let grown = settled(&weir) - before;
     assert!(grown < MAX_BUFFERED + ATTACKERS * CONNECTION, "{} MiB", grown / MIB);
@@ -130,17 +129,17 @@ async fn assert_unread_answers_stay_within_the_bound(weir: Weir) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_answers_stay_within_the_bound() {
-    assert_unread_answers_stay_within_the_bound(with_names().start()).await;
+async fn unread_responses_stay_within_the_bound() {
+    assert_unread_responses_stay_within_the_bound(with_names().start()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unread_answers_stay_within_the_bound_with_redis() {
+async fn unread_responses_stay_within_the_bound_with_redis() {
     let redis = Server::start();
-    assert_unread_answers_stay_within_the_bound(with_redis(&redis).start()).await;
+    assert_unread_responses_stay_within_the_bound(with_redis(&redis).start()).await;
 }
 
-/// A socket with small buffers, that is written to and never read.
+/// A socket with small buffers that is never read.
 fn unread_socket(weir: &Weir) -> TcpStream {
     let socket = RawSocket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4 << 10).unwrap();
@@ -158,15 +157,15 @@ fn assert_blocked_clients_stay_within_the_bound_and_are_closed(setup: Setup) {
         let (weir, body) = (&weir, &body);
         move || {
             let mut socket = unread_socket(weir);
-            // Room for all answers on the connection and its streams.
-            let most = (1_u32 << 31) - 1;
-            let settings = [&[0, 4][..], &most.to_be_bytes()].concat();
-            let window = (most - 0xffff).to_be_bytes();
+            // The largest windows for the connection and its streams.
+            let max_window = (1_u32 << 31) - 1;
+            let settings = [&[0, 4][..], &max_window.to_be_bytes()].concat();
+            let window = (max_window - 0xffff).to_be_bytes();
             let start = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
             let start = [&start[..], &frame(4, 0, 0, &settings), &frame(8, 0, 0, &window)].concat();
             socket.write_all(&start).unwrap();
             let sent = (0..100_000).take_while(|i| socket.write_all(&call(*i, body)).is_ok());
-            assert!(sent.count() < 100_000, "it is not read from");
+            assert!(sent.count() < 100_000, "the server stops reading");
             socket
         }
     };
@@ -176,7 +175,7 @@ fn assert_blocked_clients_stay_within_the_bound_and_are_closed(setup: Setup) {
     });
     let grown = weir.resident_bytes() - before;
     assert!(grown < MAX_BUFFERED + ATTACKERS * CONNECTION, "{} MiB", grown / MIB);
-    wait_for("the end of the connections", || {
+    wait_for("the connections to close", || {
         (weir.metric("weir_grpc_connections") == 0).then_some(())
     });
     drop(sockets);

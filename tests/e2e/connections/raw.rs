@@ -1,20 +1,20 @@
-//! HTTP/2 frame by frame, for clients that do what no library does.
+//! HTTP/2 frames, for clients that do what no library does.
 
 use super::*;
 
-/// A frame.
+/// Encodes a frame.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// What a connection begins with.
+/// The start of a connection.
 pub fn preface() -> Vec<u8> {
     [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat()
 }
 
 /// The header block of a call: POST, http, the path, the authority and application/grpc. The first
-/// of a connection puts the last three into the table, the others refer to them.
+/// of a connection adds the last three to the dynamic table, the others refer to them.
 fn header_block(is_first: bool) -> Vec<u8> {
     if !is_first {
         return vec![0x83, 0x86, 0xc0, 0xbf, 0xbe];
@@ -25,18 +25,18 @@ fn header_block(is_first: bool) -> Vec<u8> {
     block
 }
 
-/// The call of this number on its connection, with a body.
+/// Call `number` of a connection, with a body.
 pub fn call(number: u32, body: &[u8]) -> Vec<u8> {
     let headers = frame(1, 4, 2 * number + 1, &header_block(number == 0));
     [headers, frame(0, 1, 2 * number + 1, body)].concat()
 }
 
-/// A call that is reset as soon as it is sent.
+/// A call that is reset immediately.
 pub fn reset_call(number: u32, body: &[u8]) -> Vec<u8> {
     [call(number, body), frame(3, 0, 2 * number + 1, &8_u32.to_be_bytes())].concat()
 }
 
-/// A frame that was received.
+/// A received frame.
 pub struct Frame {
     pub kind: u8,
     pub flags: u8,
@@ -45,18 +45,18 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The error code of a GOAWAY.
+    /// The error code, if this is GOAWAY.
     pub fn go_away(&self) -> Option<u32> {
         (self.kind == 7).then(|| u32::from_be_bytes(self.payload[4..8].try_into().unwrap()))
     }
 
-    /// Whether it ends the answer to a call.
+    /// Whether it ends the response to call `number`.
     pub fn ends(&self, number: u32) -> bool {
         self.kind == 1 && self.flags & 1 > 0 && self.stream == 2 * number + 1
     }
 }
 
-/// The frames that come, to the end of the connection.
+/// The frames received until the connection is closed.
 pub struct Frames<R>(pub R);
 
 impl<R: Read> Iterator for Frames<R> {
@@ -72,7 +72,7 @@ impl<R: Read> Iterator for Frames<R> {
     }
 }
 
-/// A connection that has begun.
+/// Opens a connection and sends the preface.
 pub fn open(weir: &Weir) -> TcpStream {
     let mut socket = TcpStream::connect(weir.grpc).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -7,16 +7,16 @@ use super::raw::{Frames, call, open, reset_call};
 use super::*;
 
 #[test]
-fn resets_that_arrive_together_after_a_stall_do_not_end_the_connection() {
+fn resets_that_arrive_together_after_a_stall_do_not_close_the_connection() {
     let weir = setup().start();
-    let (ann, bob) = (asked("ann"), asked("bob"));
+    let (ann, bob) = (framed_request("ann"), framed_request("bob"));
     let mut socket = open(&weir);
     let mut number = 0;
     for resets in [200, 2_000] {
         weir.signal("STOP");
         let sent: Vec<u8> =
             (number..number + resets).flat_map(|number| reset_call(number, &ann)).collect();
-        // Those that came after the stall are answered.
+        // Requests after the stall are answered.
         let last = number + resets;
         let good: Vec<u8> = (last..last + 10).flat_map(|number| call(number, &bob)).collect();
         socket.write_all(&[sent, good].concat()).unwrap();
@@ -24,7 +24,7 @@ fn resets_that_arrive_together_after_a_stall_do_not_end_the_connection() {
         number = last + 10;
         let mut frames = Frames(&socket);
         let end = frames.find(|frame| frame.ends(number - 1) || frame.kind == 7);
-        assert_eq!(end.expect("an answer").go_away(), None);
+        assert_eq!(end.expect("a response").go_away(), None);
     }
 }
 
@@ -33,7 +33,7 @@ async fn a_client_that_only_resets_is_disconnected() {
     let mut weir = setup().start();
     let socket = open(&weir);
     let mut writer = socket.try_clone().unwrap();
-    let ann = asked("ann");
+    let ann = framed_request("ann");
     let attack = thread::spawn(move || {
         for from in (0..1_000_000).step_by(100) {
             let batch: Vec<u8> =
@@ -42,15 +42,15 @@ async fn a_client_that_only_resets_is_disconnected() {
                 return from;
             }
         }
-        panic!("any number of resets is tolerated");
+        panic!("the connection is not closed");
     });
     let reasons = tokio::task::spawn_blocking(move || {
         Frames(&socket).filter_map(|frame| frame.go_away()).collect::<Vec<_>>()
     });
-    // Meanwhile others are served.
+    // Other clients are served meanwhile.
     assert_eq!(code(weir.grpc, request("shop", &[("user", "bob")])).await, Code::Ok);
     let reasons = reasons.await.unwrap();
-    assert!(attack.join().unwrap() >= 10_000, "as many as follow a stall are tolerated");
+    assert!(attack.join().unwrap() >= 10_000, "the resets after a stall are tolerated");
     assert_eq!(reasons, [u32::from(h2::Reason::ENHANCE_YOUR_CALM)]);
     assert_eq!(code(weir.grpc, request("shop", &[("user", "cleo")])).await, Code::Ok);
     let logged = weir.until_said("closed an abusive gRPC connection").unwrap();

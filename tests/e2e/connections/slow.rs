@@ -1,4 +1,4 @@
-//! Clients that do not send, do not take, and do not end.
+//! Clients that do not complete requests, do not read responses, or do not close.
 
 use tokio::time::timeout;
 use tonic_health::pb::HealthCheckRequest;
@@ -9,7 +9,7 @@ use super::*;
 use crate::support::api::{channel, descriptor};
 use crate::support::wait_for;
 
-/// Begins a request of so many bytes, and never ends it. The future is its answer.
+/// Sends all but the last of `bytes` bytes of a request. The future resolves to the gRPC status.
 fn half(client: &mut SendRequest<Bytes>, bytes: usize) -> impl Future<Output = String> + use<> {
     let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
     let whole = framed(&vec![0; bytes]);
@@ -25,19 +25,19 @@ async fn status(client: &mut SendRequest<Bytes>, parts: &[Bytes]) -> Option<Stri
 }
 
 #[tokio::test]
-async fn half_sent_requests_are_refused_beyond_what_clients_may_hold() {
+async fn half_sent_requests_are_refused_beyond_the_memory_budget() {
     let weir =
         setup().env("WEIR__GRPC__TIMEOUT", "1h").env("WEIR__GRPC__MAX_BUFFERED", "24MiB").start();
-    let large = asked(&"x".repeat(200 << 10));
+    let large = framed_request(&"x".repeat(200 << 10));
     let in_pieces = [large.slice(..80 << 10), large.slice(80 << 10..)];
-    let small = asked("ann");
+    let small = framed_request("ann");
     let small_in_pieces = [small.slice(..7), small.slice(7..)];
     let mut other = connect(&weir).await;
     let mut halves = tokio::task::JoinSet::new();
     let mut attackers = Vec::new();
     for _ in 0..8 {
         assert_eq!(status(&mut other, &in_pieces).await.as_deref(), Some("0"));
-        // A connection gets an eighth.
+        // One connection gets an eighth of the budget.
         let mut client = connect(&weir).await;
         for _ in 0..5 {
             halves.spawn(half(&mut client, 1 << 20));
@@ -45,7 +45,7 @@ async fn half_sent_requests_are_refused_beyond_what_clients_may_hold() {
         assert_eq!(halves.join_next().await.unwrap().unwrap(), "8");
         attackers.push(client);
     }
-    // Smaller ones take what is left.
+    // Smaller requests use up the rest.
     let give_up = Instant::now() + PATIENCE;
     while status(&mut other, &in_pieces).await.as_deref() != Some("8") {
         for client in &mut attackers {
@@ -54,7 +54,7 @@ async fn half_sent_requests_are_refused_beyond_what_clients_may_hold() {
         assert!(Instant::now() < give_up);
     }
     assert_eq!(status(&mut other, &small_in_pieces).await.as_deref(), Some("0"));
-    // There is room again when they are gone.
+    // There is room again after they disconnect.
     halves.abort_all();
     drop(attackers);
     let give_up = Instant::now() + PATIENCE;
@@ -63,8 +63,8 @@ async fn half_sent_requests_are_refused_beyond_what_clients_may_hold() {
     }
 }
 
-/// The answer to it is large.
-fn long() -> Bytes {
+/// A request with a large response.
+fn request_with_long_response() -> Bytes {
     let descriptors = (0..100).map(|i| descriptor(&[("user", &i.to_string())])).collect();
     framed(
         &RateLimitRequest { domain: "shop".into(), descriptors, ..Default::default() }
@@ -72,7 +72,7 @@ fn long() -> Bytes {
     )
 }
 
-fn with_long_answers() -> Setup {
+fn with_long_responses() -> Setup {
     serving(&format!(
         "domain: shop\ndescriptors:\n  - key: user\n    \
          rate_limit: {{ name: {}, unit: year, requests_per_unit: 2 }}\n",
@@ -80,7 +80,7 @@ fn with_long_answers() -> Setup {
     ))
 }
 
-/// A connection with this window for each answer.
+/// Connects with this initial window.
 pub async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
     let socket = Socket::connect(weir.grpc).await.unwrap();
     let (client, connection) =
@@ -90,9 +90,13 @@ pub async fn taking(weir: &Weir, window: u32) -> SendRequest<Bytes> {
 }
 
 #[tokio::test]
-async fn an_answer_of_any_size_waits_for_its_client_and_not_forever() {
-    let weir = with_long_answers().env("WEIR__GRPC__TIMEOUT", "200ms").start();
-    for (request, window) in [(long(), 1000), (asked("ann"), 10), (asked("ann"), 0)] {
+async fn a_response_of_any_size_waits_for_its_client_up_to_the_timeout() {
+    let weir = with_long_responses().env("WEIR__GRPC__TIMEOUT", "200ms").start();
+    for (request, window) in [
+        (request_with_long_response(), 1000),
+        (framed_request("ann"), 10),
+        (framed_request("ann"), 0),
+    ] {
         let mut client = taking(&weir, window).await;
         let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
         stream.send_data(request, true).unwrap();
@@ -106,7 +110,7 @@ async fn an_answer_of_any_size_waits_for_its_client_and_not_forever() {
 }
 
 #[tokio::test]
-async fn an_answer_of_reflection_does_not_wait_forever() {
+async fn a_response_of_reflection_waits_up_to_the_timeout() {
     let weir = setup().env("WEIR__GRPC__TIMEOUT", "200ms").start();
     let mut client = taking(&weir, 10).await;
     let path = "http://weir/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -121,11 +125,11 @@ async fn an_answer_of_reflection_does_not_wait_forever() {
 }
 
 #[tokio::test]
-async fn a_large_answer_is_taken_bit_by_bit() {
-    let weir = with_long_answers().start();
+async fn a_large_response_is_sent_in_parts() {
+    let weir = with_long_responses().start();
     let mut client = taking(&weir, 1000).await;
     let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
-    stream.send_data(long(), true).unwrap();
+    stream.send_data(request_with_long_response(), true).unwrap();
     let mut body = response.await.unwrap().into_body();
     let mut whole = Vec::new();
     while let Some(part) = body.data().await {
@@ -139,42 +143,42 @@ async fn a_large_answer_is_taken_bit_by_bit() {
 }
 
 #[tokio::test]
-async fn calls_that_last_are_bounded_and_so_are_their_requests() {
+async fn long_calls_are_bounded_in_number_and_size() {
     let weir = setup().start();
     let mut health = HealthClient::new(channel(weir.grpc).await);
-    let asked = |service: &str| HealthCheckRequest { service: service.into() };
+    let health_request = |service: &str| HealthCheckRequest { service: service.into() };
     let mut watched = Vec::new();
     for _ in 0..100 {
-        watched.push(health.watch(asked("ratelimit")).await.unwrap());
+        watched.push(health.watch(health_request("ratelimit")).await.unwrap());
     }
-    let refused = health.watch(asked("ratelimit")).await.unwrap_err();
+    let refused = health.watch(health_request("ratelimit")).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
     drop(watched);
     let give_up = Instant::now() + PATIENCE;
-    while health.check(asked("ratelimit")).await.is_err() {
+    while health.check(health_request("ratelimit")).await.is_err() {
         assert!(Instant::now() < give_up);
     }
     let long = "x".repeat(17 << 10);
-    let refused = health.check(asked(&long)).await.unwrap_err();
+    let refused = health.check(health_request(&long)).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::OutOfRange, "{refused}");
 }
 
-/// Whether the service takes no more connections.
+/// Whether the service no longer accepts connections.
 fn is_closed(weir: &Weir) -> bool {
     TcpStream::connect(weir.grpc).is_err()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_in_flight_ends_while_the_service_stops() {
+async fn a_call_in_flight_is_completed_while_the_service_stops() {
     let mut weir = setup().env("WEIR__DRAIN__DELAY", "0s").start();
     let mut client = connect(&weir).await;
     let (response, mut stream) = client.send_request(head().body(()).unwrap(), false).unwrap();
-    let whole = asked("ann");
+    let whole = framed_request("ann");
     stream.send_data(whole.slice(..7), false).unwrap();
-    // It is there: what came later is answered.
-    assert_eq!(status(&mut client, &[asked("bob")]).await.as_deref(), Some("0"));
+    // It has been received: a later request is answered.
+    assert_eq!(status(&mut client, &[framed_request("bob")]).await.as_deref(), Some("0"));
     weir.signal("TERM");
-    wait_for("the end of listening", || is_closed(&weir).then_some(()));
+    wait_for("the listener to close", || is_closed(&weir).then_some(()));
     stream.send_data(whole.slice(7..), true).unwrap();
     let response = response.await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);
@@ -185,7 +189,7 @@ async fn a_call_in_flight_ends_while_the_service_stops() {
 }
 
 #[test]
-fn a_client_that_is_dead_does_not_keep_it_from_its_end() {
+fn an_unresponsive_client_does_not_delay_the_end() {
     let mut weir = setup()
         .env("WEIR__DRAIN__DELAY", "0s")
         .env("WEIR__DRAIN__TIMEOUT", "1h")
@@ -193,7 +197,7 @@ fn a_client_that_is_dead_does_not_keep_it_from_its_end() {
         .start();
     let mut dead = TcpStream::connect(weir.grpc).unwrap();
     dead.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-    // Its settings came, and its own were taken.
+    // The handshake is complete.
     dead.read_exact(&mut [0; 9]).unwrap();
     weir.signal("TERM");
     assert_eq!(weir.wait_until_ended().code(), Some(0));
