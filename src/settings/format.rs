@@ -1,5 +1,7 @@
 //! The formats of settings: how each is written, and the Rust type it is read as.
 
+mod choice;
+mod list;
 mod number;
 
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use config::{Value, ValueKind};
 
 use super::setting::Setting;
 use crate::duration::read_duration;
+pub use choice::Choice;
 pub use number::{Bytes, Int, Ratio};
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
@@ -157,72 +160,6 @@ impl Format for Address {
     }
 }
 
-/// A setting that may be unset: its text is empty then.
-impl<F: Format> Format for Option<F> {
-    type Value = Option<F::Value>;
-    const KIND: Kind = F::KIND;
-    const IS_SECRET: bool = F::IS_SECRET;
-
-    fn parse(text: &str) -> Option<Option<F::Value>> {
-        match text {
-            "" => Some(None),
-            text => F::parse(text).map(Some),
-        }
-    }
-}
-
-/// A list, or text with commas between its parts.
-impl<F: Format> Format for Vec<F> {
-    type Value = Vec<F::Value>;
-    const KIND: Kind = Kind::List;
-    const IS_SECRET: bool = F::IS_SECRET;
-
-    fn parse(text: &str) -> Option<Vec<F::Value>> {
-        parts(text).map(F::parse).collect()
-    }
-
-    fn read(value: &Value) -> Option<Vec<F::Value>> {
-        match &value.kind {
-            ValueKind::Array(items) => items.iter().map(F::read).collect(),
-            _ => Self::parse(&text(value)?),
-        }
-    }
-
-    fn shown(setting: &Setting, value: &Value) -> String {
-        let items: Vec<String> = match &value.kind {
-            ValueKind::Array(items) => items.iter().map(written).collect(),
-            _ => parts(&written(value)).map(str::to_owned).collect(),
-        };
-        let masked = items.iter().map(|item| setting.masked(item));
-        format!("{:?}", masked.collect::<Vec<_>>())
-    }
-}
-
-fn parts(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').map(str::trim).filter(move |_| !list.is_empty())
-}
-
-/// A type with a word for each of its values, in any letter case.
-pub trait Choice: Copy + PartialEq + 'static {
-    const CHOICES: &'static [(&'static str, Self)];
-
-    /// Returns the word for this value.
-    fn word(self) -> &'static str {
-        let choice = Self::CHOICES.iter().find(|(_, value)| *value == self);
-        choice.map_or("", |(word, _)| word)
-    }
-}
-
-impl<T: Choice> Format for T {
-    type Value = T;
-    const KIND: Kind = Kind::Choice(|| T::CHOICES.iter().map(|(word, _)| *word).collect());
-
-    fn parse(text: &str) -> Option<T> {
-        let choice = T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        choice.map(|(_, value)| *value)
-    }
-}
-
 /// Returns a scalar as text; none for a list or a table.
 pub(super) fn text(value: &Value) -> Option<String> {
     match &value.kind {
@@ -264,13 +201,5 @@ mod tests {
         for bad in ["8081", ":::80", "host:99999", "host:", ":", ":x"] {
             assert!(Address::parse(bad).is_none(), "{bad}");
         }
-    }
-
-    #[test]
-    fn optional_values_and_lists_may_be_empty() {
-        assert_eq!(Option::<Secret>::parse(""), Some(None));
-        assert_eq!(Option::<PathBuf>::parse("/ca"), Some(Some("/ca".into())));
-        assert_eq!(Vec::<String>::parse(""), Some(Vec::new()));
-        assert_eq!(Vec::<String>::parse("a, b"), Some(vec!["a".into(), "b".into()]));
     }
 }

@@ -20,10 +20,10 @@ impl Choice for StoreKind {
 
 impl Choice for OnStoreFailure {
     const CHOICES: &'static [(&'static str, OnStoreFailure)] = &[
-        ("error", OnStoreFailure::Error),
-        ("allow", OnStoreFailure::Allow),
-        ("deny", OnStoreFailure::Deny),
-        ("local", OnStoreFailure::Local),
+        (OnStoreFailure::Error.name(), OnStoreFailure::Error),
+        (OnStoreFailure::Allow.name(), OnStoreFailure::Allow),
+        (OnStoreFailure::Deny.name(), OnStoreFailure::Deny),
+        (OnStoreFailure::Local.name(), OnStoreFailure::Local),
     ];
 }
 
