@@ -1,4 +1,4 @@
-//! How the process is set up: typed settings, from layers of which later ones win.
+//! Typed settings, read from layers: a later layer overrides an earlier one.
 //!
 //! [`table`] declares the settings, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.

@@ -34,7 +34,7 @@ pub struct CheckArgs {
     /// Refuse files with more bytes.
     #[arg(long, default_value_t = 64 << 20)]
     max_file: u64,
-    /// Refuse limits whose state may need more bytes per key.
+    /// Refuse limits that may need more bytes of state per key.
     #[arg(long, default_value_t = 16 << 20)]
     max_log_bytes: u64,
     /// List up to this many errors, and as many warnings, of each file.

@@ -100,7 +100,7 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
 /// Returns the prefix of keys.
 fn key_prefix(redis: &table::Redis) -> String {
     match *redis.layout {
-        // The reference's keys have no prefix unless it is told one.
+        // The reference's keys have no prefix by default.
         Layout::Reference if redis.key_prefix.is_default() => String::new(),
         _ => redis.key_prefix.to_string(),
     }

@@ -91,13 +91,13 @@ async fn dynamic_metadata_has_the_request_and_the_rules_metadata() {
     let weir = serving(RULES).env("RESPONSE_DYNAMIC_METADATA", "true").start();
     let mut asked = request("shop", &[("user", "ann")]);
     asked.hits_addend = 1;
-    let told = ask(weir.grpc, asked).await.unwrap().dynamic_metadata.unwrap().fields;
-    let kind = |name: &str| told[name].kind.clone().unwrap();
+    let metadata_fields = ask(weir.grpc, asked).await.unwrap().dynamic_metadata.unwrap().fields;
+    let kind = |name: &str| metadata_fields[name].kind.clone().unwrap();
     assert_eq!(kind("domain"), Kind::StringValue("shop".into()));
     assert_eq!(kind("hitsAddend"), Kind::NumberValue(1.0));
-    let Kind::StructValue(metadata) = kind("metadata") else { panic!("{told:?}") };
+    let Kind::StructValue(metadata) = kind("metadata") else { panic!("{metadata_fields:?}") };
     assert_eq!(metadata.fields["plan"].kind, Some(Kind::StringValue("free".into())));
-    let Kind::ListValue(descriptors) = kind("descriptors") else { panic!("{told:?}") };
+    let Kind::ListValue(descriptors) = kind("descriptors") else { panic!("{metadata_fields:?}") };
     assert!(format!("{descriptors:?}").contains("user=ann"), "{descriptors:?}");
 }
 
@@ -260,7 +260,7 @@ fn hosts_and_ports_are_those_of_the_references_variables() {
 
 #[test]
 fn all_errors_are_reported_at_once_with_exit_code_64() {
-    let (status, said) = serving(RULES)
+    let (status, output) = serving(RULES)
         .env("GRPC_PORT", "99999")
         .env("WEIR__STORE__KIND", "paper")
         .env("WEIR__DRAIN__DELEY", "1s")
@@ -268,16 +268,16 @@ fn all_errors_are_reported_at_once_with_exit_code_64() {
         .run();
     assert_eq!(status.code(), Some(64));
     for wanted in ["GRPC_PORT: ", "WEIR__STORE__KIND: ", "WEIR__DRAIN__DELEY: ", "SHADOW_MODE: "] {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+        assert!(output.contains(wanted), "{wanted:?} is not in:\n{output}");
     }
-    assert!(said.contains("did you mean drain.delay?"), "{said}");
+    assert!(output.contains("did you mean drain.delay?"), "{output}");
 }
 
 #[test]
 fn a_failed_start_reports_the_cause() {
-    let (status, said) = Setup::new().arg("serve").run();
-    assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("--rules"), "{said}");
+    let (status, output) = Setup::new().arg("serve").run();
+    assert_eq!(status.code(), Some(64), "{output}");
+    assert!(output.contains("--rules"), "{output}");
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -288,15 +288,15 @@ fn a_failed_start_reports_the_cause() {
             setup = setup.arg(&format!("--{other}-address"));
             setup = setup.arg(if other == place { &taken } else { any });
         }
-        let (status, said) = setup.run();
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("{place}.address")), "{said}");
+        let (status, output) = setup.run();
+        assert_eq!(status.code(), Some(1), "{output}");
+        assert!(output.contains(&format!("{place}.address")), "{output}");
     }
 }
 
 #[test]
 fn flags_override_variables_and_files_and_are_printed_with_their_origin() {
-    let (status, said) = Setup::new()
+    let (status, output) = Setup::new()
         .file("weir.toml", "[drain]\ndelay = \"1s\"\ntimeout = \"2s\"\n[log]\nlevel = \"warn\"\n")
         .env("WEIR__DRAIN__DELAY", "3s")
         .env("WEIR__LOG__LEVEL", "error")
@@ -307,14 +307,14 @@ fn flags_override_variables_and_files_and_are_printed_with_their_origin() {
         .arg("--log-level")
         .arg("debug")
         .run();
-    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(status.code(), Some(0), "{output}");
     for wanted in [
         "drain.delay = \"3s\"  # WEIR__DRAIN__DELAY",
         "drain.timeout = \"2s\"  # weir.toml",
         "log.level = \"debug\"  # --log-level",
         "grpc.address = \"0.0.0.0:8081\"  # default",
     ] {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+        assert!(output.contains(wanted), "{wanted:?} is not in:\n{output}");
     }
 }
 
@@ -338,15 +338,15 @@ fn a_copy_named_ratelimit_is_a_drop_in() {
 fn a_path_with_a_comma_is_one_path() {
     let setup = Setup::new().file("a,b.yaml", RULES).arg("serve").arg("--rules").arg("a,b.yaml");
     assert_eq!(domains(&setup.start()), ["shop"]);
-    let (status, said) = Setup::new()
+    let (status, output) = Setup::new()
         .arg("serve")
         .arg("--print-settings")
         .arg("--rules")
         .arg("a,b.yaml")
         .arg("c.yaml")
         .run();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("rules.paths = [\"a,b.yaml\", \"c.yaml\"]  # --rules"), "{said}");
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(output.contains("rules.paths = [\"a,b.yaml\", \"c.yaml\"]  # --rules"), "{output}");
 }
 
 #[test]
@@ -381,31 +381,34 @@ fn variables_without_effect_are_named_at_the_start() {
         .env("TRACING_ENABLED", "true")
         .env("GRPC_PORT", "tcp://10.0.0.1:8081")
         .start();
-    let said = weir.said();
-    assert!(said.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"), "{said}");
-    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{said}");
+    let output = weir.said();
+    assert!(
+        output.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"),
+        "{output}"
+    );
+    assert!(output.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{output}");
 }
 
 #[test]
 fn weir_does_not_start_without_the_tls_that_is_asked_for() {
     let tls = |value| serving(RULES).env("GRPC_SERVER_USE_TLS", value).env("LOG_LEVEL", "error");
-    let (status, said) = tls("true").run();
-    assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("GRPC_SERVER_USE_TLS: it is \"true\"; "), "{said}");
+    let (status, output) = tls("true").run();
+    assert_eq!(status.code(), Some(64), "{output}");
+    assert!(output.contains("GRPC_SERVER_USE_TLS: it is \"true\"; "), "{output}");
     let weir = tls("false").env("GRPC_SERVER_TLS_CERT", "/certs/tls.crt").env("LOG_LEVEL", "warn");
-    let said = weir.start().said();
-    assert!(said.contains("GRPC_SERVER_TLS_CERT has no effect: "), "{said}");
+    let output = weir.start().said();
+    assert!(output.contains("GRPC_SERVER_TLS_CERT has no effect: "), "{output}");
 }
 
 #[test]
 fn redis_is_printed_with_its_origin_and_without_passwords() {
-    let (status, said) = serving(RULES)
+    let (status, output) = serving(RULES)
         .arg("--print-settings")
         .env("REDIS_URL", "redis://ann:hunter2@redis:6379")
         .env("REDIS_SENTINEL_AUTH", "hunter2")
         .env("REDIS_PERSECOND", "true")
         .run();
-    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(status.code(), Some(0), "{output}");
     for wanted in [
         "store.kind = \"redis\"  # REDIS_URL, REDIS_PERSECOND, REDIS_SENTINEL_AUTH",
         "store.redis.url = \"redis://***@redis:6379\"  # REDIS_URL",
@@ -413,26 +416,26 @@ fn redis_is_printed_with_its_origin_and_without_passwords() {
         "store.redis.per_second.url = \"/var/run/nutcracker/ratelimitpersecond.sock\"  \
          # REDIS_PERSECOND",
     ] {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+        assert!(output.contains(wanted), "{wanted:?} is not in:\n{output}");
     }
-    assert!(!said.contains("hunter2"), "{said}");
+    assert!(!output.contains("hunter2"), "{output}");
 }
 
 #[test]
 fn errors_about_redis_are_reported_with_all_others() {
-    let (status, said) =
+    let (status, output) =
         serving(RULES).env("REDIS_URL", "http://ann:hunter2@redis").env("PORT", "x").run();
-    assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("REDIS_URL: store.redis.url has \"http://***@redis\""), "{said}");
-    assert!(said.contains("PORT: it is \"x\""), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    assert_eq!(status.code(), Some(64), "{output}");
+    assert!(output.contains("REDIS_URL: store.redis.url has \"http://***@redis\""), "{output}");
+    assert!(output.contains("PORT: it is \"x\""), "{output}");
+    assert!(!output.contains("hunter2"), "{output}");
 }
 
 #[test]
 fn memory_may_be_chosen_although_redis_is_named() {
     let weir =
         serving(RULES).env("REDIS_URL", "redis:1").env("WEIR__STORE__KIND", "memory").start();
-    let said = weir.said();
+    let output = weir.said();
     let wanted = "as WEIR__STORE__KIND sets store.kind: REDIS_URL has no effect";
-    assert!(said.contains(wanted), "{said}");
+    assert!(output.contains(wanted), "{output}");
 }

@@ -55,8 +55,8 @@ group! {
         /// With reference, rules with a single fixed window use the reference's keys, so that both
         /// services share their counters.
         layout: Layout = "weir";
-        /// Whose time counts: that of Redis, or that of each replica, for servers whose scripts
-        /// cannot read the time.
+        /// The clock that counts: `server` is that of Redis; `caller` is that of each replica, for servers
+        /// that do not let scripts read the time.
         clock: Clock = "server";
         /// Timeout for connecting and logging in.
         connect_timeout: Duration = "1s", reference ["REDIS_TIMEOUT"];

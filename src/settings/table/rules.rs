@@ -44,7 +44,7 @@ group! {
         // Some file systems, mostly network ones, send no notifications.
         /// How often to check for changes without a notification; 0: never.
         poll: Duration = "30s";
-        /// Whether to skip files and directories whose name starts with a dot.
+        /// Whether to skip files and directories with names that start with a dot.
         ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
         /// The largest rule file that is loaded.
         max_file: Bytes<u64> = "64MiB";
