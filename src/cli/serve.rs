@@ -83,7 +83,7 @@ fn print_settings(settings: &Settings) {
 /// Where rules come from.
 enum Source {
     Files(Selection),
-    Xds(xds::Options),
+    Xds(Box<xds::Options>),
 }
 
 impl Source {
@@ -99,7 +99,7 @@ impl Source {
                 let detail = "rules.paths is ignored: rules.source is xds";
                 tracing::warn!(%detail, "settings without effect");
             }
-            return Ok(Source::Xds(options));
+            return Ok(Source::Xds(Box::new(options)));
         }
         let nothing = "no setting names rules: use --rules PATH, WEIR__RULES__PATHS or \
                        RUNTIME_ROOT, or WEIR__RULES__SOURCE=xds for a management server";
@@ -141,7 +141,7 @@ fn serve(settings: &Settings, source: Source, log: &Log) -> anyhow::Result<()> {
                 follow_files(settings, selection, &app, addresses.http.port())
             }
             Source::Xds(options) => {
-                let client = xds::Client::new(options, app.loader(), &app.metrics());
+                let client = xds::Client::new(*options, app.loader(), &app.metrics());
                 let client = client.map_err(anyhow::Error::msg)?;
                 tokio::spawn(async move { client.follow().await });
             }

@@ -18,7 +18,7 @@ pub use number::{Bytes, Int, Ratio};
 pub trait Format {
     /// What reading the setting returns.
     type Value: Clone;
-    const KIND: Kind;
+    const KIND: FormatKind;
     /// Whether values are masked wherever they would be shown.
     const IS_SECRET: bool = false;
 
@@ -38,7 +38,7 @@ pub trait Format {
 
 /// What a format looks like: for the documentation and for error messages.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum FormatKind {
     Bool,
     /// The least and the greatest value.
     Int(u64, u64),
@@ -53,29 +53,29 @@ pub enum Kind {
     Choice(fn() -> Vec<&'static str>),
 }
 
-impl Kind {
+impl FormatKind {
     /// Returns what to write, for an error message.
     pub fn expected(self) -> String {
         match self {
-            Kind::Bool => "true or false".into(),
-            Kind::Int(min, max) => format!("a whole number from {min} to {max}"),
-            Kind::Ratio => "a number from 0 to 1".into(),
-            Kind::Text => "text".into(),
-            Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
-            Kind::AutoOrDuration => "auto, or a duration such as 8ms, 30s or 1h30m".into(),
-            Kind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
-            Kind::Address => {
+            FormatKind::Bool => "true or false".into(),
+            FormatKind::Int(min, max) => format!("a whole number from {min} to {max}"),
+            FormatKind::Ratio => "a number from 0 to 1".into(),
+            FormatKind::Text => "text".into(),
+            FormatKind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
+            FormatKind::AutoOrDuration => "auto, or a duration such as 8ms, 30s or 1h30m".into(),
+            FormatKind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
+            FormatKind::Address => {
                 "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()
             }
-            Kind::List => "a list, or text with commas between its parts".into(),
-            Kind::Choice(words) => format!("one of {}", words().join(", ")),
+            FormatKind::List => "a list, or text with commas between its parts".into(),
+            FormatKind::Choice(words) => format!("one of {}", words().join(", ")),
         }
     }
 }
 
 impl Format for bool {
     type Value = bool;
-    const KIND: Kind = Kind::Bool;
+    const KIND: FormatKind = FormatKind::Bool;
 
     fn parse(text: &str) -> Option<bool> {
         match text.to_ascii_lowercase().as_str() {
@@ -88,7 +88,7 @@ impl Format for bool {
 
 impl Format for String {
     type Value = String;
-    const KIND: Kind = Kind::Text;
+    const KIND: FormatKind = FormatKind::Text;
 
     fn parse(text: &str) -> Option<String> {
         Some(text.to_owned())
@@ -97,7 +97,7 @@ impl Format for String {
 
 impl Format for PathBuf {
     type Value = PathBuf;
-    const KIND: Kind = Kind::Text;
+    const KIND: FormatKind = FormatKind::Text;
 
     fn parse(text: &str) -> Option<PathBuf> {
         Some(text.into())
@@ -110,7 +110,7 @@ pub struct Secret;
 
 impl Format for Secret {
     type Value = String;
-    const KIND: Kind = Kind::Text;
+    const KIND: FormatKind = FormatKind::Text;
     const IS_SECRET: bool = true;
 
     fn parse(text: &str) -> Option<String> {
@@ -121,7 +121,7 @@ impl Format for Secret {
 /// One or more numbers with their units: `8ms`, `1h30m`, `7d`; or a bare 0.
 impl Format for Duration {
     type Value = Duration;
-    const KIND: Kind = Kind::Duration;
+    const KIND: FormatKind = FormatKind::Duration;
 
     fn parse(text: &str) -> Option<Duration> {
         read_duration(text)
@@ -134,7 +134,7 @@ pub struct AutoOrDuration;
 
 impl Format for AutoOrDuration {
     type Value = Option<Duration>;
-    const KIND: Kind = Kind::AutoOrDuration;
+    const KIND: FormatKind = FormatKind::AutoOrDuration;
 
     fn parse(text: &str) -> Option<Option<Duration>> {
         match text.eq_ignore_ascii_case("auto") {
@@ -150,7 +150,7 @@ pub struct Address;
 
 impl Format for Address {
     type Value = String;
-    const KIND: Kind = Kind::Address;
+    const KIND: FormatKind = FormatKind::Address;
 
     fn parse(text: &str) -> Option<String> {
         let (host, port) = text.rsplit_once(':')?;

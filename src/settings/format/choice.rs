@@ -1,6 +1,6 @@
 //! Choices between words.
 
-use super::{Format, Kind};
+use super::{Format, FormatKind};
 
 /// A type with a word for each of its values, in any letter case.
 pub trait Choice: Copy + PartialEq + 'static {
@@ -15,7 +15,8 @@ pub trait Choice: Copy + PartialEq + 'static {
 
 impl<T: Choice> Format for T {
     type Value = T;
-    const KIND: Kind = Kind::Choice(|| T::CHOICES.iter().map(|(word, _)| *word).collect());
+    const KIND: FormatKind =
+        FormatKind::Choice(|| T::CHOICES.iter().map(|(word, _)| *word).collect());
 
     fn parse(text: &str) -> Option<T> {
         let choice = T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));

@@ -2,13 +2,13 @@
 
 use config::{Value, ValueKind};
 
-use super::{Format, Kind, text, written};
+use super::{Format, FormatKind, text, written};
 use crate::settings::setting::Setting;
 
 /// A setting that may be unset: its text is empty then.
 impl<F: Format> Format for Option<F> {
     type Value = Option<F::Value>;
-    const KIND: Kind = F::KIND;
+    const KIND: FormatKind = F::KIND;
     const IS_SECRET: bool = F::IS_SECRET;
 
     fn parse(text: &str) -> Option<Option<F::Value>> {
@@ -22,7 +22,7 @@ impl<F: Format> Format for Option<F> {
 /// A list, or text with commas between its parts.
 impl<F: Format> Format for Vec<F> {
     type Value = Vec<F::Value>;
-    const KIND: Kind = Kind::List;
+    const KIND: FormatKind = FormatKind::List;
     const IS_SECRET: bool = F::IS_SECRET;
 
     fn parse(text: &str) -> Option<Vec<F::Value>> {
