@@ -1,4 +1,4 @@
-//! The command line: what it takes, and one file for each subcommand.
+//! The command line: one file for each subcommand.
 
 pub mod check;
 pub mod serve;
@@ -12,7 +12,7 @@ use clap::{Parser, Subcommand};
 
 /// A rate-limit service for Envoy.
 ///
-/// Envoy, or any gRPC client, asks whether something may happen; weir answers from rules.
+/// Envoy, or any gRPC client, asks whether a request is allowed. weir answers from rules.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -24,24 +24,25 @@ pub struct Cli {
 enum Command {
     /// Run the service.
     Serve(serve::ServeArgs),
-    /// Check rule files and print the rules they make.
+    /// Check rule files and print their rules.
     Check(check::CheckArgs),
-    /// Print a settings file with every setting, its meaning and its default.
+    /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
 
-/// Runs the command that `args` name, the first being the program itself.
+/// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    match Cli::parse_from(as_the_reference_is_started(args)).command {
+    match Cli::parse_from(like_the_reference(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
         Command::Settings => settings::run(),
     }
 }
 
-/// The reference takes no arguments, and its images pass the program's own path as one. So such
-/// an argument is dropped, and a program named `ratelimit` without arguments serves.
-fn as_the_reference_is_started(mut args: Vec<OsString>) -> Vec<OsString> {
+/// Returns the arguments as weir expects them. The reference has none, and its images pass the
+/// program's own path as one: such an argument is dropped, and a program named `ratelimit` without
+/// arguments serves.
+fn like_the_reference(mut args: Vec<OsString>) -> Vec<OsString> {
     let program = args.first().cloned().unwrap_or_default();
     let name = Path::new(&program).file_name().map(OsString::from);
     while args.get(1).is_some_and(|arg| {
@@ -62,7 +63,7 @@ mod tests {
 
     fn started(args: &[&str]) -> Vec<String> {
         let args = args.iter().map(OsString::from).collect();
-        as_the_reference_is_started(args).into_iter().map(|a| a.into_string().unwrap()).collect()
+        like_the_reference(args).into_iter().map(|a| a.into_string().unwrap()).collect()
     }
 
     #[test]

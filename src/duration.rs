@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A duration: one or more numbers, each with its unit (ns, us, ms, s, m, h, d), or a bare 0.
+/// Reads a duration: one or more numbers, each with its unit (ns, us, ms, s, m, h, d), or a bare 0.
 pub fn read_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);

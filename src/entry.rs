@@ -1,4 +1,4 @@
-//! What descriptors are made of.
+//! The entries of descriptors.
 
-/// A descriptor's entry: its key and its value.
+/// A descriptor entry: its key and its value.
 pub type Entry<'a> = (&'a str, &'a str);

@@ -1,10 +1,10 @@
-//! Escapes what would forge or hide text on a terminal or in a log: control characters, line
-//! separators and overrides of the writing direction.
+//! Escapes characters that could forge or hide text on a terminal or in a log: control characters,
+//! line separators and overrides of the writing direction.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
 
-/// Returns `text` in one line, with `\n`, `\r`, `\t` and `\u001b` in place of such characters.
+/// Returns `text` as one line, with such characters as `\n`, `\r`, `\t` or `\u001b`.
 ///
 /// ```
 /// assert_eq!(weir::escape::escape("a\n\u{1b}[31mb"), r"a\n\u001b[31mb");
@@ -19,7 +19,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Escapes all that is written through it.
+/// A writer that escapes what it passes on.
 #[derive(Debug)]
 pub struct Escaping<W> {
     out: W,
@@ -51,7 +51,7 @@ impl<W: Write> Write for Escaping<W> {
     }
 }
 
-/// All of these are below U+10000, so four digits name them.
+/// Whether a character is escaped. All of these are below U+10000, so that four digits name them.
 fn is_escaped(c: char) -> bool {
     c.is_control()
         || matches!(c,

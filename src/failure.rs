@@ -1,14 +1,14 @@
-//! What to answer when the store fails.
+//! The policy for requests when the store fails.
 
-/// A policy: the whole service's, or a domain's own.
+/// A policy, of the whole service or of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnStoreFailure {
-    /// The request gets an error, and whoever asks decides.
+    /// Return an error, so that the client decides.
     #[default]
     Error,
     Allow,
     Deny,
-    /// Limit in memory, by this replica's share.
+    /// Enforce this replica's share of the limits, in memory.
     Local,
 }
 
@@ -16,8 +16,8 @@ impl OnStoreFailure {
     pub const ALL: [OnStoreFailure; 4] =
         [OnStoreFailure::Error, OnStoreFailure::Allow, OnStoreFailure::Deny, OnStoreFailure::Local];
 
-    /// As it is written.
-    pub fn name(self) -> &'static str {
+    /// Returns the word for it in rule files and settings.
+    pub const fn name(self) -> &'static str {
         match self {
             OnStoreFailure::Error => "error",
             OnStoreFailure::Allow => "allow",

@@ -1,4 +1,4 @@
-//! How the process is set up: typed settings, from layers of which later ones win.
+//! Typed settings, read from layers: a later layer overrides an earlier one.
 //!
 //! [`table`] declares the settings, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.
@@ -25,8 +25,8 @@ pub use error::SettingError;
 use layers::Reader;
 use setting::Entry;
 use table::{
-    Debug, Drain, Group, Grpc, Health, Http, Log, Metrics, Response, Rules, Runtime, Store,
-    StoreKind,
+    DebugSettings, DrainSettings, Group, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
+    MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, StoreKind, StoreSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -59,17 +59,17 @@ pub struct Inputs {
 /// ```
 #[derive(Debug)]
 pub struct Settings {
-    pub rules: Rules,
-    pub grpc: Grpc,
-    pub http: Http,
-    pub debug: Debug,
-    pub response: Response,
-    pub store: Store,
-    pub health: Health,
-    pub drain: Drain,
-    pub runtime: Runtime,
-    pub metrics: Metrics,
-    pub log: Log,
+    pub rules: RulesSettings,
+    pub grpc: GrpcSettings,
+    pub http: HttpSettings,
+    pub debug: DebugSettings,
+    pub response: ResponseSettings,
+    pub store: StoreSettings,
+    pub health: HealthSettings,
+    pub drain: DrainSettings,
+    pub runtime: RuntimeSettings,
+    pub metrics: MetricsSettings,
+    pub log: LogSettings,
     /// Settings and variables without effect, for the log.
     pub warnings: Vec<String>,
 }
@@ -94,17 +94,17 @@ impl Settings {
 
     fn read(reader: &mut Reader) -> Option<Settings> {
         Some(Settings {
-            rules: Rules::read(reader)?,
-            grpc: Grpc::read(reader)?,
-            http: Http::read(reader)?,
-            debug: Debug::read(reader)?,
-            response: Response::read(reader)?,
-            store: Store::read(reader)?,
-            health: Health::read(reader)?,
-            drain: Drain::read(reader)?,
-            runtime: Runtime::read(reader)?,
-            metrics: Metrics::read(reader)?,
-            log: Log::read(reader)?,
+            rules: RulesSettings::read(reader)?,
+            grpc: GrpcSettings::read(reader)?,
+            http: HttpSettings::read(reader)?,
+            debug: DebugSettings::read(reader)?,
+            response: ResponseSettings::read(reader)?,
+            store: StoreSettings::read(reader)?,
+            health: HealthSettings::read(reader)?,
+            drain: DrainSettings::read(reader)?,
+            runtime: RuntimeSettings::read(reader)?,
+            metrics: MetricsSettings::read(reader)?,
+            log: LogSettings::read(reader)?,
             warnings: Vec::new(),
         })
     }

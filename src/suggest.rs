@@ -1,6 +1,6 @@
-//! Finding the word somebody meant.
+//! Suggestions for misspelled words.
 
-/// The word nearest to `word`, where one is near enough to be meant.
+/// Returns the word nearest to `word`, if one is near enough to be meant.
 pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     words
         .map(|candidate| (distance(word, candidate), candidate))
@@ -9,8 +9,7 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters must be changed, added or taken away to make one word of the other. Words
-/// beyond 100 letters are near nothing.
+/// Returns the Levenshtein distance of two words; words of more than 100 bytes are never near.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     if a.len() > 100 || b.len() > 100 {

@@ -1,5 +1,5 @@
-//! Settings from everywhere at once: never a panic, every error has its name, and no secret is
-//! told.
+//! Settings from all sources at once: no panic, every error is reported with its origin, and no
+//! secret is shown.
 //!
 //! The input is lines: `NAME=value` is a variable, `--set name=value` a flag. After a line
 //! `[toml]` or `[yaml]` comes the settings file.
@@ -15,13 +15,13 @@ use libfuzzer_sys::fuzz_target;
 use weir::settings::reference::variables::VARIABLES;
 use weir::settings::{Inputs, SettingError, Settings, table};
 
-/// A secret, where a secret belongs.
+/// A secret, in a variable for secrets.
 const SECRET: &str = "open-sesame";
 
 fuzz_target!(|text: &str| {
     let inputs = inputs(text);
     let loaded = Settings::load(&inputs);
-    // Told somewhere else than where secrets are, it is none.
+    // In any other place the text is not a secret.
     let is_secret = |name: &str| name.ends_with("AUTH") || name.ends_with("PASSWORD");
     let kept = inputs.env.iter().filter(|(name, value)| is_secret(name) && value == SECRET);
     let keeps = text.matches(SECRET).count() == kept.count();
@@ -48,37 +48,38 @@ fuzz_target!(|text: &str| {
         }
     }
     let errors = loaded.err().unwrap_or_default();
-    every_wrong_name_is_told(&inputs, &errors);
+    every_error_is_reported(&inputs, &errors);
 });
 
-/// What is wrong by itself is told, whatever else is.
-fn every_wrong_name_is_told(inputs: &Inputs, errors: &[SettingError]) {
-    let is_told = |name: &str| errors.iter().any(|error| error.origin == *name);
-    let mut said: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
+/// Every error is reported, whatever the other errors are.
+fn every_error_is_reported(inputs: &Inputs, errors: &[SettingError]) {
+    let is_reported = |name: &str| errors.iter().any(|error| error.origin == *name);
+    let mut set: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
     for (variable, text) in &inputs.env {
         if let Some(name) = variable.strip_prefix("WEIR__") {
             let name = name.to_ascii_lowercase().replace("__", ".");
-            said.entry(name).or_default().push((variable, text));
+            set.entry(name).or_default().push((variable, text));
         }
     }
-    for (name, by) in &said {
+    for (name, by) in &set {
         let Some(setting) = table::find(name) else {
-            by.iter().for_each(|(variable, _)| assert!(is_told(variable), "{variable} is unknown"));
+            by.iter()
+                .for_each(|(variable, _)| assert!(is_reported(variable), "{variable} is unknown"));
             continue;
         };
-        // Where several say it, one of them wins.
+        // If several set it, the last one wins.
         let [(variable, text)] = by[..] else { continue };
         let is_wrong = !setting.accepts(&Value::new(None, ValueKind::from(text)));
         if is_wrong && !inputs.flags.iter().any(|(_, flag, _)| flag == name) {
-            assert!(is_told(variable), "{variable} is {text:?}, and nobody says so");
+            assert!(is_reported(variable), "{variable} is {text:?}, and no error reports it");
         }
     }
     for variable in VARIABLES {
-        let said = inputs.env.iter().find(|(name, _)| name == variable.name);
-        let Some((name, text)) = said else { continue };
-        let is_of_kubernetes = name.ends_with("PORT") && text.contains("://");
-        if !variable.kind.accepts(text) && !is_of_kubernetes {
-            assert!(is_told(name), "{name} is {text:?}, and nobody says so");
+        let set = inputs.env.iter().find(|(name, _)| name == variable.name);
+        let Some((name, text)) = set else { continue };
+        let is_from_kubernetes = name.ends_with("PORT") && text.contains("://");
+        if !variable.kind.accepts(text) && !is_from_kubernetes {
+            assert!(is_reported(name), "{name} is {text:?}, and no error reports it");
         }
     }
 }

@@ -1,43 +1,43 @@
-//! `weir check`: tells what is wrong with rule files, and what rules they make.
+//! `weir check`: reports the problems of rule files, and prints their rules.
+
+mod json;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use serde_json::json;
 
 use crate::escape::escape;
 use crate::limit::{Algorithm, Limit};
 use crate::rules::source::Selection;
-use crate::rules::{
-    DEFAULT_MAX_PROBLEMS, Loaded, Options, Origin, Position, Problem, Rule, Severity,
-};
+use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity};
+use json::as_json;
 
-/// From how many wildcards of one node on a look-up gets dear: each costs some 20 ns to 50 ns.
+/// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
 
-/// The widest column that is padded, in characters: one long key does not widen every row.
-const MAX_WIDTH: usize = 100;
+/// Characters of the widest column that is padded: one long key does not widen every row.
+const MAX_COLUMN_WIDTH: usize = 100;
 
 #[derive(Debug, Args)]
 pub struct CheckArgs {
     /// Rule files, or directories of them.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// How to print the rules and what is wrong with them.
+    /// How to print the rules and their problems.
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
     #[arg(long)]
     merge_domains: bool,
-    /// Refuse larger files, in bytes.
+    /// Refuse files with more bytes.
     #[arg(long, default_value_t = 64 << 20)]
     max_file: u64,
-    /// Refuse limits whose state may take more bytes a key.
+    /// Refuse limits that may need more bytes of state per key.
     #[arg(long, default_value_t = 16 << 20)]
     max_log_bytes: u64,
-    /// List at most this many errors, and as many warnings, of each file.
+    /// List up to this many errors, and as many warnings, of each file.
     #[arg(long, default_value_t = DEFAULT_MAX_PROBLEMS)]
     max_problems: usize,
 }
@@ -48,7 +48,7 @@ enum Output {
     Json,
 }
 
-/// Prints the rules, or everything that is wrong. Exits 1 on any error.
+/// Prints the rules, or all errors. Exits 1 on any error.
 pub fn run(args: &CheckArgs) -> ExitCode {
     let selection = Selection {
         roots: args.paths.clone(),
@@ -63,7 +63,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         max_problems: args.max_problems,
     };
     let loaded = Loaded::read(&selection, &options, None);
-    // Who reads may have seen enough, as `head` has; what is to be said of the rules is the code.
+    // The reader may have closed the pipe, as `head` does. The exit code still reports errors.
     let _ = match args.output {
         Output::Text => print_text(&loaded, &mut io::stdout().lock(), &mut io::stderr().lock()),
         Output::Json => print_json(&loaded, &mut io::stdout().lock()),
@@ -72,7 +72,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
 }
 
 fn print_text(loaded: &Loaded, out: &mut impl Write, problems: &mut impl Write) -> io::Result<()> {
-    // Nobody may be reading these, and somebody the rules.
+    // Standard error may be closed while standard output is read.
     let _ = write!(problems, "{}", loaded.render(loaded.problems.iter()));
     if let Some(summary) = loaded.omitted.summary() {
         let _ = writeln!(problems, "{summary}");
@@ -92,7 +92,7 @@ fn print_text(loaded: &Loaded, out: &mut impl Write, problems: &mut impl Write) 
             .collect();
     let width = |column: usize| {
         let widest = rows.iter().map(|row| row[column].chars().count()).max();
-        widest.unwrap_or(0).min(MAX_WIDTH)
+        widest.unwrap_or(0).min(MAX_COLUMN_WIDTH)
     };
     let widths = [width(0), width(1), width(2)];
     for [domain, rule, limit, flags] in &rows {
@@ -122,10 +122,12 @@ fn print_json(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
     format!("{:#}", as_json(loaded)).lines().try_for_each(|line| writeln!(out, "{}", escape(line)))
 }
 
+/// Returns a number with its noun: `1 rule`, `2 rules`.
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// Returns the columns of a rule.
 fn row(rule: &Rule) -> [String; 4] {
     let limits = match &rule.plan {
         None => "unlimited".to_owned(),
@@ -134,7 +136,7 @@ fn row(rule: &Rule) -> [String; 4] {
     [rule.domain().to_owned(), rule.path().to_owned(), limits, flags(rule).join(" ")]
 }
 
-/// A limit in words: `300 per 15 minutes`, `1 per hour, token_bucket of 10`.
+/// Returns a limit in words: `300 per 15 minutes`, `1 per hour, token_bucket of 10`.
 fn limit_text(limit: &Limit) -> String {
     let n = limit.requests_per_unit;
     let mut text = match (limit.unit, limit.unit_multiplier) {
@@ -177,65 +179,4 @@ fn flags(rule: &Rule) -> Vec<String> {
         flags.push(format!("replaces={}", rule.replaces.join(",")));
     }
     flags
-}
-
-fn as_json(loaded: &Loaded) -> serde_json::Value {
-    json!({
-        "ok": loaded.is_good(),
-        "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
-        "omitted": { "errors": loaded.omitted.errors, "warnings": loaded.omitted.warnings },
-        "rules": match loaded.is_good() {
-            true => loaded.rules.rules().map(rule_json).collect::<Vec<_>>(),
-            false => Vec::new(),
-        },
-        "many_wildcards": loaded.rules.wildcards(MANY_WILDCARDS).iter()
-            .map(|(node, count)| json!({ "node": node, "wildcards": count }))
-            .collect::<Vec<_>>(),
-    })
-}
-
-fn problem_json(problem: &Problem) -> serde_json::Value {
-    json!({
-        "severity": if problem.is_error() { "error" } else { "warning" },
-        "file": problem.file,
-        "line": problem.position.and_then(Position::line),
-        "column": problem.position.and_then(Position::column),
-        "message": problem.message,
-        "text": problem.text,
-        "first": problem.first.as_deref().map(origin_json),
-        "help": problem.help,
-    })
-}
-
-fn origin_json(Origin { file, position }: &Origin) -> serde_json::Value {
-    json!({ "file": &**file, "line": position.line(), "column": position.column() })
-}
-
-fn rule_json(rule: &Rule) -> serde_json::Value {
-    let limits = rule.plan.iter().flat_map(|plan| plan.limits()).map(|limit| {
-        json!({
-            "requests_per_unit": limit.requests_per_unit,
-            "unit": limit.unit.map(|unit| unit.name()),
-            "unit_multiplier": limit.unit_multiplier,
-            "algorithm": limit.algorithm.name(),
-            "charge_denied": limit.charge_denied,
-            "shadow_mode": limit.shadow_mode,
-            "name": limit.name,
-        })
-    });
-    json!({
-        "domain": rule.domain(),
-        "rule": rule.path(),
-        "file": &*rule.origin.file,
-        "line": rule.origin.position.line(),
-        "unlimited": rule.plan.is_none(),
-        "limits": limits.collect::<Vec<_>>(),
-        "name": rule.limit_name(0),
-        "replaces": rule.replaces,
-        "shadow_mode": rule.shadow_mode,
-        "quota_mode": rule.quota_mode,
-        "detailed_metric": rule.detailed_metric,
-        "value_to_metric": rule.value_to_metric,
-        "metadata": rule.metadata,
-    })
 }

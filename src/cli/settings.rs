@@ -1,12 +1,13 @@
-//! `weir settings`: prints a settings file to start from.
+//! `weir settings`: prints a settings file with every setting at its default.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use crate::settings::example;
 
+/// Prints the file.
 pub fn run() -> ExitCode {
-    // Whoever reads may have seen enough, and closed the pipe.
+    // The reader may have closed the pipe, as `head` does.
     let _ = std::io::stdout().lock().write_all(example::toml().as_bytes());
     ExitCode::SUCCESS
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use super::format::Kind;
+use super::format::FormatKind;
 use super::reference::variables::{FAMILIES, VARIABLES};
 use super::reference::{Effect, Meaning, RedisEffect, Variable, go};
 use super::table::{SETTINGS, set_by};
@@ -56,32 +56,32 @@ fn words(words: &[&str]) -> String {
     words.join(", ")
 }
 
-fn kind(kind: Kind) -> String {
+fn kind(kind: FormatKind) -> String {
     match kind {
-        Kind::Bool => "switch".into(),
-        Kind::Int(min, max) => format!("number, {min} to {max}"),
-        Kind::Ratio => "0 to 1".into(),
-        Kind::Text => "text".into(),
-        Kind::Duration => "duration".into(),
-        Kind::AutoOrDuration => "`auto` or duration".into(),
-        Kind::Bytes => "size".into(),
-        Kind::Address => "host:port".into(),
-        Kind::List => "list".into(),
-        Kind::Choice(choices) => words(&choices()),
+        FormatKind::Bool => "switch".into(),
+        FormatKind::Int(min, max) => format!("number, {min} to {max}"),
+        FormatKind::Ratio => "0 to 1".into(),
+        FormatKind::Text => "text".into(),
+        FormatKind::Duration => "duration".into(),
+        FormatKind::AutoOrDuration => "`auto` or duration".into(),
+        FormatKind::Bytes => "size".into(),
+        FormatKind::Address => "host:port".into(),
+        FormatKind::List => "list".into(),
+        FormatKind::Choice(choices) => words(&choices()),
     }
 }
 
-fn go_kind(kind: go::Kind) -> String {
+fn go_kind(kind: go::VariableKind) -> String {
     match kind {
-        go::Kind::Text => "text".into(),
-        go::Kind::Bool => "switch".into(),
-        go::Kind::PORT => "port".into(),
-        go::Kind::Int(..) | go::Kind::Float => "number".into(),
-        go::Kind::Ratio => "0 to 1".into(),
-        go::Kind::Duration => "duration".into(),
-        go::Kind::List => "list".into(),
-        go::Kind::Map => "`k:v,k2:v2`".into(),
-        go::Kind::Word(choices) | go::Kind::AnyCase(choices) => words(choices),
+        go::VariableKind::Text => "text".into(),
+        go::VariableKind::Bool => "switch".into(),
+        go::VariableKind::PORT => "port".into(),
+        go::VariableKind::Int(..) | go::VariableKind::Float => "number".into(),
+        go::VariableKind::Ratio => "0 to 1".into(),
+        go::VariableKind::Duration => "duration".into(),
+        go::VariableKind::List => "list".into(),
+        go::VariableKind::Map => "`k:v,k2:v2`".into(),
+        go::VariableKind::Word(choices) | go::VariableKind::AnyCase(choices) => words(choices),
     }
 }
 

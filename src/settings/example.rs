@@ -1,6 +1,6 @@
 //! A settings file with every setting at its default, as `weir settings` prints it.
 
-use super::format::Kind;
+use super::format::FormatKind;
 use super::setting::Setting;
 use super::table::SETTINGS;
 
@@ -20,7 +20,7 @@ pub fn toml() -> String {
             group = of;
         }
         file.push_str(&format!("# {}\n", setting.doc));
-        if let Kind::Choice(words) = setting.kind {
+        if let FormatKind::Choice(words) = setting.kind {
             file.push_str(&format!("# One of {}.\n", words().join(", ")));
         }
         file.push_str(&format!("{name} = {}\n", value(setting)));
@@ -31,8 +31,8 @@ pub fn toml() -> String {
 /// Returns a setting's default as TOML.
 fn value(setting: &Setting) -> String {
     match setting.kind {
-        Kind::Bool | Kind::Int(..) | Kind::Ratio => setting.default.to_owned(),
-        Kind::List if setting.default.is_empty() => "[]".to_owned(),
+        FormatKind::Bool | FormatKind::Int(..) | FormatKind::Ratio => setting.default.to_owned(),
+        FormatKind::List if setting.default.is_empty() => "[]".to_owned(),
         _ => format!("{:?}", setting.default),
     }
 }

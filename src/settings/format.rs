@@ -1,5 +1,7 @@
 //! The formats of settings: how each is written, and the Rust type it is read as.
 
+mod choice;
+mod list;
 mod number;
 
 use std::path::PathBuf;
@@ -9,13 +11,14 @@ use config::{Value, ValueKind};
 
 use super::setting::Setting;
 use crate::duration::read_duration;
+pub use choice::Choice;
 pub use number::{Bytes, Int, Ratio};
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {
     /// What reading the setting returns.
     type Value: Clone;
-    const KIND: Kind;
+    const KIND: FormatKind;
     /// Whether values are masked wherever they would be shown.
     const IS_SECRET: bool = false;
 
@@ -35,7 +38,7 @@ pub trait Format {
 
 /// What a format looks like: for the documentation and for error messages.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum FormatKind {
     Bool,
     /// The least and the greatest value.
     Int(u64, u64),
@@ -50,29 +53,29 @@ pub enum Kind {
     Choice(fn() -> Vec<&'static str>),
 }
 
-impl Kind {
+impl FormatKind {
     /// Returns what to write, for an error message.
     pub fn expected(self) -> String {
         match self {
-            Kind::Bool => "true or false".into(),
-            Kind::Int(min, max) => format!("a whole number from {min} to {max}"),
-            Kind::Ratio => "a number from 0 to 1".into(),
-            Kind::Text => "text".into(),
-            Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
-            Kind::AutoOrDuration => "auto, or a duration such as 8ms, 30s or 1h30m".into(),
-            Kind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
-            Kind::Address => {
+            FormatKind::Bool => "true or false".into(),
+            FormatKind::Int(min, max) => format!("a whole number from {min} to {max}"),
+            FormatKind::Ratio => "a number from 0 to 1".into(),
+            FormatKind::Text => "text".into(),
+            FormatKind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
+            FormatKind::AutoOrDuration => "auto, or a duration such as 8ms, 30s or 1h30m".into(),
+            FormatKind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
+            FormatKind::Address => {
                 "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()
             }
-            Kind::List => "a list, or text with commas between its parts".into(),
-            Kind::Choice(words) => format!("one of {}", words().join(", ")),
+            FormatKind::List => "a list, or text with commas between its parts".into(),
+            FormatKind::Choice(words) => format!("one of {}", words().join(", ")),
         }
     }
 }
 
 impl Format for bool {
     type Value = bool;
-    const KIND: Kind = Kind::Bool;
+    const KIND: FormatKind = FormatKind::Bool;
 
     fn parse(text: &str) -> Option<bool> {
         match text.to_ascii_lowercase().as_str() {
@@ -85,7 +88,7 @@ impl Format for bool {
 
 impl Format for String {
     type Value = String;
-    const KIND: Kind = Kind::Text;
+    const KIND: FormatKind = FormatKind::Text;
 
     fn parse(text: &str) -> Option<String> {
         Some(text.to_owned())
@@ -94,7 +97,7 @@ impl Format for String {
 
 impl Format for PathBuf {
     type Value = PathBuf;
-    const KIND: Kind = Kind::Text;
+    const KIND: FormatKind = FormatKind::Text;
 
     fn parse(text: &str) -> Option<PathBuf> {
         Some(text.into())
@@ -107,7 +110,7 @@ pub struct Secret;
 
 impl Format for Secret {
     type Value = String;
-    const KIND: Kind = Kind::Text;
+    const KIND: FormatKind = FormatKind::Text;
     const IS_SECRET: bool = true;
 
     fn parse(text: &str) -> Option<String> {
@@ -118,7 +121,7 @@ impl Format for Secret {
 /// One or more numbers with their units: `8ms`, `1h30m`, `7d`; or a bare 0.
 impl Format for Duration {
     type Value = Duration;
-    const KIND: Kind = Kind::Duration;
+    const KIND: FormatKind = FormatKind::Duration;
 
     fn parse(text: &str) -> Option<Duration> {
         read_duration(text)
@@ -131,7 +134,7 @@ pub struct AutoOrDuration;
 
 impl Format for AutoOrDuration {
     type Value = Option<Duration>;
-    const KIND: Kind = Kind::AutoOrDuration;
+    const KIND: FormatKind = FormatKind::AutoOrDuration;
 
     fn parse(text: &str) -> Option<Option<Duration>> {
         match text.eq_ignore_ascii_case("auto") {
@@ -147,79 +150,13 @@ pub struct Address;
 
 impl Format for Address {
     type Value = String;
-    const KIND: Kind = Kind::Address;
+    const KIND: FormatKind = FormatKind::Address;
 
     fn parse(text: &str) -> Option<String> {
         let (host, port) = text.rsplit_once(':')?;
         port.parse::<u16>().ok()?;
         let is_host = !host.contains(':') || (host.starts_with('[') && host.ends_with(']'));
         is_host.then(|| text.to_owned())
-    }
-}
-
-/// A setting that may be unset: its text is empty then.
-impl<F: Format> Format for Option<F> {
-    type Value = Option<F::Value>;
-    const KIND: Kind = F::KIND;
-    const IS_SECRET: bool = F::IS_SECRET;
-
-    fn parse(text: &str) -> Option<Option<F::Value>> {
-        match text {
-            "" => Some(None),
-            text => F::parse(text).map(Some),
-        }
-    }
-}
-
-/// A list, or text with commas between its parts.
-impl<F: Format> Format for Vec<F> {
-    type Value = Vec<F::Value>;
-    const KIND: Kind = Kind::List;
-    const IS_SECRET: bool = F::IS_SECRET;
-
-    fn parse(text: &str) -> Option<Vec<F::Value>> {
-        parts(text).map(F::parse).collect()
-    }
-
-    fn read(value: &Value) -> Option<Vec<F::Value>> {
-        match &value.kind {
-            ValueKind::Array(items) => items.iter().map(F::read).collect(),
-            _ => Self::parse(&text(value)?),
-        }
-    }
-
-    fn shown(setting: &Setting, value: &Value) -> String {
-        let items: Vec<String> = match &value.kind {
-            ValueKind::Array(items) => items.iter().map(written).collect(),
-            _ => parts(&written(value)).map(str::to_owned).collect(),
-        };
-        let masked = items.iter().map(|item| setting.masked(item));
-        format!("{:?}", masked.collect::<Vec<_>>())
-    }
-}
-
-fn parts(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').map(str::trim).filter(move |_| !list.is_empty())
-}
-
-/// A type with a word for each of its values, in any letter case.
-pub trait Choice: Copy + PartialEq + 'static {
-    const CHOICES: &'static [(&'static str, Self)];
-
-    /// Returns the word for this value.
-    fn word(self) -> &'static str {
-        let choice = Self::CHOICES.iter().find(|(_, value)| *value == self);
-        choice.map_or("", |(word, _)| word)
-    }
-}
-
-impl<T: Choice> Format for T {
-    type Value = T;
-    const KIND: Kind = Kind::Choice(|| T::CHOICES.iter().map(|(word, _)| *word).collect());
-
-    fn parse(text: &str) -> Option<T> {
-        let choice = T::CHOICES.iter().find(|(word, _)| word.eq_ignore_ascii_case(text));
-        choice.map(|(_, value)| *value)
     }
 }
 
@@ -264,13 +201,5 @@ mod tests {
         for bad in ["8081", ":::80", "host:99999", "host:", ":", ":x"] {
             assert!(Address::parse(bad).is_none(), "{bad}");
         }
-    }
-
-    #[test]
-    fn optional_values_and_lists_may_be_empty() {
-        assert_eq!(Option::<Secret>::parse(""), Some(None));
-        assert_eq!(Option::<PathBuf>::parse("/ca"), Some(Some("/ca".into())));
-        assert_eq!(Vec::<String>::parse(""), Some(Vec::new()));
-        assert_eq!(Vec::<String>::parse("a, b"), Some(vec!["a".into(), "b".into()]));
     }
 }

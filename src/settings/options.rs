@@ -13,7 +13,7 @@ use crate::{grpc, http, limiter, rules, service, store, watch, xds};
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 
-/// Returns a timeout, of which 0 means none.
+/// Returns a timeout for which 0 means unlimited.
 fn timeout(setting: Duration) -> Duration {
     if setting.is_zero() { Duration::MAX } else { setting }
 }

@@ -11,29 +11,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::setting::Resolved;
-use super::table::{self, Topology};
+use super::table::{self, TopologyKind};
 use super::{SettingError, Settings};
 use crate::clock::WallClock;
 use crate::service::caller_deadline_below;
-use crate::store::redis::{Access, Endpoint, Layout, Login, Options};
+use crate::store::redis::{Access, Endpoint, Layout, Login, Options, Topology};
 use url::Url;
 
-/// The settings that both groups have.
+/// The settings that both groups have, of one of them.
 #[derive(Clone, Copy, Debug)]
-struct Group<'a> {
-    topology: &'a Resolved<Topology>,
+struct Server<'a> {
+    topology: &'a Resolved<TopologyKind>,
     url: &'a Resolved<Option<String>>,
     username: &'a Resolved<Option<String>>,
     password: &'a Resolved<Option<String>>,
     password_file: &'a Resolved<Option<PathBuf>>,
     db: &'a Resolved<u32>,
     connect_timeout: &'a Resolved<Duration>,
-    tls: Tls<'a>,
-    sentinel: Sentinel<'a>,
+    tls: ServerTls<'a>,
+    sentinel: ServerSentinel<'a>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Tls<'a> {
+struct ServerTls<'a> {
     enabled: &'a Resolved<bool>,
     ca: &'a Resolved<Option<PathBuf>>,
     cert: &'a Resolved<Option<PathBuf>>,
@@ -42,36 +42,36 @@ struct Tls<'a> {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Sentinel<'a> {
+struct ServerSentinel<'a> {
     master_name: &'a Resolved<String>,
     username: &'a Resolved<Option<String>>,
     password: &'a Resolved<Option<String>>,
     password_file: &'a Resolved<Option<PathBuf>>,
 }
 
-/// Borrows the settings of a group.
-macro_rules! group {
-    ($group:expr) => {
-        Group {
-            topology: &$group.topology,
-            url: &$group.url,
-            username: &$group.username,
-            password: &$group.password,
-            password_file: &$group.password_file,
-            db: &$group.db,
-            connect_timeout: &$group.connect_timeout,
-            tls: Tls {
-                enabled: &$group.tls.enabled,
-                ca: &$group.tls.ca,
-                cert: &$group.tls.cert,
-                key: &$group.tls.key,
-                skip_hostname_verification: &$group.tls.skip_hostname_verification,
+/// Borrows the settings of one of the two groups.
+macro_rules! server {
+    ($settings:expr) => {
+        Server {
+            topology: &$settings.topology,
+            url: &$settings.url,
+            username: &$settings.username,
+            password: &$settings.password,
+            password_file: &$settings.password_file,
+            db: &$settings.db,
+            connect_timeout: &$settings.connect_timeout,
+            tls: ServerTls {
+                enabled: &$settings.tls.enabled,
+                ca: &$settings.tls.ca,
+                cert: &$settings.tls.cert,
+                key: &$settings.tls.key,
+                skip_hostname_verification: &$settings.tls.skip_hostname_verification,
             },
-            sentinel: Sentinel {
-                master_name: &$group.sentinel.master_name,
-                username: &$group.sentinel.username,
-                password: &$group.sentinel.password,
-                password_file: &$group.sentinel.password_file,
+            sentinel: ServerSentinel {
+                master_name: &$settings.sentinel.master_name,
+                username: &$settings.sentinel.username,
+                password: &$settings.sentinel.password,
+                password_file: &$settings.sentinel.password_file,
             },
         }
     };
@@ -90,27 +90,27 @@ pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Op
         let help = "write a duration such as 20ms";
         errors.push(redis.slow_after.error("is 0: every connection would be down", help));
     }
-    let main = group!(redis);
-    let per_second = group!(redis.per_second);
+    let main = server!(redis);
+    let per_second = server!(redis.per_second);
     let options = main.options(&main, settings, errors);
     let has_own = per_second.url.is_some();
     (options, has_own.then(|| per_second.options(&main, settings, errors)))
 }
 
 /// Returns the prefix of keys.
-fn key_prefix(redis: &table::Redis) -> String {
+fn key_prefix(redis: &table::RedisSettings) -> String {
     match *redis.layout {
-        // The reference's keys have no prefix unless it is told one.
+        // The reference's keys have no prefix by default.
         Layout::Reference if redis.key_prefix.is_default() => String::new(),
         _ => redis.key_prefix.to_string(),
     }
 }
 
-impl Group<'_> {
+impl Server<'_> {
     /// Returns the options of this group. `main` has what both share.
     fn options(
         &self,
-        main: &Group<'_>,
+        main: &Server<'_>,
         settings: &Settings,
         errors: &mut Vec<SettingError>,
     ) -> Options {
@@ -120,7 +120,7 @@ impl Group<'_> {
         let sentinel = self.sentinel;
         let sentinel_login =
             read_login(sentinel.username, sentinel.password, sentinel.password_file, errors);
-        if **self.topology == Topology::Sentinel && sentinel.master_name.is_empty() {
+        if **self.topology == TopologyKind::Sentinel && sentinel.master_name.is_empty() {
             errors.push(sentinel.master_name.error(
                 "is not set, but the topology is sentinel",
                 "write the name that the sentinels have for the master; in REDIS_URL it comes \
@@ -175,7 +175,7 @@ impl Group<'_> {
             errors.push(self.db.error("differs from the database in the URL", help));
         }
         let db = in_url.unwrap_or(**self.db);
-        if **self.topology == Topology::Cluster && db != 0 {
+        if **self.topology == TopologyKind::Cluster && db != 0 {
             let message = format!("is database {db}, but a cluster has only 0");
             let help = "remove it; store.redis.key_prefix separates keys";
             errors.push(match in_url {
@@ -186,20 +186,19 @@ impl Group<'_> {
         db
     }
 
-    fn servers(&self, urls: Vec<Url>) -> crate::store::redis::Topology {
-        use crate::store::redis::Topology as Servers;
+    fn servers(&self, urls: Vec<Url>) -> Topology {
         let mut endpoints = urls.into_iter().map(|url| url.server);
         match **self.topology {
-            Topology::Single => {
+            TopologyKind::Single => {
                 // A missing URL is an error.
                 let nowhere = || Endpoint::Tcp("localhost".into(), 6379);
-                Servers::Single(endpoints.next().unwrap_or_else(nowhere))
+                Topology::Single(endpoints.next().unwrap_or_else(nowhere))
             }
-            Topology::Sentinel => {
+            TopologyKind::Sentinel => {
                 let master = self.sentinel.master_name.to_string();
-                Servers::Sentinel { master, sentinels: endpoints.collect() }
+                Topology::Sentinel { master, sentinels: endpoints.collect() }
             }
-            Topology::Cluster => Servers::Cluster(endpoints.collect()),
+            TopologyKind::Cluster => Topology::Cluster(endpoints.collect()),
         }
     }
 }

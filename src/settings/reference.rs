@@ -18,7 +18,7 @@ pub const DEFAULT_DEBUG_ADDRESS: &str = "0.0.0.0:6070";
 #[derive(Debug)]
 pub struct Variable {
     pub name: &'static str,
-    pub kind: go::Kind,
+    pub kind: go::VariableKind,
     /// The reference's default.
     pub default: &'static str,
     pub effect: Effect,

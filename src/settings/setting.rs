@@ -6,7 +6,7 @@ use std::ops::Deref;
 use config::Value;
 
 use super::error::SettingError;
-use super::format::{Format, Kind};
+use super::format::{Format, FormatKind};
 use super::secret;
 
 /// The origin of a value that nothing sets.
@@ -17,7 +17,7 @@ pub const DEFAULT_ORIGIN: &str = "default";
 pub struct Setting {
     /// `a.b` in a settings file is `WEIR__A__B` in the environment.
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: FormatKind,
     /// As it would be written; empty for none.
     pub default: &'static str,
     /// What it means, for the documentation.

@@ -15,12 +15,15 @@ use std::sync::LazyLock;
 
 use super::layers::Reader;
 use super::setting::{Entry, Setting};
-pub use listeners::{Debug, Grpc, Http};
-pub use process::{Drain, Health, Log, LogFormat, LogLevel, Metrics, Runtime};
-pub use redis::{PerSecond, Redis, Sentinel, Tls, Topology};
-pub use response::Response;
-pub use rules::{Rules, RulesSource, XdsMode};
-pub use store::{Store, StoreKind};
+pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
+pub use process::{
+    DrainSettings, HealthSettings, LogFormat, LogLevel, LogSettings, MetricsSettings,
+    RuntimeSettings,
+};
+pub use redis::{RedisSettings, TopologyKind};
+pub use response::ResponseSettings;
+pub use rules::{RulesSettings, RulesSource, XdsMode};
+pub use store::{StoreKind, StoreSettings};
 
 /// A group of settings.
 pub(super) trait Group: Sized {
@@ -108,17 +111,17 @@ use group;
 /// All declared settings, in the order of the documentation.
 pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     let mut settings = Vec::new();
-    Rules::declare(&mut settings);
-    Grpc::declare(&mut settings);
-    Http::declare(&mut settings);
-    Debug::declare(&mut settings);
-    Response::declare(&mut settings);
-    Store::declare(&mut settings);
-    Health::declare(&mut settings);
-    Drain::declare(&mut settings);
-    Runtime::declare(&mut settings);
-    Metrics::declare(&mut settings);
-    Log::declare(&mut settings);
+    RulesSettings::declare(&mut settings);
+    GrpcSettings::declare(&mut settings);
+    HttpSettings::declare(&mut settings);
+    DebugSettings::declare(&mut settings);
+    ResponseSettings::declare(&mut settings);
+    StoreSettings::declare(&mut settings);
+    HealthSettings::declare(&mut settings);
+    DrainSettings::declare(&mut settings);
+    RuntimeSettings::declare(&mut settings);
+    MetricsSettings::declare(&mut settings);
+    LogSettings::declare(&mut settings);
     settings
 });
 

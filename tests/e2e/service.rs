@@ -189,7 +189,7 @@ async fn metrics_rules_and_health_are_served_over_http() {
 #[test]
 fn the_start_logs_what_is_loaded_and_a_command_to_try() {
     let mut weir = serving(RULES).start();
-    let tried = weir.until_said("Try: curl -i localhost:").unwrap();
+    let tried = weir.until_said("example request command=curl -i localhost:").unwrap();
     let said = weir.said();
     for wanted in ["rules are loaded", "domains=1", "rules=1"] {
         assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");

@@ -21,7 +21,7 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 5 }
 ";
 
-/// Asks for one user often enough to be over the limit; the last answer.
+/// Sends requests for one user until it is over the limit; returns the last response.
 async fn over(weir: &Weir) -> RateLimitResponse {
     let ann = || request("shop", &[("user", "ann")]);
     ask(weir.grpc, ann()).await.unwrap();
@@ -34,7 +34,7 @@ fn headers(answer: &RateLimitResponse) -> Vec<(&str, &str)> {
 }
 
 #[tokio::test]
-async fn headers_tell_limit_remaining_and_reset() {
+async fn headers_have_limit_remaining_and_reset() {
     let weir = serving(RULES).env("LIMIT_RESPONSE_HEADERS_ENABLED", "true").start();
     let mut both = request("shop", &[("cart", "7")]);
     both.descriptors.push(descriptor(&[("user", "ann")]));
@@ -54,7 +54,7 @@ async fn headers_tell_limit_remaining_and_reset() {
 }
 
 #[tokio::test]
-async fn headers_have_the_names_that_are_wanted() {
+async fn header_names_are_settings() {
     let weir = serving(RULES)
         .env("LIMIT_RESPONSE_HEADERS_ENABLED", "true")
         .env("LIMIT_LIMIT_HEADER", "X-Most")
@@ -67,7 +67,7 @@ async fn headers_have_the_names_that_are_wanted() {
 }
 
 #[tokio::test]
-async fn shadow_mode_lets_pass_and_still_tells_the_truth() {
+async fn shadow_mode_allows_everything_and_reports_the_real_decision() {
     let weir = serving(RULES).env("SHADOW_MODE", "true").start();
     let answer = over(&weir).await;
     assert_eq!(answer.overall_code(), Code::Ok);
@@ -76,7 +76,7 @@ async fn shadow_mode_lets_pass_and_still_tells_the_truth() {
 }
 
 #[tokio::test]
-async fn quota_mode_refuses_only_when_all_quotas_are_over() {
+async fn quota_mode_denies_only_if_all_quotas_are_over() {
     let weir = serving(RULES).env("QUOTA_MODE", "true").start();
     assert_eq!(over(&weir).await.overall_code(), Code::OverLimit);
     let mut two = request("shop", &[("user", "ann")]);
@@ -87,22 +87,22 @@ async fn quota_mode_refuses_only_when_all_quotas_are_over() {
 }
 
 #[tokio::test]
-async fn dynamic_metadata_tells_the_request_and_the_rules_metadata() {
+async fn dynamic_metadata_has_the_request_and_the_rules_metadata() {
     let weir = serving(RULES).env("RESPONSE_DYNAMIC_METADATA", "true").start();
     let mut asked = request("shop", &[("user", "ann")]);
     asked.hits_addend = 1;
-    let told = ask(weir.grpc, asked).await.unwrap().dynamic_metadata.unwrap().fields;
-    let kind = |name: &str| told[name].kind.clone().unwrap();
+    let metadata_fields = ask(weir.grpc, asked).await.unwrap().dynamic_metadata.unwrap().fields;
+    let kind = |name: &str| metadata_fields[name].kind.clone().unwrap();
     assert_eq!(kind("domain"), Kind::StringValue("shop".into()));
     assert_eq!(kind("hitsAddend"), Kind::NumberValue(1.0));
-    let Kind::StructValue(metadata) = kind("metadata") else { panic!("{told:?}") };
+    let Kind::StructValue(metadata) = kind("metadata") else { panic!("{metadata_fields:?}") };
     assert_eq!(metadata.fields["plan"].kind, Some(Kind::StringValue("free".into())));
-    let Kind::ListValue(descriptors) = kind("descriptors") else { panic!("{told:?}") };
+    let Kind::ListValue(descriptors) = kind("descriptors") else { panic!("{metadata_fields:?}") };
     assert!(format!("{descriptors:?}").contains("user=ann"), "{descriptors:?}");
 }
 
 #[tokio::test]
-async fn limits_of_requests_are_settings() {
+async fn request_limits_are_settings() {
     let weir = serving(RULES)
         .env("WEIR__GRPC__MAX_DESCRIPTORS", "1")
         .env("WEIR__GRPC__MAX_MESSAGE", "100")
@@ -199,7 +199,7 @@ fn runtime() -> Setup {
     setup.env("RUNTIME_ROOT", root).env("RUNTIME_SUBDIRECTORY", "ratelimit")
 }
 
-/// The domains whose rules are in force.
+/// Returns the domains that have active rules.
 fn domains(weir: &Weir) -> Vec<String> {
     let rules = http::get(weir.debug, "/rlconfig").body;
     let users = rules.lines().filter_map(|line| line.split_once(".user:"));
@@ -220,7 +220,7 @@ fn the_references_runtime_directories_are_found() {
 }
 
 #[tokio::test]
-async fn one_domain_may_have_several_files_where_that_is_wanted() {
+async fn several_files_may_add_to_one_domain_if_enabled() {
     let twice = || {
         let setup = Setup::new()
             .file("rules/a.yaml", RULES)
@@ -240,7 +240,7 @@ async fn one_domain_may_have_several_files_where_that_is_wanted() {
 
 #[test]
 fn hosts_and_ports_are_those_of_the_references_variables() {
-    // Ports asked for here may be taken by the time they are used: then others are tried.
+    // Another process may take the ports in the meantime: then others are tried.
     let started = (0..10).find_map(|_| {
         let free: Vec<_> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let ports: Vec<_> = free.iter().map(|f| f.local_addr().unwrap().port()).collect();
@@ -259,8 +259,8 @@ fn hosts_and_ports_are_those_of_the_references_variables() {
 }
 
 #[test]
-fn all_errors_are_told_at_once_and_exit_64() {
-    let (status, said) = serving(RULES)
+fn all_errors_are_reported_at_once_with_exit_code_64() {
+    let (status, output) = serving(RULES)
         .env("GRPC_PORT", "99999")
         .env("WEIR__STORE__KIND", "paper")
         .env("WEIR__DRAIN__DELEY", "1s")
@@ -268,16 +268,16 @@ fn all_errors_are_told_at_once_and_exit_64() {
         .run();
     assert_eq!(status.code(), Some(64));
     for wanted in ["GRPC_PORT: ", "WEIR__STORE__KIND: ", "WEIR__DRAIN__DELEY: ", "SHADOW_MODE: "] {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+        assert!(output.contains(wanted), "{wanted:?} is not in:\n{output}");
     }
-    assert!(said.contains("did you mean drain.delay?"), "{said}");
+    assert!(output.contains("did you mean drain.delay?"), "{output}");
 }
 
 #[test]
-fn what_cannot_start_says_why() {
-    let (status, said) = Setup::new().arg("serve").run();
-    assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("--rules"), "{said}");
+fn a_failed_start_reports_the_cause() {
+    let (status, output) = Setup::new().arg("serve").run();
+    assert_eq!(status.code(), Some(64), "{output}");
+    assert!(output.contains("--rules"), "{output}");
 
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
@@ -288,15 +288,15 @@ fn what_cannot_start_says_why() {
             setup = setup.arg(&format!("--{other}-address"));
             setup = setup.arg(if other == place { &taken } else { any });
         }
-        let (status, said) = setup.run();
-        assert_eq!(status.code(), Some(1), "{said}");
-        assert!(said.contains(&format!("{place}.address")), "{said}");
+        let (status, output) = setup.run();
+        assert_eq!(status.code(), Some(1), "{output}");
+        assert!(output.contains(&format!("{place}.address")), "{output}");
     }
 }
 
 #[test]
-fn flags_win_over_variables_over_a_file_and_are_printed_with_their_origin() {
-    let (status, said) = Setup::new()
+fn flags_override_variables_and_files_and_are_printed_with_their_origin() {
+    let (status, output) = Setup::new()
         .file("weir.toml", "[drain]\ndelay = \"1s\"\ntimeout = \"2s\"\n[log]\nlevel = \"warn\"\n")
         .env("WEIR__DRAIN__DELAY", "3s")
         .env("WEIR__LOG__LEVEL", "error")
@@ -307,14 +307,14 @@ fn flags_win_over_variables_over_a_file_and_are_printed_with_their_origin() {
         .arg("--log-level")
         .arg("debug")
         .run();
-    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(status.code(), Some(0), "{output}");
     for wanted in [
         "drain.delay = \"3s\"  # WEIR__DRAIN__DELAY",
         "drain.timeout = \"2s\"  # weir.toml",
         "log.level = \"debug\"  # --log-level",
         "grpc.address = \"0.0.0.0:8081\"  # default",
     ] {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+        assert!(output.contains(wanted), "{wanted:?} is not in:\n{output}");
     }
 }
 
@@ -338,19 +338,19 @@ fn a_copy_named_ratelimit_is_a_drop_in() {
 fn a_path_with_a_comma_is_one_path() {
     let setup = Setup::new().file("a,b.yaml", RULES).arg("serve").arg("--rules").arg("a,b.yaml");
     assert_eq!(domains(&setup.start()), ["shop"]);
-    let (status, said) = Setup::new()
+    let (status, output) = Setup::new()
         .arg("serve")
         .arg("--print-settings")
         .arg("--rules")
         .arg("a,b.yaml")
         .arg("c.yaml")
         .run();
-    assert_eq!(status.code(), Some(0), "{said}");
-    assert!(said.contains("rules.paths = [\"a,b.yaml\", \"c.yaml\"]  # --rules"), "{said}");
+    assert_eq!(status.code(), Some(0), "{output}");
+    assert!(output.contains("rules.paths = [\"a,b.yaml\", \"c.yaml\"]  # --rules"), "{output}");
 }
 
 #[test]
-fn whoever_prints_settings_may_close_the_pipe() {
+fn a_closed_pipe_ends_the_printing_of_settings() {
     for arguments in [&["serve", "--print-settings"][..], &["settings"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -366,10 +366,10 @@ fn whoever_prints_settings_may_close_the_pipe() {
 }
 
 #[test]
-fn the_settings_that_are_printed_can_be_used() {
+fn printed_settings_are_a_settings_file() {
     let (status, example) = Setup::new().arg("settings").run();
     assert_eq!(status.code(), Some(0));
-    // What the support prints before each line is not part of it.
+    // The test support adds a prefix to each line.
     assert!(example.contains("[drain]"), "{example}");
     assert!(example.contains("delay = \"5s\""), "{example}");
 }
@@ -381,31 +381,34 @@ fn variables_without_effect_are_named_at_the_start() {
         .env("TRACING_ENABLED", "true")
         .env("GRPC_PORT", "tcp://10.0.0.1:8081")
         .start();
-    let said = weir.said();
-    assert!(said.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"), "{said}");
-    assert!(said.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{said}");
+    let output = weir.said();
+    assert!(
+        output.contains("USE_STATSD, TRACING_ENABLED are set but not effective yet"),
+        "{output}"
+    );
+    assert!(output.contains("GRPC_PORT=tcp://10.0.0.1:8081 is ignored"), "{output}");
 }
 
 #[test]
-fn a_server_that_is_to_use_tls_does_not_start() {
+fn weir_does_not_start_without_the_tls_that_is_asked_for() {
     let tls = |value| serving(RULES).env("GRPC_SERVER_USE_TLS", value).env("LOG_LEVEL", "error");
-    let (status, said) = tls("true").run();
-    assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("GRPC_SERVER_USE_TLS: it is \"true\"; "), "{said}");
+    let (status, output) = tls("true").run();
+    assert_eq!(status.code(), Some(64), "{output}");
+    assert!(output.contains("GRPC_SERVER_USE_TLS: it is \"true\"; "), "{output}");
     let weir = tls("false").env("GRPC_SERVER_TLS_CERT", "/certs/tls.crt").env("LOG_LEVEL", "warn");
-    let said = weir.start().said();
-    assert!(said.contains("GRPC_SERVER_TLS_CERT has no effect: "), "{said}");
+    let output = weir.start().said();
+    assert!(output.contains("GRPC_SERVER_TLS_CERT has no effect: "), "{output}");
 }
 
 #[test]
-fn redis_is_printed_with_who_named_it_and_without_passwords() {
-    let (status, said) = serving(RULES)
+fn redis_is_printed_with_its_origin_and_without_passwords() {
+    let (status, output) = serving(RULES)
         .arg("--print-settings")
         .env("REDIS_URL", "redis://ann:hunter2@redis:6379")
         .env("REDIS_SENTINEL_AUTH", "hunter2")
         .env("REDIS_PERSECOND", "true")
         .run();
-    assert_eq!(status.code(), Some(0), "{said}");
+    assert_eq!(status.code(), Some(0), "{output}");
     for wanted in [
         "store.kind = \"redis\"  # REDIS_URL, REDIS_PERSECOND, REDIS_SENTINEL_AUTH",
         "store.redis.url = \"redis://***@redis:6379\"  # REDIS_URL",
@@ -413,26 +416,26 @@ fn redis_is_printed_with_who_named_it_and_without_passwords() {
         "store.redis.per_second.url = \"/var/run/nutcracker/ratelimitpersecond.sock\"  \
          # REDIS_PERSECOND",
     ] {
-        assert!(said.contains(wanted), "{wanted:?} is not in:\n{said}");
+        assert!(output.contains(wanted), "{wanted:?} is not in:\n{output}");
     }
-    assert!(!said.contains("hunter2"), "{said}");
+    assert!(!output.contains("hunter2"), "{output}");
 }
 
 #[test]
-fn errors_about_redis_stop_the_start_together_with_all_others() {
-    let (status, said) =
+fn errors_about_redis_are_reported_with_all_others() {
+    let (status, output) =
         serving(RULES).env("REDIS_URL", "http://ann:hunter2@redis").env("PORT", "x").run();
-    assert_eq!(status.code(), Some(64), "{said}");
-    assert!(said.contains("REDIS_URL: store.redis.url has \"http://***@redis\""), "{said}");
-    assert!(said.contains("PORT: it is \"x\""), "{said}");
-    assert!(!said.contains("hunter2"), "{said}");
+    assert_eq!(status.code(), Some(64), "{output}");
+    assert!(output.contains("REDIS_URL: store.redis.url has \"http://***@redis\""), "{output}");
+    assert!(output.contains("PORT: it is \"x\""), "{output}");
+    assert!(!output.contains("hunter2"), "{output}");
 }
 
 #[test]
-fn memory_may_be_asked_for_although_redis_is_named() {
+fn memory_may_be_chosen_although_redis_is_named() {
     let weir =
         serving(RULES).env("REDIS_URL", "redis:1").env("WEIR__STORE__KIND", "memory").start();
-    let said = weir.said();
+    let output = weir.said();
     let wanted = "as WEIR__STORE__KIND sets store.kind: REDIS_URL has no effect";
-    assert!(said.contains(wanted), "{said}");
+    assert!(output.contains(wanted), "{output}");
 }

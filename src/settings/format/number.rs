@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Format, Kind};
+use super::{Format, FormatKind};
 
 /// The integer types that settings are read as.
 pub trait Integer: Copy {
@@ -28,7 +28,7 @@ pub struct Int<T, const MIN: u64, const MAX: u64>(PhantomData<T>);
 
 impl<T: Integer, const MIN: u64, const MAX: u64> Format for Int<T, MIN, MAX> {
     type Value = T;
-    const KIND: Kind = Kind::Int(MIN, MAX);
+    const KIND: FormatKind = FormatKind::Int(MIN, MAX);
 
     fn parse(text: &str) -> Option<T> {
         read_int(text).filter(|n| (MIN..=MAX).contains(n)).map(T::saturating_from)
@@ -41,7 +41,7 @@ pub struct Bytes<T>(PhantomData<T>);
 
 impl<T: Integer> Format for Bytes<T> {
     type Value = T;
-    const KIND: Kind = Kind::Bytes;
+    const KIND: FormatKind = FormatKind::Bytes;
 
     fn parse(text: &str) -> Option<T> {
         read_bytes(text).map(T::saturating_from)
@@ -54,7 +54,7 @@ pub struct Ratio;
 
 impl Format for Ratio {
     type Value = f32;
-    const KIND: Kind = Kind::Ratio;
+    const KIND: FormatKind = FormatKind::Ratio;
 
     fn parse(text: &str) -> Option<f32> {
         text.parse().ok().filter(|n| (0.0..=1.0).contains(n))

@@ -1,11 +1,11 @@
 //! The servers that the URL of a group names.
 
 use super::url::Url;
-use super::{Group, SettingError, Topology};
+use super::{Server, SettingError, TopologyKind};
 use crate::settings::secret;
 use crate::store::redis::Endpoint;
 
-impl Group<'_> {
+impl Server<'_> {
     /// Reads the URLs, and checks that they are in accord with each other and with the topology.
     pub(super) fn urls(&self, errors: &mut Vec<SettingError>) -> Vec<Url> {
         let Some(text) = self.url.as_deref() else {
@@ -32,7 +32,7 @@ impl Group<'_> {
                 errors.push(self.url.error(message, help));
             }
         };
-        let several = **self.topology != Topology::Single;
+        let several = **self.topology != TopologyKind::Single;
         let unix = urls.iter().any(|url| matches!(url.server, Endpoint::Unix(_)));
         refuse_if(
             !several && text.contains(','),
@@ -45,7 +45,7 @@ impl Group<'_> {
             "write host:port, with commas between several",
         );
         refuse_if(
-            **self.topology == Topology::Sentinel && urls.iter().any(Url::has_login_or_db),
+            **self.topology == TopologyKind::Sentinel && urls.iter().any(Url::has_login_or_db),
             "has a login or a database in the address of a sentinel",
             "write those of the servers in username, password and db, those of the sentinels in \
              sentinel.username and sentinel.password",

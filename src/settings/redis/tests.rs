@@ -1,7 +1,7 @@
 use super::super::table::StoreKind;
 use super::super::tests::inputs;
 use super::*;
-use crate::store::redis::{Clock, Topology as Servers};
+use crate::store::redis::Clock;
 
 fn load(env: &[(&str, &str)]) -> Settings {
     Settings::load(&inputs(env)).unwrap_or_else(|errors| panic!("{errors:#?}"))
@@ -26,7 +26,7 @@ fn tcp(host: &str, port: u16) -> Endpoint {
 
 fn server(options: &Options) -> Endpoint {
     match &options.topology {
-        Servers::Single(server) => server.clone(),
+        Topology::Single(server) => server.clone(),
         other => panic!("{other:?}"),
     }
 }
@@ -119,7 +119,7 @@ fn the_references_variables_have_the_references_meaning() {
         ("REDIS_TIMEOUT", "3s"),
         ("CACHE_KEY_PREFIX", "limits:"),
     ]);
-    let Servers::Sentinel { master, sentinels } = &redis.topology else { panic!("{redis:?}") };
+    let Topology::Sentinel { master, sentinels } = &redis.topology else { panic!("{redis:?}") };
     assert_eq!(master, "mymaster");
     assert_eq!(sentinels[..], [tcp("a", 26379), tcp("b", 26379)]);
     assert_eq!(redis.access.login.username.as_deref(), Some("ann"));
@@ -138,7 +138,7 @@ fn the_references_variables_have_the_references_meaning() {
 fn a_cluster_has_several_nodes() {
     let cluster =
         redis(&[("REDIS_TYPE", "CLUSTER"), ("REDIS_URL", "a:1,b:2"), ("REDIS_TIMEOUT", "0")]);
-    let Servers::Cluster(nodes) = &cluster.topology else { panic!("{cluster:?}") };
+    let Topology::Cluster(nodes) = &cluster.topology else { panic!("{cluster:?}") };
     assert_eq!(nodes[..], [tcp("a", 1), tcp("b", 2)]);
     assert_eq!(cluster.access.timeout, Duration::from_secs(1));
 }

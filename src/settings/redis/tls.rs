@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 
 use super::url::Url;
-use super::{Group, SettingError};
+use super::{Server, SettingError};
 use crate::store::redis::{Endpoint, Tls};
 
-impl Group<'_> {
+impl Server<'_> {
     /// Returns how connections are encrypted; none if they are not.
     pub(super) fn tls(
         &self,
-        main: &Group<'_>,
+        main: &Server<'_>,
         urls: &[Url],
         errors: &mut Vec<SettingError>,
     ) -> Option<Tls> {
@@ -44,7 +44,7 @@ impl Group<'_> {
     /// main store serve both stores, unless the second has its own.
     fn client_certificate(
         &self,
-        main: &Group<'_>,
+        main: &Server<'_>,
         errors: &mut Vec<SettingError>,
     ) -> (Option<PathBuf>, Option<PathBuf>) {
         let cert = or_main(self.tls.cert, main.tls.cert);

@@ -5,7 +5,7 @@ use crate::duration::read_duration;
 
 /// The kind of a variable of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Kind {
+pub enum VariableKind {
     Text,
     Bool,
     /// A whole number, with the least and the greatest value.
@@ -24,40 +24,44 @@ pub enum Kind {
     AnyCase(&'static [&'static str]),
 }
 
-impl Kind {
-    pub const PORT: Kind = Kind::Int(0, 65_535);
-    pub const INT: Kind = Kind::Int(i64::MIN, i64::MAX);
+impl VariableKind {
+    pub const PORT: VariableKind = VariableKind::Int(0, 65_535);
+    pub const INT: VariableKind = VariableKind::Int(i64::MIN, i64::MAX);
 
     /// Whether the reference accepts this text.
     pub fn accepts(self, text: &str) -> bool {
         match self {
-            Kind::Text | Kind::List => true,
-            Kind::Bool => read_bool(text).is_some(),
-            Kind::Int(min, max) => read_int(text).is_some_and(|n| (min..=max).contains(&n)),
-            Kind::Float => text.parse::<f64>().is_ok(),
-            Kind::Ratio => text.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)),
-            Kind::Duration => is_duration(text),
-            Kind::Map => {
+            VariableKind::Text | VariableKind::List => true,
+            VariableKind::Bool => read_bool(text).is_some(),
+            VariableKind::Int(min, max) => read_int(text).is_some_and(|n| (min..=max).contains(&n)),
+            VariableKind::Float => text.parse::<f64>().is_ok(),
+            VariableKind::Ratio => text.parse::<f64>().is_ok_and(|n| (0.0..=1.0).contains(&n)),
+            VariableKind::Duration => is_duration(text),
+            VariableKind::Map => {
                 text.trim().is_empty() || text.split(',').all(|pair| pair.matches(':').count() == 1)
             }
-            Kind::Word(words) => words.contains(&text),
-            Kind::AnyCase(words) => words.iter().any(|word| word.eq_ignore_ascii_case(text)),
+            VariableKind::Word(words) => words.contains(&text),
+            VariableKind::AnyCase(words) => {
+                words.iter().any(|word| word.eq_ignore_ascii_case(text))
+            }
         }
     }
 
     /// Returns what to write, for an error message.
     pub fn expected(self) -> String {
         match self {
-            Kind::Text => "text".into(),
-            Kind::Bool => "true or false".into(),
-            Kind::Int(i64::MIN, i64::MAX) => "a whole number".into(),
-            Kind::Int(min, max) => format!("a whole number from {min} to {max}"),
-            Kind::Float => "a number".into(),
-            Kind::Ratio => "a number from 0 to 1".into(),
-            Kind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
-            Kind::List => "parts with commas between them".into(),
-            Kind::Map => "key:value, with commas between several; one colon in each".into(),
-            Kind::Word(words) | Kind::AnyCase(words) => format!("one of {}", words.join(", ")),
+            VariableKind::Text => "text".into(),
+            VariableKind::Bool => "true or false".into(),
+            VariableKind::Int(i64::MIN, i64::MAX) => "a whole number".into(),
+            VariableKind::Int(min, max) => format!("a whole number from {min} to {max}"),
+            VariableKind::Float => "a number".into(),
+            VariableKind::Ratio => "a number from 0 to 1".into(),
+            VariableKind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
+            VariableKind::List => "parts with commas between them".into(),
+            VariableKind::Map => "key:value, with commas between several; one colon in each".into(),
+            VariableKind::Word(words) | VariableKind::AnyCase(words) => {
+                format!("one of {}", words.join(", "))
+            }
         }
     }
 }
@@ -104,27 +108,30 @@ mod tests {
 
     #[test]
     fn each_kind_accepts_what_the_references_parser_accepts() {
-        let good: &[(Kind, &[&str])] = &[
-            (Kind::Bool, &["1", "t", "T", "true", "TRUE", "True", "0", "f", "False"]),
-            (Kind::PORT, &["8080", "0x1F90", "0o10", "010", "0b1", "1_000", "+1", "0"]),
-            (Kind::INT, &["-1", "0"]),
-            (Kind::Duration, &["0", "10s", "1h30m", "-1s", "1.5h", "5\u{b5}s", "5\u{3bc}s"]),
-            (Kind::Map, &["", "a:b", "a:b,c:d", "a:"]),
-            (Kind::AnyCase(&["WARN"]), &["warn", "Warn"]),
-            (Kind::Ratio, &["0.8", "1", "0"]),
+        let good: &[(VariableKind, &[&str])] = &[
+            (VariableKind::Bool, &["1", "t", "T", "true", "TRUE", "True", "0", "f", "False"]),
+            (VariableKind::PORT, &["8080", "0x1F90", "0o10", "010", "0b1", "1_000", "+1", "0"]),
+            (VariableKind::INT, &["-1", "0"]),
+            (
+                VariableKind::Duration,
+                &["0", "10s", "1h30m", "-1s", "1.5h", "5\u{b5}s", "5\u{3bc}s"],
+            ),
+            (VariableKind::Map, &["", "a:b", "a:b,c:d", "a:"]),
+            (VariableKind::AnyCase(&["WARN"]), &["warn", "Warn"]),
+            (VariableKind::Ratio, &["0.8", "1", "0"]),
         ];
         for (kind, texts) in good {
             for text in *texts {
                 assert!(kind.accepts(text), "{kind:?} {text:?}");
             }
         }
-        let bad: &[(Kind, &[&str])] = &[
-            (Kind::Bool, &["yes", "on", "tRUE", "", " true"]),
-            (Kind::PORT, &["", "-1", "65536", "08", "0x", "1.0", "+-1", "http", "tcp://1"]),
-            (Kind::Duration, &["", "10", "1d", "s"]),
-            (Kind::Map, &["a", "a:b:c", "a:b,", "a:b,c"]),
-            (Kind::Word(&["FILE"]), &["file", ""]),
-            (Kind::Ratio, &["1.5", "NaN", ""]),
+        let bad: &[(VariableKind, &[&str])] = &[
+            (VariableKind::Bool, &["yes", "on", "tRUE", "", " true"]),
+            (VariableKind::PORT, &["", "-1", "65536", "08", "0x", "1.0", "+-1", "http", "tcp://1"]),
+            (VariableKind::Duration, &["", "10", "1d", "s"]),
+            (VariableKind::Map, &["a", "a:b:c", "a:b,", "a:b,c"]),
+            (VariableKind::Word(&["FILE"]), &["file", ""]),
+            (VariableKind::Ratio, &["1.5", "NaN", ""]),
         ];
         for (kind, texts) in bad {
             for text in *texts {

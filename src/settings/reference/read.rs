@@ -74,7 +74,7 @@ impl Overrides {
     ) {
         let setting = table::set_by(variable.name).next().map(|setting| setting.name);
         // Empty or off is the same as unset.
-        let asks = !text.is_empty() && (variable.kind != go::Kind::Bool || is_on(text));
+        let asks = !text.is_empty() && (variable.kind != go::VariableKind::Bool || is_on(text));
         match effect {
             Effect::Set(meaning) => {
                 let Some(name) = setting else { return };

@@ -47,7 +47,7 @@ impl Overrides {
         match effect {
             // No timeout there means that none applies.
             RedisEffect::Same
-                if variable.kind == go::Kind::Duration
+                if variable.kind == go::VariableKind::Duration
                     && read_duration(text).is_some_and(|time| time.is_zero()) => {}
             RedisEffect::Same => set(settings.next(), text),
             RedisEffect::Login => {

@@ -7,7 +7,7 @@ use crate::settings::format::{Address, Bytes, Int};
 
 group! {
     /// The gRPC listener.
-    Grpc "grpc" {
+    GrpcSettings "grpc" {
         /// Address of the gRPC listener.
         address: Address = "0.0.0.0:8081", reference ["GRPC_HOST", "GRPC_PORT"];
         // A request from Envoy is some 100 bytes. This leaves room for long values and many
@@ -44,7 +44,7 @@ group! {
 
 group! {
     /// The HTTP listener.
-    Http "http" {
+    HttpSettings "http" {
         /// Address of the HTTP listener: /json, /healthcheck and /metrics.
         address: Address = "0.0.0.0:8080", reference ["HOST", "PORT"];
         /// Concurrent HTTP connections, on each of the two addresses. Near the limit a new
@@ -67,7 +67,7 @@ group! {
 
 group! {
     /// The debug listener.
-    Debug "debug" {
+    DebugSettings "debug" {
         /// Address of the debug listener: /rlconfig, /status and /metrics. DEBUG_HOST or DEBUG_PORT
         /// alone opens it to other hosts, as in the reference.
         address: Address = "127.0.0.1:6070", reference ["DEBUG_HOST", "DEBUG_PORT"];

@@ -41,7 +41,7 @@ impl Choice for LogFormat {
 
 group! {
     /// When health reports serving.
-    Health "health" {
+    HealthSettings "health" {
         /// Whether health reports not serving until rules are loaded.
         require_rules: bool = "true";
         /// Whether health reports not serving while the rules have no domain: a management server may
@@ -54,7 +54,7 @@ group! {
 
 group! {
     /// How the service stops.
-    Drain "drain" {
+    DrainSettings "drain" {
         // Time for load balancers to notice that health reports not serving.
         /// How long the service keeps accepting connections after SIGTERM. Ctrl-C skips it.
         delay: Duration = "5s";
@@ -65,7 +65,7 @@ group! {
 
 group! {
     /// Threads.
-    Runtime "runtime" {
+    RuntimeSettings "runtime" {
         /// Threads that serve gRPC; 0: one per core.
         threads: Int<usize, 0, 1_024> = "0";
     }
@@ -73,7 +73,7 @@ group! {
 
 group! {
     /// Metrics.
-    Metrics "metrics" {
+    MetricsSettings "metrics" {
         /// The fraction of a limit above which hits count as near the limit.
         near_limit_ratio: Ratio = "0.8", reference ["NEAR_LIMIT_RATIO"];
     }
@@ -81,7 +81,7 @@ group! {
 
 group! {
     /// The log.
-    Log "log" {
+    LogSettings "log" {
         /// The least severe level that is logged.
         level: LogLevel = "info", reference ["LOG_LEVEL"];
         /// The format of log lines.

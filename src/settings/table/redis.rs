@@ -9,17 +9,17 @@ use crate::store::redis::{Clock, Layout};
 
 /// How the servers are organized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Topology {
+pub enum TopologyKind {
     Single,
     Sentinel,
     Cluster,
 }
 
-impl Choice for Topology {
-    const CHOICES: &'static [(&'static str, Topology)] = &[
-        ("single", Topology::Single),
-        ("sentinel", Topology::Sentinel),
-        ("cluster", Topology::Cluster),
+impl Choice for TopologyKind {
+    const CHOICES: &'static [(&'static str, TopologyKind)] = &[
+        ("single", TopologyKind::Single),
+        ("sentinel", TopologyKind::Sentinel),
+        ("cluster", TopologyKind::Cluster),
     ];
 }
 
@@ -35,9 +35,9 @@ impl Choice for Clock {
 
 group! {
     /// The Redis that keeps the counters.
-    Redis "store.redis" {
+    RedisSettings "store.redis" {
         /// How the servers are organized.
-        topology: Topology = "single", reference ["REDIS_TYPE"];
+        topology: TopologyKind = "single", reference ["REDIS_TYPE"];
         /// Address of Redis: host:port, redis://user:password@host:port/0, rediss://… for TLS, or the
         /// path of a Unix socket. Several with commas: the sentinels, or some nodes of a cluster.
         /// Setting it makes Redis the store.
@@ -55,8 +55,8 @@ group! {
         /// With reference, rules with a single fixed window use the reference's keys, so that both
         /// services share their counters.
         layout: Layout = "weir";
-        /// Whose time counts: that of Redis, or that of each replica, for servers whose scripts
-        /// cannot read the time.
+        /// The clock that counts: `server` is that of Redis; `caller` is that of each replica, for servers
+        /// that do not let scripts read the time.
         clock: Clock = "server";
         /// Timeout for connecting and logging in.
         connect_timeout: Duration = "1s", reference ["REDIS_TIMEOUT"];
@@ -65,12 +65,12 @@ group! {
         /// time.
         slow_after: Duration = "20ms";
     }
-    groups { tls: Tls; sentinel: Sentinel; breaker: Breaker; per_second: PerSecond; }
+    groups { tls: RedisTlsSettings; sentinel: SentinelSettings; breaker: BreakerSettings; per_second: PerSecondSettings; }
 }
 
 group! {
     /// TLS to Redis.
-    Tls "store.redis.tls" {
+    RedisTlsSettings "store.redis.tls" {
         /// Whether connections are encrypted; rediss:// means the same.
         enabled: bool = "false", reference ["REDIS_TLS"];
         /// PEM file with the CA certificates to trust; empty: the system's.
@@ -86,7 +86,7 @@ group! {
 
 group! {
     /// The sentinels.
-    Sentinel "store.redis.sentinel" {
+    SentinelSettings "store.redis.sentinel" {
         /// The name that the sentinels have for the master.
         master_name: String = "", reference ["REDIS_URL"];
         /// User name for the sentinels.
@@ -100,7 +100,7 @@ group! {
 
 group! {
     /// The circuit breaker.
-    Breaker "store.redis.breaker" {
+    BreakerSettings "store.redis.breaker" {
         /// The longest wait before a failed Redis is tried again.
         probe_max: Duration = "500ms";
     }
@@ -108,9 +108,9 @@ group! {
 
 group! {
     /// The Redis that keeps the counters of limits per second, if they have their own.
-    PerSecond "store.redis.per_second" {
+    PerSecondSettings "store.redis.per_second" {
         /// How the servers are organized.
-        topology: Topology = "single", reference ["REDIS_PERSECOND_TYPE"];
+        topology: TopologyKind = "single", reference ["REDIS_PERSECOND_TYPE"];
         /// A separate Redis for limits per second, as store.redis.url; empty: they share the other.
         url: Option<String> = "", reference ["REDIS_PERSECOND_URL"];
         /// User name; empty: Redis's default user.
@@ -124,12 +124,12 @@ group! {
         /// Timeout for connecting and logging in.
         connect_timeout: Duration = "1s", reference ["REDIS_PERSECOND_TIMEOUT"];
     }
-    groups { tls: PerSecondTls; sentinel: PerSecondSentinel; }
+    groups { tls: PerSecondTlsSettings; sentinel: PerSecondSentinelSettings; }
 }
 
 group! {
     /// TLS to the Redis of limits per second.
-    PerSecondTls "store.redis.per_second.tls" {
+    PerSecondTlsSettings "store.redis.per_second.tls" {
         /// Whether connections are encrypted; rediss:// means the same.
         enabled: bool = "false", reference ["REDIS_PERSECOND_TLS"];
         /// PEM file with the CA certificates to trust; empty: that of store.redis.tls.
@@ -146,7 +146,7 @@ group! {
 
 group! {
     /// The sentinels of the Redis of limits per second.
-    PerSecondSentinel "store.redis.per_second.sentinel" {
+    PerSecondSentinelSettings "store.redis.per_second.sentinel" {
         /// The name that the sentinels have for the master.
         master_name: String = "", reference ["REDIS_PERSECOND_URL"];
         /// User name for the sentinels.

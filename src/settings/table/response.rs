@@ -4,7 +4,7 @@ use super::group;
 
 group! {
     /// What responses carry, and what changes the overall code.
-    Response "response" {
+    ResponseSettings "response" {
         /// Whether responses carry the three rate-limit headers.
         headers: bool = "false", reference ["LIMIT_RESPONSE_HEADERS_ENABLED"];
         /// Name of the header with the limit.

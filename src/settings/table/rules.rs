@@ -32,7 +32,7 @@ impl Choice for XdsMode {
 
 group! {
     /// Where rules come from.
-    Rules "rules" {
+    RulesSettings "rules" {
         /// Where rules come from: files, or a management server over xDS.
         source: RulesSource = "files", reference ["CONFIG_TYPE"];
         /// Rule files, or directories of them.
@@ -44,7 +44,7 @@ group! {
         // Some file systems, mostly network ones, send no notifications.
         /// How often to check for changes without a notification; 0: never.
         poll: Duration = "30s";
-        /// Whether to skip files and directories whose name starts with a dot.
+        /// Whether to skip files and directories with names that start with a dot.
         ignore_dot_files: bool = "true", reference ["RUNTIME_IGNOREDOTFILES"];
         /// The largest rule file that is loaded.
         max_file: Bytes<u64> = "64MiB";
@@ -54,12 +54,12 @@ group! {
         /// together. The rest are counted.
         max_problems: Int<usize, 1, 10_000> = "100";
     }
-    groups { runtime: RuntimeDirectories; xds: Xds; }
+    groups { runtime: RuntimeDirectorySettings; xds: XdsSettings; }
 }
 
 group! {
     /// The reference's layout of directories.
-    RuntimeDirectories "rules.runtime" {
+    RuntimeDirectorySettings "rules.runtime" {
         /// The root of the reference's directory layout, which is used if rules.paths is empty.
         root: Option<PathBuf> = "", reference ["RUNTIME_ROOT"];
         /// The directory below the root.
@@ -73,7 +73,7 @@ group! {
 
 group! {
     /// The management server.
-    Xds "rules.xds" {
+    XdsSettings "rules.xds" {
         /// The management server, as host:port.
         url: String = "localhost:18000", reference ["CONFIG_GRPC_XDS_SERVER_URL"];
         /// Whether the server sends all resources each time (state of the world), or only changes.
@@ -101,12 +101,12 @@ group! {
         /// Whether each wait is shortened at random, by up to half.
         backoff_jitter: bool = "true", reference ["XDS_CLIENT_BACKOFF_JITTER"];
     }
-    groups { tls: XdsTls; }
+    groups { tls: XdsTlsSettings; }
 }
 
 group! {
     /// TLS to the management server.
-    XdsTls "rules.xds.tls" {
+    XdsTlsSettings "rules.xds.tls" {
         /// Whether to connect over TLS.
         enabled: bool = "false", reference ["CONFIG_GRPC_XDS_SERVER_USE_TLS"];
         /// PEM file with the client certificate, if the server requires one.

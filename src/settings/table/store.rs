@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Redis, group};
+use super::{RedisSettings, group};
 use crate::failure::OnStoreFailure;
 use crate::settings::format::{AutoOrDuration, Choice, Int};
 
@@ -20,16 +20,16 @@ impl Choice for StoreKind {
 
 impl Choice for OnStoreFailure {
     const CHOICES: &'static [(&'static str, OnStoreFailure)] = &[
-        ("error", OnStoreFailure::Error),
-        ("allow", OnStoreFailure::Allow),
-        ("deny", OnStoreFailure::Deny),
-        ("local", OnStoreFailure::Local),
+        (OnStoreFailure::Error.name(), OnStoreFailure::Error),
+        (OnStoreFailure::Allow.name(), OnStoreFailure::Allow),
+        (OnStoreFailure::Deny.name(), OnStoreFailure::Deny),
+        (OnStoreFailure::Local.name(), OnStoreFailure::Local),
     ];
 }
 
 group! {
     /// Where counters are kept.
-    Store "store" {
+    StoreSettings "store" {
         /// Where counters are kept.
         kind: StoreKind = "memory", reference ["BACKEND_TYPE"];
         /// Time limit for the store in one request. `auto`: what the caller's `grpc-timeout` leaves,
@@ -45,12 +45,12 @@ group! {
         /// How long a known denial is repeated without a call to Redis; 0: never.
         deny_locally_for: Duration = "250ms";
     }
-    groups { memory: Memory; redis: Redis; }
+    groups { memory: MemorySettings; redis: RedisSettings; }
 }
 
 group! {
     /// The memory store.
-    Memory "store.memory" {
+    MemorySettings "store.memory" {
         /// The most keys kept; beyond it those that matter least are dropped.
         max_keys: Int<usize, 1, 1_099_511_627_776> = "10_000_000";
     }

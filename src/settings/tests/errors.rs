@@ -1,0 +1,102 @@
+use super::*;
+
+#[test]
+fn all_errors_are_reported_at_once() {
+    let errors = Settings::load(&inputs(&[
+        ("WEIR__GRCP__ADDRESS", "1:2"),
+        ("WEIR__STORE__KIND", "disk"),
+        ("GRPC_PORT", "99999"),
+        ("LOG_LEVEL", "loud"),
+        ("RUNTIME_WATCH_ROOT", ""),
+    ]))
+    .unwrap_err();
+    let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    for wanted in [
+        "WEIR__GRCP__ADDRESS: there is no setting \"grcp.address\"; did you mean grpc.address?",
+        "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
+        "GRPC_PORT: it is \"99999\"; write a whole number from 0 to 65535",
+        "LOG_LEVEL: it is \"loud\"; \
+         write one of panic, fatal, error, warn, warning, info, debug, trace",
+        "RUNTIME_WATCH_ROOT: it is \"\"; write true or false",
+    ] {
+        assert!(messages.iter().any(|t| t == wanted), "{wanted:?} is not among {messages:#?}");
+    }
+    assert_eq!(messages.len(), 5);
+}
+
+/// Returns the errors in these variables and this flag.
+fn errors_of(env: &[(&str, &str)], flag: (&str, &str, &str)) -> Vec<String> {
+    let mut inputs = inputs(env);
+    inputs.flags = vec![(flag.0.into(), flag.1.into(), flag.2.into())];
+    Settings::load(&inputs).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn an_unknown_name_is_an_error_and_changes_no_setting() {
+    let address = ("--grpc-address", "grpc.address", "127.0.0.1:1");
+    let group = errors_of(&[("WEIR__STORE__MEMORY", "1"), ("WEIR__RULES", "/tmp")], address);
+    assert_eq!(group.len(), 2, "{group:?}");
+    let wanted = "WEIR__STORE__MEMORY: there is no setting \"store.memory\"; \
+                  it is a group: store.memory.max_keys";
+    assert_eq!(group[0], wanted);
+    let below = errors_of(&[("WEIR__GRPC__ADDRESS__X", "1")], address);
+    let wanted = "WEIR__GRPC__ADDRESS__X: there is no setting \"grpc.address.x\"; \
+                  did you mean grpc.address?";
+    assert_eq!(below, [wanted]);
+    let flag = errors_of(&[], ("--set grpc", "grpc", "1"));
+    assert!(flag.len() == 1 && flag[0].starts_with("--set grpc: "), "{flag:?}");
+}
+
+#[test]
+fn errors_in_a_file_have_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("weir.yaml");
+    std::fs::write(&file, "grpc: 5\nhttp: { adress: x }\ndrain: { delay: soon }\n").unwrap();
+    let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
+    let errors = Settings::load(&inputs).unwrap_err();
+    let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    let file = file.display();
+    assert_eq!(messages.len(), 3, "{messages:#?}");
+    assert!(
+        messages[0].starts_with(&format!("{file}: there is no setting \"grpc\"; it is a group"))
+    );
+    assert_eq!(
+        messages[1],
+        format!("{file}: there is no setting \"http.adress\"; did you mean http.address?")
+    );
+    assert!(
+        messages[2].starts_with(&format!("{file}: drain.delay is \"soon\"; ")),
+        "{messages:#?}"
+    );
+}
+
+#[test]
+fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
+    for (name, text, wanted) in [
+        ("toml", "[store.redis]\npassword = hunter2\n", "at line 2, column 12: "),
+        ("toml", "[store.redis]\npassword hunter2\n", "at line 2, column "),
+        ("toml", "password = \"hunter2\n", "at line 1, column "),
+        ("toml", "hunter2 = 1\nhunter2 = 2\n", "at line 2, column 1: duplicate key"),
+        ("toml", "password = 'hunter2' hunter2\n", "at line 1, column "),
+        ("toml", "a = \"hunter2\\q\"\n", "at line 1, column "),
+        ("toml", "a = 99999999999999999999 # hunter2\n", "it cannot be parsed"),
+        ("yaml", "store:\n  password: \"hunter2\n", "at byte "),
+        ("yaml", "store: @hunter2\n", "line 1 column 8"),
+        ("yaml", "store: [hunter2\n", "line "),
+        ("yaml", "hunter2: 1\nhunter2: 2\n", "YAML parse error at byte "),
+        ("yaml", "store: *hunter2\n", "line "),
+        ("yaml", "hunter2\n", "it cannot be parsed"),
+        ("yaml", "? [hunter2]\n: 1\n", "it cannot be parsed"),
+        ("yaml", "a: hunter2\n---\nb: 1\n", "it cannot be parsed"),
+        ("yaml", "a: !!float hunter2\n", ""),
+        ("yaml", "store: { redis: { password: [hunter2] } }\n", "store.redis.password is \"***\""),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(format!("weir.{name}"));
+        std::fs::write(&file, text).unwrap();
+        let errors = Settings::load(&Inputs { file: Some(file), ..Inputs::default() }).unwrap_err();
+        let messages: String = errors.iter().map(ToString::to_string).collect();
+        assert!(!messages.contains("hunter2") && messages.contains(wanted), "{text:?}: {messages}");
+        assert!(!messages.contains('\n'), "{messages}");
+    }
+}

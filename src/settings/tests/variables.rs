@@ -1,0 +1,181 @@
+//! The reference's variables.
+
+use super::*;
+
+#[test]
+fn variables_of_kubernetes_services_are_ignored() {
+    let settings = Settings::load(&inputs(&[
+        ("WEIR_PORT", "tcp://10.0.0.1:8081"),
+        ("WEIR_SERVICE_HOST", "10.0.0.1"),
+        ("RATELIMIT_PORT", "tcp://10.0.0.2:8081"),
+        ("RATELIMIT_SERVICE_HOST", "10.0.0.2"),
+        ("REDIS_PORT", "tcp://10.0.0.3:6379"),
+        ("REDIS_SERVICE_HOST", "10.0.0.3"),
+        ("GRPC_PORT", "tcp://10.0.0.4:8081"),
+    ]))
+    .unwrap();
+    assert_eq!(*settings.grpc.address, "0.0.0.0:8081");
+    assert_eq!(*settings.store.kind, StoreKind::Memory);
+    assert!(settings.warnings[0].starts_with("GRPC_PORT=tcp://10.0.0.4:8081 is ignored"));
+}
+
+#[test]
+fn a_runtime_variable_asks_for_the_references_layout() {
+    let settings = Settings::load(&inputs(&[("RUNTIME_SUBDIRECTORY", "ratelimit")])).unwrap();
+    let files = settings.rule_files().unwrap();
+    assert_eq!(files.roots, [PathBuf::from("/srv/runtime_data/current/ratelimit")]);
+    assert_eq!(files.prefix.as_deref(), Some("config."));
+}
+
+#[test]
+fn the_references_directories_are_below_the_root() {
+    let selection = |watch_root| {
+        let env = [
+            ("RUNTIME_ROOT", "/data"),
+            ("RUNTIME_SUBDIRECTORY", "/ratelimit"),
+            ("RUNTIME_APPDIRECTORY", "/config"),
+            ("RUNTIME_WATCH_ROOT", watch_root),
+        ];
+        Settings::load(&inputs(&env)).unwrap().rule_files().unwrap()
+    };
+    assert_eq!(selection("true").roots, [PathBuf::from("/data/ratelimit")]);
+    assert_eq!(selection("true").prefix.as_deref(), Some("config."));
+    assert_eq!(selection("false").roots, [PathBuf::from("/data/ratelimit/config")]);
+}
+
+#[test]
+fn naming_redis_makes_it_the_store_and_reports_its_errors_with_all_others() {
+    let redis = [("BACKEND_TYPE", "redis"), ("REDIS_AUTH", "hunter2"), ("REDIS_TLS", "maybe")];
+    let errors = Settings::load(&inputs(&redis)).unwrap_err();
+    let messages: Vec<_> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(messages, ["REDIS_TLS: it is \"maybe\"; write true or false"]);
+    let memory = [("REDIS_URL", "redis:6379"), ("WEIR__STORE__KIND", "memory")];
+    assert_eq!(*Settings::load(&inputs(&memory)).unwrap().store.kind, StoreKind::Memory);
+    assert!(Settings::load(&inputs(&[("REDIS_AUTH", ""), ("BACKEND_TYPE", "")])).is_ok());
+}
+
+#[test]
+fn variables_that_are_dangerous_to_ignore_are_refused() {
+    for (name, text) in [
+        ("BACKEND_TYPE", "memcache"),
+        ("GRPC_UDS", "/run/weir.sock"),
+        ("GRPC_SERVER_USE_TLS", "true"),
+    ] {
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].origin == name, "{errors:?}");
+    }
+    assert!(
+        Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().warnings.is_empty()
+    );
+}
+
+#[test]
+fn unused_variables_cause_a_warning() {
+    let warnings = |env: &[(&str, &str)]| Settings::load(&inputs(env)).unwrap().warnings;
+    let memcache = "no effect: only BACKEND_TYPE=memcache, which is not supported, uses it";
+    for (backend, kind) in [("redis", StoreKind::Redis), ("", StoreKind::Memory)] {
+        let env = [("BACKEND_TYPE", backend), ("MEMCACHE_HOST_PORT", "cache:11211")];
+        assert_eq!(*Settings::load(&inputs(&env)).unwrap().store.kind, kind);
+        assert_eq!(warnings(&env), [format!("MEMCACHE_HOST_PORT has {memcache}")]);
+    }
+    // As the reference's docker-compose file has it.
+    let compose = [
+        ("MEMCACHE_HOST_PORT", "memcached:11211"),
+        ("MEMCACHE_MAX_IDLE_CONNS", "2"),
+        ("MEMCACHE_TLS", "false"),
+    ];
+    let names = "MEMCACHE_HOST_PORT, MEMCACHE_MAX_IDLE_CONNS have";
+    assert_eq!(warnings(&compose), [format!("{names} {memcache}")]);
+    let tls = "no effect: only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it";
+    let certificate = [("GRPC_SERVER_TLS_CERT", "/cert"), ("GRPC_SERVER_USE_TLS", "false")];
+    assert_eq!(warnings(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
+    // The reference must still be able to read it.
+    let bad = Settings::load(&inputs(&[("MEMCACHE_MAX_IDLE_CONNS", "many")])).unwrap_err();
+    assert_eq!(bad[0].origin, "MEMCACHE_MAX_IDLE_CONNS");
+}
+
+#[test]
+fn variables_without_effect_are_checked_and_named() {
+    let settings = Settings::load(&inputs(&[
+        ("GRPC_MAX_CONNECTION_AGE", "1h"),
+        ("USE_STATSD", "false"),
+        ("USE_PROMETHEUS", "true"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+        ("CACHE_KEY_PREFIX", "x"),
+        ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
+    ]))
+    .unwrap();
+    let names = "GRPC_MAX_CONNECTION_AGE, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
+    assert_eq!(settings.warnings, [format!("{names} are set but not effective yet")]);
+    for (name, text, shown) in [
+        ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
+        ("EXTRA_TAGS", "a", "a"),
+        ("STATSD_PORT", "x", "x"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2:x", "***"),
+    ] {
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert_eq!(errors[0].origin, name);
+        assert_eq!(errors[0].message, format!("it is {shown:?}"));
+    }
+}
+
+#[test]
+fn one_way_to_send_metrics_is_accepted() {
+    let two = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1")];
+    let errors = Settings::load(&inputs(&two)).unwrap_err();
+    assert_eq!(errors[0].origin, "USE_STATSD, USE_PROMETHEUS");
+    let none = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1"), ("DISABLE_STATS", "true")];
+    assert!(Settings::load(&inputs(&none)).is_ok());
+}
+
+#[test]
+fn the_references_variables_name_a_management_server() {
+    assert!(Settings::load(&inputs(&[("CONFIG_TYPE", "FILE")])).unwrap().xds_options().is_none());
+    let xds = |env: &[(&str, &str)]| {
+        let source = [("CONFIG_TYPE", "GRPC_XDS_SOTW")];
+        Settings::load(&inputs(&[&source, env].concat())).unwrap().xds_options().unwrap()
+    };
+    let default = xds(&[]);
+    assert_eq!((default.url.as_str(), default.node_id.as_str()), ("localhost:18000", "default"));
+    assert!(!default.delta && !default.tls.enabled && default.tls.ca.is_none());
+    assert_eq!(default.max_message, 64 << 20);
+    let all = xds(&[
+        ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
+        ("CONFIG_GRPC_XDS_NODE_METADATA", "zone=a=b,skipped,team=x"),
+        ("CONFIG_GRPC_XDS_SERVER_URL", "xds:1"),
+        ("CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL", "3s"),
+        ("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:x,team:y"),
+        ("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", "/cert"),
+        ("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", "/key"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "/ca"),
+        ("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.infra"),
+        ("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", "2s"),
+        ("XDS_CLIENT_BACKOFF_MAX_INTERVAL", "1m"),
+        ("XDS_CLIENT_BACKOFF_RANDOM_FACTOR", "0.5"),
+        ("XDS_CLIENT_BACKOFF_JITTER", "F"),
+        ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0x100"),
+        ("WEIR__RULES__XDS__MODE", "delta"),
+    ]);
+    assert_eq!((all.url.as_str(), all.node_id.as_str(), all.delta), ("xds:1", "edge", true));
+    assert_eq!(all.node_metadata, ["zone=a=b", "skipped", "team=x"]);
+    assert_eq!(all.headers, ["authorization:x", "team:y"]);
+    assert_eq!((all.backoff_min.as_secs(), all.backoff_max.as_secs()), (2, 60));
+    assert!(!all.backoff_jitter && all.tls.enabled);
+    assert_eq!(all.max_message, 256);
+    let file = |path: &Option<PathBuf>| path.as_ref().unwrap().display().to_string();
+    let files = [&all.tls.cert, &all.tls.key, &all.tls.ca].map(file);
+    assert_eq!(
+        (files.join(" ").as_str(), all.tls.server_name.as_str()),
+        ("/cert /key /ca", "xds.infra")
+    );
+    // The default of gRPC.
+    assert_eq!(xds(&[("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0")]).max_message, 4 << 20);
+}
+
+#[test]
+fn request_headers_are_masked() {
+    let headers = [("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2")];
+    let settings = Settings::load(&inputs(&headers)).unwrap();
+    assert_eq!(settings.rules.xds.headers.shown, "[\"***\"]");
+}
