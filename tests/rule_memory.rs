@@ -1,5 +1,4 @@
-//! What files and messages can make the process allocate while it reads them, by the byte: they may
-//! be made to take as much as they can.
+//! Memory allocated while reading files and messages that are built to take as much as possible.
 
 #[path = "support/allocator.rs"]
 mod allocator;
@@ -10,11 +9,11 @@ use allocator::peak;
 use weir::rules::source::RuleFile;
 use weir::rules::{Loaded, Options, Problems, xds};
 
-/// Bytes of each file and message.
+/// The size of each file and message in bytes.
 const SIZE: usize = 200_000;
 
-/// What may be allocated at a time: as `docs/rules.md` says.
-const MOST: usize = (16 << 20) + 100 * SIZE;
+/// The maximum number of bytes allocated at one time, as documented in `docs/rules.md`.
+const MAX_ALLOCATED_BYTES: usize = (16 << 20) + 100 * SIZE;
 
 /// A file that repeats `item`, between `head` and `tail`.
 fn repeated(head: &str, item: impl Fn(usize) -> String, tail: &str) -> String {
@@ -40,13 +39,13 @@ fn metadata(head: &str, item: impl Fn(usize) -> String, tail: &str) -> String {
     repeated(&head, item, &format!("{tail}}}]"))
 }
 
-/// Descriptors below one with a key of so many bytes.
+/// Descriptors below one with a key of `key_bytes`.
 fn below(key_bytes: usize, item: impl Fn(usize) -> String) -> String {
     let key = "k".repeat(key_bytes);
     repeated(&format!("domain: d\ndescriptors: [{{key: {key}, descriptors: ["), item, "]}]")
 }
 
-/// Descriptors below descriptors, and again.
+/// Deeply nested descriptors.
 fn deep(i: usize) -> String {
     let levels: String = (0..120)
         .map(|level| format!("{{key: k{i}_{level},rate_limit: {{unit: day}},descriptors: ["))
@@ -58,23 +57,23 @@ fn of(text: &'static str) -> impl Fn(usize) -> String {
     move |_| text.to_owned()
 }
 
-/// Compiles a file and renders its problems; how long those are.
+/// Compiles a file and renders its problems. Returns the length of the text.
 fn read(file: RuleFile, render: fn(&Loaded) -> String) -> usize {
     let loaded = Loaded::compile(vec![file], Problems::default(), &Options::default(), None);
     render(&loaded).len()
 }
 
-/// Has `run` read something, and compares what that takes with what it may.
+/// Compares what `run` allocates with the maximum.
 fn check(name: &str, run: impl FnOnce() -> usize) {
     let mut rendered = 0;
     let peak = peak(|| rendered = run());
     println!("{name}: {peak} bytes, {} a byte", peak / SIZE);
-    assert!(peak <= MOST, "{name}: {peak} bytes, {} a byte", peak / SIZE);
+    assert!(peak <= MAX_ALLOCATED_BYTES, "{name}: {peak} bytes, {} a byte", peak / SIZE);
     assert!(rendered <= 200_000, "{name}: {rendered} bytes of problems");
 }
 
 #[test]
-fn files_take_no_more_than_their_size_allows() {
+fn memory_for_files_is_bounded_by_their_size() {
     let anchor = "descriptors: [{key: a, rate_limit: &l {unit: day}}, ";
     let long = "x".repeat(SIZE / 20);
     let value = format!("domain: d\ndescriptors: [{{key: a, value: &v {long}}}, ");
@@ -117,7 +116,7 @@ fn files_take_no_more_than_their_size_allows() {
 }
 
 #[test]
-fn messages_take_no_more_than_their_size_allows() {
+fn memory_for_messages_is_bounded_by_their_size() {
     for (name, message) in messages::messages(SIZE) {
         check(name, || {
             let file = xds::rule_file(message.into(), "resource").expect("a message");

@@ -64,7 +64,7 @@ async fn dropped_lines_are_counted_and_reported_once_the_log_is_read() {
     let mut weir = with_debug_log().start();
     stall(&weir).await;
     weir.pause_reading(false);
-    let lines = weir.until_said("log lines dropped, as the log was not read lines=").unwrap();
+    let lines = weir.until_said("log lines dropped because the log was not read lines=").unwrap();
     assert!(lines.parse::<u64>().unwrap() <= weir.metric(DROPPED));
     weir.signal("TERM");
     assert_eq!(weir.wait_until_ended().code(), Some(0));
