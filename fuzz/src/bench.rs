@@ -1,4 +1,4 @@
-//! A service that counts in memory, by a clock that stands until it is moved.
+//! A service that counts in memory, with a manual clock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use weir::store::memory::MemoryStore;
 /// Some time in 2023, within a second, a minute, an hour and a day.
 const NOW: u64 = 1_700_006_420 * SECOND + 345_678;
 
-/// The service, and its clock.
+/// The service and its clock.
 pub struct Bench {
     pub clock: Arc<ManualClock>,
     service: RateLimit<MemoryStore<Arc<ManualClock>>>,
 }
 
 impl Bench {
-    /// With `more`, every answer has every part there is; else it has statuses alone.
+    /// Creates a service whose responses have all optional parts if `more`, and only statuses otherwise.
     pub fn new(rules: Arc<RuleSet>, more: bool) -> Bench {
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);
@@ -49,7 +49,7 @@ impl Bench {
         at_once(self.service.answer(sent, None))
     }
 
-    /// As gRPC sends it.
+    /// Returns the response as gRPC frames it.
     pub fn answer_framed(&self, sent: &Sent<'_>) -> Result<Vec<u8>, RequestError> {
         at_once(self.service.answer_framed(sent, None, &mut Holds::default()))
     }
@@ -58,6 +58,6 @@ impl Bench {
 fn at_once<T>(answer: impl Future<Output = T>) -> T {
     match pin!(answer).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => answer,
-        Poll::Pending => panic!("memory answers at once"),
+        Poll::Pending => panic!("the memory store did not answer at once"),
     }
 }

@@ -1,4 +1,4 @@
-//! What holds of rule files, good or bad.
+//! Checks of rule files, valid or not.
 
 use std::sync::Arc;
 
@@ -14,22 +14,22 @@ use weir::service::Sent;
 
 use crate::bench::Bench;
 
-/// How many rules of a set are asked for.
-const ASKED: usize = 16;
+/// The maximum number of rules of a set that get requests.
+const MAX_RULES: usize = 16;
 
-/// Compiles files and sees to what came of them. Gives the problems for more.
+/// Compiles files and checks the result. Returns the problems for further checks.
 pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
     let options = Options { merge_domains, max_log_bytes: 1 << 20, max_problems: 10 };
     let loaded = Loaded::compile(files, Problems::new(10), &options, None);
-    // Ten errors and ten warnings of a file, and ten times as many of all.
-    let most = 20 * loaded.files.len().min(10);
-    assert!(loaded.problems.len() <= most, "{} problems are listed", loaded.problems.len());
+    // Ten errors and ten warnings per file, and ten times that in total.
+    let max = 20 * loaded.files.len().min(10);
+    assert!(loaded.problems.len() <= max, "{} problems are listed", loaded.problems.len());
     for problem in &loaded.problems {
         let file = loaded.files.iter().find(|file| file.name == problem.file);
-        stands_in(problem, &file.expect("a problem names its file").text);
+        check_position(problem, &file.expect("a problem names its file").text);
     }
-    let told = loaded.render(loaded.problems.iter());
-    assert_eq!(told.is_empty(), loaded.problems.is_empty());
+    let text = loaded.render(loaded.problems.iter());
+    assert_eq!(text.is_empty(), loaded.problems.is_empty());
     if !loaded.is_good() {
         return loaded.problems;
     }
@@ -38,30 +38,30 @@ pub fn check(files: Vec<RuleFile>, merge_domains: bool) -> Vec<Problem> {
     assert_eq!(rules.dump(), again.dump(), "the same files make the same rules");
     let bench = Bench::new(rules.clone(), true);
     let is_plain = rules.wildcards(1).is_empty();
-    for rule in rules.rules().take(ASKED) {
-        finds(&rules, rule, is_plain);
-        asks(&bench, rule);
+    for rule in rules.rules().take(MAX_RULES) {
+        check_found(&rules, rule, is_plain);
+        send_requests(&bench, rule);
     }
     loaded.problems
 }
 
-/// A problem's place is in its file: on one of its lines, or right after its end.
-pub fn stands_in(problem: &Problem, text: &str) {
+/// Checks that the position of a problem is in its file: on one of its lines, or directly after its end.
+pub fn check_position(problem: &Problem, text: &str) {
     assert!(!problem.message.is_empty() && !problem.help.is_empty(), "{problem:?}");
-    let place = problem.place.unwrap_or_else(|| panic!("{problem} has no place"));
-    // As YAML has it, a carriage return alone ends a line too.
+    let place = problem.place.unwrap_or_else(|| panic!("{problem} has no position"));
+    // In YAML, a lone carriage return ends a line too.
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines: Vec<&str> = text.split('\n').collect();
     let line = lines.get((place.line as usize).wrapping_sub(1));
-    let line = line.unwrap_or_else(|| panic!("{problem} is in no line"));
+    let line = line.unwrap_or_else(|| panic!("{problem} is outside of the lines"));
     let columns = 1..=line.chars().count() + 1;
-    assert!(columns.contains(&(place.column as usize)), "{problem} is in no column of {line:?}");
+    assert!(columns.contains(&(place.column as usize)), "{problem} is outside of {line:?}");
 }
 
-/// A rule is found by its own entries.
-fn finds(rules: &RuleSet, rule: &Rule, is_plain: bool) {
+/// Checks that a rule is found by its own entries.
+fn check_found(rules: &RuleSet, rule: &Rule, is_plain: bool) {
     let domain = rules.domain(rule.domain()).expect("a rule's domain");
-    // A rule without a value is named by its key alone, and `a_b` is key `a` with value `b`.
+    // A rule without a value is named by its key alone; `a_b` can also be key `a` with value `b`.
     let named = |(key, value): (&'_ str, &'_ str)| match value.is_empty() {
         false => Some((key.to_owned(), value.to_owned())),
         true => key.split_once('_').map(|(key, value)| (key.to_owned(), value.to_owned())),
@@ -71,7 +71,7 @@ fn finds(rules: &RuleSet, rule: &Rule, is_plain: bool) {
         .entries()
         .map(|entry| {
             named(entry).unwrap_or_else(|| {
-                // Any value does, unless a wildcard or another rule has it.
+                // Any value matches, unless it matches a wildcard or another rule.
                 is_sure &= is_plain;
                 (entry.0.to_owned(), "\u{1}no rule has this\u{2}".to_owned())
             })
@@ -86,8 +86,8 @@ fn finds(rules: &RuleSet, rule: &Rule, is_plain: bool) {
     assert_eq!(domain.shared_entries(&entries).len(), entries.len());
 }
 
-/// Asks for a rule in all ways, at several times.
-fn asks(bench: &Bench, rule: &Rule) {
+/// Sends all kinds of requests for a rule, at several times.
+fn send_requests(bench: &Bench, rule: &Rule) {
     let entries = rule.entries().map(|(key, value)| Entry { key: key.into(), value: value.into() });
     let descriptor = RateLimitDescriptor { entries: entries.collect(), ..Default::default() };
     let with = |hits: Option<u64>, is_negative_hits| RateLimitDescriptor {

@@ -1,5 +1,4 @@
-//! What a client sends: never a panic; weir's own reader takes what prost takes, and its own writer
-//! writes what prost reads.
+//! Requests: no panics; weir's decoder accepts what prost accepts, and prost decodes what weir encodes.
 
 #![no_main]
 
@@ -15,7 +14,7 @@ use weir::service::Sent;
 use weir_fuzz::bench::Bench;
 use weir_fuzz::{made, wire};
 
-/// Every algorithm, by itself and together with others.
+/// All algorithms, alone and combined.
 static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {
     let files = [include_str!("request/each.yaml"), include_str!("request/together.yaml")];
     let files = files.map(|text| RuleFile { name: "rules".into(), text: text.into() });
@@ -31,21 +30,21 @@ fuzz_target!(|bytes: &[u8]| {
         (Ok(sent), Ok(request)) => (sent, request),
         (Err(_), Err(_)) => return,
         (Ok(_), Err(error)) => panic!("prost refuses it: {error}"),
-        (Err(error), Ok(request)) => panic!("prost takes it, {error}: {request:?}"),
+        (Err(error), Ok(request)) => panic!("prost accepts it, but: {error}: {request:?}"),
     };
-    says_the_same(sent, &request);
-    answers(sent, &request);
-    // What prost writes of it is the same request.
+    check_same(sent, &request);
+    check_responses(sent, &request);
+    // The same request, encoded by prost.
     let written = request.encode_to_vec();
-    says_the_same(&Sent::read(&written, usize::MAX).expect("what prost writes"), &request);
+    check_same(&Sent::read(&written, usize::MAX).expect("an encoding of prost"), &request);
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     wire::mutate(data, size, max_size, seed, made::request)
 });
 
-/// Both readers read the same.
-fn says_the_same(sent: &Sent<'_>, request: &RateLimitRequest) {
+/// Compares the results of the two decoders.
+fn check_same(sent: &Sent<'_>, request: &RateLimitRequest) {
     let descriptors = sent.descriptors();
     let read = sent.request(&descriptors);
     assert_eq!((read.domain, read.hits_addend), (&*request.domain, request.hits_addend));
@@ -62,9 +61,8 @@ fn says_the_same(sent: &Sent<'_>, request: &RateLimitRequest) {
     }
 }
 
-/// Two services that were asked the same answer the same, one with a message and one with its
-/// bytes.
-fn answers(sent: &Sent<'_>, request: &RateLimitRequest) {
+/// Compares the responses of two services to the same requests, one as a message and one as bytes.
+fn check_responses(sent: &Sent<'_>, request: &RateLimitRequest) {
     for more in [false, true] {
         let [one, other] = [(); 2].map(|()| Bench::new(RULES.clone(), more));
         for ahead in [0, 0, SECOND, 3_600 * SECOND, 40 * 365 * 86_400 * SECOND] {

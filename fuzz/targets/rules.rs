@@ -1,7 +1,7 @@
-//! The text of rule files: never a panic, and every problem has its place.
+//! The text of rule files: no panics, and every problem has a position.
 //!
-//! A line `# next file` begins another file; where the text begins with `# merge`, files may add
-//! to one domain.
+//! A line `# next file` starts another file. If the text starts with `# merge`, files may share a
+//! domain.
 
 #![no_main]
 
@@ -14,15 +14,15 @@ use weir::rules::{Loaded, Options};
 use weir_fuzz::ruled;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(text) = std::str::from_utf8(bytes) else { return no_text(bytes) };
+    let Ok(text) = std::str::from_utf8(bytes) else { return check_invalid_utf8(bytes) };
     let files = text.split("# next file\n").enumerate();
     let files =
         files.map(|(i, text)| RuleFile { name: format!("{i}.yaml"), text: text.to_owned() });
     ruled::check(files.collect(), text.starts_with("# merge"));
 });
 
-/// What is no text is told where it stops being one.
-fn no_text(bytes: &[u8]) {
+/// Invalid UTF-8 is reported with its position.
+fn check_invalid_utf8(bytes: &[u8]) {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
         std::env::temp_dir().join(format!("weir-fuzz-{}.yaml", std::process::id()))
     });
@@ -37,6 +37,6 @@ fn no_text(bytes: &[u8]) {
     let loaded = Loaded::read(&selection, &Options::default(), None);
     let _ = std::fs::remove_file(&*FILE);
     let [problem] = &loaded.problems[..] else { panic!("one problem: {:?}", loaded.problems) };
-    ruled::stands_in(problem, &String::from_utf8_lossy(bytes));
+    ruled::check_position(problem, &String::from_utf8_lossy(bytes));
     assert!(loaded.render_errors().contains("UTF-8"));
 }

@@ -1,8 +1,7 @@
-//! Settings from everywhere at once: never a panic, every mistake has its name, and no secret is
-//! told.
+//! Settings from all sources at once: no panics, every error names its origin, and no secret is printed.
 //!
-//! The input is lines: `NAME=value` is a variable, `--set name=value` a flag. After a line
-//! `[toml]` or `[yaml]` comes the settings file.
+//! The input consists of lines: `NAME=value` is a variable, `--set name=value` a flag. After a line
+//! `[toml]` or `[yaml]` follows the settings file.
 
 #![no_main]
 
@@ -15,13 +14,13 @@ use libfuzzer_sys::fuzz_target;
 use weir::settings::reference::variables::VARIABLES;
 use weir::settings::{Inputs, Mistake, Settings, table};
 
-/// A secret, where a secret belongs.
+/// The value of secret settings.
 const SECRET: &str = "open-sesame";
 
 fuzz_target!(|text: &str| {
     let inputs = inputs(text);
     let loaded = Settings::load(&inputs);
-    // Told somewhere else than where secrets are, it is none.
+    // In any other setting this value is not a secret.
     let is_secret = |name: &str| name.ends_with("AUTH") || name.ends_with("PASSWORD");
     let kept = inputs.env.iter().filter(|(name, value)| is_secret(name) && value == SECRET);
     let keeps = text.matches(SECRET).count() == kept.count();
@@ -47,12 +46,12 @@ fuzz_target!(|text: &str| {
         }
     }
     let mistakes = loaded.err().unwrap_or_default();
-    every_wrong_name_is_told(&inputs, &mistakes);
+    check_all_reported(&inputs, &mistakes);
 });
 
-/// What is wrong by itself is told, whatever else is.
-fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
-    let is_told = |name: &str| mistakes.iter().any(|mistake| mistake.origin == *name);
+/// Checks that each invalid value is reported, whatever other errors there are.
+fn check_all_reported(inputs: &Inputs, mistakes: &[Mistake]) {
+    let is_reported = |name: &str| mistakes.iter().any(|mistake| mistake.origin == *name);
     let mut said: BTreeMap<String, Vec<(&str, &str)>> = BTreeMap::new();
     for (variable, text) in &inputs.env {
         if let Some(name) = variable.strip_prefix("WEIR__") {
@@ -62,14 +61,15 @@ fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
     }
     for (name, by) in &said {
         let Some(setting) = table::find(name) else {
-            by.iter().for_each(|(variable, _)| assert!(is_told(variable), "{variable} is unknown"));
+            by.iter()
+                .for_each(|(variable, _)| assert!(is_reported(variable), "{variable} is unknown"));
             continue;
         };
-        // Where several say it, one of them wins.
+        // Of several values, only one is used.
         let [(variable, text)] = by[..] else { continue };
         let is_wrong = setting.kind.read(&Value::new(None, ValueKind::from(text))).is_err();
         if is_wrong && !inputs.flags.iter().any(|(_, flag, _)| flag == name) {
-            assert!(is_told(variable), "{variable} is {text:?}, and nobody says so");
+            assert!(is_reported(variable), "{variable} is {text:?}, which is not reported");
         }
     }
     for variable in VARIABLES {
@@ -77,7 +77,7 @@ fn every_wrong_name_is_told(inputs: &Inputs, mistakes: &[Mistake]) {
         let Some((name, text)) = said else { continue };
         let is_of_kubernetes = name.ends_with("PORT") && text.contains("://");
         if !variable.kind.takes(text) && !is_of_kubernetes {
-            assert!(is_told(name), "{name} is {text:?}, and nobody says so");
+            assert!(is_reported(name), "{name} is {text:?}, which is not reported");
         }
     }
 }
