@@ -1,10 +1,8 @@
-//! Counts the instructions of a request's way through the process, so that a change that makes it
-//! longer is seen, on however busy a machine.
+//! Counts the instructions of a request, which detects regressions even on a busy machine.
 //!
 //! `cargo bench --bench instructions` runs each case under valgrind and compares it with
-//! `benches/instructions.txt`; `-- update` writes that file anew. One instruction more is no cause
-//! for concern, 5 % are: a case that takes more ends the run with a failure, and one that takes so
-//! many fewer asks for the file to be written anew.
+//! `benches/instructions.txt`; `-- update` rewrites that file. An increase of more than 5 % fails the
+//! run. A decrease of more than 5 % asks for an update, so that the improvement is kept.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -40,7 +38,7 @@ descriptors:
       - { unit: year, requests_per_unit: 4000000000 }
 ";
 
-/// Beyond what chance and the system's libraries make of one and the same program.
+/// The relative change that fails the run: more than chance and system libraries cause.
 const TOLERANCE: f64 = 0.05;
 
 const KEYS: usize = 100;
@@ -85,7 +83,7 @@ fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
     (0..KEYS).map(message).collect()
 }
 
-/// Bytes in, bytes out.
+/// Decodes requests, decides, and encodes responses.
 fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     for message in messages.iter().cycle().take(requests) {
         let Ok(sent) = service.decode(message) else { panic!("a good request") };
@@ -94,7 +92,7 @@ fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
     }
 }
 
-/// A connection and all, but for the system's part of it.
+/// Serves requests on a connection in memory, without system calls.
 fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
@@ -122,7 +120,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
         });
         let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
         frame(4, 0, 0, &[], &mut out);
-        // Room for all answers.
+        // Flow control for all responses.
         frame(8, 0, 0, &((1_u32 << 31) - (1 << 20)).to_be_bytes(), &mut out);
         let mut messages = messages.iter().cycle();
         let (mut stream, mut answered) = (1, 0);
@@ -135,12 +133,12 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
                 frame(0, 1, stream, &[&[0], &length[..], message].concat(), &mut out);
                 stream += 2;
             }
-            client.write_all(&out).await.expect("it reads");
+            client.write_all(&out).await.expect("a write");
             out.clear();
             answered += in_flight;
             while answers.ended < answered {
-                let read = client.read_buf(&mut answers.bytes).await.expect("it answers");
-                assert!(read > 0, "it goes on");
+                let read = client.read_buf(&mut answers.bytes).await.expect("a read");
+                assert!(read > 0, "the connection was closed");
                 answers.count();
             }
         }
@@ -148,8 +146,8 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
     });
 }
 
-/// POST, http, the path, the authority, application/grpc and te: trailers; all but the first two
-/// as literals, so that no table is needed.
+/// POST, http, the path, the authority, application/grpc and te: trailers; all but the first two as
+/// literals, which need no dynamic table.
 const HEADERS: &[u8] =
     b"\x83\x86\x04\x3c/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit\
     \x01\x05bench\x0f\x10\x10application/grpc\x00\x02te\x08trailers";
@@ -161,7 +159,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// What came back: frames, of which those that end a stream count.
+/// Received frames. Those that end a stream count.
 #[derive(Default)]
 struct Answers {
     bytes: Vec<u8>,
@@ -176,7 +174,7 @@ impl Answers {
             if self.bytes.len() < at + 9 + length {
                 break;
             }
-            assert!(*kind != 3 && *kind != 7, "no stream and no connection fails");
+            assert!(*kind != 3 && *kind != 7, "a stream or the connection failed");
             self.ended += usize::from(*kind == 1 && flags & 1 > 0);
             at += 9 + length;
         }
@@ -193,7 +191,7 @@ fn run(case: usize, requests: usize) {
     }
 }
 
-/// Instructions of the whole process.
+/// Returns the number of instructions of a whole process.
 fn count(case: usize, requests: usize) -> Result<u64, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let ran = Command::new("valgrind")
@@ -201,16 +199,16 @@ fn count(case: usize, requests: usize) -> Result<u64, String> {
         .arg(own)
         .args(["run", &case.to_string(), &requests.to_string()])
         .output()
-        .map_err(|error| format!("valgrind does not start ({error}): install it"))?;
-    let told = String::from_utf8_lossy(&ran.stderr);
+        .map_err(|error| format!("cannot run valgrind ({error}): install it"))?;
+    let output = String::from_utf8_lossy(&ran.stderr);
     let refs =
-        told.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
+        output.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
     refs.filter(|_| ran.status.success())
         .and_then(|(_, number)| number.trim().replace(',', "").parse().ok())
-        .ok_or_else(|| format!("valgrind failed:\n{told}"))
+        .ok_or_else(|| format!("valgrind failed:\n{output}"))
 }
 
-/// Instructions of one request, once everything is warm.
+/// Returns the number of instructions of one request after warm-up.
 fn measure(case: usize) -> Result<u64, String> {
     let (few, many) = (1_600, 9_600);
     Ok((count(case, many)? - count(case, few)?) / (many - few) as u64)
@@ -228,17 +226,21 @@ fn compare(update: bool) -> Result<bool, String> {
         let now = measure(case)?;
         written += &format!("{name}: {now}\n");
         let Some(before) = before(name) else {
-            println!("{name}: {now} instructions, not known before");
+            println!("{name}: {now} instructions, not in the file yet");
             good &= update;
             continue;
         };
         let change = now as f64 / before as f64 - 1.0;
         println!("{name}: {now} instructions, before {before} ({:+.1} %)", change * 100.0);
         if change > TOLERANCE {
-            println!("  that is too many: shorten it, or say why not and run with `-- update`");
+            println!(
+                "  more than 5 % above the file: reduce it, or justify it and run with `-- update`"
+            );
             good &= update;
         } else if change < -TOLERANCE {
-            println!("  well done: run with `-- update`, so that it stays so");
+            println!(
+                "  more than 5 % below the file: run with `-- update` to keep the improvement"
+            );
         }
     }
     if update {

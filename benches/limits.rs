@@ -1,4 +1,4 @@
-//! What judging and charging one key costs, by algorithm, without a store around it.
+//! Time to decide and charge one key by algorithm, without a store.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use weir::limit::{
 /// 2023-11-15, noon: the start of a second, a minute and an hour.
 const NOON: Micros = 1_700_049_600 * SECOND;
 
-/// A thousand a second, asked for once a millisecond: every hit is just admitted.
+/// A thousand per second with one hit per millisecond: every hit is just admitted.
 const N: u32 = 1_000;
 const STEP: Micros = SECOND / N as u64;
 
@@ -37,8 +37,8 @@ fn log(n: u32, period: Micros) -> Limit {
     limit(n, Algorithm::SlidingLog(SlidingLog { n, period }))
 }
 
-/// Every algorithm, by name, as a thousand a second; the calendar has no seconds, so that one is
-/// a thousand a second over a day.
+/// All algorithms by name, with a thousand per second; the calendar has no seconds, so that one has the
+/// same rate over a day.
 fn algorithms() -> Vec<(&'static str, Limit)> {
     let calendar = Calendar::new(Unit::Day, "Europe/Berlin").ok().map(Arc::new);
     let day = N * 86_400;
@@ -67,7 +67,7 @@ fn algorithms() -> Vec<(&'static str, Limit)> {
     algorithms
 }
 
-/// A key's state in the form that its plan has in the memory store.
+/// The state of a key in the form that the memory store uses for its plan.
 enum Held {
     Packed([u32; 3]),
     Boxed(Box<State>),
@@ -94,7 +94,7 @@ impl Key {
         black_box(charged).decision.allowed
     }
 
-    /// Takes what there is.
+    /// Charges hits until one is denied.
     fn fill(mut self) -> Key {
         while self.charge(Op::Take(1), None) {}
         self
@@ -111,7 +111,7 @@ fn one_limit(c: &mut Criterion) {
             });
         });
         let mut key = Key::new(vec![limit]);
-        // At once, as a day by the calendar has too many to take one by one.
+        // At once, because a day has too many to charge one by one.
         let all = u64::from(key.plan.limits()[0].requests_per_unit);
         key.charge(Op::Take(all), None);
         let mut key = key.fill();
@@ -156,7 +156,7 @@ fn four_fixed_windows(c: &mut Criterion) {
     });
 }
 
-/// Four limits on one full log: with each step one stamp leaves every limit and one comes.
+/// Four limits on one full log: with each step one hit leaves every limit and one is added.
 fn four_logs(c: &mut Criterion) {
     for n in [10, 1_000, 100_000, 1_000_000] {
         let halves = [n, n / 2, n / 4, n / 8].map(|n| n.max(1));
@@ -178,7 +178,7 @@ fn four_logs(c: &mut Criterion) {
     }
 }
 
-/// A full log that has lapsed as a whole by the time somebody asks again.
+/// A full log whose hits have all expired by the next charge.
 fn lapsed_logs(c: &mut Criterion) {
     for n in [10, 1_000, 100_000, 1_000_000] {
         let mut key = Key::new(vec![log(n, SECOND)]);
@@ -188,9 +188,9 @@ fn lapsed_logs(c: &mut Criterion) {
                 for _ in 0..times {
                     key.charge(Op::Take(n.into()), None);
                     key.now += 2 * SECOND;
-                    let begun = Instant::now();
+                    let start = Instant::now();
                     key.charge(Op::Take(1), None);
-                    total += begun.elapsed();
+                    total += start.elapsed();
                     key.now += 2 * SECOND;
                 }
                 total

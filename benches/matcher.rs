@@ -1,7 +1,7 @@
-//! What a look-up costs: by how many exact rules there are, by depth, by wildcards of one node.
+//! Time of a look-up by the number of exact rules, by depth, and by the number of wildcards on one level.
 //!
-//! The first should hardly grow (a larger table misses the processor's caches more often), the
-//! second in proportion to the depth, the third in proportion to the wildcards tried.
+//! The first should hardly grow (a larger table has more cache misses), the second in proportion to the
+//! depth, the third in proportion to the wildcards tried.
 
 use std::fmt::Write;
 use std::hint::black_box;

@@ -1,4 +1,4 @@
-//! What charging a key costs in the memory store.
+//! Time to charge a key in the memory store.
 
 use std::future::Future as _;
 use std::hint::black_box;
@@ -20,7 +20,7 @@ fn plan() -> Arc<Plan> {
     Arc::new(Plan::new(Limit::fixed_window(1_000, Unit::Year, 1).into_iter().collect()))
 }
 
-/// A key's value, made on the spot: looking it up in memory would be measured too.
+/// The value of a key, formatted on the stack: reading it from memory would be measured too.
 struct Value {
     digits: [u8; 20],
     start: usize,
@@ -63,13 +63,13 @@ fn charge_all(store: &Memory, plan: &Arc<Plan>, keys: &[u64], together: bool) {
     black_box(&answers);
 }
 
-/// Goes through `count` keys in a scattered order.
+/// Returns the `i`th of `count` keys in a scattered order.
 fn scattered(i: u64, count: u64) -> u64 {
     let hash = i.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     ((u128::from(hash) * u128::from(count)) >> 64) as u64
 }
 
-/// A store that has counted the first `count` keys.
+/// Returns a store that holds the first `count` keys.
 fn filled(count: u64, max_keys: usize) -> Memory {
     let (store, plan) = (Memory::new(SystemClock::new(), max_keys), plan());
     for key in 0..count {
@@ -113,14 +113,14 @@ fn fresh_keys_at_the_cap(c: &mut Criterion) {
     }
 }
 
-/// Time a charge takes each of two threads that charge at once.
+/// Time per charge of two threads that charge at the same time.
 fn two_threads(c: &mut Criterion) {
     let plan = plan();
     for (name, count) in [("one", 1), ("1 000 000", 1_000_000)] {
         let store = filled(count, 10_000_000);
         c.bench_function(&format!("two threads charge keys of {name}"), |b| {
             b.iter_custom(|charges| {
-                let begun = Instant::now();
+                let start = Instant::now();
                 thread::scope(|scope| {
                     for first in [0, charges] {
                         let (store, plan) = (&store, &plan);
@@ -131,7 +131,7 @@ fn two_threads(c: &mut Criterion) {
                         });
                     }
                 });
-                begun.elapsed()
+                start.elapsed()
             });
         });
     }

@@ -1,9 +1,8 @@
-//! What a decision costs Redis, and this process, beside the plain pipeline of INCRBY and EXPIRE
-//! that the reference sends. `cargo bench --bench redis`; with `-- quick` shorter, with `-- only gcra`
-//! only for rules so called.
+//! CPU time per decision, of Redis and of this process, compared with the pipeline of INCRBY and EXPIRE
+//! that the reference sends. `-- quick` runs shorter, `-- only gcra` only the rules with that name.
 //!
-//! Both processes are best pinned to one processor: `taskset -c 1 cargo bench --bench redis`. Every
-//! figure is the median of five runs, taken in turns with the pipeline's.
+//! Pin both processes to one core: `taskset -c 1 cargo bench --bench redis`. Each figure is the median of
+//! five runs, which alternate with those of the pipeline.
 
 #[path = "../tests/support/redis.rs"]
 mod servers;
@@ -21,13 +20,13 @@ use weir::limit::{Algorithm, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingW
 use weir::store::redis::{Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Topology};
 use weir::store::{Answers, Batch, Charge, Key, Role, Store};
 
-/// Time on a processor, in nanoseconds, of the main thread of a process.
-fn on_cpu(pid: u32) -> u64 {
-    let told = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
-    told.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
+/// Returns the CPU time of the main thread of a process, in nanoseconds.
+fn cpu_time(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+    text.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0)
 }
 
-/// Microseconds a decision: of Redis and of this process.
+/// CPU time per decision in microseconds: of Redis and of this process.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
     redis: f64,
@@ -35,8 +34,8 @@ struct Cost {
 }
 
 fn measure(pids: &[u32], decisions: impl FnOnce() -> u64) -> Cost {
-    let all = || pids.iter().map(|&pid| on_cpu(pid)).sum::<u64>();
-    let own = || on_cpu(std::process::id());
+    let all = || pids.iter().map(|&pid| cpu_time(pid)).sum::<u64>();
+    let own = || cpu_time(std::process::id());
     let (redis_before, own_before) = (all(), own());
     let decisions = decisions() as f64;
     Cost {
@@ -53,7 +52,7 @@ fn median(mut costs: Vec<Cost>) -> Cost {
     Cost { redis: of(|cost| cost.redis), own: of(|cost| cost.own) }
 }
 
-/// The reference's commands, so many pairs at once on one connection.
+/// Sends the reference's commands, `depth` pairs at once on one connection. Returns the number of pairs.
 fn pipeline(port: u16, keys: usize, depth: usize, time: Duration) -> u64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -130,7 +129,7 @@ fn store(topology: Topology) -> RedisStore {
     })
 }
 
-/// Decisions of one descriptor each, so many in flight.
+/// Makes decisions of one descriptor each, `depth` in flight. Returns their number.
 async fn decide(
     store: &Arc<RedisStore>,
     plan: &Arc<Plan>,
@@ -169,21 +168,22 @@ async fn decide(
     tasks.join_all().await.iter().sum()
 }
 
-/// How many charges shared a trip so far, as a pair to be subtracted.
-fn travelled(store: &RedisStore) -> (f64, f64) {
+/// Returns the number of charges and of round trips so far.
+fn totals(store: &RedisStore) -> (f64, f64) {
     let of = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
     (of(&store.counts().charges), of(&store.counts().trips))
 }
 
-fn share(store: &RedisStore, before: (f64, f64)) -> f64 {
-    let after = travelled(store);
+/// Returns the charges per round trip since `before`.
+fn charges_per_trip(store: &RedisStore, before: (f64, f64)) -> f64 {
+    let after = totals(store);
     (after.0 - before.0) / (after.1 - before.1)
 }
 
 fn main() {
-    let words: Vec<String> = std::env::args().collect();
-    let quick = words.iter().any(|word| word == "quick");
-    let only = words.iter().position(|word| word == "only").and_then(|at| words.get(at + 1));
+    let args: Vec<String> = std::env::args().collect();
+    let quick = args.iter().any(|word| word == "quick");
+    let only = args.iter().position(|word| word == "only").and_then(|at| args.get(at + 1));
     let mut plans = plans();
     plans.retain(|(name, _)| only.is_none_or(|only| only == name));
     let (rounds, time) = if quick { (3, 200) } else { (5, 1_000) };
@@ -199,10 +199,10 @@ fn main() {
         store
     };
     let single = store_of(Topology::Single(endpoint));
-    println!("µs on a processor per decision: Redis, and this process\n");
+    println!("CPU time per decision in µs, of Redis and of this process (client)\n");
     println!(
-        "| rule | keys | in flight | share a trip | Redis | plain pipeline | ratio | own | \
-         pipeline's own |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| rule | keys | in flight | charges per round trip | Redis | pipeline | ratio | client | \
+         pipeline's client |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     );
     for (name, plan) in &plans {
         for (keys, depth) in
@@ -212,7 +212,7 @@ fn main() {
                 continue;
             }
             let (mut ours, mut plain) = (Vec::new(), Vec::new());
-            let before = travelled(&single);
+            let before = totals(&single);
             for _ in 0..rounds {
                 plain.push(measure(&pids, || pipeline(server.port(), keys, depth, time)));
                 ours.push(measure(&pids, || {
@@ -222,7 +222,7 @@ fn main() {
             let (ours, plain) = (median(ours), median(plain));
             println!(
                 "| {name} | {keys} | {depth} | {:.1} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} |",
-                share(&single, before),
+                charges_per_trip(&single, before),
                 ours.redis,
                 plain.redis,
                 ours.redis / plain.redis,
@@ -237,17 +237,17 @@ fn main() {
     let pids: Vec<u32> = cluster.masters.iter().map(Server::pid).collect();
     let nodes = cluster.masters.iter().map(|it| Endpoint::Tcp("127.0.0.1".into(), it.port()));
     let store = store_of(Topology::Cluster(nodes.collect()));
-    println!("\nOn a cluster of 3, all nodes together:\n");
+    println!("\nCluster of three nodes, sum of all nodes:\n");
     println!(
-        "| rule | keys | in flight | share a trip | Redis | plain pipeline of 64, one server | ratio | \
-         own |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
+        "| rule | keys | in flight | charges per round trip | Redis | pipeline of 64, one server | \
+         ratio | client |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
     );
     for (name, plan) in &plans {
         for depth in [16, 64] {
-            // Until every node is known and up.
+            // Time to connect to all nodes.
             runtime.block_on(async { tokio::time::sleep(Duration::from_millis(200)).await });
             let (mut ours, mut plain) = (Vec::new(), Vec::new());
-            let before = travelled(&store);
+            let before = totals(&store);
             for _ in 0..rounds {
                 let one = [server.pid()];
                 plain.push(measure(&one, || pipeline(server.port(), 1_000, 64, time)));
@@ -258,7 +258,7 @@ fn main() {
             let (ours, plain) = (median(ours), median(plain));
             println!(
                 "| {name} | 1000 | {depth} | {:.1} | {:.2} | {:.2} | {:.2} | {:.2} |",
-                share(&store, before),
+                charges_per_trip(&store, before),
                 ours.redis,
                 plain.redis,
                 ours.redis / plain.redis,

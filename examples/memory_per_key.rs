@@ -50,9 +50,9 @@ fn main() -> anyhow::Result<()> {
     let longest = thread::scope(|scope| {
         let mut other = Driver { store: driver.store.clone(), ..Driver::new(&clock, 1)? };
         let sweeping = scope.spawn(|| {
-            let begun = Instant::now();
+            let start = Instant::now();
             driver.store.sweep(driver.store.shards());
-            begun.elapsed()
+            start.elapsed()
         });
         let mut longest = Longest::new()?;
         let mut key = 0;
@@ -72,11 +72,11 @@ fn main() -> anyhow::Result<()> {
 fn idle(time: Duration) -> anyhow::Result<Longest> {
     let mut longest = Longest::new()?;
     while longest.total < time {
-        let begun = Instant::now();
+        let start = Instant::now();
         for i in 0..300 {
             std::hint::black_box(i);
         }
-        longest.note(begun.elapsed())?;
+        longest.note(start.elapsed())?;
     }
     Ok(longest)
 }
@@ -115,10 +115,10 @@ impl Driver {
                 on_failure: None,
             };
             let mut answers = Answers::new();
-            let begun = Instant::now();
+            let start = Instant::now();
             let _ = pin!(self.store.charge(batch, &mut answers))
                 .poll(&mut Context::from_waker(Waker::noop()));
-            longest.note(begun.elapsed())?;
+            longest.note(start.elapsed())?;
         }
         Ok(longest)
     }

@@ -1,21 +1,24 @@
 //! weir, a rate-limit service for Envoy.
 //!
-//! One request goes one way, and there is no way back:
+//! The path of a request:
 //!
 //! ```text
-//! Envoy ──grpc──▶ service ──▶ limiter ──▶ rules      which rule matches each descriptor?
+//! Envoy ──grpc──▶ service ──▶ limiter ──▶ rules      find the rule of each descriptor
 //!                                │
-//!                                ├──────▶ store      charge the keys, all of a request in one call
+//!                                ├──────▶ store      charge all keys of the request in one call
 //!                                │          └─▶ limit   the arithmetic: state + now + hits → verdict
 //!                                ▼
 //!                             response               statuses, overall code, headers, metadata
 //! ```
 //!
-//! [`grpc`] and [`http`] know [`service`], which knows [`limiter`]; [`limiter`] knows [`rules`] and
-//! [`store`]; these two know [`limit`], which knows nobody. Beside that way, [`watch`] reads rule
-//! files when they change, or [`xds`] takes rules from a management server, and [`loader`] puts them
-//! into force. [`workers`] are the threads that serve, and [`connections`] are bounded. [`settings`] are known only to [`cli`] and
-//! [`app`], which wire things together. Nothing below [`service`] knows Protobuf or HTTP.
+//! Dependencies point in this direction only: [`grpc`] and [`http`] use [`service`], [`service`] uses
+//! [`limiter`], [`limiter`] uses [`rules`] and [`store`], and these use [`limit`]. Nothing below
+//! [`service`] uses Protobuf or HTTP.
+//!
+//! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
+//! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
+//! the open connections. [`app`] builds the service from the [`settings`], and [`cli`] has the
+//! subcommands.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the service says of itself: logs and metrics.
+//! Logs and metrics.
 
 pub mod log;
 pub mod metrics;

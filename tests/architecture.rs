@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The modules that every other one may use.
+/// The modules that all others may use.
 const EVERYWHERE: [&str; 1] = ["throttle"];
 
-/// The modules that may use all others: they put them together.
+/// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The top-level modules, as src/lib.rs declares them.
+/// Returns the top-level modules that src/lib.rs declares.
 fn modules() -> BTreeSet<String> {
     let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
     let declared = lib
@@ -23,7 +23,7 @@ fn modules() -> BTreeSet<String> {
     declared.map(str::to_owned).collect()
 }
 
-/// The source files of a module, without its tests.
+/// Reads the source files of a module, without its tests.
 fn files(directory: &Path, found: &mut Vec<String>) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.map(Result::unwrap) {
@@ -38,7 +38,7 @@ fn files(directory: &Path, found: &mut Vec<String>) {
     }
 }
 
-/// The other modules that a module names as `crate::module`.
+/// Returns the other modules that a module names as `crate::module`.
 fn uses(module: &str) -> BTreeSet<String> {
     let mut texts = vec![fs::read_to_string(root().join(format!("src/{module}.rs"))).unwrap()];
     files(&root().join("src").join(module), &mut texts);
@@ -61,7 +61,7 @@ fn uses(module: &str) -> BTreeSet<String> {
     names.filter(|name| name != module).collect()
 }
 
-/// The table: which modules each may use.
+/// Reads the table: which modules each module may use.
 fn allowed() -> BTreeMap<String, BTreeSet<String>> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let table = text.split("| Module | May use |\n").nth(1).expect("the table of dependencies");
@@ -95,7 +95,7 @@ fn modules_use_only_what_the_table_allows() {
 }
 
 #[test]
-fn the_table_names_no_module_that_is_gone() {
+fn the_table_names_only_existing_modules() {
     let modules = modules();
     for (module, may_use) in allowed() {
         assert!(modules.contains(&module), "{module}");

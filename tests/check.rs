@@ -1,4 +1,4 @@
-//! `weir check`, the program itself.
+//! The subcommand `weir check`.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
 
@@ -28,12 +28,12 @@ struct Ran {
     err: String,
 }
 
-/// Runs `weir check` with these arguments in a directory; it may take two minutes.
+/// Runs `weir check` in a directory, for at most two minutes.
 fn check(directory: &Path, args: &[&str]) -> Ran {
     run(Command::new(env!("CARGO_BIN_EXE_weir")), directory, args)
 }
 
-/// The same, with so many kilobytes of memory to allocate.
+/// Runs `weir check` with a limited address space.
 fn check_within(kilobytes: u32, directory: &Path, args: &[&str]) -> Ran {
     let mut limited = Command::new("sh");
     let script = format!("ulimit -v {kilobytes} && exec \"$@\"");
@@ -58,7 +58,7 @@ fn run(mut command: Command, directory: &Path, args: &[&str]) -> Ran {
         }
         if start.elapsed() > Duration::from_secs(120) {
             child.kill().unwrap();
-            panic!("weir check {args:?} does not end");
+            panic!("weir check {args:?} has not ended");
         }
         std::thread::sleep(Duration::from_millis(5));
     };
@@ -66,7 +66,7 @@ fn run(mut command: Command, directory: &Path, args: &[&str]) -> Ran {
     Ran { code: status.code(), out: read(".out"), err: read(".err") }
 }
 
-/// A directory with these files.
+/// Creates a directory with these files.
 fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -78,7 +78,7 @@ fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 #[test]
-fn good_rules_are_printed_as_a_table() {
+fn valid_rules_are_printed_as_a_table() {
     let directory = directory(&[("rules/shop.yaml", GOOD), ("rules/empty.yml", "domain: e\n")]);
     let ran = check(directory.path(), &["rules"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
@@ -95,7 +95,7 @@ ok: 2 rules in 2 domains of 2 files, 0 warnings
 }
 
 #[test]
-fn every_problem_is_told_and_the_exit_code_is_1() {
+fn all_problems_are_reported_with_exit_code_1() {
     let directory = directory(&[
         ("a.yaml", "domain: a\ndescriptors: [{ kye: k }, { key: k, rate_limit: {} }]\n"),
         ("b.yaml", "domain: [\n"),
@@ -119,7 +119,7 @@ fn every_problem_is_told_and_the_exit_code_is_1() {
 }
 
 #[test]
-fn a_key_of_any_length_is_printed() {
+fn long_keys_are_printed() {
     let long = "x".repeat(70_000);
     let text = format!(
         "domain: d\ndescriptors:\n\
@@ -210,7 +210,7 @@ fn output_as_json() {
 }
 
 #[test]
-fn duplicates_name_both_places() {
+fn duplicates_are_reported_with_both_positions() {
     let directory = directory(&[
         ("a.yaml", "domain: d\ndescriptors:\n- key: k\n- key: k\n"),
         ("b.yaml", "domain: d\n"),
@@ -238,11 +238,10 @@ MERGE_DOMAIN_CONFIG)
 }
 
 #[test]
-fn a_million_bad_keys_are_counted_and_cost_little() {
+fn a_million_unknown_keys_take_little_memory() {
     let keys = "a,".repeat(1_000_000);
     let directory = directory(&[("a.yaml", &format!("{{domain: d, {keys}}}"))]);
-    // 250 MB of address space: what the file may take, and the program itself. It took three times
-    // as much, and wrote 165 MB.
+    // 250 MB of address space: the memory that the file may take, and the program.
     let ran = check_within(250_000, directory.path(), &["a.yaml"]);
     assert_eq!(ran.code, Some(1), "{}", ran.err);
     assert!(ran.err.len() < 50_000, "{}", ran.err.len());
@@ -259,7 +258,7 @@ fn a_million_bad_keys_are_counted_and_cost_little() {
 }
 
 #[test]
-fn what_is_no_rule_file_is_refused_and_nothing_hangs() {
+fn files_that_are_not_rule_files_are_refused() {
     let directory = directory(&[("empty.yaml", ""), ("dir/readme.txt", "x"), ("big.yaml", GOOD)]);
     let made = Command::new("mkfifo").arg(directory.path().join("pipe.yaml")).status().unwrap();
     assert!(made.success());
@@ -272,7 +271,7 @@ fn what_is_no_rule_file_is_refused_and_nothing_hangs() {
         (&["/dev/zero"], "/dev/zero: error: not a regular file"),
         (&["dangling.yaml"], "dangling.yaml: error: cannot be read: No such file"),
         (&["."], "./dangling.yaml: error: cannot be read: No such file"),
-        // A file whose owner, and root, may open it, but whose first byte cannot be read.
+        // A file that can be opened but not read.
         (&["/proc/self/mem"], "/proc/self/mem: error: cannot be read: "),
         (&["big.yaml", "--max-file", "100"], "big.yaml: error: the file has more than 100 bytes"),
     ] {
@@ -295,7 +294,7 @@ fn linked_directories_and_config_maps_are_read_once() {
 }
 
 #[test]
-fn domains_are_merged_when_asked_for() {
+fn domains_are_merged_if_requested() {
     let b = GOOD.replace("path", "other").replace("user", "else");
     let directory = directory(&[("a.yaml", GOOD), ("b.yaml", &b)]);
     let ran = check(directory.path(), &["."]);
@@ -307,7 +306,7 @@ fn domains_are_merged_when_asked_for() {
 }
 
 #[test]
-fn many_wildcards_of_one_node_are_noted() {
+fn many_wildcards_on_one_level_are_noted() {
     let mut text = "domain: d\ndescriptors:\n".to_owned();
     for i in 0..64 {
         let _ = writeln!(text, "- {{ key: k, value: '{i}-*', rate_limit: {{ unit: day }} }}");
@@ -336,7 +335,7 @@ fn a_file_of_50_mib_is_read_in_seconds() {
     let ran = check(directory.path(), &["large.yaml", "--output", "json"]);
     let took = start.elapsed();
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    // Without optimization the parser is slow, and other tests may run beside.
-    let most = if cfg!(debug_assertions) { 110 } else { 10 };
-    assert!(took < Duration::from_secs(most), "{took:?}");
+    // The parser is slow without optimization, and other tests may run at the same time.
+    let max = if cfg!(debug_assertions) { 110 } else { 10 };
+    assert!(took < Duration::from_secs(max), "{took:?}");
 }

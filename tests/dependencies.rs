@@ -24,7 +24,7 @@ struct Bans {
     skip: Vec<Skip>,
 }
 
-/// A version that may be there beside another one.
+/// A version that is allowed in addition to another one.
 #[derive(Deserialize)]
 struct Skip {
     /// The name and the start of the version, as `name:0.1`.
@@ -56,7 +56,7 @@ fn deny() -> Deny {
     config::Config::builder().add_source(file).build().unwrap().try_deserialize().unwrap()
 }
 
-/// The packages that the program is built from: no dependencies of tests alone.
+/// Returns the packages that the program is built from, without those of tests.
 fn packages() -> Vec<Package> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked"])
@@ -132,17 +132,17 @@ fn one(tokens: &mut Tokens<'_>, allowed: &BTreeSet<String>) -> bool {
 }
 
 #[test]
-fn licenses_are_on_the_list() {
+fn licenses_are_allowed() {
     let allowed = deny().licenses.allow;
     let packages = packages();
-    assert!(packages.len() > 100, "the dependencies are found");
+    assert!(packages.len() > 100, "dependencies are missing");
     let refused: Vec<_> =
         packages.iter().filter(|package| !is_allowed(&package.license, &allowed)).collect();
     assert!(refused.is_empty(), "deny.toml does not allow their licenses: {refused:?}");
 }
 
 #[test]
-fn duplicates_are_known() {
+fn duplicate_dependencies_are_listed() {
     let skip = deny().bans.skip;
     let packages = packages();
     let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
@@ -158,7 +158,7 @@ fn duplicates_are_known() {
     for entry in &skip {
         let used = packages.iter().any(|package| entry.matches(package));
         let Skip { spec, reason } = entry;
-        assert!(used && !reason.is_empty(), "{spec} is out of date, or has no reason");
+        assert!(used && !reason.is_empty(), "{spec} is no longer used, or has no reason");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Checks the examples, worked examples and links of the documents.
+//! Checks the rule files, worked examples and links of the documentation.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,12 +10,12 @@ use weir::limit::{Decision, Micros, Op, Plan, SECOND, State};
 use weir::rules::source::RuleFile;
 use weir::rules::{Options, RuleSet};
 
-/// A document, by its name from the root of the project.
+/// Reads a document by its path from the root of the project.
 fn document(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The fenced blocks of a language, each with the line of its first fence.
+/// Returns the fenced blocks of a language, each with the line of its first fence.
 fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut lines = document.lines().enumerate();
@@ -37,7 +37,7 @@ fn compile(text: &str) -> (RuleSet, String) {
 }
 
 #[test]
-fn the_rules_shown_load() {
+fn rule_files_in_the_docs_load() {
     let documents = [("docs/rules.md", 10), ("docs/algorithms.md", 5), ("docs/redis.md", 1)];
     for (name, at_least) in documents {
         let document = document(name);
@@ -52,7 +52,7 @@ fn the_rules_shown_load() {
 }
 
 #[test]
-fn every_key_is_shown() {
+fn every_rule_key_is_documented() {
     let document = document("docs/rules.md");
     let shown: String = blocks(&document, "yaml").into_iter().map(|(_, text)| text).collect();
     for key in "domain descriptors key value rate_limit shadow_mode quota_mode detailed_metric \
@@ -61,12 +61,12 @@ fn every_key_is_shown() {
         .split_whitespace()
     {
         assert!(shown.contains(&format!("{key}:")), "{key}");
-        assert!(document.contains(&format!("| `{key}` |")), "{key} is in no table");
+        assert!(document.contains(&format!("| `{key}` |")), "{key} is missing in the tables");
     }
 }
 
 #[test]
-fn the_example_of_matching_is_true() {
+fn the_matching_example_is_correct() {
     let document = document("docs/rules.md");
     let (_, text) =
         blocks(&document, "yaml").into_iter().find(|(_, text)| text.contains("# A:")).unwrap();
@@ -83,7 +83,7 @@ fn the_example_of_matching_is_true() {
 }
 
 #[test]
-fn the_problems_shown_are_told_so() {
+fn the_error_example_is_correct() {
     let text = "domain: shop\ndescriptors:\n  - key: api_key\n    rate_limt:\n      unit: minute\n  \
                 - key: path\n    rate_limit:\n      unit: fortnight\n      shadow_mode: true\n";
     let document = document("docs/rules.md");
@@ -98,10 +98,10 @@ fn the_problems_shown_are_told_so() {
 /// A full hour, and the start of a day.
 const START: Micros = 1_700_006_400 * SECOND;
 
-/// One row of a table of examples: a request for hits, and the columns that it shows.
+/// One row of a table of examples, by the names of its columns.
 type Row<'a> = HashMap<&'a str, &'a str>;
 
-/// Returns the tables of examples of a document: a rule file, then what happens to one of its keys.
+/// Returns the worked examples of a document: a rule file, and the requests for one of its keys.
 fn worked_examples(document: &str) -> Vec<(usize, String, Vec<Row<'_>>)> {
     let cells = |line| -> Vec<&str> { str::split(line, '|').map(str::trim).collect() };
     let mut examples = Vec::new();
@@ -119,7 +119,7 @@ fn worked_examples(document: &str) -> Vec<(usize, String, Vec<Row<'_>>)> {
     examples
 }
 
-/// A time such as `0.4 s`.
+/// Parses a time such as `0.4 s`.
 fn micros(text: &str) -> Micros {
     let seconds: f64 = text.strip_suffix(" s").expect("seconds").parse().unwrap();
     (seconds * SECOND as f64).round() as Micros
@@ -129,7 +129,7 @@ fn seconds(time: Micros) -> String {
     format!("{} s", time as f64 / SECOND as f64)
 }
 
-/// What a column shows of a decision.
+/// Formats the value of a column.
 fn shown(column: &str, plan: &Plan, decision: &Decision) -> String {
     match column {
         "Answer" => if decision.allowed { "OK" } else { "OVER_LIMIT" }.to_owned(),
@@ -141,12 +141,12 @@ fn shown(column: &str, plan: &Plan, decision: &Decision) -> String {
             None => "never".to_owned(),
             Some(wait) => seconds(wait),
         },
-        other => panic!("no example shows {other:?}"),
+        other => panic!("unknown column {other:?}"),
     }
 }
 
 #[test]
-fn worked_examples_give_the_answers_shown() {
+fn worked_examples_are_correct() {
     let document = document("docs/semantics.md");
     let examples = worked_examples(&document);
     assert!(examples.len() >= 8);
@@ -177,7 +177,7 @@ fn worked_examples_give_the_answers_shown() {
     assert_eq!(differences, "", "docs/semantics.md, by the line of the rule file");
 }
 
-/// The Markdown files of the project, by their names from its root.
+/// Returns the paths of the Markdown files from the root of the project.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -192,7 +192,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The text of a document without its code blocks.
+/// Returns the text of a document without its code blocks.
 fn prose(document: &str) -> String {
     let mut in_code = false;
     let lines = document.lines().filter(|line| {
@@ -203,7 +203,7 @@ fn prose(document: &str) -> String {
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// The anchors of the headings of a document, as GitHub makes them.
+/// Returns the anchors of the headings of a document, as GitHub generates them.
 fn anchors(document: &str) -> Vec<String> {
     let headings = prose(document);
     let headings = headings.lines().filter(|line| line.starts_with('#'));
@@ -215,7 +215,7 @@ fn anchors(document: &str) -> Vec<String> {
 }
 
 #[test]
-fn links_lead_to_files_and_headings_that_exist() {
+fn links_have_existing_targets() {
     let mut broken = String::new();
     for name in documents() {
         let text = prose(&document(name.to_str().unwrap()));

@@ -1,4 +1,4 @@
-//! A look-up allocates nothing.
+//! Allocations of a look-up.
 
 #[path = "support/allocator.rs"]
 mod allocator;
@@ -57,5 +57,9 @@ descriptors:
         assert_eq!(outcome, Some(found), "{entries:?}");
         assert_eq!(count, 0, "{entries:?}");
     }
-    assert_ne!(allocations(|| drop(std::hint::black_box(Box::new(5)))), 0, "the count works");
+    assert_ne!(
+        allocations(|| drop(std::hint::black_box(Box::new(5)))),
+        0,
+        "the allocator does not count"
+    );
 }

@@ -1,14 +1,14 @@
-//! Panics are logged, and do not wait for the log's reader. Each test runs itself as a program of
-//! its own: the hook for panics is one for the process.
+//! Panics are logged without waiting for the reader of the log. Each test runs itself in a process of its
+//! own, because the panic hook is global.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Set in the program that panics; how many lines it logs before.
+/// Set in the process that panics: the number of lines it logs before.
 const LINES: &str = "WEIR_TEST_LINES";
 
-/// Panics on a thread of its own, and goes on.
+/// Panics on a thread of its own, and continues.
 fn panic_after_lines(lines: usize) {
     let log = weir::telemetry::log::start("info", "text").unwrap();
     for line in 0..lines {
@@ -17,11 +17,11 @@ fn panic_after_lines(lines: usize) {
     let panics = std::thread::Builder::new().name("worker".into());
     let ended = panics.spawn(|| panic!("on\npurpose")).unwrap().join();
     assert!(ended.is_err());
-    println!("went on");
+    println!("continued");
     drop(log);
 }
 
-/// Runs the test `name` again, as the program that panics.
+/// The test `name` as the process that panics.
 fn program(name: &str, lines: usize) -> Command {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program.args(["--exact", name, "--nocapture"]).env(LINES, lines.to_string());
@@ -51,7 +51,7 @@ fn a_panic_does_not_wait_for_the_reader() {
     if let Some(lines) = lines() {
         return panic_after_lines(lines);
     }
-    // Pipes take 64 KiB.
+    // More than a pipe holds, which is 64 KiB.
     let mut child = program("a_panic_does_not_wait_for_the_reader", 2_000)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -67,5 +67,5 @@ fn a_panic_does_not_wait_for_the_reader() {
     let read = receiver.recv_timeout(Duration::from_secs(30));
     let _ = child.kill();
     child.wait().unwrap();
-    assert!(read.as_ref().is_ok_and(|read| read.contains("went on")), "{read:?}");
+    assert!(read.as_ref().is_ok_and(|read| read.contains("continued")), "{read:?}");
 }

@@ -1,4 +1,4 @@
-//! The pictures of the algorithms are what the program draws.
+//! The pictures in docs/algorithms.md are up to date.
 
 #[path = "../examples/plot_algorithms/draw.rs"]
 mod draw;
@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 #[test]
-fn the_pictures_are_what_is_drawn() {
+fn pictures_are_up_to_date() {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
     let document = fs::read_to_string(docs.join("algorithms.md")).unwrap();
     let runs = simulate::runs().unwrap();
@@ -17,7 +17,7 @@ fn the_pictures_are_what_is_drawn() {
         let name = format!("img/{}.svg", run.name);
         let committed = fs::read_to_string(docs.join(&name)).unwrap();
         let same = committed == draw::svg(run);
-        assert!(same, "docs/{name} is old: cargo run --example plot_algorithms");
+        assert!(same, "docs/{name} is out of date: run `cargo run --example plot_algorithms`");
         assert!(document.contains(&format!("]({name})")), "docs/algorithms.md lacks {name}");
     }
     assert_eq!(fs::read_dir(docs.join("img")).unwrap().count(), runs.len());

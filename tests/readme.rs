@@ -111,7 +111,7 @@ fn compare(shown: &str, printed: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The HTTP status that a line shows: the line itself, or that of a status line.
+/// Returns the HTTP status that a line is or, in a status line, has.
 fn status(line: &str) -> Option<u16> {
     let text = line.strip_prefix("HTTP/1.1 ").map_or(line, |rest| rest.get(..3).unwrap_or(rest));
     (text.len() == 3).then(|| text.parse().ok())?

@@ -1,27 +1,27 @@
-//! The messages of `proto/` are Envoy's on the wire: an independent set of Envoy's types makes the
-//! same bytes of the same values, and reads them back.
+//! The messages of `proto/` have Envoy's wire format: an independent set of Envoy's types encodes the same
+//! values to the same bytes, and decodes them.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 
-/// A request's values: domain, hits, descriptors.
+/// The values of a request: domain, hits, descriptors.
 type Request = (String, u32, Vec<Descriptor>);
-/// Entries, limit (requests and unit), hits, whether they are negative.
+/// Entries, limit (requests and unit), hits, whether these are negative.
 type Descriptor = (Vec<(String, String)>, Option<(u32, i32)>, Option<u64>, bool);
-/// A response's values: overall code, statuses, headers for the response and for the request,
+/// The values of a response: overall code, statuses, headers for the response and for the request,
 /// body, metadata.
 type Response = (i32, Vec<Status>, Vec<Header>, Vec<Header>, Vec<u8>, Option<Vec<(String, f64)>>);
 /// Code, limit (name, requests, unit), remaining, seconds until the reset.
 type Status = (i32, Option<(String, u32, i32)>, u32, Option<i64>);
 type Header = (String, String, Vec<u8>);
 
-/// A message as the other set of types has it.
+/// Converts a message to the other set of types.
 fn same<B: Message + Default>(a: &impl Message) -> B {
     B::decode(&*a.encode_to_vec()).expect("the same message")
 }
 
-/// Makes both messages of their values, with one set of types.
+/// Constructs requests and responses with one set of types.
 macro_rules! with_types_of {
     ($module:ident, $($root:ident)::+, $wrap:expr) => {
         mod $module {
@@ -32,7 +32,7 @@ macro_rules! with_types_of {
             use common::rate_limit_descriptor::{Entry, RateLimitOverride};
             use rls::rate_limit_response::{DescriptorStatus, RateLimit};
 
-            // Where a set of types has fields that the other lacks, they stay unset.
+            // Fields that the other set of types lacks stay unset.
             #[allow(clippy::needless_update)]
             pub fn request(values: super::Request) -> rls::RateLimitRequest {
                 let (domain, hits_addend, descriptors) = values;
@@ -92,14 +92,14 @@ with_types_of!(theirs, envoy_types::pb, |value| {
     envoy_types::pb::google::protobuf::UInt64Value { value }
 });
 
-/// One field at most: maps have no order that two sets of types must share.
+/// At most one field, because the order of a map may differ between the two sets of types.
 fn metadata(fields: Vec<(String, f64)>) -> prost_types::Struct {
     let number = |n| prost_types::Value { kind: Some(prost_types::value::Kind::NumberValue(n)) };
     let fields = fields.into_iter().map(|(name, n)| (name, number(n)));
     prost_types::Struct { fields: fields.collect() }
 }
 
-/// Both make the same bytes, and each reads the other's message of them.
+/// Both encode to the same bytes, and each decodes those of the other.
 fn assert_same<A, B>(ours: &A, theirs: &B)
 where
     A: Message + Default + PartialEq + std::fmt::Debug,
@@ -148,7 +148,7 @@ proptest! {
     }
 }
 
-/// What is said to a management server and by it, with one set of types.
+/// Constructs xDS messages with one set of types.
 macro_rules! discovery_with_types_of {
     ($module:ident, $($root:ident)::+) => {
         mod $module {
@@ -242,7 +242,7 @@ fn packed() -> prost_types::Any {
 }
 
 #[test]
-fn discovery_is_the_same() {
+fn xds_messages_are_the_same() {
     assert_same(&our_discovery::node(), &their_discovery::node());
     assert_same(&our_discovery::request(), &their_discovery::request());
     assert_same(&our_discovery::response(), &their_discovery::response());
@@ -251,7 +251,7 @@ fn discovery_is_the_same() {
 }
 
 #[test]
-fn names_have_the_same_numbers() {
+fn enum_values_have_the_same_names() {
     use envoy_types::pb::envoy as theirs;
     use weir::proto::envoy as ours;
     for number in -1..100 {
@@ -263,7 +263,7 @@ fn names_have_the_same_numbers() {
         let code = a::Code::try_from(number).map(|code| code.as_str_name());
         assert_eq!(code, b::Code::try_from(number).map(|code| code.as_str_name()));
         if number == 7 {
-            // A week, which Envoy names in responses only.
+            // A week, which Envoy has in responses only.
             continue;
         }
         let unit = ours::r#type::v3::RateLimitUnit::try_from(number);
@@ -272,8 +272,8 @@ fn names_have_the_same_numbers() {
     }
 }
 
-/// The other types do not know this field yet: its bytes are as Envoy 1.40 declares it, and they
-/// pass it over.
+/// The other set of types lacks this field and ignores it, so its bytes are compared with the declaration
+/// of Envoy 1.40.
 #[test]
 fn unit_multiplier_is_field_3_of_an_override_and_4_of_a_limit() {
     use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor as descriptor;

@@ -1,7 +1,7 @@
-"""Measures weir against the cheapest servers there can be, and against its aims.
+"""Measures weir against minimal servers and against its targets.
 
-Run it as `python3 benches/compare`; `--help` says more. README.md of benches/load says how it
-measures. Linux, Python 3.9 or later, nothing else.
+Run it as `python3 benches/compare`; `--help` lists the options. benches/load/README.md describes the
+method. Needs Linux and Python 3.9 or later.
 """
 
 import argparse
@@ -35,22 +35,22 @@ def arguments():
         epilog="scenarios:\n" + "\n".join(lines),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    # `choices` would refuse the empty list.
-    parser.add_argument("scenario", nargs="*", help="which to run, in this order (all)")
-    parser.add_argument("--quick", action="store_true", help="shorter and fewer runs, to try it out")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if an aim is missed")
+    # `choices` would reject an empty list.
+    parser.add_argument("scenario", nargs="*", help="scenarios to run, in this order (default: all)")
+    parser.add_argument("--quick", action="store_true", help="shorter and fewer runs")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
     parser.add_argument("--only", default="", metavar="TEXT",
-                        help="of cpu and hostile only the parts whose name has this text")
-    parser.add_argument("--weir", metavar="PATH", help="another weir program than this tree's")
+                        help="run only the parts of cpu and hostile whose names contain this text")
+    parser.add_argument("--weir", metavar="PATH", help="measure this weir binary instead of building one")
     parser.add_argument("--processor", type=int, default=1, metavar="N",
-                        help="the processor of pinned runs (1)")
-    parser.add_argument("--no-build", action="store_true", help="take the programs as they are")
-    parser.add_argument("--json", metavar="FILE", help="write the table's rows there too")
+                        help="the core of pinned runs (default: 1)")
+    parser.add_argument("--no-build", action="store_true", help="use the existing binaries")
+    parser.add_argument("--json", metavar="FILE", help="also write the rows of the table to this file")
     args = parser.parse_args()
     for name in args.scenario:
         if name not in SCENARIOS:
-            parser.error(f"no scenario {name!r}; there are {', '.join(SCENARIOS)}")
+            parser.error(f"unknown scenario {name!r}; scenarios: {', '.join(SCENARIOS)}")
     if args.list:
         print(*lines, sep="\n")
         sys.exit()
@@ -59,24 +59,24 @@ def arguments():
 
 def main():
     args = arguments()
-    # Servers are stopped on the way out, whatever the way.
+    # Exits through the context managers, which stop the servers.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     found = programs(weir=args.weir, build=not args.no_build)
     results = Results()
-    begun = time.monotonic()
+    started = time.monotonic()
     with contextlib.ExitStack() as stack:
         lab = stack.enter_context(Lab(found, args.quick, args.processor, args.only))
-        # What was measured before a failure or an interrupt is worth reading too.
+        # Prints what was measured before a failure or an interrupt, too.
         stack.callback(lambda: print(results.table()))
         for name in args.scenario or SCENARIOS:
             results.scenario = lab.scenario = name
             SCENARIOS[name].run(lab, results)
-    lab.say(f"done in {time.monotonic() - begun:.0f} s")
+    lab.say(f"done in {time.monotonic() - started:.0f} s")
     if args.json:
         with open(args.json, "w") as file:
             json.dump(results.rows(), file, indent=1)
     if args.check and results.missed():
-        sys.exit(f"missed: {len(results.missed())} of the aims")
+        sys.exit(f"{len(results.missed())} targets missed")
 
 
 if __name__ == "__main__":

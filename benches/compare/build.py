@@ -1,4 +1,4 @@
-"""Builds what is measured, and says where it is."""
+"""Builds the programs to measure."""
 
 import json
 import os
@@ -11,7 +11,7 @@ LOAD = ROOT / "benches" / "load"
 
 
 def programs(weir, build):
-    """The paths of all programs by name; `weir` in place of this tree's."""
+    """Returns the paths of all programs by name. `weir` replaces the one built here."""
     if build:
         cargo(LOAD, "build", "--release", "--locked", "--bins")
         wanted = ["--example", "memory_per_key"] + ([] if weir else ["--bin", "weir"])
@@ -22,7 +22,7 @@ def programs(weir, build):
     found["memory_per_key"] = own / "examples" / "memory_per_key"
     for path in found.values():
         if not os.access(path, os.X_OK):
-            sys.exit(f"{path} is not there to be run; leave out --no-build")
+            sys.exit(f"{path} does not exist: run without --no-build")
     return found
 
 
@@ -32,7 +32,7 @@ def cargo(where, *args):
 
 
 def released(where):
-    """Where cargo puts programs, which an environment may have changed."""
+    """Returns the target directory of cargo, which the environment can change."""
     command = ["cargo", "metadata", "--no-deps", "--format-version=1", "--offline"]
     told = subprocess.run(command, cwd=where, stdout=subprocess.PIPE, check=True)
     return Path(json.loads(told.stdout)["target_directory"]) / "release"

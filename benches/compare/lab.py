@@ -14,7 +14,7 @@ from pathlib import Path
 from servers import Server, free_port, wait_for_port, wait_until_ready
 
 
-# As `pinned`: on all processors but the one of pinned runs.
+# A value of `pinned`: on all cores except that of pinned runs.
 BESIDE = "beside"
 
 
@@ -25,7 +25,7 @@ class Lab:
         self.only = only
         self.scenario = ""
         self.pairs = 3 if quick else 5
-        # Where there is one processor, all runs are pinned.
+        # With a single core, all runs are pinned.
         self.processor = processor if processor in os.sched_getaffinity(0) else 0
 
     def __enter__(self):
@@ -41,14 +41,14 @@ class Lab:
     # Servers.
 
     def rules(self, text, name="rules"):
-        """A directory with one file of rules."""
+        """Creates a directory with one rule file."""
         directory = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.directory))
         (directory / "bench.yaml").write_text(text)
         return directory
 
     @contextlib.contextmanager
     def weir(self, rules, pinned=True, settings=(), redis=None, ready=True):
-        """weir with the rules of a directory, or with the text of rules."""
+        """Runs weir with the rules of a directory, or with the text of a rule file."""
         if isinstance(rules, str):
             rules = self.rules(rules)
         grpc, http, debug = (f"127.0.0.1:{free_port()}" for _ in range(3))
@@ -65,7 +65,7 @@ class Lab:
 
     @contextlib.contextmanager
     def noop(self, pinned=True, kind="noop"):
-        """A server that decides nothing; `noop-h2` is the other kind."""
+        """Runs a server that always answers OK: `noop` or `noop-h2`."""
         address = f"127.0.0.1:{free_port()}"
         with self.process(kind, [self.programs[kind], "--listen", address], pinned) as process:
             wait_for_port(process, address)
@@ -82,9 +82,9 @@ class Lab:
 
     @contextlib.contextmanager
     def process(self, name, command, pinned=False, nice=0):
-        """A process that ends with the context; its output is told where it fails."""
+        """Runs a process that ends with the context. Prints its output if it fails."""
         log = self.directory / f"{name}-{time.monotonic_ns()}.log"
-        # What is set for another weir, such as REDIS_URL, is not meant for this one.
+        # Variables such as REDIS_URL must not change the result.
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
         with log.open("w") as output:
             process = subprocess.Popen(self.prefix(pinned, nice) + [str(part) for part in command],
@@ -95,8 +95,8 @@ class Lab:
             if process.poll() not in (None, 0):
                 raise RuntimeError(f"{name} ended with {process.returncode}")
         except Exception:
-            if said := log.read_text()[-2000:]:
-                print(f"what {name} said last:\n{said}", file=sys.stderr)
+            if output := log.read_text()[-2000:]:
+                print(f"last output of {name}:\n{output}", file=sys.stderr)
             raise
         finally:
             process.kill()
@@ -111,7 +111,7 @@ class Lab:
     # Load.
 
     def load(self, server, pinned=True, also=(), **flags):
-        """Runs the load generator against a server; what it says, as a dictionary."""
+        """Runs the load generator against a server. Returns its report as a dictionary."""
         command = [self.programs["load"], "--addr", server.grpc, "--json"]
         for one in (server, *also):
             command += ["--server-pid", f"{one.name}={one.pid}"]
@@ -125,14 +125,14 @@ class Lab:
         command = self.prefix(pinned) + [str(part) for part in command]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:
-            said = f"{done.stdout}{done.stderr}".strip()
-            raise RuntimeError(f"the load on {server.name} failed: {said}\n{' '.join(command)}")
-        told = json.loads(done.stdout)
-        told["cpu"] = [one["cpu_us_per_call"] for one in told["servers"]]
-        return told
+            output = f"{done.stdout}{done.stderr}".strip()
+            raise RuntimeError(f"the load on {server.name} failed: {output}\n{' '.join(command)}")
+        report = json.loads(done.stdout)
+        report["cpu"] = [one["cpu_us_per_call"] for one in report["servers"]]
+        return report
 
     def rounds(self, title, runs, of, count=None):
-        """Each of `runs` (functions by name) in turn, several times over; `of` each result by name."""
+        """Alternates `runs` (functions by name) several times. Returns `of` each result by name."""
         figures = {name: [] for name in runs}
         count = count or self.pairs
         for i in range(count):
@@ -148,5 +148,5 @@ def shown(value):
 
 
 def ratio(figures, one, other):
-    """The median of the ratios of runs made beside each other."""
+    """Returns the median of the ratios of neighboring runs."""
     return statistics.median(a / b for a, b in zip(figures[one], figures[other]))

@@ -1,4 +1,4 @@
-"""What was measured, beside what was aimed at."""
+"""The table of measurements and targets."""
 
 from dataclasses import asdict, dataclass
 from typing import Optional
@@ -10,21 +10,21 @@ class Row:
     name: str
     value: float
     unit: str
-    # At most, or with `least` at least, this; None: only told.
-    aim: Optional[float]
+    # The maximum, or with `least` the minimum; None without a target.
+    target: Optional[float]
     least: bool
     note: str
 
     @property
     def met(self):
-        if self.aim is None:
+        if self.target is None:
             return None
-        return self.value >= self.aim if self.least else self.value <= self.aim
+        return self.value >= self.target if self.least else self.value <= self.target
 
     def cells(self):
-        aim = "" if self.aim is None else f"{'≥' if self.least else '≤'} {number(self.aim)}"
+        target = "" if self.target is None else f"{'≥' if self.least else '≤'} {number(self.target)}"
         met = {None: "", True: "yes", False: "NO"}[self.met]
-        return [self.scenario, self.name, f"{number(self.value)} {self.unit}".strip(), aim, met,
+        return [self.scenario, self.name, f"{number(self.value)} {self.unit}".strip(), target, met,
                 self.note]
 
 
@@ -34,8 +34,8 @@ class Results:
         self.all = []
 
     def add(self, name, value, unit="", most=None, least=None, note=""):
-        aim = most if least is None else least
-        row = Row(self.scenario, name, value, unit, aim, least is not None, note)
+        target = most if least is None else least
+        row = Row(self.scenario, name, value, unit, target, least is not None, note)
         self.all.append(row)
         return row
 
@@ -48,7 +48,7 @@ class Results:
     def table(self):
         if not self.all:
             return "nothing was measured"
-        lines = [["scenario", "what", "measured", "aim", "met", ""]]
+        lines = [["scenario", "what", "measured", "target", "met", ""]]
         lines += [row.cells() for row in self.all]
         widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
         lines.insert(1, ["-" * width for width in widths])
@@ -59,7 +59,7 @@ class Results:
 
 
 def number(value):
-    """Three digits that matter, and no more zeros than that."""
+    """Formats three significant digits."""
     if abs(value) >= 100:
         return f"{value:,.0f}".replace(",", " ")
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,6 +1,6 @@
 """Rule files of the domain `bench`."""
 
-# Not reached by any run, and so long that no key expires.
+# Never reached by a run, and with a period so long that no key expires.
 MANY = "unit: day, requests_per_unit: 4000000000"
 
 
@@ -26,6 +26,6 @@ def several():
 
 
 def by_value(count, limit=MANY):
-    """A rule for each user: u0000 to u9999, where there are ten thousand."""
+    """One rule per user: u0000 to u9999 for ten thousand."""
     width = len(str(count - 1))
     return document(*(rule(value=f"u{i:0{width}}", limit=limit) for i in range(count)))

@@ -1,4 +1,4 @@
-"""What can be asked of a running server."""
+"""Running servers: memory, metrics, readiness."""
 
 import http.client
 import json
@@ -7,8 +7,8 @@ import time
 from dataclasses import dataclass
 from subprocess import Popen
 
-# No start takes this long.
-PATIENCE = 60
+# How long a server may take to start, in seconds.
+START_TIMEOUT = 60
 
 
 @dataclass
@@ -24,7 +24,7 @@ class Server:
         return self.process.pid
 
     def resident(self):
-        """Bytes of memory it occupies."""
+        """Returns the resident memory in bytes."""
         with open(f"/proc/{self.pid}/status") as file:
             for line in file:
                 if line.startswith("VmRSS:"):
@@ -32,7 +32,7 @@ class Server:
         raise RuntimeError(f"{self.name} has no VmRSS")
 
     def metric(self, name):
-        """The sum of a metric's values."""
+        """Returns the sum of the values of a metric."""
         text = get(self.http, "/metrics")[1].decode()
         values = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
         found = [float(value) for key, value in values if key.split("{")[0] == name]
@@ -48,8 +48,8 @@ def free_port():
 
 
 def get(address, path, body=None):
-    """The status and the body of an answer."""
-    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+    """Returns the status and the body of a response."""
+    connection = http.client.HTTPConnection(address, timeout=START_TIMEOUT)
     try:
         connection.request("POST" if body else "GET", path, body)
         answer = connection.getresponse()
@@ -59,20 +59,20 @@ def get(address, path, body=None):
 
 
 def poll(process, what, test):
-    """Tries until `test` holds, a thousand times a second."""
-    deadline = time.monotonic() + PATIENCE
+    """Polls `test` a thousand times per second until it holds."""
+    deadline = time.monotonic() + START_TIMEOUT
     while not test():
         if process.poll() is not None:
             raise RuntimeError(f"ended with {process.returncode} before {what}")
         if time.monotonic() > deadline:
-            raise RuntimeError(f"not {what} within {PATIENCE} s")
+            raise RuntimeError(f"not {what} within {START_TIMEOUT} s")
         time.sleep(0.001)
 
 
 def listens(address):
     host, port = address.rsplit(":", 1)
     try:
-        socket.create_connection((host, int(port)), timeout=PATIENCE).close()
+        socket.create_connection((host, int(port)), timeout=START_TIMEOUT).close()
         return True
     except ConnectionRefusedError:
         return False
@@ -83,7 +83,7 @@ def wait_for_port(process, address):
 
 
 def wait_until_ready(server, request=None):
-    """Until health says serving and, where a request is given, the service says yes to it."""
+    """Waits until health reports serving and, if a request is given, the service allows it."""
     def healthy():
         try:
             return get(server.http, "/healthcheck")[0] == 200
@@ -95,4 +95,4 @@ def wait_until_ready(server, request=None):
     if request is not None:
         status, body = get(server.http, "/json", json.dumps(request))
         if status != 200 or json.loads(body).get("overallCode") != "OK":
-            raise RuntimeError(f"the first answer was {status}: {body!r}")
+            raise RuntimeError(f"the first response was {status}: {body!r}")

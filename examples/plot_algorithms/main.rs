@@ -1,4 +1,4 @@
-//! Draws what each algorithm admits of the same bursty traffic: docs/img/<algorithm>.svg.
+//! Draws which requests of the same bursty traffic each algorithm admits: docs/img/<algorithm>.svg.
 
 mod draw;
 mod simulate;

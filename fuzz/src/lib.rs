@@ -1,4 +1,4 @@
-//! What the targets share.
+//! Code shared by the targets.
 
 pub mod bench;
 pub mod made;

@@ -1,4 +1,4 @@
-//! Messages made of chance, in the words of the rules mostly.
+//! Random messages, mostly with the keys and values of the rules.
 
 use arbitrary::{Result, Unstructured};
 use prost_types::value::Kind;
@@ -12,7 +12,7 @@ use weir::proto::ratelimit::config::ratelimit::v3 as config;
 
 use crate::wire::number_at_an_edge;
 
-/// One of some texts, or any.
+/// Chooses one of some texts, or an arbitrary one.
 fn text(u: &mut Unstructured<'_>, some: &[&str]) -> Result<String> {
     match u.ratio(7, 8)? {
         true => Ok((*u.choose(some)?).to_owned()),
@@ -40,7 +40,7 @@ fn small(u: &mut Unstructured<'_>) -> Result<u32> {
     Ok(number_at_an_edge(u)? as u32)
 }
 
-/// What is asked of a service whose rules have keys `a` to `n`.
+/// A request to a service whose rules have keys `a` to `n`.
 pub fn request(u: &mut Unstructured<'_>) -> Result<RateLimitRequest> {
     Ok(RateLimitRequest {
         domain: text(u, &["each", "together", "none", ""])?,
@@ -68,7 +68,7 @@ fn descriptor(u: &mut Unstructured<'_>) -> Result<RateLimitDescriptor> {
     })
 }
 
-/// A rule file as a management server sends it.
+/// A rule file in the form that a management server sends.
 pub fn config(u: &mut Unstructured<'_>) -> Result<config::RateLimitConfig> {
     Ok(config::RateLimitConfig {
         name: text(u, &["", "a"])?,

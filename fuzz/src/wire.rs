@@ -1,13 +1,13 @@
-//! Protobuf as it may be sent: whole messages, and bytes that are none quite.
+//! Protobuf input: valid messages, and bytes that are almost valid.
 
 use arbitrary::{Result, Unstructured};
 use prost::Message;
 use prost::encoding::encode_varint;
 
-/// How deep the bytes that [`any`] makes may nest.
-const MOST_LEVELS: usize = 4;
+/// The maximum nesting of the bytes from [`any`].
+const MAX_LEVELS: usize = 4;
 
-/// Changes an input: makes a message, adds to one, damages one, or lets libFuzzer do so.
+/// Changes an input: creates a message, extends one, damages one, or lets libFuzzer mutate it.
 pub fn mutate<M: Message + Default>(
     data: &mut [u8],
     size: usize,
@@ -18,13 +18,13 @@ pub fn mutate<M: Message + Default>(
     let noise = noise(seed, 4096);
     let u = &mut Unstructured::new(&noise);
     let made = || Ok::<_, arbitrary::Error>(make(&mut Unstructured::new(&noise))?.encode_to_vec());
-    // One encoding after another is a message again: lists grow, what is single is replaced.
+    // Concatenated encodings are a message: lists grow, single fields are replaced.
     let (keep, made) = match seed % 16 {
         0 => (0, made()),
         1 | 2 => (size, made()),
-        3 => (0, any(u, MOST_LEVELS)),
-        4 | 5 => (size, any(u, MOST_LEVELS)),
-        // As it would be sent by others.
+        3 => (0, any(u, MAX_LEVELS)),
+        4 | 5 => (size, any(u, MAX_LEVELS)),
+        // Encoded again by prost.
         6 => (0, M::decode(&data[..size]).map_or(made(), |message| Ok(message.encode_to_vec()))),
         _ => return libfuzzer_sys::fuzzer_mutate(data, size, max_size),
     };
@@ -37,7 +37,7 @@ pub fn mutate<M: Message + Default>(
     }
 }
 
-/// Bytes of chance, from a seed.
+/// Pseudo-random bytes from a seed.
 fn noise(seed: u32, length: usize) -> Vec<u8> {
     let mut state = u64::from(seed);
     let mut bytes = Vec::with_capacity(length + 8);
@@ -52,7 +52,7 @@ fn noise(seed: u32, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Fields of any number and type, whatever message they are for.
+/// Fields with arbitrary numbers and types, independent of any message.
 fn any(u: &mut Unstructured<'_>, levels: usize) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     for _ in 0..u.int_in_range(1..=3)? {
@@ -60,7 +60,7 @@ fn any(u: &mut Unstructured<'_>, levels: usize) -> Result<Vec<u8>> {
             true => u.int_in_range(1..=6)?,
             false => *u.choose(&[0, 15, 16, 1001, 19_000, (1 << 29) - 1, 1 << 29, 1 << 61])?,
         };
-        // Those with a length most often: all that nests is one.
+        // Mostly length-delimited fields, because nested messages are.
         let kind: u64 = *u.choose(&[0, 1, 2, 2, 2, 2, 3, 4, 5, 6, 7])?;
         varint(u, number << 3 | kind, &mut out)?;
         match kind {
@@ -79,7 +79,7 @@ fn any(u: &mut Unstructured<'_>, levels: usize) -> Result<Vec<u8>> {
                 out.extend(content);
             }
             3 if levels > 0 => {
-                // A hundred levels are too many for those who read.
+                // Decoders refuse a hundred levels.
                 let more = if u.ratio(1, 8)? { u.int_in_range(94..=102)? } else { 0 };
                 (0..more).for_each(|_| encode_varint(number << 3 | 3, &mut out));
                 out.extend(any(u, levels - 1)?);
@@ -95,7 +95,7 @@ fn any(u: &mut Unstructured<'_>, levels: usize) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// A varint, sometimes longer than it need be.
+/// A varint, sometimes longer than necessary.
 fn varint(u: &mut Unstructured<'_>, value: u64, out: &mut Vec<u8>) -> Result<()> {
     encode_varint(value, out);
     if u.ratio(1, 8)?
@@ -108,7 +108,7 @@ fn varint(u: &mut Unstructured<'_>, value: u64, out: &mut Vec<u8>) -> Result<()>
     Ok(())
 }
 
-/// A number at which something changes, or any.
+/// A boundary value, or an arbitrary number.
 pub fn number_at_an_edge(u: &mut Unstructured<'_>) -> Result<u64> {
     let edges =
         [0, 1, 2, 3, 5, 60, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, u64::MAX - 1, u64::MAX];

@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(position.line(), None, "{problem} is in no field");
     });
     if loaded.is_good() {
-        says_the_same(&config, &loaded.rules);
+        check_same(&config, &loaded.rules);
     }
 });
 
@@ -28,8 +28,8 @@ fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
     wire::mutate(data, size, max_size, seed, made::config)
 });
 
-/// Every rule of the message is one of the set, and no other is.
-fn says_the_same(config: &RateLimitConfig, rules: &RuleSet) {
+/// Checks that the set has exactly the rules of the message.
+fn check_same(config: &RateLimitConfig, rules: &RuleSet) {
     let mut wanted = Vec::new();
     let mut open: Vec<_> =
         config.descriptors.iter().rev().map(|descriptor| (vec![], descriptor)).collect();
@@ -40,7 +40,7 @@ fn says_the_same(config: &RateLimitConfig, rules: &RuleSet) {
         }
         open.extend(descriptor.descriptors.iter().rev().map(|below| (path.clone(), below)));
     }
-    let made: Vec<Vec<_>> = rules.rules().map(|rule| rule.entries().collect()).collect();
-    assert_eq!(made, wanted);
+    let compiled: Vec<Vec<_>> = rules.rules().map(|rule| rule.entries().collect()).collect();
+    assert_eq!(compiled, wanted);
     assert!(rules.rules().all(|rule| rule.domain() == config.domain));
 }

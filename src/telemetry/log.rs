@@ -1,4 +1,4 @@
-//! Logs, to standard error.
+//! The log, written to standard error.
 
 mod format;
 mod queue;
@@ -17,24 +17,28 @@ use tracing_subscriber::filter::EnvFilter;
 pub use self::queue::Queue;
 use crate::escape::escape;
 
-/// Bytes of lines that wait for the reader: some 10 000 lines.
+/// The maximum size of the queue: about 10 000 lines.
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// How long the end of the process waits for the reader to take the last lines.
+/// How long the process waits at its end until the last lines are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The running log. Writes the last lines out when dropped.
+/// The running log. Flushes the queue when dropped.
 #[derive(Debug)]
 pub struct Log(Queue);
 
-/// Starts logging at `level`, as text or JSON lines, panics included. To be called once.
+/// Starts logging at `level`, as `text` or `json` lines, and installs a panic hook. Call it once.
+///
+/// # Errors
+///
+/// If the writing thread cannot be started, or a log is already running.
 pub fn start(level: &str, format: &str) -> io::Result<Log> {
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
-    // Libraries warn of what clients do, as often as they do it.
+    // Libraries log warnings about clients without throttling them.
     let others = if level < LevelFilter::DEBUG { level.min(LevelFilter::ERROR) } else { level };
     let filter = EnvFilter::new(format!("{others},weir={level}"));
-    // At this level, as lines of any level may be missing.
-    let report = |lines| tracing::error!(lines, "log lines dropped, as the log was not read");
+    // An error, because lines of any level may be missing.
+    let report = |lines| tracing::error!(lines, "log lines dropped because the log was not read");
     let queue = Queue::start(QUEUE_BYTES, io::stderr(), report)?;
     let subscriber: Box<dyn Subscriber + Send + Sync> = match format {
         "json" => Box::new(format::json(filter, queue.clone())),
@@ -47,11 +51,12 @@ pub fn start(level: &str, format: &str) -> io::Result<Log> {
 }
 
 impl Log {
-    /// Logs why the process ends, even where logging is off.
+    /// Logs why the process ends, even if logging is off.
     pub fn report_end(&self, message: &'static str, error: &str) {
         report(&self.0, format_args!("{message}"), error);
     }
 
+    /// The queue of lines to be written.
     pub fn queue(&self) -> &Queue {
         &self.0
     }
@@ -63,7 +68,7 @@ impl Drop for Log {
     }
 }
 
-/// Gives the reader time to take what is queued, before the process ends.
+/// Waits for a short time until the queued lines are written.
 pub fn flush(queue: &Queue) {
     queue.flush(FLUSH_TIMEOUT);
 }
@@ -76,20 +81,20 @@ fn report(queue: &Queue, message: fmt::Arguments<'_>, error: &str) {
     }
 }
 
-/// Takes the place of the standard library's hook, which writes to standard error itself, and
-/// blocks where nobody reads.
+/// Logs a panic. Replaces the hook of the standard library, which writes to standard error directly and
+/// blocks if nobody reads it.
 fn report_panic(queue: &Queue, panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("unnamed");
     let text = panic.payload().downcast_ref::<&str>().copied();
-    let string = || panic.payload().downcast_ref::<String>().map(String::as_str);
-    let payload = text.or_else(string).unwrap_or("no message");
-    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let owned = || panic.payload().downcast_ref::<String>().map(String::as_str);
+    let payload = text.or_else(owned).unwrap_or("no message");
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
     let backtrace = match backtrace.status() {
         BacktraceStatus::Captured => format!("\n{backtrace}"),
         _ => String::new(),
     };
-    let error = format!("thread '{thread}' at {place}: {payload}");
+    let error = format!("thread '{thread}' at {location}: {payload}");
     report(queue, format_args!("panic{backtrace}"), &error);
 }

@@ -1,4 +1,4 @@
-//! Requests that are wrong, huge or hostile: each gets a clear answer, and the service lives.
+//! Invalid, huge and hostile requests: each gets a clear error, and the service keeps working.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -24,33 +24,33 @@ fn start() -> Weir {
     .start()
 }
 
-/// What a request is refused with.
+/// Sends a request that is refused. Returns the code and the message of the error.
 async fn refused(weir: &Weir, request: RateLimitRequest) -> (Status, String) {
-    let status = ask(weir.grpc, request).await.expect_err("is refused");
+    let status = ask(weir.grpc, request).await.expect_err("an error");
     (status.code(), status.message().to_owned())
 }
 
-/// The service still does its work.
-async fn lives(weir: &mut Weir) {
+/// Checks that the service still works.
+async fn still_works(weir: &mut Weir) {
     assert_eq!(code(weir.grpc, request("shop", &[("user", "alive")])).await, Code::Ok);
     assert!(weir.runs());
 }
 
 #[tokio::test]
-async fn the_references_errors_keep_their_code_and_text() {
+async fn errors_of_the_reference_keep_their_code_and_text() {
     let mut weir = start();
     let (code, text) = refused(&weir, request("", &[("user", "ann")])).await;
     assert_eq!((code, text.as_str()), (Status::Unknown, "rate limit domain must not be empty"));
     let none = RateLimitRequest { domain: "shop".into(), ..Default::default() };
     let (code, text) = refused(&weir, none).await;
-    let told = "rate limit descriptor list must not be empty";
-    assert_eq!((code, text.as_str()), (Status::Unknown, told));
+    let wanted = "rate limit descriptor list must not be empty";
+    assert_eq!((code, text.as_str()), (Status::Unknown, wanted));
     assert_eq!(weir.metric("weir_service_error_total"), 2);
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
 #[tokio::test]
-async fn what_matches_nothing_passes() {
+async fn requests_that_match_no_rule_are_allowed() {
     let mut weir = start();
     for odd in [
         request("nobody", &[("user", "ann")]),
@@ -65,7 +65,7 @@ async fn what_matches_nothing_passes() {
         assert_eq!(answer.statuses[0].current_limit, None);
     }
     assert_eq!(weir.metric("weir_domain_not_found_total"), 1);
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
 fn with_descriptors(count: usize) -> RateLimitRequest {
@@ -74,7 +74,7 @@ fn with_descriptors(count: usize) -> RateLimitRequest {
 }
 
 #[tokio::test]
-async fn descriptors_are_taken_up_to_the_limit() {
+async fn descriptors_are_accepted_up_to_the_limit() {
     let mut weir = start();
     assert_eq!(ask(weir.grpc, with_descriptors(256)).await.unwrap().statuses.len(), 256);
     for count in [257, 10_000] {
@@ -83,38 +83,38 @@ async fn descriptors_are_taken_up_to_the_limit() {
         assert!(text.contains(&count.to_string()), "{text}");
         assert!(text.contains("grpc.max_descriptors"), "{text}");
     }
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
 #[tokio::test]
-async fn a_descriptor_may_have_very_many_entries() {
+async fn a_descriptor_can_have_very_many_entries() {
     let mut weir = start();
     let mut many = request("shop", &[("user", "ann"); 50_000]);
     assert_eq!(code(weir.grpc, many.clone()).await, Code::Ok);
-    // All of them make the key of a limit that is sent along.
+    // With an override, the entries are the key.
     many.descriptors[0].limit =
         Some(RateLimitOverride { requests_per_unit: 1, unit: 6, unit_multiplier: None });
     assert_eq!(code(weir.grpc, many.clone()).await, Code::Ok);
     assert_eq!(code(weir.grpc, many).await, Code::OverLimit);
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
 #[tokio::test]
-async fn messages_are_taken_up_to_the_limit() {
+async fn messages_are_accepted_up_to_the_limit() {
     let mut weir = start();
     let long = |bytes: usize| request("shop", &[("user", &"x".repeat(bytes))]);
     assert_eq!(code(weir.grpc, long((1 << 20) - 100)).await, Code::Ok);
     for bytes in [1 << 20, 8 << 20] {
         let (code, text) = refused(&weir, long(bytes)).await;
         assert_eq!(code, Status::ResourceExhausted, "{text}");
-        assert!(text.contains("1048576"), "says the limit: {text}");
+        assert!(text.contains("1048576"), "names the limit: {text}");
     }
     let body = format!(r#"{{"domain":"{}"}}"#, "x".repeat(1 << 20));
     assert_eq!(http::post(weir.http, "/json", body).status, 413);
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
-/// A request as bytes of which some are no text.
+/// A request with a domain of arbitrary bytes.
 #[derive(Clone, PartialEq, Message)]
 struct RawRequest {
     #[prost(bytes = "vec", tag = "1")]
@@ -139,11 +139,11 @@ async fn text_that_is_not_utf8_is_refused() {
     assert_eq!(refused.code(), Status::Internal, "{refused:?}");
     assert!(refused.message().contains("UTF-8"), "{refused:?}");
     assert_eq!(http::post(weir.http, "/json", b"{\"domain\":\"\xff\"}").status, 400);
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
 #[tokio::test]
-async fn an_override_that_is_no_limit_is_an_error_and_no_crash() {
+async fn an_invalid_override_is_an_error_and_not_a_crash() {
     let mut weir = start();
     for (unit, multiplier, why) in [
         (0, None, "unit"),
@@ -159,17 +159,17 @@ async fn an_override_that_is_no_limit_is_an_error_and_no_crash() {
         let (code, text) = refused(&weir, request.clone()).await;
         assert_eq!(code, Status::InvalidArgument, "{text}");
         assert!(text.starts_with("descriptor 0: ") && text.contains(why), "{unit}: {text}");
-        // It is as wrong where the domain has no rules.
+        // It is an error even if the domain has no rules.
         request.domain = "nobody".into();
         assert_eq!(refused(&weir, request).await.0, Status::InvalidArgument);
     }
     let zero = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user"}],"limit":{}}]}"#;
     assert_eq!(http::post(weir.http, "/json", zero).status, 400);
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
 }
 
 #[tokio::test]
-async fn slow_and_silent_clients_stop_nobody() {
+async fn slow_and_silent_clients_do_not_affect_others() {
     let mut weir = start();
     let mut open = Vec::new();
     for to in [weir.grpc, weir.http, weir.debug] {
@@ -179,7 +179,7 @@ async fn slow_and_silent_clients_stop_nobody() {
             open.push(client);
         }
     }
-    lives(&mut weir).await;
+    still_works(&mut weir).await;
     assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
     assert_eq!(http::get(weir.debug, "/rlconfig").status, 200);
 }

@@ -1,12 +1,11 @@
-//! Steps of the wall clock, made by libfaketime, while the service runs.
+//! Steps of the wall clock while the service runs, made with libfaketime.
 
 use std::fs;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use crate::support::api::{code, request};
+use crate::support::api::{code, user_request, wait_for_code};
 use crate::support::weir::{Weir, serving};
 
 const RULES: &str = "\
@@ -16,16 +15,13 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 1 }
 ";
 
-/// Much longer than a step should take to be followed.
-const SOON: Duration = Duration::from_secs(20);
-
 const STEPPED: &str = "the wall clock stepped, and limits follow it step_ms=";
 
-/// What `faketime` loads into programs.
+/// The library that `faketime` preloads into programs.
 fn library() -> String {
-    let asked = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
-    let asked = asked.expect("faketime is installed: scripts/test does it");
-    String::from_utf8(asked.stdout).unwrap().trim().to_owned()
+    let printed = Command::new("faketime").args(["-f", "+0", "printenv", "LD_PRELOAD"]).output();
+    let printed = printed.expect("faketime is missing: run scripts/test, which installs it");
+    String::from_utf8(printed.stdout).unwrap().trim().to_owned()
 }
 
 /// A service whose wall clock can be stepped.
@@ -40,44 +36,39 @@ fn start() -> Weir {
         .start()
 }
 
-/// Puts the wall clock at so much from the true time.
+/// Sets the offset of the wall clock from the true time.
 fn step(weir: &Weir, offset: &str) {
     fs::write(weir.path("offset.new"), offset).unwrap();
     fs::rename(weir.path("offset.new"), weir.path("offset")).unwrap();
 }
 
-async fn ask(weir: &Weir) -> Code {
-    code(weir.grpc, request("shop", &[("user", "ann")])).await
-}
-
-async fn is_admitted_soon(weir: &Weir) {
-    let started = Instant::now();
-    while ask(weir).await != Code::Ok {
-        assert!(started.elapsed() < SOON, "not admitted within {SOON:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
+/// Sends two requests to a service with a limit of one.
+async fn exhaust(weir: &Weir) {
+    for wanted in [Code::Ok, Code::OverLimit] {
+        assert_eq!(code(weir.grpc, user_request()).await, wanted);
     }
 }
 
 #[tokio::test]
 async fn a_step_forward_ends_windows() {
     let mut weir = start();
-    assert_eq!([ask(&weir).await, ask(&weir).await], [Code::Ok, Code::OverLimit]);
+    exhaust(&weir).await;
     step(&weir, "+1y");
-    is_admitted_soon(&weir).await;
-    assert_eq!(ask(&weir).await, Code::OverLimit, "a new window, and one only");
+    wait_for_code(weir.grpc, user_request(), Code::Ok).await;
+    assert_eq!(code(weir.grpc, user_request()).await, Code::OverLimit, "one new window");
     let step_ms = weir.until_said(STEPPED).unwrap();
     assert!(step_ms.starts_with("31536"), "{step_ms}");
 }
 
 #[tokio::test]
-async fn a_step_back_admits_nothing_and_blocks_for_a_period_at_most() {
+async fn a_step_back_admits_nothing_and_blocks_for_at_most_one_period() {
     let mut weir = start();
-    assert_eq!([ask(&weir).await, ask(&weir).await], [Code::Ok, Code::OverLimit]);
+    exhaust(&weir).await;
     step(&weir, "-9y");
     let step_ms = weir.until_said(STEPPED).unwrap();
     assert!(step_ms.starts_with("-2838"), "{step_ms}");
-    assert_eq!(ask(&weir).await, Code::OverLimit);
-    // A period later.
+    assert_eq!(code(weir.grpc, user_request()).await, Code::OverLimit);
+    // One period later.
     step(&weir, "-8y");
-    is_admitted_soon(&weir).await;
+    wait_for_code(weir.grpc, user_request(), Code::Ok).await;
 }

@@ -1,5 +1,5 @@
-//! How the service stops. The tests' own threads must go on: an HTTP/2 server waits for its
-//! clients to take note of the end.
+//! How the service stops. Tests with gRPC clients need a multi-threaded runtime: an HTTP/2 server
+//! waits until its clients have acknowledged the end of the connection.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ use crate::support::api::{channel, code, request};
 use crate::support::weir::{Setup, serving};
 use crate::support::{http, wait_for};
 
-/// Longer than any drain should take here, shorter than the drain's own time-out.
+/// Longer than a drain should take here, shorter than `drain.timeout`.
 const SOON: Duration = Duration::from_secs(10);
 
 fn setup() -> Setup {
@@ -22,25 +22,25 @@ fn setup() -> Setup {
 }
 
 #[test]
-fn every_signal_to_stop_ends_it_with_exit_code_0() {
-    // Ctrl-C is for people, who do not wait for load balancers.
+fn every_stop_signal_ends_the_process_with_exit_code_0() {
+    // Ctrl-C skips the delay: it is for people, not for load balancers.
     for (signal, delay) in [("TERM", "200ms"), ("HUP", "200ms"), ("INT", "1h")] {
         let mut weir = setup().env("WEIR__DRAIN__DELAY", delay).start();
-        let told = Instant::now();
+        let signaled = Instant::now();
         weir.signal(signal);
         assert_eq!(weir.wait_until_ended().code(), Some(0), "{signal}");
-        assert!(told.elapsed() < SOON, "{signal}");
-        assert!(signal == "INT" || told.elapsed() >= Duration::from_millis(200), "{signal}");
+        assert!(signaled.elapsed() < SOON, "{signal}");
+        assert!(signal == "INT" || signaled.elapsed() >= Duration::from_millis(200), "{signal}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_fails_first_and_requests_are_answered_until_the_listeners_close() {
-    // Long enough to look around in.
+    // Longer than the test.
     let weir = setup().env("WEIR__DRAIN__DELAY", "1h").start();
     let channel = channel(weir.grpc).await;
-    let asked = HealthCheckRequest { service: "ratelimit".into() };
-    let mut watched = HealthClient::new(channel.clone()).watch(asked).await.unwrap().into_inner();
+    let check = HealthCheckRequest { service: "ratelimit".into() };
+    let mut watched = HealthClient::new(channel.clone()).watch(check).await.unwrap().into_inner();
     let mut next = async || watched.message().await.unwrap().unwrap().status();
     assert_eq!(next().await, ServingStatus::Serving);
 
@@ -52,34 +52,34 @@ async fn health_fails_first_and_requests_are_answered_until_the_listeners_close(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn watchers_do_not_keep_it_from_its_end() {
+async fn health_watchers_do_not_delay_the_end() {
     let mut weir = setup().start();
     let mut health = HealthClient::new(channel(weir.grpc).await);
     let mut watched = Vec::new();
     for service in ["ratelimit", "", "unknown"] {
-        let asked = HealthCheckRequest { service: service.into() };
-        watched.push(health.watch(asked).await.unwrap().into_inner());
+        let check = HealthCheckRequest { service: service.into() };
+        watched.push(health.watch(check).await.unwrap().into_inner());
     }
     let _idle = TcpStream::connect(weir.http).unwrap();
-    let told = Instant::now();
+    let signaled = Instant::now();
     weir.signal("TERM");
     assert_eq!(weir.wait_until_ended().code(), Some(0));
-    assert!(told.elapsed() < SOON);
+    assert!(signaled.elapsed() < SOON);
 }
 
 #[test]
-fn requests_that_do_not_end_are_cut_off_by_the_drain_time_out() {
+fn requests_that_do_not_finish_are_cut_off_at_the_drain_timeout() {
     let mut weir = setup().env("WEIR__DRAIN__TIMEOUT", "300ms").start();
     let mut half_open = TcpStream::connect(weir.http).unwrap();
     half_open.write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n{").unwrap();
-    let told = Instant::now();
+    let signaled = Instant::now();
     weir.signal("TERM");
     assert_eq!(weir.wait_until_ended().code(), Some(0));
-    assert!(told.elapsed() < SOON);
+    assert!(signaled.elapsed() < SOON);
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_ends_the_process_at_once() {
     let mut weir = setup().env("WEIR__DRAIN__DELAY", "1h").start();
     weir.signal("TERM");
     wait_for("weir drains", || weir.said().contains("draining").then_some(()));
@@ -89,7 +89,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn nobody_need_read_the_log() {
+fn the_log_can_be_closed() {
     use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"))

@@ -1,4 +1,4 @@
-//! A real Envoy asks weir, and a client before Envoy sees what comes of it.
+//! A real Envoy with weir as its rate-limit service, seen from a client of Envoy.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,8 +30,8 @@ descriptors:
     rate_limit: { unit: year, requests_per_unit: 1 }
 ";
 
-/// Two years' worth of seconds, the longest period above.
-const LONGEST: u64 = 2 * 31_536_000;
+/// The longest period above: two years.
+const LONGEST_PERIOD_SECONDS: u64 = 2 * 31_536_000;
 
 fn weir() -> Setup {
     serving(RULES)
@@ -40,7 +40,7 @@ fn weir() -> Setup {
 #[test]
 fn clients_see_200_until_the_limit_then_429_with_headers() {
     let weir = weir().env("LIMIT_RESPONSE_HEADERS_ENABLED", "true").start();
-    let envoy = envoy::before(&weir, "");
+    let envoy = envoy::in_front_of(&weir, "");
     let ask = || http::get_with(envoy.address, "/", &[("x-user", "ann")]);
     for left in ["2", "1", "0"] {
         let answer = ask();
@@ -51,30 +51,33 @@ fn clients_see_200_until_the_limit_then_429_with_headers() {
     let answer = ask();
     assert_eq!(answer.status, 429);
     assert_eq!(answer.header("x-envoy-ratelimited"), Some("true"));
-    assert_eq!(envoy.backend.seen(), 3, "the backend is spared");
+    assert_eq!(envoy.backend.seen(), 3, "denied requests do not reach the backend");
 
-    // Envoy's own headers are made of the statuses.
+    // Envoy's own headers, computed from the statuses.
     let limit = answer.header("x-ratelimit-limit").unwrap();
     assert!(limit.starts_with("3, 1000;w=31536000, 3;w=31536000"), "{limit}");
     assert_eq!(answer.header("x-ratelimit-remaining"), Some("0"));
     let reset = answer.header("x-ratelimit-reset").unwrap();
-    assert!((1..=LONGEST).contains(&reset.parse().unwrap()), "{reset}");
+    assert!((1..=LONGEST_PERIOD_SECONDS).contains(&reset.parse().unwrap()), "{reset}");
 
-    // These are weir's.
+    // weir's headers.
     assert_eq!(answer.header("RateLimit-Limit"), Some("3"));
     assert_eq!(answer.header("RateLimit-Remaining"), Some("0"));
-    assert!((1..=LONGEST).contains(&answer.header("RateLimit-Reset").unwrap().parse().unwrap()));
+    assert!(
+        (1..=LONGEST_PERIOD_SECONDS)
+            .contains(&answer.header("RateLimit-Reset").unwrap().parse().unwrap())
+    );
 }
 
 #[test]
 fn every_descriptor_has_its_own_limit() {
     let weir = weir().start();
-    let envoy = envoy::before(&weir, "");
+    let envoy = envoy::in_front_of(&weir, "");
     let statuses = |count, headers| envoy.statuses(count, "/", headers);
     assert_eq!(statuses(4, &[("x-user", "ann")]), [200, 200, 200, 429]);
     assert_eq!(statuses(2, &[("x-user", "bob")]), [200, 429]);
     assert_eq!(statuses(2, &[("x-user", "cleo")]), [200, 429]);
-    // A limit within a limit; another tenant has none.
+    // A nested rule; another tenant has none.
     assert_eq!(statuses(3, &[("x-tenant", "acme")]), [200, 200, 429]);
     assert_eq!(statuses(3, &[("x-tenant", "zeta")]), [200, 200, 200]);
     // One descriptor over its limit is enough.
@@ -86,15 +89,15 @@ fn every_descriptor_has_its_own_limit() {
 }
 
 #[test]
-fn shadow_mode_only_watches() {
+fn shadow_mode_counts_but_does_not_deny() {
     let weir = weir().start();
-    let envoy = envoy::before(&weir, "");
+    let envoy = envoy::in_front_of(&weir, "");
     assert_eq!(envoy.statuses(3, "/", &[("x-watched", "w")]), [200, 200, 200]);
     let labels = r#"{domain="edge",rule="watched"}"#;
     assert_eq!(weir.metric(&format!("weir_rule_shadow_mode_total{labels}")), 2);
 
     let global = serving(RULES).env("SHADOW_MODE", "true").start();
-    let envoy = envoy::before(&global, "");
+    let envoy = envoy::in_front_of(&global, "");
     assert_eq!(envoy.statuses(3, "/", &[("x-user", "bob")]), [200, 200, 200]);
     assert_eq!(global.metric("weir_global_shadow_mode_total"), 2);
 }
@@ -103,7 +106,7 @@ fn shadow_mode_only_watches() {
 fn without_weir_failure_mode_deny_decides() {
     for (deny, status) in [("true", 500), ("false", 200)] {
         let mut weir = weir().start();
-        let envoy = envoy::before(&weir, &format!("failure_mode_deny: {deny}"));
+        let envoy = envoy::in_front_of(&weir, &format!("failure_mode_deny: {deny}"));
         let bob = [("x-user", "bob")];
         assert_eq!(envoy.statuses(2, "/", &bob), [200, 429]);
         weir.kill();
@@ -112,22 +115,22 @@ fn without_weir_failure_mode_deny_decides() {
 }
 
 #[test]
-fn a_gentle_stop_fails_no_request_before_the_listeners_close() {
+fn draining_answers_all_requests_until_the_listeners_close() {
     let mut weir = weir().env("WEIR__DRAIN__DELAY", "2s").start();
-    let envoy = envoy::before(&weir, "failure_mode_deny: true");
+    let envoy = envoy::in_front_of(&weir, "failure_mode_deny: true");
     weir.signal("TERM");
-    // Health says so from now on; whoever still asks is answered.
+    // Health now reports not serving; requests are still answered.
     assert_eq!(envoy.statuses(2, "/", &[("x-user", "bob")]), [200, 429]);
     assert_eq!(weir.wait_until_ended().code(), Some(0));
     assert_eq!(envoy.statuses(1, "/", &[("x-user", "ann")]), [500]);
 }
 
 #[test]
-fn an_error_answer_is_a_failure_too() {
-    // A second descriptor is one too many: refused with an error.
+fn failure_mode_deny_applies_to_error_responses() {
+    // The second descriptor exceeds the maximum, so the request is refused with an error.
     let weir = weir().env("WEIR__GRPC__MAX_DESCRIPTORS", "1").start();
     for (deny, status) in [("true", 500), ("false", 200)] {
-        let envoy = envoy::before(&weir, &format!("failure_mode_deny: {deny}"));
+        let envoy = envoy::in_front_of(&weir, &format!("failure_mode_deny: {deny}"));
         assert_eq!(envoy.statuses(1, "/", &[]), [200]);
         assert_eq!(envoy.statuses(1, "/", &[("x-user", "bob")]), [status]);
     }
@@ -137,14 +140,14 @@ fn an_error_answer_is_a_failure_too() {
 fn the_example_limits_a_path_to_five_requests_a_minute() {
     let weir = serving(include_str!("../../examples/rules/example.yaml")).start();
     let envoy = envoy::example(&weir);
-    // However a minute's end falls, eleven requests are too many for two minutes.
+    // Eleven requests exceed the limit even if a new minute starts in between.
     let statuses = envoy.statuses(11, "/hello", &[]);
     assert!(statuses.starts_with(&[200, 200, 200, 200, 200]), "{statuses:?}");
     assert!(statuses.contains(&429), "{statuses:?}");
     assert_eq!(envoy.statuses(1, "/other", &[]), [200]);
 }
 
-/// Stops what runs beside it when it is dropped: a test that fails would wait for it forever.
+/// Stops other threads when dropped, because a failed test would wait for them forever.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -179,8 +182,8 @@ fn send_requests(envoy: &envoy::Envoy, per_second: u32, stop: &AtomicBool) {
 #[test]
 fn a_stalled_weir_keeps_its_connections() {
     let weir = serving(&RULES.replace("1000", "1000000000")).start();
-    // It waits for 20 ms, resets what is not answered by then, and lets the request through.
-    let envoy = envoy::hasty(&weir);
+    // This Envoy waits for 20 ms, then resets the call and allows the request.
+    let envoy = envoy::with_default_timeout(&weir);
     let failed = || envoy.stat("cluster.backend.ratelimit.error");
     let answered = || envoy.stat("cluster.backend.ratelimit.ok");
     let stop = AtomicBool::new(false);
@@ -198,11 +201,11 @@ fn a_stalled_weir_keeps_its_connections() {
             wait_for("answers after a stall", || {
                 (answered() > answered_before + 100).then_some(())
             });
-            assert!(failed() > failed_before, "the stall was felt");
+            assert!(failed() > failed_before, "no request failed during the stall");
         }
     });
-    // What failed had waited for its timeout.
+    // All failures were timeouts.
     assert_eq!(envoy.stat("cluster.weir.upstream_rq_timeout"), failed());
-    assert_eq!(envoy.stat("cluster.weir.upstream_cx_destroy"), 0, "connections that ended");
+    assert_eq!(envoy.stat("cluster.weir.upstream_cx_destroy"), 0, "connections were closed");
     assert!(!weir.said().contains("abusive"), "{}", weir.said());
 }

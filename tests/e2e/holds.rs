@@ -1,4 +1,4 @@
-//! What is known only when a stream is done: holds that end, and budgets paid afterwards.
+//! Requests that Envoy sends at the end of a stream: holds given back, and costs charged afterwards.
 
 mod cancelled;
 
@@ -6,32 +6,51 @@ use std::net::SocketAddr;
 use std::thread::{self, JoinHandle};
 
 use crate::support::envoy::{self, Envoy};
-use crate::support::weir::serving;
+use crate::support::weir::{Weir, serving};
 use crate::support::{http, wait_for};
 
-/// Takes a hold when a request comes and gives it back when its stream is done.
-fn holds(actions: &str) -> String {
+/// Concurrency limits of `n`: of the service `reports` by request ID, and of `counted` without.
+fn rules(n: u32) -> String {
     format!(
-        "rate_limits: [ {{ actions: [{actions}] }}, {{ actions: [{actions}], \
-         apply_on_stream_done: true, hits_addend: {{ number: 1, is_negative_hits: true }} }} ]"
+        "domain: edge
+descriptors:
+  - key: service
+    value: reports
+    descriptors:
+      - key: request_id
+        rate_limit: {{ algorithm: concurrency, requests_per_unit: {n}, hold_id: request_id, hold_timeout: 1h }}
+  - key: service
+    value: counted
+    rate_limit: {{ algorithm: concurrency, requests_per_unit: {n}, hold_timeout: 1h }}
+"
     )
 }
 
-const SERVICE: &str = "{ generic_key: { descriptor_key: service, descriptor_value: reports } }";
-const REQUEST_ID: &str =
-    "{ request_headers: { header_name: x-request-id, descriptor_key: request_id } }";
+/// Starts an Envoy that takes a hold at the start of a request and gives it back at the end.
+fn envoy_with_holds(weir: &Weir, actions: &str) -> Envoy {
+    let filter = format!(
+        "rate_limits: [ {{ actions: [{actions}] }}, {{ actions: [{actions}], \
+         apply_on_stream_done: true, hits_addend: {{ number: 1, is_negative_hits: true }} }} ]"
+    );
+    envoy::in_front_of(weir, &filter)
+}
+
+const BY_REQUEST_ID: &str = "{ generic_key: { descriptor_key: service, descriptor_value: reports } }, \
+     { request_headers: { header_name: x-request-id, descriptor_key: request_id } }";
+const WITHOUT_ID: &str = "{ generic_key: { descriptor_key: service, descriptor_value: counted } }";
 
 fn slow(address: SocketAddr) -> JoinHandle<u16> {
     thread::spawn(move || http::get(address, "/slow").status)
 }
 
-/// `n` are let through and held, however many more ask; when one ends another is let through.
+/// Three requests are admitted and held, however many others are sent. When one ends, another is
+/// admitted.
 fn admits_three_at_once(envoy: &Envoy) {
     let backend = &envoy.backend;
     let mut held: Vec<_> = (0..3).map(|_| slow(envoy.address)).collect();
     wait_for("three are held", || (backend.held() == 3).then_some(()));
     for _ in 0..3 {
-        // Their streams are done too, and must give nothing back.
+        // Their streams end too, and must not give anything back.
         let refused: Vec<_> = (0..10).map(|_| slow(envoy.address)).collect();
         let statuses: Vec<u16> = refused.into_iter().map(|one| one.join().unwrap()).collect();
         assert_eq!(statuses, [429; 10]);
@@ -40,8 +59,8 @@ fn admits_three_at_once(envoy: &Envoy) {
 
     backend.release(1);
     wait_for("one ends", || held.iter().any(JoinHandle::is_finished).then_some(()));
-    // The end is told after the client has its answer.
-    let next = wait_for("another is let through", || {
+    // Envoy reports the end only after the client has its response.
+    let next = wait_for("another is admitted", || {
         let next = slow(envoy.address);
         wait_for("it is held or refused", || {
             (next.is_finished() || backend.held() == 3).then_some(())
@@ -56,51 +75,34 @@ fn admits_three_at_once(envoy: &Envoy) {
 }
 
 #[test]
-fn a_concurrency_limit_with_the_request_id_for_a_hold() {
-    let rules = "domain: edge
-descriptors:
-  - key: service
-    value: reports
-    descriptors:
-      - key: request_id
-        rate_limit:
-          { algorithm: concurrency, requests_per_unit: 3, hold_id: request_id, hold_timeout: 1h }
-";
-    let weir = serving(rules).start();
-    let envoy = envoy::before(&weir, &holds(&format!("{SERVICE}, {REQUEST_ID}")));
-    admits_three_at_once(&envoy);
+fn a_concurrency_limit_by_request_id() {
+    let weir = serving(&rules(3)).start();
+    admits_three_at_once(&envoy_with_holds(&weir, BY_REQUEST_ID));
 }
 
 #[test]
 fn a_concurrency_limit_without_ids() {
-    let rules = "domain: edge
-descriptors:
-  - key: service
-    value: reports
-    rate_limit: { algorithm: concurrency, requests_per_unit: 3, hold_timeout: 1h }
-";
-    let weir = serving(rules).start();
-    let envoy = envoy::before(&weir, &holds(SERVICE));
-    admits_three_at_once(&envoy);
+    let weir = serving(&rules(3)).start();
+    admits_three_at_once(&envoy_with_holds(&weir, WITHOUT_ID));
 }
 
-/// As tokens of a language model: how many a request takes is known when it is answered.
+/// The number of tokens that a request costs is known only with the response.
 #[test]
-fn a_budget_is_paid_when_the_stream_is_done() {
+fn costs_are_charged_at_the_end_of_the_stream() {
     let weir = serving(include_str!("../../examples/rules/postpaid.yaml")).start();
     let envoy = envoy::postpaid_example(&weir);
     let ask = |path: &str| http::get_with(envoy.address, path, &[("x-user", "ann")]).status;
-    let paid = |tokens: u64| {
-        wait_for("the tokens are paid", || {
+    let wait_until_charged = |tokens: u64| {
+        wait_for("the tokens are charged", || {
             let labels = r#"{domain="postpaid",rule="user"}"#;
             (weir.metric(&format!("weir_rule_hits_total{labels}")) == tokens).then_some(())
         });
     };
     assert_eq!(ask("/tokens/600"), 200);
-    paid(600);
-    // Less than that is left: the budget is overdrawn.
+    wait_until_charged(600);
+    // Only 400 are left, so the budget is overdrawn.
     assert_eq!(ask("/tokens/900"), 200);
-    paid(1_500);
+    wait_until_charged(1_500);
     assert_eq!(ask("/tokens/1"), 429);
     assert_eq!(http::get_with(envoy.address, "/tokens/1", &[("x-user", "bob")]).status, 200);
     assert_eq!(envoy.backend.seen(), 3);

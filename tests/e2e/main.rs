@@ -1,6 +1,6 @@
-//! The whole program from outside: the real binary on real sockets, and a real Envoy before it.
+//! The whole program from outside: the real binary on real sockets, with a real Envoy in front.
 //!
-//! No test waits for a window to end, or breaks when one does: limits are by the day or longer.
+//! No test waits for a window to end or fails when one does: limits are per day or longer.
 
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! What the tests start and talk through.
+//! Programs that the tests start, and clients for them.
 
 pub mod api;
 pub mod backend;
@@ -15,18 +15,27 @@ pub mod weir;
 
 use std::time::{Duration, Instant};
 
-/// How long anything may take to happen before a test gives up. Long, since machines may be busy;
-/// nothing waits for longer than it must.
+/// How long a test waits for anything before it fails. Long, because the machine may be busy; no test
+/// waits longer than it must.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Looks again and again until there is something to see.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let give_up = Instant::now() + PATIENCE;
+/// Polls until there is a value. Fails if that takes longer than [`PATIENCE`].
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(Instant::now() < give_up, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Polls until a condition holds, as [`wait_for`] does.
+pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !condition().await {
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

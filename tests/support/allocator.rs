@@ -1,13 +1,13 @@
-//! An allocator that counts, for this thread alone: the test harness has others.
+//! An allocator that counts the allocations of the current thread; the test harness has other threads.
 
-#![expect(unsafe_code, reason = "an allocator that counts cannot be written without")]
+#![expect(unsafe_code, reason = "an allocator cannot be written without")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-    /// Bytes that are allocated, and the most there were. What another thread frees stays counted.
+    /// The bytes allocated now, and the peak. What another thread frees stays counted.
     static LIVE: Cell<usize> = const { Cell::new(0) };
     static PEAK: Cell<usize> = const { Cell::new(0) };
 }
@@ -24,7 +24,7 @@ fn freed(size: usize) {
     LIVE.set(LIVE.get().saturating_sub(size));
 }
 
-// SAFETY: everything is handed on to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         allocated(layout.size());
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// How many allocations `run` makes.
+/// Returns the number of allocations that `run` makes.
 #[allow(dead_code, reason = "not every test counts them")]
 pub fn allocations(run: impl FnOnce()) -> usize {
     let before = ALLOCATIONS.get();
@@ -54,7 +54,7 @@ pub fn allocations(run: impl FnOnce()) -> usize {
     ALLOCATIONS.get() - before
 }
 
-/// The most bytes that `run` has allocated at a time.
+/// Returns the peak number of bytes that `run` has allocated at one time.
 #[allow(dead_code, reason = "not every test counts them")]
 pub fn peak(run: impl FnOnce()) -> usize {
     let before = LIVE.get();

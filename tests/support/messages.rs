@@ -1,6 +1,6 @@
-//! Messages of rules that are made to take memory and time, as they are on the wire.
+//! Encoded `RateLimitConfig` messages that take as much memory and time as possible.
 
-/// A field of a message: its number and what is in it.
+/// Encodes a length-delimited field.
 pub fn field(number: u32, value: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.len() + 8);
     for mut n in [u64::from(number) << 3 | 2, value.len() as u64] {
@@ -14,7 +14,7 @@ pub fn field(number: u32, value: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As many of these as come to `size` bytes.
+/// Repeats an item up to `size` bytes.
 fn many(size: usize, one: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
     let mut out = Vec::with_capacity(size);
     for i in 0.. {
@@ -26,7 +26,7 @@ fn many(size: usize, one: impl Fn(usize) -> Vec<u8>) -> Vec<u8> {
     out
 }
 
-/// `RateLimitConfig` messages of about `size` bytes, each with what it is made of.
+/// Returns messages of about `size` bytes, each with a description.
 pub fn messages(size: usize) -> Vec<(&'static str, Vec<u8>)> {
     let config = |descriptors: Vec<u8>| [field(2, b"d"), descriptors].concat();
     let descriptor = |value: &[u8]| field(3, value);

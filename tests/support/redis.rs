@@ -1,7 +1,8 @@
-//! Real Redis servers that tests start: single, TLS, clusters, sentinels; and a proxy that fails
-//! on demand. All end with the value that stands for them.
+//! Real Redis servers for tests: single, TLS, clusters, sentinels; and a proxy that fails on demand.
+//! Each ends when its value is dropped.
 //!
-//! Included by the library's own tests and by those in `tests/`, so it knows neither.
+//! The unit tests, the tests in `tests/` and the benchmarks include this file, so it depends on none
+//! of them.
 #![allow(dead_code, reason = "each that includes it uses another part")]
 #![allow(
     clippy::disallowed_methods,
@@ -31,22 +32,22 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 pub use wire::{Client, Reply};
 
-/// How long anything may take to happen before a test gives up.
+/// How long a test waits for anything before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Looks again and again until there is something to see.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let give_up = Instant::now() + PATIENCE;
+/// Polls until there is a value.
+pub fn wait_for<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(Instant::now() < give_up, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
 
-/// A port nobody listens on, nor on that of its cluster bus.
+/// Finds a port that is free, and whose cluster bus port is free too.
 pub fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -56,7 +57,7 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// What is started: redis-server, or what WEIR_REDIS_SERVER names, as valkey-server.
+/// The program to start: redis-server, or the one that WEIR_REDIS_SERVER names, such as valkey-server.
 fn program() -> String {
     std::env::var("WEIR_REDIS_SERVER").unwrap_or_else(|_| "redis-server".into())
 }
@@ -73,16 +74,16 @@ pub struct Server {
     directory: TempDir,
 }
 
-/// What a server is started with.
+/// The configuration of a server.
 #[derive(Debug, Default)]
 pub struct Config {
-    /// Lines of its configuration file, after those of every server.
+    /// Lines of its configuration file, added to those of every server.
     pub lines: Vec<String>,
-    /// Serves TLS only, and asks for a client's certificate.
+    /// Serves TLS only, and requires a client certificate.
     pub tls: bool,
     /// Runs as a sentinel.
     pub sentinel: bool,
-    /// What the harness itself logs in with.
+    /// The password with which the tests log in.
     pub password: Option<String>,
 }
 
@@ -91,14 +92,14 @@ impl Server {
         Server::with(Config::default())
     }
 
-    /// With some lines more in its configuration file.
+    /// Starts a server with additional lines in its configuration file.
     pub fn configured(lines: &[&str]) -> Server {
         let lines = lines.iter().map(|&line| line.to_owned()).collect();
         Server::with(Config { lines, ..Config::default() })
     }
 
     pub fn with(config: Config) -> Server {
-        // Another process may take the port before the server does.
+        // Another process may bind the port before the server does.
         for _ in 0..10 {
             if let Some(server) = Server::try_start(&config) {
                 return server;
@@ -166,9 +167,9 @@ impl Server {
         self.child = Some(child);
     }
 
-    /// Waits until it answers; false where its port was taken.
+    /// Waits until it answers. Returns false if its port was taken.
     fn is_up(&mut self) -> bool {
-        let give_up = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(child) = &mut self.child
                 && let Ok(Some(status)) = child.try_wait()
@@ -181,7 +182,7 @@ impl Server {
             }
             let answers = match &self.tls {
                 None => Client::connect(self.port).is_ok_and(|mut client| {
-                    // An error is an answer, too: it may ask for a password.
+                    // An error is an answer too: a password may be required.
                     client.send(&["PING"]).is_ok()
                 }),
                 Some(_) => self.log().contains("Ready to accept connections"),
@@ -189,7 +190,7 @@ impl Server {
             if answers {
                 return true;
             }
-            assert!(Instant::now() < give_up, "redis-server does not come up:\n{}", self.log());
+            assert!(Instant::now() < deadline, "redis-server does not come up:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -222,12 +223,12 @@ impl Server {
         self.directory.path()
     }
 
-    /// Whose certificates it serves with.
+    /// The certificates of a server with TLS.
     pub fn certificates(&self) -> &tls::Certificates {
         self.tls.as_ref().expect("a server with TLS")
     }
 
-    /// Sends one command; panics where the answer is an error.
+    /// Sends one command. Panics if the reply is an error.
     pub fn command(&self, words: &[&str]) -> Reply {
         match self.try_command(words) {
             Ok(Reply::Error(error)) => panic!("{words:?}: {error}"),
@@ -236,7 +237,7 @@ impl Server {
         }
     }
 
-    /// As [`command`](Self::command), an error being an answer.
+    /// Sends one command. The reply may be an error.
     pub fn try_command(&self, words: &[&str]) -> std::io::Result<Reply> {
         let mut client = Client::connect(self.port)?;
         if let Some(password) = &self.password {
@@ -245,7 +246,7 @@ impl Server {
         client.send(words)
     }
 
-    /// Stands still: connections stay, nothing is answered.
+    /// Stops the process: connections stay open, nothing is answered.
     pub fn stop(&self) {
         self.signal("STOP");
     }
@@ -271,7 +272,7 @@ impl Server {
     pub fn restart(&mut self) {
         self.kill();
         self.launch();
-        assert!(self.is_up(), "the port was taken meanwhile");
+        assert!(self.is_up(), "another process took the port");
     }
 }
 

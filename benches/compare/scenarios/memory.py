@@ -1,4 +1,4 @@
-"""Resident memory when idle and by key, and stalls while the table grows."""
+"""Resident memory, idle and per key, and stalls while the table grows."""
 
 import subprocess
 import time
@@ -34,24 +34,24 @@ def fill(lab, server, keys, **flags):
 
 def by_key(lab, results, algorithm):
     keys = 10**6
-    # So few that one hit is kept for hours.
+    # A low limit, so that gcra keeps a hit for hours.
     limit = f"algorithm: {algorithm}, unit: day, requests_per_unit: 10"
     with lab.weir(rules.one(limit), pinned=False) as weir:
         time.sleep(0.5)
         before = weir.resident()
         fill(lab, weir, keys)
         each = (weir.resident() - before) / keys
-    lab.say(f"{algorithm}: {each:.1f} bytes a key")
-    results.add(f"{algorithm}: a key, of a million", each, "bytes", most=64)
+    lab.say(f"{algorithm}: {each:.1f} bytes per key")
+    results.add(f"{algorithm}: per key of a million", each, "bytes", most=64)
 
 
 def growing(lab, results):
-    """From outside: what calls wait while every one brings a key, and while none does."""
+    """Latency over gRPC while every call adds a key, and while none does."""
     keys, rate = (10**6, 50_000) if lab.quick else (10**7, 80_000)
     seconds = keys / rate
     flags = {"rate": rate, "concurrency": 8192}
     with lab.weir(rules.one(), pinned=False, settings=[f"store.memory.max_keys={keys}"]) as weir:
-        lab.say(f"{seconds:.0f} s of growing to {keys} keys, and as long without new ones")
+        lab.say(f"{seconds:.0f} s of growth to {keys} keys, and the same time without new ones")
         grown = fill(lab, weir, keys, seconds=seconds, **flags)
         again = fill(lab, weir, keys, seconds=seconds, **flags)
         resident = weir.resident()
@@ -62,20 +62,20 @@ def growing(lab, results):
 
 
 def store_alone(lab, results):
-    """The store in a process of its own, which tells the machine's pauses from its own."""
+    """Runs the store without gRPC, which distinguishes its pauses from those of the machine."""
     keys = 10**6 if lab.quick else 10**7
     command = [str(lab.programs["memory_per_key"]), str(keys)]
-    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
-    for line in told.splitlines():
+    output = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
+    for line in output.splitlines():
         lab.say(line)
-    steps = [line for line in told.splitlines() if " keys: " in line and "longest [" in line]
+    steps = [line for line in output.splitlines() if " keys: " in line and "longest [" in line]
     longest = max(micros(line.split("longest [")[1].split(",")[0]) for line in steps)
     results.add(f"store alone, to {keys:.0e} keys: longest", longest / 1e3, "ms",
-                note="a line for each step is told above, and one of the machine doing nothing")
+                note="printed above: each step, and the pauses of the idle machine")
 
 
 def micros(text):
-    """Microseconds of a duration such as `1.2ms`."""
+    """Parses a duration such as `1.2ms` into microseconds."""
     for unit, factor in (("ns", 1e-3), ("µs", 1), ("ms", 1e3), ("s", 1e6)):
         if text.endswith(unit):
             return float(text[: -len(unit)]) * factor

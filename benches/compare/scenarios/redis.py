@@ -1,10 +1,10 @@
-"""What counting in Redis adds to weir's own CPU, all on one processor."""
+"""CPU time that counting in Redis adds to weir, all on one core."""
 
 from statistics import median
 
 import rules
 
-# What noop costs on a quiet machine of the kind the aim was set on.
+# The cost of noop on an idle machine of the kind for which the target was set.
 NOOP = 5.83
 
 
@@ -18,9 +18,9 @@ def run(lab, results):
             "memory": lambda: lab.load(memory, **load),
             "redis": lambda: lab.load(shared, also=[redis], **load),
         }
-        figures = lab.rounds("16 in flight", runs, lambda told: tuple(told["cpu"]))
+        figures = lab.rounds("16 in flight", runs, lambda report: tuple(report["cpu"]))
     rounds = zip(figures["redis"], figures["memory"], figures["noop"])
     added = median((mine[0] - own[0]) * NOOP / its[0] for mine, own, its in rounds)
     costs = ", ".join(f"{name} {median(f[0] for f in all):.2f}" for name, all in figures.items())
-    results.add(f"added, where noop costs {NOOP}", added, "µs", most=2.0, note=f"µs: {costs}")
-    results.add("of Redis itself", median(f[1] for f in figures["redis"]), "µs")
+    results.add(f"added to weir, scaled to noop = {NOOP} µs", added, "µs", most=2.0, note=f"µs: {costs}")
+    results.add("Redis itself", median(f[1] for f in figures["redis"]), "µs")

@@ -1,4 +1,4 @@
-"""How soon weir is ready, and what taking in new rules does to others' latency."""
+"""Time until weir is ready, and the effect of reloading rules on latency."""
 
 import os
 import threading
@@ -21,16 +21,16 @@ def ready(lab, results, count, most):
     directory = lab.rules(rules.by_value(count, "unit: day, requests_per_unit: 1000000"))
     took = []
     for _ in range(lab.pairs):
-        begun = time.monotonic()
+        started = time.monotonic()
         with lab.weir(directory, pinned=False, ready=False) as weir:
             wait_until_ready(weir, REQUEST)
-            took.append(time.monotonic() - begun)
+            took.append(time.monotonic() - started)
             lab.say(f"{count} rules, ready after {1000 * took[-1]:.0f} ms")
     results.add(f"{count} rules: until the first OK", 1000 * median(took), "ms", most=1000 * most)
 
 
 def reload(lab, results):
-    """New rules four times a second, against none, under load."""
+    """Compares the latency under load with new rules four times per second and without."""
     seconds = 2 if lab.quick else 5
     texts = [rules.by_value(1000, f"unit: day, requests_per_unit: {n}") for n in (10**6, 10**7)]
     directory = lab.rules(texts[0])
@@ -46,17 +46,17 @@ def reload(lab, results):
             writer = threading.Thread(target=rewrite, args=(directory, texts, stop))
             writer.start()
             try:
-                told = quiet()
+                report = quiet()
             finally:
                 stop.set()
                 writer.join()
             loads = weir.metric("weir_config_load_success_total") - before
             if loads < seconds:
-                raise RuntimeError(f"rules were taken in only {loads:.0f} times")
-            return told
+                raise RuntimeError(f"rules were loaded only {loads:.0f} times")
+            return report
 
         figures = lab.rounds("p99 in µs, 1000 rules taken in", {"no": quiet, "yes": reloading},
-                             lambda told: told["latency_us"]["p99"], count=5)
+                             lambda report: report["latency_us"]["p99"], count=5)
     moved = median(b - a for a, b in zip(figures["no"], figures["yes"]))
     results.add("1000 rules taken in: p99 moves by", moved / 1e3, "ms", most=1.0,
                 note=f"µs: from {median(figures['no']):.0f} to {median(figures['yes']):.0f}")

@@ -1,4 +1,4 @@
-"""Decisions a second on all processors, by the number of connections.
+"""Decisions per second on all cores, by the number of connections.
 
 Nothing is pinned; so what else runs on the machine shows.
 """
@@ -8,7 +8,7 @@ from statistics import median
 import rules
 from lab import ratio
 
-# In flight on each of so many connections.
+# Requests in flight on each connection, by the number of connections.
 DEPTHS = {1: 64, 2: 64, 8: 32, 64: 8}
 
 
@@ -24,9 +24,9 @@ def measure(lab, results, connections, depth, weir, noop):
     load = {"keys": 1000, "connections": connections, "concurrency": depth, **duration}
     runs = {s.name: lambda s=s: lab.load(s, pinned=False, **load) for s in (weir, noop)}
 
-    def of(told):
-        foreign = told["foreign_cores"]
-        return told["calls_per_second"] / 1e3, min(told["cores_busy"]), foreign, told["cpu"][0]
+    def of(report):
+        foreign = report["foreign_cores"]
+        return report["calls_per_second"] / 1e3, min(report["cores_busy"]), foreign, report["cpu"][0]
 
     figures = lab.rounds(title, runs, of)
     rates = {name: [figure[0] for figure in all] for name, all in figures.items()}
@@ -34,8 +34,8 @@ def measure(lab, results, connections, depth, weir, noop):
     foreign = median(figure[2] for figure in figures["weir"])
     costs = ", ".join(f"{name} {median(f[3] for f in all):.2f}" for name, all in figures.items())
     results.add(f"{title}: weir / noop", ratio(rates, "weir", "noop"), least=1.0,
-                note=f"thousands a second: {each}; µs: {costs}")
+                note=f"thousands per second: {each}; µs: {costs}")
     busy = median(figure[1] for figure in figures["weir"])
     results.add(f"{title}: the less busy core", 100 * busy, "%",
                 least=80 if connections == 2 else None,
-                note=f"others ran on {foreign:.2f} cores meanwhile")
+                note=f"other programs used {foreign:.2f} cores")

@@ -12,12 +12,12 @@ use httlib_hpack::Decoder;
 use crate::frames::{self, Call, FrameHeader, HEADER_LEN};
 use crate::message::Decision;
 
-/// Thousands of answers; and thousands of idle connections are to be affordable.
+/// Room for thousands of responses, but small enough for thousands of idle connections.
 const BUFFER: usize = 64 * 1024;
-/// Give back receive window after this many bytes, far below the maximum.
+/// Renew the receive window after this many bytes, far below the maximum.
 const WINDOW_REFILL: u32 = 1 << 28;
 
-/// What a client says it calls.
+/// The authority that the client sends.
 pub fn authority(addr: &str) -> &str {
     match addr.strip_prefix("unix:") {
         Some(_) => "localhost",
@@ -78,7 +78,7 @@ impl AsFd for Socket {
 /// How a call ended.
 pub struct Outcome {
     pub started: Instant,
-    /// `None`: reset, or ended without a message that says what was decided.
+    /// `None` if it was reset, or ended without a message with a decision.
     pub decision: Option<Decision>,
 }
 
@@ -98,14 +98,14 @@ pub struct Connection {
     parsed: usize,
     filled: usize,
     next_stream: u32,
-    /// The call on stream `s` lies at `s / 2 % len`; a stream number whose place
-    /// is still taken is skipped.
+    /// The call on stream `s` is at `s / 2 % len`. A stream number whose slot is still in use is
+    /// skipped.
     calls: Vec<Option<InFlight>>,
     in_flight: usize,
     send_window: i64,
     max_concurrent: usize,
     received: u32,
-    /// Some only when headers are to be decoded, to print why a call failed.
+    /// Present if headers are decoded, to print why a call failed.
     decoder: Option<Decoder<'static>>,
     last_headers: String,
 }
@@ -143,7 +143,7 @@ impl Connection {
         self.in_flight
     }
 
-    /// Whether another call may be started now.
+    /// Returns whether another call may be started now.
     pub fn has_room(&self, call: &Call) -> bool {
         self.in_flight < self.max_concurrent && self.send_window >= call.window()
     }
@@ -199,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// One read; true when it left nothing behind.
+    /// Reads once. Returns whether nothing is left to read.
     fn read_some(&mut self) -> Result<bool> {
         if self.parsed > 0 {
             self.input.copy_within(self.parsed..self.filled, 0);
@@ -250,7 +250,7 @@ impl Connection {
                 if header.flags & frames::PADDED != 0 {
                     bail!("a padded frame, which this client does not read");
                 }
-                // An answer this small comes whole in one frame.
+                // A response this small arrives in one frame.
                 let decision = payload.get(5..).and_then(Decision::read);
                 let place = self.place(header.stream);
                 if let Some(call) = &mut self.calls[place] {
@@ -300,7 +300,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Decodes a header block; the last one of a failed call says why it failed.
+    /// Decodes a header block. The last one of a failed call has the reason.
     fn decode(&mut self, header: FrameHeader, at: std::ops::Range<usize>) -> Result<()> {
         let skip = if header.flags & frames::PRIORITY != 0 { 5 } else { 0 };
         let mut block = self.input[at.start + skip..at.end].to_vec();
@@ -317,7 +317,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The headers or trailers decoded last, if they are being decoded.
+    /// Returns the headers or trailers decoded last, if headers are decoded.
     pub fn last_headers(&self) -> Option<&str> {
         self.decoder.is_some().then_some(&self.last_headers)
     }

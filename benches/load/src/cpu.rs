@@ -1,11 +1,11 @@
-//! What processes cost, from /proc.
+//! CPU time and memory of processes, from /proc.
 
 use std::fs;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 
-/// CPU time of one process so far, and its memory now.
+/// The CPU time of a process so far, and its memory now.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     pub user_us: f64,
@@ -16,7 +16,7 @@ pub struct Usage {
 impl Usage {
     pub fn of(pid: u32) -> Result<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // The name in parentheses may itself hold spaces and parentheses.
+        // The name in parentheses may contain spaces and parentheses.
         let (_, fields) = stat.rsplit_once(')').context("/proc/PID/stat")?;
         let mut fields = fields.split_ascii_whitespace();
         let tick_us = 1e6 / rustix::param::clock_ticks_per_second() as f64;
@@ -40,7 +40,7 @@ impl Usage {
     }
 }
 
-/// Busy time of each core so far.
+/// The busy time of each core so far.
 fn cores_busy_us() -> Result<Vec<f64>> {
     let tick_us = 1e6 / rustix::param::clock_ticks_per_second() as f64;
     let stat = fs::read_to_string("/proc/stat")?;
@@ -56,7 +56,7 @@ fn cores_busy_us() -> Result<Vec<f64>> {
         .collect()
 }
 
-/// CPU time of the servers, of this process and of each core at one moment.
+/// The CPU times of the servers, of this process and of each core at one moment.
 pub struct Snapshot {
     pub at: Instant,
     pub servers: Vec<Usage>,

@@ -1,4 +1,4 @@
-//! As much of HTTP/2 as a client needs that sends one unary call over and over.
+//! The subset of HTTP/2 for a client that repeats one unary call.
 //!
 //! After the first call on a connection every request header is an index into
 //! HPACK's tables, so a call is one fixed block of bytes (HEADERS, DATA) in which
@@ -59,8 +59,8 @@ pub fn frame(out: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]
     out.extend_from_slice(payload);
 }
 
-/// The client's opening: no push, and a connection's window as large as the protocol allows, so
-/// that answers wait for this side only where a stream's `window` is small.
+/// The client's preface: no push, and the largest window that the protocol allows for the connection, so
+/// that only a small `window` of a stream can hold responses back.
 pub fn preface(window: u32) -> Vec<u8> {
     let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     let mut settings = Vec::new();
@@ -73,12 +73,12 @@ pub fn preface(window: u32) -> Vec<u8> {
     out
 }
 
-/// Gives the server `increment` more bytes on the connection.
+/// Increases the window of the connection by `increment` bytes.
 pub fn window_update(out: &mut Vec<u8>, increment: u32) {
     frame(out, WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
 }
 
-/// The bytes of a whole call, twice: as the first on a connection and after it.
+/// The bytes of a call in two forms: for the first call on a connection, and for the others.
 #[derive(Clone)]
 pub struct Call {
     first: Encoded,

@@ -1,4 +1,4 @@
-//! The parts of the load generators.
+//! Shared parts of the load generator and the hostile clients.
 
 pub mod connection;
 pub mod cpu;

@@ -1,12 +1,12 @@
-//! Requests encoded once, with holes for the key number, and the reading of the
-//! one field of an answer that says what was decided.
+//! Requests that are encoded once, with placeholders for the key number, and the decoding of the overall code
+//! of a response.
 
 use anyhow::{Context, Result, bail};
 
-/// What stands in a descriptor's value for the number of the key.
+/// The placeholder for the key number in a descriptor's value.
 const HOLE: &str = "{N}";
 
-/// The method that decides.
+/// The path of the method.
 pub const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// Reads `overall_code` out of an encoded `RateLimitResponse`.
+    /// Decodes `overall_code` from an encoded `RateLimitResponse`.
     pub fn read(message: &[u8]) -> Option<Self> {
         match first_varint_field(message, 1)? {
             1 => Some(Self::Ok),
@@ -26,11 +26,11 @@ impl Decision {
     }
 }
 
-/// A protobuf message whose key digits are still to be written.
+/// A protobuf message with placeholders for the digits of the key.
 #[derive(Clone, Debug, Default)]
 pub struct Template {
     pub bytes: Vec<u8>,
-    /// Where each run of digits begins; every run is `width` long.
+    /// The start of each run of digits; every run is `width` long.
     pub holes: Vec<usize>,
     pub width: usize,
 }
@@ -72,7 +72,7 @@ impl Template {
         self.bytes.extend_from_slice(value);
     }
 
-    /// A string field in which every `{N}` becomes a run of `width` digits.
+    /// Appends a string field in which every `{N}` becomes a run of `width` digits.
     fn text_field(&mut self, field: u64, text: &str) {
         let parts: Vec<&str> = text.split(HOLE).collect();
         let mut filled = Self { width: self.width, ..Self::default() };
@@ -106,7 +106,7 @@ fn parse_descriptor(text: &str) -> Result<Vec<(&str, &str)>> {
     Ok(entries)
 }
 
-/// How many digits the largest of `keys` keys, counted from zero, has.
+/// Returns the number of digits of the largest of `keys` keys, counted from zero.
 fn digits(keys: u64) -> usize {
     keys.saturating_sub(1).max(1).ilog10() as usize + 1
 }
@@ -140,7 +140,7 @@ fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The varint field `wanted` of a message; 0, proto3's default, if it is absent;
+/// Returns the varint field `wanted` of a message: 0, the default of proto3, if it is absent, and
 /// `None` if the message is malformed.
 fn first_varint_field(mut message: &[u8], wanted: u64) -> Option<u64> {
     while !message.is_empty() {

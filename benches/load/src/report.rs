@@ -1,4 +1,4 @@
-//! What a run says of itself, for people or for scripts.
+//! The report of a run, as text or JSON.
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ pub fn report(
     let seconds = (after.at - before.at).as_secs_f64();
     let (servers, ours) = processes(pids, calls, before, after);
     let client = after.client.total_us() - before.client.total_us();
-    // Everything else that ran meanwhile: the noise of this measurement.
+    // Other processes that ran at the same time: the noise of this measurement.
     let busy: f64 = after.cores_us.iter().sum::<f64>() - before.cores_us.iter().sum::<f64>();
     let cores: Vec<f64> = before
         .cores_us
@@ -54,7 +54,7 @@ pub fn report(
     Ok(())
 }
 
-/// Of each server, and the time of all of them.
+/// The CPU time of each server, and of all servers.
 fn processes(
     pids: &[(String, u32)],
     calls: u64,

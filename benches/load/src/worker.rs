@@ -1,4 +1,4 @@
-//! One thread's share of the load, and what it counts.
+//! The share of one thread in the load, and its counts.
 
 use std::time::{Duration, Instant};
 
@@ -12,15 +12,15 @@ use crate::connection::{Connection, Outcome};
 use crate::frames::Call;
 use crate::message::Decision;
 
-/// How long an open loop waits for answers after its last call was due.
+/// How long an open loop waits for responses after its last call was due.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// What was counted while measuring.
+/// Counts of the measured part of a run.
 pub struct Tally {
     pub latency_ns: Histogram<u64>,
     pub ok: u64,
     pub over_limit: u64,
-    /// Those of the warm-up too.
+    /// Including those of the warm-up.
     pub errors: u64,
     pub first_error: Option<String>,
     /// Open loop: calls that were due but never sent.
@@ -69,7 +69,7 @@ pub enum Keys {
         keys: u64,
         rng: SmallRng,
     },
-    /// In turn, each thread its own.
+    /// In order; each thread has its own.
     Sequential {
         keys: u64,
         next: u64,
@@ -91,7 +91,7 @@ impl Keys {
     }
 }
 
-/// When the run starts, is measured from, and stops.
+/// When the run starts, when the measurement starts, and when the run stops.
 #[derive(Clone, Copy)]
 pub struct Schedule {
     pub start: Instant,
@@ -122,7 +122,7 @@ impl Worker {
         Ok(tally)
     }
 
-    /// Every connection has as many calls in flight as it may.
+    /// Keeps the maximum number of calls in flight on every connection.
     fn closed_loop(&mut self, tally: &mut Tally) -> Result<()> {
         let Schedule { measure, stop, .. } = self.schedule;
         loop {
@@ -139,8 +139,8 @@ impl Worker {
         }
     }
 
-    /// Calls start when they are due. Once all have, their answers are waited for, so that a
-    /// stall at the end is counted too.
+    /// Starts calls when they are due, then waits for their responses, so that a stall at the end
+    /// counts too.
     fn open_loop(&mut self, offset: Duration, interval: Duration, tally: &mut Tally) -> Result<()> {
         let Schedule { start, measure, stop } = self.schedule;
         let mut due = start + offset;
@@ -170,7 +170,7 @@ impl Worker {
         self.connections.iter().any(|connection| connection.has_room(&self.call))
     }
 
-    /// Starts the calls that are due, on the connections in turn.
+    /// Starts the calls that are due, on the connections in rotation.
     fn start_due(&mut self, due: &mut Instant, interval: Duration, now: Instant, turn: &mut usize) {
         while *due <= now {
             let n = self.connections.len();
@@ -184,7 +184,7 @@ impl Worker {
         }
     }
 
-    /// Writes what is to be written, waits until `wake` at most, and reads what arrived.
+    /// Writes what is buffered, waits until `wake` at most, and reads what has arrived.
     fn exchange(
         &mut self,
         wake: Instant,
@@ -216,7 +216,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Which connections have something to read.
+    /// The connections that have something to read.
     fn ready(&self, wake: Instant) -> Result<Vec<bool>> {
         let timeout = Timespec::try_from(wake.saturating_duration_since(Instant::now()))?;
         let interest = |c: &Connection| match c.wants_write() {

@@ -1,7 +1,7 @@
-//! How events are written: as text or JSON, without control characters.
+//! Formats events as text or JSON, with control characters escaped.
 //!
-//! What is logged may come from clients and files. It is escaped here, so that nothing logged
-//! anywhere can forge a line or drive a terminal.
+//! Logged values may come from clients and files. They are escaped here, so that no value can forge a
+//! line or control a terminal.
 
 use std::fmt::{self, Debug, Write};
 
@@ -15,10 +15,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::escape::Escaping;
 
-/// Lines of a message that has several are indented, so that each line that is not begins an event.
+/// Further lines of a message are indented, so that each unindented line starts an event.
 const NEXT_LINE: &str = "\n    ";
 
-/// Events as text lines.
+/// Returns a subscriber that writes events as text.
 pub(super) fn text<W>(filter: EnvFilter, out: W, color: bool) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -48,7 +48,7 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
     }
 }
 
-/// Events as lines of JSON.
+/// Returns a subscriber that writes events as lines of JSON.
 pub(super) fn json<W>(filter: EnvFilter, out: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -64,7 +64,7 @@ where
         .finish()
 }
 
-/// JSON escapes control characters of ASCII; this escapes the others.
+/// Escapes the control characters that JSON does not: those outside ASCII.
 struct EscapedJson<F>(F);
 
 impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
@@ -94,7 +94,7 @@ mod tests {
 
     use super::*;
 
-    const NASTY: &str = "a\n2026 ERROR forged\r\u{1b}[2J\u{9b}31m\u{7f}\u{2028}\u{202e}z";
+    const HOSTILE: &str = "a\n2026 ERROR forged\r\u{1b}[2J\u{9b}31m\u{7f}\u{2028}\u{202e}z";
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -110,7 +110,7 @@ mod tests {
         }
     }
 
-    /// What is written of an event that has `NASTY` wherever it can.
+    /// Returns the output for an event that contains `HOSTILE` in all places.
     fn logged<S: Subscriber + Send + Sync>(
         make: impl FnOnce(EnvFilter, Box<dyn Fn() -> Written + Send + Sync>) -> S,
     ) -> String {
@@ -118,10 +118,10 @@ mod tests {
         let out = written.clone();
         let subscriber = make(EnvFilter::new("trace"), Box::new(move || out.clone()));
         with_default(subscriber, || {
-            let _span = tracing::info_span!("span", nasty = NASTY, shown = %NASTY).entered();
-            let error = std::io::Error::other(NASTY);
+            let _span = tracing::info_span!("span", hostile = HOSTILE, shown = %HOSTILE).entered();
+            let error = std::io::Error::other(HOSTILE);
             let source: &dyn std::error::Error = &error;
-            tracing::info!(text = NASTY, shown = %NASTY, debug = ?[NASTY], source, "say {NASTY}");
+            tracing::info!(text = HOSTILE, shown = %HOSTILE, debug = ?[HOSTILE], source, "say {HOSTILE}");
         });
         String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn text_has_no_control_characters_and_one_event_a_line() {
+    fn text_has_no_control_characters_and_one_unindented_line_per_event() {
         let logged = logged(|filter, out| text(filter, out, false));
         let lines: Vec<&str> = logged.strip_suffix('\n').unwrap().split('\n').collect();
         assert!(lines.iter().all(|line| is_plain(line)), "{logged:?}");
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_terminal_only_the_formatters_own_colors_are_left() {
+    fn on_a_terminal_only_the_colors_of_the_formatter_remain() {
         let logged = logged(|filter, out| text(filter, out, true));
         assert!(
             logged.contains("\u{1b}[3mshown\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\n2026"),
@@ -158,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn json_has_no_control_characters_and_keeps_the_meaning() {
+    fn json_has_no_control_characters_and_keeps_the_values() {
         let logged = logged(json);
         let line = logged.strip_suffix('\n').unwrap();
         assert!(is_plain(line), "{logged:?}");
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
-        assert_eq!(event["message"], format!("say {NASTY}"));
+        assert_eq!(event["message"], format!("say {HOSTILE}"));
         for field in ["text", "shown", "source"] {
-            assert_eq!(event[field], NASTY, "{field}");
+            assert_eq!(event[field], HOSTILE, "{field}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Log lines between the threads that log and the log's reader, which may stall.
+//! A bounded queue between the threads that log and the thread that writes.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Write};
@@ -9,17 +9,18 @@ use parking_lot::{Condvar, Mutex};
 use prometheus_client::metrics::counter::Counter;
 use tracing_subscriber::fmt::MakeWriter;
 
-/// Pipes take up to so many bytes in one piece, so lines of several processes do not mix.
-const ATOMIC_BYTES: usize = 4096;
+/// The maximum size of a write: pipes write up to this many bytes atomically, so the lines of several
+/// processes do not mix.
+const ATOMIC_WRITE_BYTES: usize = 4096;
 
-/// How long to wait where the reader would block and the file descriptor does not.
-const RETRY: Duration = Duration::from_millis(10);
+/// How long to wait when a non-blocking file descriptor is full.
+const RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// Lines that wait to be written by a thread of their own: adding one never blocks on the reader.
+/// Lines that a thread of the queue writes: adding a line never blocks, even if the log is not read.
 ///
 /// **Bounded.** The queue holds at most `limit` bytes. A line that does not fit is dropped and
-/// counted, and so are all that follow until half of the queue is free: so a stall makes one gap,
-/// whose length is reported once.
+/// counted, and so are all further lines until half of the queue is free. So a stall leaves one gap,
+/// and its length is reported once.
 #[derive(Clone, Debug)]
 pub struct Queue(Arc<Shared>);
 
@@ -35,15 +36,19 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     lines: VecDeque<u8>,
-    /// Lines dropped and not reported yet.
+    /// Lines that were dropped and not reported yet.
     dropped: u64,
-    /// Whether lines that are no longer queued are not written yet.
+    /// Whether lines have left the queue and are being written.
     writing: bool,
 }
 
 impl Queue {
-    /// Starts a thread that writes to `out`, and calls `report` with the number of lines dropped.
+    /// Starts a thread that writes to `out`, and calls `report` with the number of dropped lines.
     /// `report` may add a line.
+    ///
+    /// # Errors
+    ///
+    /// If the thread cannot be started.
     pub fn start(
         limit: usize,
         out: impl Write + Send + 'static,
@@ -61,7 +66,7 @@ impl Queue {
         Ok(queue)
     }
 
-    /// Adds a line, which ends with a newline.
+    /// Adds a line, including its newline.
     pub fn push(&self, line: &[u8]) {
         let mut state = self.0.state.lock();
         if state.dropped > 0 || state.lines.len() + line.len() > self.0.limit {
@@ -74,18 +79,18 @@ impl Queue {
         self.0.added.notify_one();
     }
 
-    /// Waits until all lines are written, at most for `timeout`.
+    /// Waits until all lines are written, for at most `timeout`.
     pub fn flush(&self, timeout: Duration) {
-        let until = Instant::now() + timeout;
+        let deadline = Instant::now() + timeout;
         let mut state = self.0.state.lock();
         while !state.is_idle() {
-            if self.0.idle.wait_until(&mut state, until).timed_out() {
+            if self.0.idle.wait_until(&mut state, deadline).timed_out() {
                 return;
             }
         }
     }
 
-    /// The count of dropped lines.
+    /// The number of dropped lines.
     pub fn dropped(&self) -> &Counter {
         &self.0.dropped
     }
@@ -93,7 +98,7 @@ impl Queue {
 
 impl Shared {
     fn drain(&self, mut out: impl Write, report: impl Fn(u64)) {
-        let mut chunk = Vec::with_capacity(ATOMIC_BYTES);
+        let mut chunk = Vec::with_capacity(ATOMIC_WRITE_BYTES);
         loop {
             let mut state = self.state.lock();
             state.writing = false;
@@ -120,10 +125,9 @@ impl State {
         self.lines.is_empty() && self.dropped == 0 && !self.writing
     }
 
-    /// Moves as many whole lines to `chunk` as may be written in one piece, or a part of a longer
-    /// one.
+    /// Moves whole lines to `chunk`, up to the size of an atomic write, or a part of a longer line.
     fn take_lines(&mut self, chunk: &mut Vec<u8>) {
-        let len = self.lines.len().min(ATOMIC_BYTES);
+        let len = self.lines.len().min(ATOMIC_WRITE_BYTES);
         let end = self.lines.iter().take(len).rposition(|byte| *byte == b'\n');
         chunk.clear();
         chunk.extend(self.lines.drain(..end.map_or(len, |end| end + 1)));
@@ -131,16 +135,15 @@ impl State {
     }
 }
 
-/// Writes as long as it takes. Errors are ignored: the reader may have gone away, which is no
-/// reason to end.
-#[expect(clippy::disallowed_methods, reason = "the thread does nothing but write")]
+/// Writes all bytes. Ignores errors, because the service continues without a reader of its log.
+#[expect(clippy::disallowed_methods, reason = "the thread has no other task")]
 fn write(out: &mut impl Write, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match out.write(bytes) {
             Ok(0) => return,
             Ok(written) => bytes = &bytes[written..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::sleep(RETRY_DELAY),
             Err(_) => return,
         }
     }
@@ -157,7 +160,7 @@ impl Write for &Queue {
     }
 }
 
-/// An event is one write: a whole line.
+/// Each event is a single write of a whole line.
 impl<'a> MakeWriter<'a> for Queue {
     type Writer = &'a Queue;
 
@@ -172,9 +175,9 @@ mod tests {
 
     use super::*;
 
-    const AMPLE: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(30);
 
-    /// A reader that takes one write for each permit.
+    /// A reader that accepts one write for each permit.
     struct Reader {
         permits: mpsc::Receiver<()>,
         read: Arc<Mutex<Vec<Vec<u8>>>>,
@@ -182,7 +185,7 @@ mod tests {
 
     impl Write for Reader {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // Without permits to come, it reads all.
+            // Once the sender is dropped, it reads everything.
             let _ = self.permits.recv();
             self.read.lock().push(bytes.to_vec());
             Ok(bytes.len())
@@ -200,7 +203,7 @@ mod tests {
     }
 
     #[expect(clippy::disallowed_methods, reason = "the test sends a few messages")]
-    /// A queue whose reader has stalled over a first line, `first`.
+    /// Returns a queue whose reader stalls on the line `first`.
     fn stalled(limit: usize) -> Stalled {
         let (permits, waits) = mpsc::channel();
         let read = Arc::new(Mutex::default());
@@ -220,42 +223,42 @@ mod tests {
     }
 
     impl Stalled {
-        /// Lets the reader go on; all that it read.
-        fn go_on(&mut self) -> String {
+        /// Lets the reader continue. Returns everything it has read.
+        fn resume(&mut self) -> String {
             self.permits = None;
-            self.queue.flush(AMPLE);
+            self.queue.flush(TIMEOUT);
             String::from_utf8(self.read.lock().concat()).unwrap()
         }
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped_counted_and_reported_once() {
+    fn lines_that_do_not_fit_are_dropped_counted_and_reported_once() {
         let mut stalled = stalled(20);
         for line in ["0123456789\n", "too long\n\n", "fits\n"] {
             stalled.queue.push(line.as_bytes());
         }
-        assert_eq!(stalled.queue.dropped().get(), 2, "the gap is one");
-        assert_eq!(stalled.go_on(), "first\n0123456789\ndropped 2\n");
+        assert_eq!(stalled.queue.dropped().get(), 2, "one gap");
+        assert_eq!(stalled.resume(), "first\n0123456789\ndropped 2\n");
         stalled.queue.push(b"after\n");
-        assert!(stalled.go_on().ends_with("dropped 2\nafter\n"));
+        assert!(stalled.resume().ends_with("dropped 2\nafter\n"));
         assert_eq!(stalled.queue.dropped().get(), 2);
     }
 
     #[test]
-    fn a_line_longer_than_the_queue_is_reported_without_another() {
+    fn a_line_longer_than_the_queue_is_reported() {
         let mut stalled = stalled(20);
         stalled.queue.push(&[b'x'; 21]);
-        assert_eq!(stalled.go_on(), "first\ndropped 1\n");
+        assert_eq!(stalled.resume(), "first\ndropped 1\n");
     }
 
     #[test]
-    fn lines_are_written_whole_where_they_can_be() {
+    fn lines_up_to_the_atomic_size_are_written_whole() {
         let mut stalled = stalled(1 << 20);
         let line = |len: usize| [vec![b'x'; len - 1], vec![b'\n']].concat();
         for len in [3000, 1096, 1, 4096, 4097, 10] {
             stalled.queue.push(&line(len));
         }
-        stalled.go_on();
+        stalled.resume();
         let lengths: Vec<usize> = stalled.read.lock().iter().map(Vec::len).collect();
         assert_eq!(lengths, [6, 4096, 1, 4096, 4096, 11]);
     }
@@ -266,10 +269,10 @@ mod tests {
         stalled.queue.push(b"second\n");
         stalled.queue.flush(Duration::from_millis(10));
         assert!(stalled.read.lock().is_empty());
-        assert_eq!(stalled.go_on(), "first\nsecond\n");
+        assert_eq!(stalled.resume(), "first\nsecond\n");
     }
 
-    /// Fails now and then, as a file descriptor that does not block, and takes little at a time.
+    /// Fails every other write, like a non-blocking file descriptor, and accepts two bytes at a time.
     struct Reluctant(Arc<Mutex<Vec<u8>>>, bool);
 
     impl Write for Reluctant {
@@ -292,7 +295,7 @@ mod tests {
         let read = Arc::new(Mutex::default());
         let queue = Queue::start(100, Reluctant(read.clone(), false), |_| {}).unwrap();
         queue.push(b"line\n");
-        queue.flush(AMPLE);
+        queue.flush(TIMEOUT);
         assert_eq!(*read.lock(), b"line\n");
     }
 }

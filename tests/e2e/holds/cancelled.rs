@@ -1,4 +1,4 @@
-//! Calls that are cancelled before their answer: what they took is given back.
+//! Calls that are cancelled before they are answered: their hits are given back.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,63 +7,43 @@ use std::time::Duration;
 use prost::Message;
 
 use super::*;
-use crate::support::PATIENCE;
 use crate::support::api::{ask, descriptor, request};
 use crate::support::redis::Server;
 use crate::support::redis::proxy::Proxy;
-use crate::support::weir::{Setup, Weir};
+use crate::support::weir::Setup;
+use crate::support::{PATIENCE, wait_until};
 
+/// A limit that no test reaches.
 const N: u32 = 100_000;
 
-const RULES: &str = "domain: edge
-descriptors:
-  - key: service
-    value: reports
-    descriptors:
-      - key: request_id
-        rate_limit:
-          { algorithm: concurrency, requests_per_unit: 100000, hold_id: request_id, hold_timeout: 1h }
-  - key: service
-    value: counted
-    rate_limit: { algorithm: concurrency, requests_per_unit: 100000, hold_timeout: 1h }
-";
-
-/// Counting behind a proxy, with all the time there is.
-fn on_redis(port: u16) -> Setup {
-    serving(RULES)
+/// A service that counts in the Redis at `port`, with generous time limits.
+fn with_redis(port: u16) -> Setup {
+    serving(&rules(N))
         .env("REDIS_URL", format!("127.0.0.1:{port}"))
         .env("WEIR__STORE__BUDGET", "30s")
         .env("WEIR__STORE__REDIS__SLOW_AFTER", "30s")
 }
 
-/// How many holds there are, by the id and without.
+/// Returns the number of holds by ID and without.
 async fn held(weir: &Weir) -> [u32; 2] {
-    let mut looks = request("edge", &[("service", "reports"), ("request_id", "look")]);
-    looks.descriptors.push(descriptor(&[("service", "counted")]));
-    for descriptor in &mut looks.descriptors {
+    let mut peeks = request("edge", &[("service", "reports"), ("request_id", "peek")]);
+    peeks.descriptors.push(descriptor(&[("service", "counted")]));
+    for descriptor in &mut peeks.descriptors {
         descriptor.hits_addend = Some(0);
     }
-    let answer = ask(weir.grpc, looks).await.unwrap();
+    let answer = ask(weir.grpc, peeks).await.unwrap();
     [0, 1].map(|i| N - answer.statuses[i].limit_remaining)
 }
 
-async fn until_held(weir: &Weir, wanted: [u32; 2]) {
-    let give_up = std::time::Instant::now() + PATIENCE;
-    loop {
-        let held = held(weir).await;
-        if held == wanted {
-            return;
-        }
-        assert!(std::time::Instant::now() < give_up, "{held:?} are held, not {wanted:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+async fn wait_until_held(weir: &Weir, wanted: [u32; 2]) {
+    wait_until(&format!("{wanted:?} are held"), async || held(weir).await == wanted).await;
 }
 
-/// Takes a hold of either kind.
-fn takes(id: &str) -> Vec<u8> {
-    let mut takes = request("edge", &[("service", "reports"), ("request_id", id)]);
-    takes.descriptors.push(descriptor(&[("service", "counted")]));
-    takes.encode_to_vec()
+/// A request for one hold of either kind.
+fn hold_request(id: &str) -> Vec<u8> {
+    let mut request = request("edge", &[("service", "reports"), ("request_id", id)]);
+    request.descriptors.push(descriptor(&[("service", "counted")]));
+    request.encode_to_vec()
 }
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -71,7 +51,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     [length, &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// POST, http, the path and the content type, as literals.
+/// The method, scheme, path, authority, content type and `te`, mostly as HPACK literals.
 const HEADERS: &[u8] =
     b"\x83\x86\x04\x3c/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit\
     \x01\x05tests\x0f\x10\x10application/grpc\x00\x02te\x08trailers";
@@ -86,7 +66,7 @@ fn reset(stream: u32) -> Vec<u8> {
     frame(3, 0, stream, &u32::from(h2::Reason::CANCEL).to_be_bytes())
 }
 
-/// A connection on which frames are written as they are.
+/// A connection that sends frames as they are given.
 struct Raw(TcpStream);
 
 impl Raw {
@@ -103,10 +83,10 @@ impl Raw {
         self.0.write_all(frames).unwrap();
     }
 
-    /// Returns once all that was sent has been read: a call that needs no store is answered.
-    fn until_read(&mut self, stream: u32) {
-        let asks = request("nobody", &[("limits", "this")]).encode_to_vec();
-        self.send(&call(stream, &asks));
+    /// Waits until weir has read everything sent before: a call that needs no store is answered.
+    fn wait_until_read(&mut self, stream: u32) {
+        let unlimited = request("nobody", &[("limits", "this")]).encode_to_vec();
+        self.send(&call(stream, &unlimited));
         loop {
             let mut head = [0; 9];
             self.0.read_exact(&mut head).unwrap();
@@ -120,71 +100,72 @@ impl Raw {
     }
 }
 
-/// The reset is read together with the call.
+/// weir reads the reset together with the call.
 #[tokio::test]
 async fn a_call_that_is_reset_at_once_leaves_no_hold() {
     let redis = Server::start();
-    for weir in [serving(RULES).start(), on_redis(redis.port()).start()] {
+    for weir in [serving(&rules(N)).start(), with_redis(redis.port()).start()] {
         for round in 0..20 {
             let mut sent = Vec::new();
             for stream in [1, 3, 5, 7, 9] {
-                sent.extend(call(stream, &takes(&format!("{round}-{stream}"))));
+                sent.extend(call(stream, &hold_request(&format!("{round}-{stream}"))));
                 sent.extend(reset(stream));
             }
-            // One that stays shows that all were read.
-            sent.extend(call(11, &takes(&format!("{round}-stays"))));
+            // One call without a reset shows that all were read.
+            sent.extend(call(11, &hold_request(&format!("{round}-stays"))));
             let mut raw = Raw::open(&weir);
             raw.send(&sent);
-            until_held(&weir, [round + 1; 2]).await;
+            wait_until_held(&weir, [round + 1; 2]).await;
         }
         let hits = weir.metric(r#"weir_rule_hits_total{domain="edge",rule="service_counted"}"#);
-        assert_eq!(hits, 20 * 6, "all were charged at first");
+        assert_eq!(hits, 20 * 6, "all were charged");
     }
 }
 
-/// Redis is asked already, and answers later than the call is cancelled.
+/// The charge is on its way to Redis when the call is cancelled.
 #[tokio::test]
-async fn a_call_that_is_cancelled_while_redis_is_asked_leaves_no_hold() {
+async fn a_call_that_is_cancelled_while_redis_decides_leaves_no_hold() {
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
-    let weir = on_redis(proxy.port()).env("WEIR__RUNTIME__THREADS", "1").start();
+    let weir = with_redis(proxy.port()).env("WEIR__RUNTIME__THREADS", "1").start();
     let mut resets = Raw::open(&weir);
-    resets.send(&call(1, &takes("stays")));
-    until_held(&weir, [1; 2]).await;
+    resets.send(&call(1, &hold_request("stays")));
+    wait_until_held(&weir, [1; 2]).await;
     proxy.stall();
-    // This one is on its way.
-    resets.send(&call(3, &takes("reset")));
-    resets.until_read(5);
-    // These wait for it to return.
-    resets.send(&call(7, &takes("reset too")));
-    resets.until_read(9);
+    // This charge is on its way to Redis.
+    resets.send(&call(3, &hold_request("reset")));
+    resets.wait_until_read(5);
+    // These charges wait for the next round trip.
+    resets.send(&call(7, &hold_request("reset too")));
+    resets.wait_until_read(9);
     let mut ends = Raw::open(&weir);
-    ends.send(&call(1, &takes("ends")));
-    ends.until_read(3);
+    ends.send(&call(1, &hold_request("ends")));
+    ends.wait_until_read(3);
     drop(ends);
     resets.send(&[reset(3), reset(7)].concat());
-    resets.until_read(11);
+    resets.wait_until_read(11);
     proxy.resume();
-    until_held(&weir, [1; 2]).await;
+    wait_until_held(&weir, [1; 2]).await;
     proxy.stall();
     let mut ends = Raw::open(&weir);
-    ends.send(&call(1, &takes("ends on its way")));
-    ends.until_read(3);
-    // weir asks Redis after it has looked once for more calls: another answer shows that it has.
-    ends.until_read(5);
+    ends.send(&call(1, &hold_request("ends on its way")));
+    ends.wait_until_read(3);
+    // weir sends charges to Redis only after it has looked for further calls: a second answer shows
+    // that it has.
+    ends.wait_until_read(5);
     drop(ends);
-    // weir sees the end before Redis answers: only `resets` stays open.
+    // weir notices the end before Redis answers: only `resets` stays open.
     while weir.metric("weir_grpc_connections") > 1 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     proxy.resume();
-    // Without an id a connection that ends gives nothing back: its client may do so, as Envoy does.
-    until_held(&weir, [1, 2]).await;
+    // Without an ID, the end of a connection gives nothing back: the client may do so, as Envoy does.
+    wait_until_held(&weir, [1, 2]).await;
 }
 
-/// So many clients ask Envoy, and go away while it asks weir. Envoy resets the calls, and never reports
-/// the end of their streams.
-fn come_and_go(envoy: &Envoy, clients: u64) {
+/// Connects clients to Envoy that disconnect while Envoy waits for weir. Envoy resets the calls, and
+/// does not report the end of their streams.
+fn connect_and_disconnect(envoy: &Envoy, clients: u64) {
     let calls = || envoy.stat("cluster.weir.upstream_rq_total");
     let resets = || envoy.stat("cluster.weir.http2.tx_reset");
     let before = (calls(), resets());
@@ -196,47 +177,47 @@ fn come_and_go(envoy: &Envoy, clients: u64) {
         })
         .collect();
     let count = clients.len() as u64;
-    wait_for("Envoy to ask", || (calls() == before.0 + count).then_some(()));
+    wait_for("Envoy calls weir", || (calls() == before.0 + count).then_some(()));
     drop(clients);
-    wait_for("Envoy to cancel", || (resets() == before.1 + count).then_some(()));
+    wait_for("Envoy cancels the calls", || (resets() == before.1 + count).then_some(()));
 }
 
-fn until_none_is_held(weir: &Weir) {
+fn wait_until_none_is_held(weir: &Weir) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(until_held(weir, [0; 2]));
+    runtime.block_on(wait_until_held(weir, [0; 2]));
 }
 
 #[test]
-fn clients_that_go_away_while_weir_waits_for_redis_leave_no_hold() {
+fn clients_that_disconnect_while_weir_waits_for_redis_leave_no_hold() {
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
-    let weir = on_redis(proxy.port()).start();
-    let envoy = envoy::before(&weir, &holds(&format!("{SERVICE}, {REQUEST_ID}")));
+    let weir = with_redis(proxy.port()).start();
+    let envoy = envoy_with_holds(&weir, BY_REQUEST_ID);
     assert_eq!(http::get(envoy.address, "/").status, 200);
     proxy.stall();
-    come_and_go(&envoy, 50);
+    connect_and_disconnect(&envoy, 50);
     proxy.resume();
-    until_none_is_held(&weir);
+    wait_until_none_is_held(&weir);
 }
 
-/// weir reads the calls and their resets together, as it does where it is busy.
+/// weir reads the calls and their resets together, as it does when it is busy.
 #[test]
-fn clients_that_go_away_while_weir_is_busy_leave_no_hold() {
-    // Of more resets that come together HTTP/2 takes the client for an attacker.
+fn clients_that_disconnect_while_weir_is_busy_leave_no_hold() {
+    // More resets at once would look like an attack.
     const AT_ONCE: u64 = 15;
     let redis = Server::start();
-    for setup in [serving(RULES), on_redis(redis.port())] {
+    for setup in [serving(&rules(N)), with_redis(redis.port())] {
         let weir = setup.start();
-        let envoy = envoy::before(&weir, &holds(&format!("{SERVICE}, {REQUEST_ID}")));
+        let envoy = envoy_with_holds(&weir, BY_REQUEST_ID);
         assert_eq!(http::get(envoy.address, "/").status, 200);
         let labels = r#"{domain="edge",rule="service_reports.request_id"}"#;
         let hits = || weir.metric(&format!("weir_rule_hits_total{labels}"));
         for round in 1..=5 {
             weir.signal("STOP");
-            come_and_go(&envoy, AT_ONCE);
+            connect_and_disconnect(&envoy, AT_ONCE);
             weir.signal("CONT");
-            wait_for("all to be charged", || (hits() == 1 + round * AT_ONCE).then_some(()));
+            wait_for("all are charged", || (hits() == 1 + round * AT_ONCE).then_some(()));
         }
-        until_none_is_held(&weir);
+        wait_until_none_is_held(&weir);
     }
 }

@@ -1,6 +1,6 @@
-//! A cluster of which one node is gone, or one is new.
+//! A cluster with a failed node, and one with a new node.
 
-use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
+use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
 use super::*;
 use crate::support::api::{ask, descriptor};
@@ -9,7 +9,7 @@ use crate::support::redis::cluster::Cluster;
 
 const POLICIES: [&str; 3] = ["error", "allow", "deny"];
 
-/// A user of a domain whose key is kept by that master.
+/// Finds a user of a domain whose key is on the given master.
 fn user(cluster: &Cluster, domain: &str, master: usize) -> String {
     let slot = |user: &str| {
         let name = format!("{{{domain}|user={user}}}");
@@ -17,17 +17,17 @@ fn user(cluster: &Cluster, domain: &str, master: usize) -> String {
         u16::try_from(slot).expect("a slot")
     };
     let mut users = (0..).map(|i| format!("u{i}"));
-    users.find(|user| cluster.master_of(slot(user)) == master).expect("somebody")
+    users.find(|user| cluster.master_of(slot(user)) == master).expect("a user")
 }
 
-/// The answers to each descriptor: whether it passes, and what remains of four.
-fn told(answer: &RateLimitResponse) -> Vec<(bool, u32)> {
-    let passes = |code: Code| code == Code::Ok;
-    answer.statuses.iter().map(|s| (passes(s.code()), s.limit_remaining)).collect()
+/// Returns for each descriptor whether it is allowed and what remains of its limit of 4.
+fn outcomes(answer: &RateLimitResponse) -> Vec<(bool, u32)> {
+    let statuses = answer.statuses.iter();
+    statuses.map(|status| (status.code() == Code::Ok, status.limit_remaining)).collect()
 }
 
 #[tokio::test]
-async fn a_node_that_is_gone_fails_its_own_keys_only() {
+async fn a_failed_node_affects_only_its_own_keys() {
     let mut cluster = Cluster::start(3, 0);
     let mut setup = Setup::new();
     for name in POLICIES {
@@ -44,10 +44,10 @@ async fn a_node_that_is_gone_fails_its_own_keys_only() {
         .arg(rules.to_str().expect("text"))
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
         .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
-    let weir = within(setup, "1s").start();
+    let weir = with_time_limit(setup, "1s").start();
     let users = POLICIES.map(|name| [0, 1, 2].map(|master| user(&cluster, name, master)));
 
-    // One of four is used while all is well, once every thread that serves knows all nodes.
+    // One of four is used before the failure, once every serving thread knows all nodes.
     for (name, users) in POLICIES.iter().zip(&users) {
         for user in users {
             counted(&weir, &request(name, &[("user", user)])).await;
@@ -62,12 +62,12 @@ async fn a_node_that_is_gone_fails_its_own_keys_only() {
         alive.descriptors.remove(0);
         for left in [2, 1] {
             let answer = ask(weir.grpc, if *name == "error" { alive.clone() } else { all.clone() });
-            let mut told = told(&answer.await.unwrap());
+            let mut outcomes = outcomes(&answer.await.unwrap());
             if *name != "error" {
                 let by_policy = if *name == "allow" { (true, 4) } else { (false, 0) };
-                assert_eq!(told.remove(0), by_policy, "{name}");
+                assert_eq!(outcomes.remove(0), by_policy, "{name}");
             }
-            assert_eq!(told, [(true, left), (true, left)], "{name}");
+            assert_eq!(outcomes, [(true, left), (true, left)], "{name}");
         }
         if *name == "error" {
             let refused = ask(weir.grpc, all).await.unwrap_err();
@@ -76,20 +76,20 @@ async fn a_node_that_is_gone_fails_its_own_keys_only() {
     }
 }
 
-/// The new master is in no range of slots when the first charge is redirected to it.
+/// The new master has no slots when the first charge is redirected to it.
 #[test]
-fn slots_move_to_a_new_node_under_load_and_nobody_notices() {
+fn moving_slots_to_a_new_node_under_load_fails_no_request() {
     let mut cluster = Cluster::start(2, 0);
-    let setup = serving(WIDE)
+    let setup = serving(HIGH_LIMIT)
         .env("WEIR__STORE__REDIS__TOPOLOGY", "cluster")
         .env("WEIR__STORE__REDIS__URL", cluster.addresses().join(","));
-    let weir = within(setup, "5s").start();
+    let weir = with_time_limit(setup, "5s").start();
     let users: Vec<String> = (0..10).map(|i| format!("moves{i}")).collect();
     let requests: Vec<_> = users.iter().map(|user| request("shop", &[("user", user)])).collect();
-    let began = Instant::now();
+    let start = Instant::now();
     let load = Load::start(weir.grpc, 50, &requests);
-    wait_for("all threads to know all nodes", || {
-        let samples = load.since(began);
+    wait_for("all threads know all nodes", || {
+        let samples = load.since(start);
         (samples.iter().filter(|sample| sample.got == Got::Ok).count() > 200).then_some(())
     });
     cluster.add_empty_master();
@@ -105,15 +105,16 @@ fn slots_move_to_a_new_node_under_load_and_nobody_notices() {
     }
     std::thread::sleep(Duration::from_millis(100));
     let samples = load.stop();
-    let wrong: Vec<_> =
+    let failed: Vec<_> =
         samples.iter().filter(|sample| sample.sent >= moving && sample.got != Got::Ok).collect();
-    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(failed.is_empty(), "{failed:?}");
     assert_eq!(cluster.masters[2].command(&["DBSIZE"]).int(), 10);
 }
 
-/// Asks until it is counted: when weir has just started it may not know the nodes yet.
-async fn counted(weir: &Weir, asked: &RateLimitRequest) {
-    let give_up = Instant::now() + PATIENCE;
+/// Sends a request until it is counted, because a service that has just started may not know all nodes
+/// yet.
+async fn counted(weir: &Weir, request: &RateLimitRequest) {
+    let deadline = Instant::now() + PATIENCE;
     let failed = || {
         let count = |policy| {
             weir.metric(&format!(r#"weir_store_degraded_charges_total{{policy="{policy}"}}"#))
@@ -122,11 +123,11 @@ async fn counted(weir: &Weir, asked: &RateLimitRequest) {
     };
     loop {
         let before = failed();
-        let answer = ask(weir.grpc, asked.clone()).await;
+        let answer = ask(weir.grpc, request.clone()).await;
         if failed() == before {
-            assert_eq!(told(&answer.unwrap()), [(true, 3)]);
+            assert_eq!(outcomes(&answer.unwrap()), [(true, 3)]);
             return;
         }
-        assert!(Instant::now() < give_up, "not counted within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "not counted within {PATIENCE:?}");
     }
 }

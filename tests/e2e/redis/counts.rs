@@ -1,4 +1,4 @@
-//! One count, however many count and however often they start anew.
+//! Counters shared by replicas, and kept through their restarts.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::support::api::channel;
 use crate::support::redis::Server;
 
-/// One rule for each algorithm, of 60 a year: nothing comes back while a test lasts.
+/// One rule for each algorithm, with 60 per year: nothing refills during a test.
 const YEARLY: &str = "\
 domain: shop
 descriptors:
@@ -29,21 +29,21 @@ const ALGORITHMS: [&str; 6] =
     ["fixed_window", "sliding_window", "sliding_log", "token_bucket", "gcra", "bucketed_window"];
 const N: usize = 60;
 
-/// When a request was sent, and when its answer was there.
+/// When an admitted request was sent, and when its answer arrived.
 type Admission = (Instant, Instant);
 
-/// What is admitted of so many requests on each of eight connections, spread over `to`.
+/// Sends `each` requests on each of eight connections, spread over `to`. Returns those admitted.
 async fn admitted(to: &[SocketAddr], entry: (&str, &str), each: usize) -> Vec<Admission> {
-    let mut askers = tokio::task::JoinSet::new();
+    let mut clients = tokio::task::JoinSet::new();
     for i in 0..8 {
         let to = to[i % to.len()];
-        let asked = request("shop", &[entry]);
-        askers.spawn(async move {
+        let request = request("shop", &[entry]);
+        clients.spawn(async move {
             let mut client = RateLimitServiceClient::new(channel(to).await);
             let mut admitted = Vec::new();
             for _ in 0..each {
                 let sent = Instant::now();
-                let answer = client.should_rate_limit(asked.clone()).await.expect("an answer");
+                let answer = client.should_rate_limit(request.clone()).await.expect("an answer");
                 if answer.get_ref().overall_code() == Code::Ok {
                     admitted.push((sent, Instant::now()));
                 }
@@ -51,19 +51,19 @@ async fn admitted(to: &[SocketAddr], entry: (&str, &str), each: usize) -> Vec<Ad
             admitted
         });
     }
-    askers.join_all().await.concat()
+    clients.join_all().await.concat()
 }
 
 #[tokio::test]
-async fn two_replicas_together_admit_what_the_limit_says_and_restarts_forget_nothing() {
+async fn two_replicas_share_a_limit_and_restarts_keep_the_counts() {
     let redis = Server::start();
-    let start = || within(on(redis.port(), YEARLY), AMPLE).start();
+    let start = || with_time_limit(with_redis(redis.port(), YEARLY), GENEROUS).start();
     let (first, second) = (start(), start());
     for algorithm in ALGORITHMS {
         let both = [first.grpc, second.grpc];
         let count = admitted(&both, (algorithm, "a"), 20).await.len();
         assert_eq!(count, N, "{algorithm}");
-        // Used by half.
+        // Half used.
         assert_eq!(admitted(&both[..1], (algorithm, "b"), 4).await.len(), 32, "{algorithm}");
     }
     drop((first, second));
@@ -76,23 +76,23 @@ async fn two_replicas_together_admit_what_the_limit_says_and_restarts_forget_not
 }
 
 #[tokio::test]
-async fn no_window_of_a_log_has_more_than_its_limit() {
+async fn no_period_of_a_sliding_log_exceeds_the_limit() {
     const PERIOD: Duration = Duration::from_secs(1);
     const LIMIT: usize = 20;
     let rules = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: \
                  { algorithm: sliding_log, period: 1s, requests_per_unit: 20 }\n";
     let redis = Server::start();
-    let start = || within(on(redis.port(), rules), AMPLE).start();
+    let start = || with_time_limit(with_redis(redis.port(), rules), GENEROUS).start();
     let (first, second) = (start(), start());
     let mut all = Vec::new();
-    let began = Instant::now();
-    // Until the window has moved on twice: with more, the limit was given more than once.
+    let start = Instant::now();
+    // Until the limit has been granted more than twice, so that the window has moved.
     while all.len() <= 2 * LIMIT {
-        assert!(began.elapsed() < PATIENCE, "the window does not move: {}", all.len());
+        assert!(start.elapsed() < PATIENCE, "the window does not move: {}", all.len());
         all.extend(admitted(&[first.grpc, second.grpc], ("user", "ann"), 20).await);
     }
-    // Each was admitted between being sent and being answered. So all that were sent and answered
-    // within a period lie in one window; whichever has the most of them begins with one.
+    // Each request was admitted between being sent and being answered, so those sent and answered
+    // within one period must not exceed the limit. It is enough to check periods that start with one.
     for &(from, _) in &all {
         let within = |&&(sent, answered): &&Admission| sent >= from && answered < from + PERIOD;
         let count = all.iter().filter(within).count();

@@ -1,4 +1,4 @@
-//! What the log says of keys that fail.
+//! Log messages about keys that fail.
 
 use super::*;
 use crate::support::api::ask;
@@ -18,14 +18,14 @@ descriptors:
 ";
 
 #[tokio::test]
-async fn a_key_that_fails_is_named() {
+async fn a_failed_key_is_named() {
     let redis = Server::start();
     for (entry, key, reason) in [
         ("window", "weir:{shop|window=ann}f3600", "state cannot be read"),
         ("windows", "weir:{shop|windows=ann}f60+f3600", "state cannot be read"),
         ("bucket", "weir:{shop|bucket=ann}t60000000us", "is not weir's"),
     ] {
-        let mut weir = within(on(redis.port(), RULES), AMPLE).start();
+        let mut weir = with_time_limit(with_redis(redis.port(), RULES), GENEROUS).start();
         match entry {
             "bucket" => redis.command(&["RPUSH", key, "x"]),
             _ => redis.command(&["SET", key, "no number"]),
@@ -37,9 +37,9 @@ async fn a_key_that_fails_is_named() {
     }
 }
 
-/// That a user lacks a command is known inside the script only.
+/// A missing permission shows only inside the script.
 #[tokio::test]
-async fn a_command_that_a_user_may_not_run_is_told() {
+async fn a_missing_permission_is_logged() {
     for (without, entry) in [("get", "windows"), ("set", "bucket"), ("incrby", "window")] {
         let redis = Server::with(Config {
             lines: vec![
@@ -50,13 +50,13 @@ async fn a_command_that_a_user_may_not_run_is_told() {
             ..Config::default()
         });
         let url = format!("redis://weir:pw@127.0.0.1:{}", redis.port());
-        let mut weir = within(serving(RULES).env("REDIS_URL", url), AMPLE).start();
+        let mut weir = with_time_limit(serving(RULES).env("REDIS_URL", url), GENEROUS).start();
         assert!(ask(weir.grpc, request("shop", &[(entry, "ann")])).await.is_err());
         let rest = weir.until_said("redis key failed").unwrap();
         assert!(rest.contains(&format!("{entry}=ann")), "{rest}");
         match entry {
             "window" => assert!(rest.contains("ACL LOG"), "{rest}"),
-            // Some versions name the command besides.
+            // Some versions also name the command.
             _ => assert!(rest.contains(" run "), "{rest}"),
         }
     }

@@ -1,4 +1,4 @@
-//! What is answered while Redis is gone.
+//! Answers while Redis is unreachable.
 
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
@@ -7,20 +7,20 @@ use crate::support::api::{ask, channel};
 use crate::support::redis::Server;
 use crate::support::redis::proxy::Proxy;
 
-/// Ten a year in a domain of that name, which says itself what to do.
-fn domain(name: &str, says: &str) -> String {
+/// A domain with a limit of 10 per year and further keys.
+fn domain(name: &str, keys: &str) -> String {
     format!(
-        "domain: {name}\n{says}descriptors:\n  - key: user\n    \
+        "domain: {name}\n{keys}descriptors:\n  - key: user\n    \
          rate_limit: {{ unit: year, requests_per_unit: 10 }}\n"
     )
 }
 
-/// A domain for each policy and one that says nothing, with a policy for it.
+/// A domain for each policy, and one without a policy, for which the settings have one.
 fn all_domains(port: u16, policy: &str) -> Setup {
-    let setup = Setup::new().file("rules/silent.yaml", &domain("silent", ""));
+    let setup = Setup::new().file("rules/plain.yaml", &domain("plain", ""));
     let setup = ["error", "allow", "deny", "local"].iter().fold(setup, |setup, name| {
-        let says = format!("on_store_failure: {name}\n");
-        setup.file(&format!("rules/{name}.yaml"), &domain(name, &says))
+        let keys = format!("on_store_failure: {name}\n");
+        setup.file(&format!("rules/{name}.yaml"), &domain(name, &keys))
     });
     let rules = setup.path("rules");
     setup
@@ -32,7 +32,7 @@ fn all_domains(port: u16, policy: &str) -> Setup {
         .env("WEIR__STORE__REPLICAS", "4")
 }
 
-/// How many of twelve are admitted; none where they fail.
+/// Sends twelve requests. Returns how many are admitted, or None if they fail.
 async fn admitted(weir: &Weir, domain: &str) -> Option<usize> {
     let mut count = 0;
     for _ in 0..12 {
@@ -48,24 +48,24 @@ async fn admitted(weir: &Weir, domain: &str) -> Option<usize> {
 }
 
 #[tokio::test]
-async fn each_domain_is_answered_as_it_says_and_the_others_as_the_settings_say() {
-    // Of four replicas, each has a share of three.
+async fn the_policy_of_a_domain_overrides_that_of_the_settings() {
+    // Each of four replicas has a share of 3.
     let of_policy = [("error", None), ("allow", Some(12)), ("deny", Some(0)), ("local", Some(3))];
-    for (policy, of_silent) in of_policy {
+    for (policy, of_plain) in of_policy {
         let redis = Server::start();
         let proxy = Proxy::start(redis.port());
-        let weir = within(all_domains(proxy.port(), policy), AMPLE).start();
-        // Nearly used up in Redis, which local counts know nothing of.
+        let weir = with_time_limit(all_domains(proxy.port(), policy), GENEROUS).start();
+        // Nearly used up in Redis, but local counts start at zero.
         for left in (1..10).rev() {
             let answer = ask(weir.grpc, request("local", &[("user", "ann")])).await.unwrap();
             assert_eq!(answer.statuses[0].limit_remaining, left);
         }
         proxy.refuse();
-        wait_for("all connections to be missed", || {
+        wait_for("all connections are down", || {
             let down = weir.metric(r#"weir_redis_connections_down{instance="main"}"#);
             (down >= connections()).then_some(())
         });
-        for (domain, wanted) in of_policy.into_iter().chain([("silent", of_silent)]) {
+        for (domain, wanted) in of_policy.into_iter().chain([("plain", of_plain)]) {
             assert_eq!(admitted(&weir, domain).await, wanted, "{domain} with {policy}");
         }
         let degraded = |policy| {
@@ -83,13 +83,13 @@ async fn each_domain_is_answered_as_it_says_and_the_others_as_the_settings_say()
     }
 }
 
-/// One for each thread that serves, which are as many as cores.
+/// The number of connections: one for each serving thread, of which there is one per core.
 pub(super) fn connections() -> u64 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64)
 }
 
 #[tokio::test]
-async fn what_is_answered_by_policy_is_answered_within_the_budget() {
+async fn policies_answer_within_the_budget() {
     let redis = Server::start();
     let proxy = Proxy::start(redis.port());
     let weir = all_domains(proxy.port(), "error").start();
@@ -109,7 +109,7 @@ async fn what_is_answered_by_policy_is_answered_within_the_budget() {
                 took.push(sent.elapsed());
             }
             took.sort();
-            // A busy machine delays some, but not half of them.
+            // A busy machine delays some requests, but not half of them.
             assert!(took[10] < Duration::from_millis(15), "{domain}: {took:?}");
         }
     }

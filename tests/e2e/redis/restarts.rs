@@ -1,4 +1,4 @@
-//! Redis forgets scripts, starts anew, and is replaced by its replica, all while it is asked.
+//! Flushed scripts, restarts and failovers of Redis under load.
 
 use std::collections::BTreeSet;
 
@@ -7,73 +7,77 @@ use crate::support::load::Load;
 use crate::support::redis::Server;
 use crate::support::redis::sentinel::{MASTER, Sentinels};
 
-/// How soon answers are to be good again.
+/// How soon the service must recover.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Lets so much of a load pass.
+/// Lets the load run for a while.
 fn pass(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// What went wrong, each kind once, among what was sent between two moments.
-fn wrong(samples: &[Sample], from: Instant, to: Instant) -> BTreeSet<String> {
+/// Returns the kinds of failures of requests that were sent between two moments.
+fn failures(samples: &[Sample], from: Instant, to: Instant) -> BTreeSet<String> {
     let sent = samples.iter().filter(|sample| sample.sent >= from && sample.sent < to);
     sent.filter(|sample| sample.got != Got::Ok).map(|sample| format!("{:?}", sample.got)).collect()
 }
 
 #[test]
-fn forgotten_scripts_fail_nobody_and_after_a_restart_all_is_well_soon() {
+fn flushed_scripts_fail_no_request_and_a_restart_is_recovered_from() {
     let mut redis = Server::start();
-    // Failures of all kinds, and none by a pause of this machine.
-    let weir = within(on(redis.port(), WIDE), "2s").start();
-    let began = Instant::now();
-    let load = Load::start(weir.grpc, 200, &[ann()]);
+    // Without a policy, so that failures show; generous, so that a pause of the machine is not one.
+    let weir = with_time_limit(with_redis(redis.port(), HIGH_LIMIT), "2s").start();
+    let start = Instant::now();
+    let load = Load::start(weir.grpc, 200, &[user_request()]);
     for _ in 0..5 {
         pass(Duration::from_millis(100));
         redis.command(&["SCRIPT", "FLUSH"]);
     }
     pass(Duration::from_millis(200));
-    assert_eq!(wrong(&load.stop(), began, Instant::now()), BTreeSet::new(), "while flushing");
+    assert_eq!(failures(&load.stop(), start, Instant::now()), BTreeSet::new(), "while flushing");
 
-    let load = Load::start(weir.grpc, 200, &[ann()]);
+    let load = Load::start(weir.grpc, 200, &[user_request()]);
     pass(Duration::from_millis(200));
     redis.restart();
-    let back = Instant::now();
+    let restored = Instant::now();
     pass(SOON + Duration::from_millis(500));
     let samples = load.stop();
 
-    let recovered = recovery(&samples, back).expect("good answers");
-    println!("after a restart: good after {recovered:?}");
-    assert!(recovered <= SOON, "good after {recovered:?}");
-    assert_eq!(wrong(&samples, back + SOON, Instant::now()), BTreeSet::new(), "afterwards");
+    let recovered = recovery(&samples, restored).expect("a recovery");
+    println!("recovered {recovered:?} after the restart");
+    assert!(recovered <= SOON, "recovered after {recovered:?}");
+    assert_eq!(failures(&samples, restored + SOON, Instant::now()), BTreeSet::new(), "afterwards");
 }
 
 #[test]
-fn a_failover_by_sentinels_fails_requests_only_while_it_lasts() {
+fn a_sentinel_failover_fails_requests_only_while_it_lasts() {
     let mut group = Sentinels::start();
-    let setup = serving(WIDE)
+    let setup = serving(HIGH_LIMIT)
         .env("WEIR__STORE__REDIS__TOPOLOGY", "sentinel")
         .env("WEIR__STORE__REDIS__URL", group.addresses().join(","))
         .env("WEIR__STORE__REDIS__SENTINEL__MASTER_NAME", MASTER);
-    let weir = within(setup, "2s").start();
-    let began = Instant::now();
-    let load = Load::start(weir.grpc, 100, &[ann()]);
+    let weir = with_time_limit(setup, "2s").start();
+    let start = Instant::now();
+    let load = Load::start(weir.grpc, 100, &[user_request()]);
     pass(Duration::from_millis(500));
-    assert_eq!(wrong(&load.stop(), began, Instant::now()), BTreeSet::new(), "before");
+    assert_eq!(failures(&load.stop(), start, Instant::now()), BTreeSet::new(), "before");
 
-    let load = Load::start(weir.grpc, 100, &[ann()]);
+    let load = Load::start(weir.grpc, 100, &[user_request()]);
     pass(Duration::from_millis(200));
     let killed = Instant::now();
     group.master.kill();
     group.wait_for_failover();
-    let back = Instant::now();
+    let restored = Instant::now();
     pass(SOON + Duration::from_secs(1));
     let samples = load.stop();
 
-    assert_ne!(wrong(&samples, killed, back), BTreeSet::new(), "there was no failover");
+    assert_ne!(
+        failures(&samples, killed, restored),
+        BTreeSet::new(),
+        "the failover failed no request"
+    );
     assert!(samples.iter().all(|sample| sample.got != Got::Hung));
-    let recovered = recovery(&samples, back).expect("good answers");
-    println!("a failover took {:?}, and then good after {recovered:?}", back - killed);
-    assert!(recovered <= SOON, "good after {recovered:?}");
-    assert_eq!(wrong(&samples, back + SOON, Instant::now()), BTreeSet::new(), "afterwards");
+    let recovered = recovery(&samples, restored).expect("a recovery");
+    println!("failover after {:?}, recovered {recovered:?} later", restored - killed);
+    assert!(recovered <= SOON, "recovered after {recovered:?}");
+    assert_eq!(failures(&samples, restored + SOON, Instant::now()), BTreeSet::new(), "afterwards");
 }

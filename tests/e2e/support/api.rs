@@ -1,4 +1,4 @@
-//! The API's client, and requests in few words.
+//! A gRPC client of the API, and short constructors for requests.
 
 use std::net::SocketAddr;
 
@@ -10,26 +10,46 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 
-use super::PATIENCE;
+use super::{PATIENCE, wait_until};
 
-/// A connection for any gRPC client.
+/// A rule for [`user_request`] with a limit that no test reaches: an answer over the limit comes from
+/// the failure policy `deny`.
+pub const HIGH_LIMIT: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 1000000000 }
+";
+
+/// Opens a connection for any gRPC client.
 pub async fn channel(to: SocketAddr) -> Channel {
     let endpoint = Endpoint::from_shared(format!("http://{to}")).expect("an address");
     endpoint.timeout(PATIENCE).connect().await.expect("a connection")
 }
 
-/// Asks once, on a connection of its own.
+/// Sends a request on a connection of its own.
 pub async fn ask(to: SocketAddr, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
     let mut client = RateLimitServiceClient::new(channel(to).await);
     client.should_rate_limit(request).await.map(tonic::Response::into_inner)
 }
 
-/// Asks once; the overall code.
+/// Sends a request on a connection of its own. Returns the overall code.
 pub async fn code(to: SocketAddr, request: RateLimitRequest) -> Code {
     ask(to, request).await.expect("an answer").overall_code()
 }
 
-/// A request of one descriptor.
+/// Sends a request until the overall code is `wanted`.
+pub async fn wait_for_code(to: SocketAddr, request: RateLimitRequest, wanted: Code) {
+    let has_code = async || code(to, request.clone()).await == wanted;
+    wait_until(&format!("{wanted:?} is answered"), has_code).await;
+}
+
+/// A request of the user `ann` in the domain `shop`.
+pub fn user_request() -> RateLimitRequest {
+    request("shop", &[("user", "ann")])
+}
+
+/// A request with one descriptor.
 pub fn request(domain: &str, entries: &[(&str, &str)]) -> RateLimitRequest {
     RateLimitRequest {
         domain: domain.to_owned(),

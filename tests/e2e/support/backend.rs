@@ -1,11 +1,11 @@
-//! What Envoy protects: answers every request with 200, and counts them.
+//! The backend behind Envoy: answers every request with 200, and counts them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
-/// A running backend; stops when dropped.
+/// A running backend. Stops when dropped.
 #[derive(Debug)]
 pub struct Backend {
     pub address: SocketAddr,
@@ -22,10 +22,10 @@ struct Shared {
 struct Counts {
     stopped: bool,
     seen: usize,
-    /// Of `/slow`: held now, and the most held at once.
+    /// Requests for `/slow` that are held now, and the maximum at one time.
     held: usize,
     most_held: usize,
-    /// How many of those held may go.
+    /// How many of the held requests to answer.
     released: usize,
 }
 
@@ -47,22 +47,22 @@ impl Backend {
         backend
     }
 
-    /// How many requests came through.
+    /// The number of requests received.
     pub fn seen(&self) -> usize {
         self.shared.counts().seen
     }
 
-    /// How many requests for `/slow` are held now.
+    /// The number of requests for `/slow` that are held now.
     pub fn held(&self) -> usize {
         self.shared.counts().held
     }
 
-    /// How many were held at once at the most.
+    /// The maximum number of requests held at one time.
     pub fn most_held(&self) -> usize {
         self.shared.counts().most_held
     }
 
-    /// Lets so many of those held go.
+    /// Answers `count` of the held requests.
     pub fn release(&self, count: usize) {
         self.shared.change(|counts| counts.released += count);
     }
@@ -71,18 +71,18 @@ impl Backend {
 impl Drop for Backend {
     fn drop(&mut self) {
         self.shared.change(|counts| (counts.stopped, counts.released) = (true, usize::MAX / 2));
-        // Wakes it, so that it sees.
+        // Wakes the listener, so that it notices.
         let _ = TcpStream::connect(self.address);
     }
 }
 
 impl Shared {
     fn counts(&self) -> Counts {
-        *self.counts.lock().expect("no thread panics with it")
+        *self.counts.lock().expect("no thread panics while it holds the lock")
     }
 
     fn change(&self, change: impl FnOnce(&mut Counts)) {
-        change(&mut self.counts.lock().expect("no thread panics with it"));
+        change(&mut self.counts.lock().expect("no thread panics while it holds the lock"));
         self.changed.notify_all();
     }
 
@@ -91,18 +91,18 @@ impl Shared {
             counts.held += 1;
             counts.most_held = counts.most_held.max(counts.held);
         });
-        let counts = self.counts.lock().expect("no thread panics with it");
+        let counts = self.counts.lock().expect("no thread panics while it holds the lock");
         let mut counts = self
             .changed
             .wait_while(counts, |counts| counts.released == 0)
-            .expect("no thread panics with it");
+            .expect("no thread panics while it holds the lock");
         counts.released -= 1;
         counts.held -= 1;
     }
 }
 
-/// Answers the one request of a connection. None that comes here has a body. `/slow` waits to be
-/// released; `/tokens/7` says in a header that it took seven.
+/// Answers the one request of a connection, which has no body. `/slow` waits until it is released;
+/// `/tokens/7` returns the header `x-tokens: 7`.
 fn answer(mut stream: TcpStream, shared: &Shared) {
     let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
     let path = lines.next().and_then(|line| line.split(' ').nth(1).map(str::to_owned));
@@ -116,7 +116,7 @@ fn answer(mut stream: TcpStream, shared: &Shared) {
             "HTTP/1.1 200 OK\r\nconnection: close\r\nx-tokens: {tokens}\r\n\
              content-length: 3\r\n\r\nhi\n"
         );
-        // Envoy may be gone.
+        // Envoy may have disconnected.
         let _ = stream.write_all(answer.as_bytes());
     }
 }

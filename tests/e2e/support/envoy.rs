@@ -1,4 +1,4 @@
-//! The real Envoy, asking weir before it lets requests through to a backend.
+//! A real Envoy with weir as its rate-limit service, in front of a backend.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::{http, wait_for};
 /// A running Envoy and the backend behind it.
 #[derive(Debug)]
 pub struct Envoy {
-    /// Where it takes requests.
+    /// Where it accepts requests.
     pub address: SocketAddr,
     pub backend: Backend,
     admin: SocketAddr,
@@ -23,17 +23,18 @@ pub struct Envoy {
     _dir: TempDir,
 }
 
-/// Starts Envoy before `weir`. `filter` is added to the rate-limit filter's settings.
-pub fn before(weir: &Weir, filter: &str) -> Envoy {
+/// Starts Envoy with `weir` as its rate-limit service. `filter` is added to the rate-limit filter's
+/// settings.
+pub fn in_front_of(weir: &Weir, filter: &str) -> Envoy {
     with(include_str!("envoy.yaml"), weir, filter)
 }
 
-/// Starts an Envoy that waits for `weir` as long as it does where nothing is said: 20 ms.
-pub fn hasty(weir: &Weir) -> Envoy {
-    let patient = "timeout: 10s\n";
+/// Starts an Envoy that waits for `weir` with its default timeout, 20 ms.
+pub fn with_default_timeout(weir: &Weir) -> Envoy {
+    let timeout = "timeout: 10s\n";
     let config = include_str!("envoy.yaml");
-    assert!(config.contains(patient), "it said how long to wait");
-    with(&config.replace(patient, "\n"), weir, "")
+    assert!(config.contains(timeout), "envoy.yaml sets a timeout");
+    with(&config.replace(timeout, "\n"), weir, "")
 }
 
 fn with(config: &str, weir: &Weir, filter: &str) -> Envoy {
@@ -45,14 +46,14 @@ fn with(config: &str, weir: &Weir, filter: &str) -> Envoy {
     start(&config, backend)
 }
 
-/// Starts Envoy before `weir` with the configuration of the example, on free ports.
+/// Starts Envoy with the configuration of the example, on free ports.
 pub fn example(weir: &Weir) -> Envoy {
     on_free_ports(include_str!("../../../examples/envoy/envoy.yaml"), weir)
 }
 
-/// As [`example`], of a budget that is paid afterwards.
+/// As [`example`], with the configuration that charges costs afterwards.
 pub fn postpaid_example(weir: &Weir) -> Envoy {
-    // As long as a busy machine may need.
+    // A busy machine may take longer than the example waits.
     let config = include_str!("../../../examples/envoy/postpaid.yaml");
     on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir)
 }
@@ -76,10 +77,10 @@ fn start(config: &str, backend: Backend) -> Envoy {
     fs::write(&config_path, config).expect("a file");
     let mut command = Command::new(binary());
     command.arg("--config-path").arg(&config_path).arg("--admin-address-path").arg(&admin_path);
-    // Several Envoys run side by side, each small.
+    // Several Envoys run at the same time, so each is small.
     command.args(["--disable-hot-restart", "--concurrency", "1", "--log-level", "warning"]);
     let mut program = Program::start("envoy", &mut command);
-    let admin = wait_for("envoy says where its admin listens", || {
+    let admin = wait_for("envoy writes its admin address", || {
         assert!(program.runs(), "envoy ended:\n{}", program.said_in_all());
         fs::read_to_string(&admin_path).ok()?.parse().ok()
     });
@@ -92,27 +93,27 @@ fn start(config: &str, backend: Backend) -> Envoy {
 }
 
 impl Envoy {
-    /// One of its counters; 0 where it has counted nothing yet.
+    /// Returns one of its counters; 0 if it has not counted anything yet.
     pub fn stat(&self, name: &str) -> u64 {
         let stats = http::get(self.admin, "/stats").body;
         let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(n, _)| *n == name).map_or(0, |(_, value)| value.parse().expect("a number"))
     }
 
-    /// The statuses of so many requests in a row.
+    /// Sends `count` requests one after the other. Returns their statuses.
     pub fn statuses(&self, count: usize, path: &str, headers: &[(&str, &str)]) -> Vec<u16> {
         (0..count).map(|_| http::get_with(self.address, path, headers).status).collect()
     }
 }
 
-/// Where clients come in, by the admin's account.
+/// Returns the address for clients, as the admin interface reports it.
 fn listener(admin: SocketAddr) -> Option<SocketAddr> {
     let listeners = http::ask(admin, "GET", "/listeners", &[], b"").ok()?.body;
     let line = listeners.lines().find_map(|line| line.strip_prefix("ingress::"))?;
     line.trim().parse().ok().filter(|address: &SocketAddr| address.port() != 0)
 }
 
-/// Where Envoy's program is.
+/// Finds the Envoy binary.
 fn binary() -> PathBuf {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/bin/envoy");
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -121,5 +122,5 @@ fn binary() -> PathBuf {
         Some(named) => Some(named.into()).filter(|named: &PathBuf| named.is_file()),
         None => [installed].into_iter().chain(in_path).find(|program| program.is_file()),
     };
-    found.expect("Envoy is missing: run scripts/test, which installs it, or name it in WEIR_ENVOY")
+    found.expect("Envoy is missing: run scripts/test, which installs it, or set WEIR_ENVOY")
 }

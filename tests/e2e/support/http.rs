@@ -1,11 +1,11 @@
-//! HTTP/1.1 in its plainest form: one request for each connection.
+//! A minimal HTTP/1.1 client: one request per connection.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::PATIENCE;
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -14,13 +14,13 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header's value; names are the same in either case.
+    /// Returns a header's value; names are case-insensitive.
     pub fn header(&self, name: &str) -> Option<&str> {
         let mut headers = self.headers.iter();
         headers.find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
 
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {self:?}"))
     }
@@ -38,7 +38,7 @@ pub fn post(to: SocketAddr, path: &str, body: impl AsRef<[u8]>) -> Answer {
     ask(to, "POST", path, &[], body.as_ref()).unwrap_or_else(|e| panic!("POST {path}: {e}"))
 }
 
-/// Sends a request and reads the answer to its end.
+/// Sends a request and reads the whole response.
 pub fn ask(
     to: SocketAddr,
     method: &str,
@@ -75,7 +75,7 @@ fn read(text: &str) -> Option<Answer> {
     Some(answer)
 }
 
-/// A body sent in chunks, each after a line with its length.
+/// Joins the chunks of a body, each of which follows a line with its length.
 fn join_chunks(mut rest: &str) -> Option<String> {
     let mut body = String::new();
     loop {

@@ -1,4 +1,4 @@
-//! Requests at a steady rate, whatever becomes of those before, and how each was answered.
+//! Requests at a steady rate, independent of earlier answers, and the outcome of each.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,13 +13,13 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateL
 
 use super::api::channel;
 
-/// Who waits longer than that is taken to wait for ever.
-const HANGS: Duration = Duration::from_secs(3);
+/// A request without an answer for this long counts as hung.
+const HUNG_AFTER: Duration = Duration::from_secs(3);
 
-/// As many connections share the load.
+/// The number of connections that share the load.
 const CONNECTIONS: u32 = 8;
 
-/// A load that goes on until it is [stopped](Load::stop).
+/// A load that runs until it is [stopped](Load::stop).
 #[derive(Debug)]
 pub struct Load {
     stopped: Arc<AtomicBool>,
@@ -27,10 +27,10 @@ pub struct Load {
     samples: Arc<Mutex<Vec<Sample>>>,
 }
 
-/// One request and what came of it.
+/// One request and its outcome.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Which of the requests it was.
+    /// The index of the request.
     pub which: usize,
     pub sent: Instant,
     pub took: Duration,
@@ -43,19 +43,19 @@ pub enum Got {
     Ok,
     OverLimit,
     Failed(String),
-    /// Not at all.
+    /// No answer.
     Hung,
 }
 
 impl Load {
-    /// Asks `to` each of `requests` so many times a second, each time all of them at once: what
-    /// the machine does to one, it does to the others.
+    /// Sends each of `requests` to `to`, `rate` times per second, all of them at the same moment: a
+    /// pause of the machine affects them alike.
     pub fn start(to: SocketAddr, rate: u32, requests: &[RateLimitRequest]) -> Load {
         Load::begin(to, rate, requests, None)
     }
 
-    /// As [`start`](Self::start), of callers who say in `grpc-timeout` how long they wait.
-    pub fn waiting(
+    /// As [`start`](Self::start), with a `grpc-timeout`.
+    pub fn with_timeout(
         to: SocketAddr,
         rate: u32,
         requests: &[RateLimitRequest],
@@ -80,15 +80,15 @@ impl Load {
         Load { stopped, thread, samples }
     }
 
-    /// What was sent from then on and is answered.
+    /// Returns the requests sent since `from` that have an outcome.
     pub fn since(&self, from: Instant) -> Vec<Sample> {
         let samples = self.samples.lock().unwrap();
-        // Whoever was answered so long before was sent before; the rest need not be looked at.
-        let recent = samples.iter().rev().take_while(|sample| sample.sent + HANGS >= from);
+        // Samples are ordered by outcome, which follows within `HUNG_AFTER`.
+        let recent = samples.iter().rev().take_while(|sample| sample.sent + HUNG_AFTER >= from);
         recent.filter(|sample| sample.sent >= from).cloned().collect()
     }
 
-    /// Waits for what is still on its way; all that came.
+    /// Stops the load and waits for outstanding answers. Returns all requests.
     pub fn stop(self) -> Vec<Sample> {
         self.stopped.store(true, Ordering::Relaxed);
         self.thread.join().expect("the load ran to its end");
@@ -110,7 +110,7 @@ fn run(
         let gap = Duration::from_secs(1) / rate;
         for i in 0..CONNECTIONS {
             let client = RateLimitServiceClient::new(channel(to).await);
-            // A tick that comes late is made up for: the load is not to shrink where weir is slow.
+            // Late ticks are made up for, so that the load does not fall when weir is slow.
             let ticks = interval_at((Instant::now() + gap * i).into(), gap * CONNECTIONS);
             let (requests, stopped, samples) = (requests.clone(), stopped.clone(), samples.clone());
             connections.spawn(send(client, ticks, requests, timeout, stopped, samples));
@@ -119,7 +119,7 @@ fn run(
     });
 }
 
-/// Sends on one connection at every tick, and waits for the last answers.
+/// Sends on one connection at every tick, then waits for the last answers.
 async fn send(
     client: RateLimitServiceClient<tonic::transport::Channel>,
     mut ticks: Interval,
@@ -139,7 +139,7 @@ async fn send(
                 if let Some(waits) = waits {
                     request.set_timeout(waits);
                 }
-                let got = match timeout(HANGS, client.should_rate_limit(request)).await {
+                let got = match timeout(HUNG_AFTER, client.should_rate_limit(request)).await {
                     Ok(Ok(answer)) => match answer.get_ref().overall_code() {
                         Code::OverLimit => Got::OverLimit,
                         _ => Got::Ok,

@@ -1,4 +1,4 @@
-//! A management server: it takes down what weir asks, and sends what the test tells it to.
+//! A management server that records the requests of weir and sends the responses of a test.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use super::{PATIENCE, wait_for};
 
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";
 
-/// A running server; it is gone, and its connections with it, when dropped.
+/// A running server. It and its connections end when it is dropped.
 #[derive(Debug)]
 pub struct Management {
     pub address: SocketAddr,
@@ -46,14 +46,14 @@ pub struct Side<Q, P> {
 }
 
 impl Management {
-    /// A server on a free port.
+    /// Starts a server on a free port.
     pub fn start() -> Management {
         Management::start_on("127.0.0.1:0".parse().expect("an address"), None)
     }
 
-    /// A server at an address, which may have been another's until now.
+    /// Starts a server at an address that another server may just have released.
     pub fn start_on(address: SocketAddr, tls: Option<ServerTlsConfig>) -> Management {
-        // Its own threads: tests block theirs.
+        // Its own threads, because tests block theirs.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -77,7 +77,7 @@ impl Management {
         Management { address, sotw, delta, runtime: Some(runtime) }
     }
 
-    /// Sends these resources, all there are, and returns the request that answers.
+    /// Sends a complete set of resources. Returns the request that answers it.
     pub fn answer_to(&self, version: &str, resources: Vec<Any>) -> DiscoveryRequest {
         self.sotw.send(DiscoveryResponse {
             version_info: version.to_owned(),
@@ -88,7 +88,7 @@ impl Management {
         self.sotw.next()
     }
 
-    /// The same, where the answer must be that they are taken.
+    /// Sends a complete set of resources, which must be acknowledged.
     pub fn set(&self, version: &str, resources: Vec<Any>) {
         let answer = self.answer_to(version, resources);
         assert_eq!(answer.error_detail, None);
@@ -96,10 +96,11 @@ impl Management {
         assert_eq!(answer.response_nonce, format!("nonce of {version}"));
     }
 
-    /// The same, where the answer must be that they are refused, and what is in force; why.
-    pub fn refused(&self, version: &str, resources: Vec<Any>, in_force: &str) -> String {
+    /// Sends a complete set of resources, which must be refused while the version `active` stays active.
+    /// Returns the reason.
+    pub fn refused(&self, version: &str, resources: Vec<Any>, active: &str) -> String {
         let answer = self.answer_to(version, resources);
-        assert_eq!(answer.version_info, in_force);
+        assert_eq!(answer.version_info, active);
         assert_eq!(answer.response_nonce, format!("nonce of {version}"));
         let detail = answer.error_detail.expect("refused");
         assert_eq!(detail.code, tonic::Code::InvalidArgument as i32);
@@ -110,7 +111,7 @@ impl Management {
 impl Drop for Management {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // A test's own runtime forbids waiting.
+            // The runtime of a test does not allow waiting.
             let ended = std::thread::spawn(|| runtime.shutdown_timeout(PATIENCE)).join();
             ended.expect("ends");
         }
@@ -130,7 +131,7 @@ impl<Q, P> Default for Side<Q, P> {
 }
 
 impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
-    /// The next request, of whatever stream.
+    /// Waits for the next request of any stream.
     pub fn next(&self) -> Q {
         self.asked.1.lock().unwrap().recv_timeout(PATIENCE).expect("a request")
     }
@@ -156,13 +157,13 @@ impl<Q: Send + 'static, P: Send + 'static> Side<Q, P> {
         assert!(sent.is_ok(), "the stream is open");
     }
 
-    /// A header of the newest stream.
+    /// Returns a header of the newest stream.
     pub fn header(&self, name: &str) -> Option<String> {
         let headers = self.headers.lock().unwrap();
         headers.get(name).map(|value| value.to_str().expect("text").to_owned())
     }
 
-    /// How many streams there have been.
+    /// Returns the number of streams so far.
     pub fn streams(&self) -> usize {
         self.streams.load(Ordering::Relaxed)
     }
@@ -213,7 +214,7 @@ impl AggregatedDiscoveryService for Service {
     }
 }
 
-/// A resource as it is sent.
+/// Encodes a resource.
 pub fn any(config: &RateLimitConfig) -> Any {
     Any { type_url: TYPE_URL.to_owned(), value: config.encode_to_vec() }
 }

@@ -1,4 +1,4 @@
-//! A program that runs beside the test, until it is dropped.
+//! A program that runs until it is dropped.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use super::wait_for;
 
-/// A running program and what it has said so far. Killed when dropped; what it said is shown
-/// where the test failed.
+/// A running program and its output so far. Killed when dropped; if the test failed, the output is
+/// printed.
 #[derive(Debug)]
 pub struct Program {
     name: &'static str,
     child: Child,
     said: Arc<Mutex<String>>,
-    /// Whether its output is left unread, so that its pipes fill.
-    unread: Arc<AtomicBool>,
+    /// Whether reading its output is paused, so that its pipes fill.
+    paused: Arc<AtomicBool>,
     listeners: Vec<JoinHandle<()>>,
 }
 
@@ -29,35 +29,35 @@ impl Program {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|error| panic!("{name} does not start: {error}: {command:?}"));
-        let (said, unread) = Default::default();
+        let (said, paused) = Default::default();
         let listeners = vec![
-            listen(child.stdout.take().expect("piped"), &said, &unread),
-            listen(child.stderr.take().expect("piped"), &said, &unread),
+            listen(child.stdout.take().expect("piped"), &said, &paused),
+            listen(child.stderr.take().expect("piped"), &said, &paused),
         ];
-        Program { name, child, said, unread, listeners }
+        Program { name, child, said, paused, listeners }
     }
 
-    /// Stops reading its output, or goes on.
-    pub fn leave_unread(&self, unread: bool) {
-        self.unread.store(unread, Ordering::Relaxed);
+    /// Stops reading its output, or resumes.
+    pub fn pause_reading(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Relaxed);
     }
 
     pub fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// What an ended program has said to its last word.
+    /// Waits for the end of its output. Returns all of it.
     pub fn said_in_all(&mut self) -> String {
         for listener in self.listeners.drain(..) {
-            listener.join().expect("listens to the end");
+            listener.join().expect("reads to the end");
         }
         self.said()
     }
 
-    /// Waits until the program has said `what`, and returns the rest of that line; all it said
-    /// where it ended without.
+    /// Waits until its output contains `what`. Returns the rest of that line, or all output if the
+    /// program ended without it.
     pub fn until_said(&mut self, what: &str) -> Result<String, String> {
-        wait_for(&format!("{} says {what:?}", self.name), || {
+        wait_for(&format!("{} prints {what:?}", self.name), || {
             let said = if self.runs() { self.said() } else { self.said_in_all() };
             let rest = said.lines().find_map(|line| Some(line.split_once(what)?.1.to_owned()));
             match rest {
@@ -69,18 +69,18 @@ impl Program {
 
     /// Sends a signal: `TERM`, `INT`, `HUP`.
     pub fn signal(&self, signal: &str) {
-        // The shell's own kill is there on every machine.
+        // Every shell has a built-in `kill`.
         let kill = format!("kill -{signal} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success(), "{kill}");
     }
 
-    /// Waits until the program has ended by itself.
+    /// Waits until the program ends by itself.
     pub fn wait_until_ended(&mut self) -> ExitStatus {
         let name = self.name;
         wait_for(&format!("{name} ends"), || self.child.try_wait().expect("waits for its child"))
     }
 
-    /// The most memory it has had so far, in bytes.
+    /// Returns its peak resident memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         let status = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(status).expect("it runs, on Linux");
@@ -93,7 +93,7 @@ impl Program {
         self.child.try_wait().expect("waits for its child").is_none()
     }
 
-    /// Bytes of memory that it has resident, as Linux counts them.
+    /// Returns its resident memory, in bytes.
     pub fn resident_bytes(&self) -> usize {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).expect("it runs, on Linux");
@@ -102,7 +102,7 @@ impl Program {
     }
 
     pub fn kill(&mut self) {
-        // It may be gone already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -112,21 +112,21 @@ impl Drop for Program {
     fn drop(&mut self) {
         self.kill();
         if thread::panicking() {
-            eprintln!("-- {} said:\n{}--", self.name, self.said());
+            eprintln!("-- output of {}:\n{}--", self.name, self.said());
         }
     }
 }
 
-/// Takes down what comes, line by line, until the program closes it.
+/// Collects output, line by line, until the program closes it.
 fn listen(
     from: impl Read + Send + 'static,
     said: &Arc<Mutex<String>>,
-    unread: &Arc<AtomicBool>,
+    paused: &Arc<AtomicBool>,
 ) -> JoinHandle<()> {
-    let (said, unread) = (said.clone(), unread.clone());
+    let (said, paused) = (said.clone(), paused.clone());
     thread::spawn(move || {
         for line in BufReader::new(from).split(b'\n').map_while(Result::ok) {
-            while unread.load(Ordering::Relaxed) {
+            while paused.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(5));
             }
             let mut said = said.lock().unwrap();

@@ -1,4 +1,4 @@
-//! The real binary, on free ports, with its own directory.
+//! The real binary on free ports, with a directory of its own.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use super::program::Program;
 use super::{http, wait_for};
 
-/// A service to start: files, environment and arguments.
+/// Files, environment and arguments of a service to start.
 #[derive(Debug)]
 pub struct Setup {
     dir: TempDir,
@@ -30,7 +30,7 @@ pub struct Weir {
     dir: TempDir,
 }
 
-/// `weir serve` with these rules, and nothing else said.
+/// `weir serve` with these rules, and defaults for everything else.
 pub fn serving(rules: &str) -> Setup {
     let setup = Setup::new().file("rules.yaml", rules).arg("serve").arg("--rules");
     let path = setup.path("rules.yaml");
@@ -48,12 +48,12 @@ impl Setup {
         }
     }
 
-    /// A path in the service's own directory.
+    /// Returns a path in the service's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Writes a file into the service's own directory.
+    /// Writes a file into the service's directory.
     pub fn file(self, name: &str, text: &str) -> Setup {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("is below")).expect("a directory");
@@ -72,7 +72,7 @@ impl Setup {
         self
     }
 
-    /// Allows it so many open files.
+    /// Limits the number of open files.
     pub fn max_files(mut self, files: usize) -> Setup {
         self.max_files = Some(files);
         self
@@ -97,12 +97,12 @@ impl Setup {
             }
         };
         command.args(&self.command).current_dir(self.dir.path());
-        // What is set around the tests must not matter.
+        // Variables set for the test run must not change the result.
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
         Program::start("weir", &mut command)
     }
 
-    /// Runs it to its end; its exit status and all it said.
+    /// Runs it to its end. Returns its exit status and its output.
     pub fn run(self) -> (ExitStatus, String) {
         let mut program = self.spawn();
         (program.wait_until_ended(), program.said_in_all())
@@ -117,7 +117,7 @@ impl Setup {
     pub fn start_unhealthy(self) -> Weir {
         self.on_free_ports()
             .try_listen()
-            .unwrap_or_else(|said| panic!("weir ended and said:\n{said}"))
+            .unwrap_or_else(|said| panic!("weir ended with the output:\n{said}"))
     }
 
     fn on_free_ports(mut self) -> Setup {
@@ -127,12 +127,12 @@ impl Setup {
         self
     }
 
-    /// Starts the service without telling it where to listen, and waits until it is healthy.
+    /// Starts the service without setting its addresses, and waits until it is healthy.
     pub fn start_as_it_is(self) -> Weir {
-        self.try_start().unwrap_or_else(|said| panic!("weir ended and said:\n{said}"))
+        self.try_start().unwrap_or_else(|said| panic!("weir ended with the output:\n{said}"))
     }
 
-    /// The same; what it said where it ended instead.
+    /// As [`start_as_it_is`](Self::start_as_it_is); returns the output if the service ended instead.
     pub fn try_start(self) -> Result<Weir, String> {
         let weir = self.try_listen()?;
         wait_for("weir is healthy", || weir.is_healthy().then_some(()));
@@ -143,7 +143,7 @@ impl Setup {
         let mut program = self.spawn();
         let mut listens = |what: &str| -> Result<SocketAddr, String> {
             let rest = program.until_said(&format!("Listening for {what} on '"))?;
-            // As JSON the line does not end there.
+            // In JSON, more follows on the line.
             let address = rest.split('\'').next().unwrap_or_default();
             Ok(address.parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
         };
@@ -153,7 +153,7 @@ impl Setup {
 }
 
 impl Weir {
-    /// A path in the service's own directory.
+    /// Returns a path in the service's directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -167,22 +167,22 @@ impl Weir {
         self.program.said()
     }
 
-    /// Waits until it has said `what`, and returns the rest of that line.
+    /// Waits until its output contains `what`. Returns the rest of that line.
     pub fn until_said(&mut self, what: &str) -> Result<String, String> {
         self.program.until_said(what)
     }
 
-    /// All it has said, once it has ended.
+    /// Waits for the end of its output. Returns all of it.
     pub fn said_in_all(&mut self) -> String {
         self.program.said_in_all()
     }
 
-    /// Stops reading its log, or goes on.
-    pub fn leave_unread(&self, unread: bool) {
-        self.program.leave_unread(unread);
+    /// Stops reading its log, or resumes.
+    pub fn pause_reading(&self, paused: bool) {
+        self.program.pause_reading(paused);
     }
 
-    /// The most memory it has had so far, in bytes.
+    /// Returns its peak resident memory so far, in bytes.
     pub fn peak_memory(&self) -> u64 {
         self.program.peak_memory()
     }
@@ -199,7 +199,7 @@ impl Weir {
         self.program.runs()
     }
 
-    /// Bytes of memory that it has resident.
+    /// Returns its resident memory, in bytes.
     pub fn resident_bytes(&self) -> usize {
         self.program.resident_bytes()
     }
@@ -208,7 +208,7 @@ impl Weir {
         self.program.kill();
     }
 
-    /// One metric's value at `/metrics`, by its name with labels.
+    /// Returns a metric's value at `/metrics`, by its name with labels.
     pub fn metric(&self, name: &str) -> u64 {
         let text = http::get(self.http, "/metrics").body;
         let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

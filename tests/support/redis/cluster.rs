@@ -4,11 +4,11 @@ use super::{Config, Reply, Server, wait_for};
 
 const SLOTS: u16 = 16_384;
 
-/// Masters, each with as many replicas as was asked for.
+/// Masters, each with the same number of replicas.
 #[derive(Debug)]
 pub struct Cluster {
     pub masters: Vec<Server>,
-    /// The first master's, the second's, …
+    /// Those of the first master, of the second, …
     pub replicas: Vec<Server>,
 }
 
@@ -61,7 +61,7 @@ impl Cluster {
         cluster
     }
 
-    /// Adds a master without slots, and waits until it serves and all others know it.
+    /// Adds a master without slots. Waits until it serves and all others know it.
     pub fn add_empty_master(&mut self) {
         let new = node();
         new.command(&["CLUSTER", "MEET", "127.0.0.1", &self.masters[0].port().to_string()]);
@@ -86,7 +86,7 @@ impl Cluster {
         self.servers().map(Server::addr).collect()
     }
 
-    /// The master that a slot belongs to, by its place.
+    /// Returns the index of the master of a slot.
     pub fn master_of(&self, slot: u16) -> usize {
         let told = self.masters[0].command(&["CLUSTER", "SLOTS"]);
         let port = told.list().iter().find_map(|range| {
@@ -94,11 +94,11 @@ impl Cluster {
             let (first, last) = (range[0].int(), range[1].int());
             (first..=last).contains(&slot.into()).then(|| range[2].list()[1].int())
         });
-        let port = port.expect("somebody's slot");
+        let port = port.expect("an owner of the slot");
         self.masters.iter().position(|server| i64::from(server.port()) == port).unwrap()
     }
 
-    /// Begins to move a slot, so that those who ask for keys that are not there any more are sent on.
+    /// Starts to move a slot: from now on, requests for keys that have moved are redirected.
     pub fn begin_to_move(&self, slot: u16, to: usize) {
         let from = self.master_of(slot);
         let (from, to) = (&self.masters[from], &self.masters[to]);
@@ -107,7 +107,7 @@ impl Cluster {
         from.command(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(to)]);
     }
 
-    /// Moves what keys there are.
+    /// Moves the existing keys.
     pub fn move_keys(&self, slot: u16, to: usize) {
         let from = &self.masters[self.master_of(slot)];
         let port = self.masters[to].port().to_string();
@@ -117,10 +117,10 @@ impl Cluster {
         }
     }
 
-    /// Ends a move.
+    /// Completes a move.
     pub fn end_the_move(&self, slot: u16, to: usize) {
         let new = id(&self.masters[to]);
-        // The new owner first, as redis-cli does: until it knows, it sends charges back.
+        // The new owner first, as redis-cli does: until it knows, it redirects charges back.
         let others = self.masters.iter().enumerate().filter(|(i, _)| *i != to);
         for server in std::iter::once(&self.masters[to]).chain(others.map(|(_, server)| server)) {
             server.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &new]);
@@ -132,7 +132,7 @@ fn node() -> Server {
     Server::with(Config {
         lines: vec![
             "cluster-enabled yes".into(),
-            // Long enough for a busy machine, short enough to wait for.
+            // Long enough for a busy machine, short enough for a test.
             "cluster-node-timeout 1500".into(),
             "cluster-require-full-coverage no".into(),
             "cluster-replica-validity-factor 0".into(),

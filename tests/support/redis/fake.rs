@@ -1,4 +1,4 @@
-//! A node of a cluster of one that takes nothing: it redirects every key to another address.
+//! A cluster of one node that redirects every key to another address.
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
@@ -44,12 +44,12 @@ impl Redirector {
         self.port
     }
 
-    /// How often somebody logged in.
+    /// The number of logins.
     pub fn logins(&self) -> usize {
         self.shared.logins.load(Ordering::Relaxed)
     }
 
-    /// How many commands it redirected.
+    /// The number of redirected commands.
     pub fn redirected(&self) -> usize {
         self.shared.redirected.load(Ordering::Relaxed)
     }
@@ -58,7 +58,7 @@ impl Redirector {
 impl Drop for Redirector {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
-        // Wakes it, so that it sees.
+        // Wakes the listener, so that it notices.
         let _ = TcpStream::connect(("127.0.0.1", self.port));
     }
 }

@@ -1,4 +1,4 @@
-//! A proxy between weir and Redis that delays, stalls, cuts, resets and refuses.
+//! A proxy in front of Redis that delays, stalls, closes, resets and refuses connections.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// Listens on a port of its own and passes on to another.
+/// Forwards connections from a port of its own to another port.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -18,7 +18,7 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct State {
     delay_micros: AtomicU64,
-    /// One answer in so many comes later by a random time of this range; 0: none.
+    /// One reply in this many is delayed by a random time from the range below; 0 means none.
     slow_one_in: AtomicU64,
     slow_micros: Mutex<Range<u64>>,
     stalled: AtomicBool,
@@ -51,13 +51,13 @@ impl Proxy {
                 for stream in [&client, &server] {
                     shared.open.lock().unwrap().push(stream.try_clone().unwrap());
                 }
-                let ways = [
+                let directions = [
                     (client.try_clone().unwrap(), server.try_clone().unwrap(), false),
                     (server, client, true),
                 ];
-                for (from, to, is_answer) in ways {
+                for (from, to, is_reply) in directions {
                     let shared = shared.clone();
-                    thread::spawn(move || pass(from, to, is_answer, &shared));
+                    thread::spawn(move || forward(from, to, is_reply, &shared));
                 }
             }
         });
@@ -68,35 +68,35 @@ impl Proxy {
         self.port
     }
 
-    /// Answers come so much later.
+    /// Delays replies.
     pub fn delay(&self, by: Duration) {
         self.state.delay_micros.store(by.as_micros() as u64, Ordering::Relaxed);
     }
 
-    /// One answer in `one_in` comes late by a random time of that range.
+    /// Delays one reply in `one_in` by a random time from a range.
     pub fn slow_some(&self, one_in: u64, by: Range<Duration>) {
         let micros = |time: Duration| time.as_micros() as u64;
         *self.state.slow_micros.lock().unwrap() = micros(by.start)..micros(by.end);
         self.state.slow_one_in.store(one_in, Ordering::Relaxed);
     }
 
-    /// Answers that came late by [`slow_some`](Self::slow_some).
+    /// The number of replies that [`slow_some`](Self::slow_some) has delayed.
     pub fn slowed(&self) -> u64 {
         self.state.slowed.load(Ordering::Relaxed)
     }
 
-    /// Nothing is passed on; connections stay, and new ones are taken.
+    /// Stops forwarding. Connections stay open, and new ones are accepted.
     pub fn stall(&self) {
         self.state.stalled.store(true, Ordering::Relaxed);
     }
 
-    /// New connections are reset, and those there are.
+    /// Resets all connections, and new ones.
     pub fn refuse(&self) {
         self.state.refuses.store(true, Ordering::Relaxed);
         self.reset();
     }
 
-    /// Ends all connections in good order.
+    /// Closes all connections.
     pub fn cut(&self) {
         for stream in self.state.open.lock().unwrap().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -111,7 +111,7 @@ impl Proxy {
         }
     }
 
-    /// Passes on as if nothing had been.
+    /// Forwards normally again.
     pub fn resume(&self) {
         self.delay(Duration::ZERO);
         self.slow_some(0, Duration::ZERO..Duration::ZERO);
@@ -119,14 +119,14 @@ impl Proxy {
         self.state.refuses.store(false, Ordering::Relaxed);
     }
 
-    /// Connections taken so far.
+    /// The number of connections accepted so far.
     pub fn accepted(&self) -> usize {
         self.state.accepted.load(Ordering::Relaxed)
     }
 }
 
 impl State {
-    /// How much later one answer comes by chance.
+    /// Chooses the random delay of one reply.
     fn slowness(&self) -> Duration {
         let one_in = self.slow_one_in.load(Ordering::Relaxed);
         if one_in == 0 || !random().is_multiple_of(one_in) {
@@ -141,20 +141,20 @@ impl State {
 /// A random number.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
-    // Each state has keys of its own.
+    // Each state has random keys.
     RandomState::new().build_hasher().finish()
 }
 
-/// What is sent when a socket is closed while it may not linger is a reset.
+/// Makes the socket send a reset when it is closed: it must not linger.
 fn reset(stream: &TcpStream) {
     let _ = socket2::SockRef::from(stream).set_linger(Some(Duration::ZERO));
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, is_answer: bool, state: &State) {
+fn forward(mut from: TcpStream, mut to: TcpStream, is_reply: bool, state: &State) {
     let mut buffer = [0; 64 * 1024];
     while let Ok(len @ 1..) = from.read(&mut buffer) {
         let delay = Duration::from_micros(state.delay_micros.load(Ordering::Relaxed));
-        let delay = if is_answer { delay + state.slowness() } else { Duration::ZERO };
+        let delay = if is_reply { delay + state.slowness() } else { Duration::ZERO };
         if !delay.is_zero() {
             thread::sleep(delay);
         }
@@ -173,7 +173,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.state.ended.store(true, Ordering::Relaxed);
         self.cut();
-        // So that the listener's thread sees that it is over.
+        // Wakes the listener, so that it notices.
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
     }

@@ -9,14 +9,14 @@ pub struct Sentinels {
     pub sentinels: Vec<Server>,
 }
 
-/// What the sentinels call the master.
+/// The name of the master.
 pub const MASTER: &str = "counters";
 
 impl Sentinels {
     pub fn start() -> Sentinels {
         let master = Server::start();
         let replica = Server::configured(&[&format!("replicaof 127.0.0.1 {}", master.port())]);
-        wait_for("the replica to follow", || {
+        wait_for("the replica follows", || {
             let info = replica.command(&["INFO", "replication"]).text();
             info.contains("master_link_status:up").then_some(())
         });
@@ -33,10 +33,10 @@ impl Sentinels {
         };
         let sentinels: Vec<Server> = (0..3).map(|_| sentinel()).collect();
         for sentinel in &sentinels {
-            wait_for("the sentinels to know each other", || {
-                let told = sentinel.command(&["SENTINEL", "MASTER", MASTER]);
+            wait_for("the sentinels know each other", || {
+                let reply = sentinel.command(&["SENTINEL", "MASTER", MASTER]);
                 let field = |name: &str| {
-                    let list = told.list();
+                    let list = reply.list();
                     let at = list.iter().position(|word| word.text() == name);
                     at.map(|at| list[at + 1].int())
                 };
@@ -51,12 +51,12 @@ impl Sentinels {
         self.sentinels.iter().map(Server::addr).collect()
     }
 
-    /// Waits until the sentinels name the replica the master.
+    /// Waits until the sentinels report the replica as the master.
     pub fn wait_for_failover(&self) {
         for sentinel in &self.sentinels {
             wait_for("a failover", || {
-                let told = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
-                (told.list()[1].int() == i64::from(self.replica.port())).then_some(())
+                let reply = sentinel.command(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
+                (reply.list()[1].int() == i64::from(self.replica.port())).then_some(())
             });
         }
     }

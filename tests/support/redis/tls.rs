@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Files in PEM form.
+/// Files in PEM format.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     pub ca: PathBuf,
@@ -12,13 +12,13 @@ pub struct Certificates {
     pub server_key: PathBuf,
     pub client_cert: PathBuf,
     pub client_key: PathBuf,
-    /// For another host than the server's.
+    /// For a different host.
     pub stranger_cert: PathBuf,
     pub stranger_key: PathBuf,
 }
 
 impl Certificates {
-    /// Makes them in `directory`.
+    /// Creates them in `directory`.
     pub fn make(directory: &Path) -> Certificates {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -33,7 +33,7 @@ impl Certificates {
             let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
             let key = KeyPair::generate().unwrap();
             let mut params = CertificateParams::new(hosts).unwrap();
-            // One that bears its issuer's name is taken to have signed itself.
+            // A certificate with its issuer's name would count as self-signed.
             params.distinguished_name.push(DnType::CommonName, name);
             let cert = params.signed_by(&key, &issuer).unwrap();
             (

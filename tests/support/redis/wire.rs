@@ -1,4 +1,4 @@
-//! The protocol, as far as tests speak it.
+//! The subset of the Redis protocol that the tests use.
 
 use std::io::{BufRead, BufReader, Error, Read, Result, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Client(BufReader<TcpStream>);
 
-/// What a server answers.
+/// A reply of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     Nil,
@@ -19,12 +19,12 @@ pub enum Reply {
 }
 
 impl Client {
-    /// The server's side of a connection.
+    /// Takes the server side of a connection.
     pub fn serve(stream: TcpStream) -> Client {
         Client(BufReader::new(stream))
     }
 
-    /// The words of the next command.
+    /// Reads the words of the next command.
     pub fn command(&mut self) -> Result<Vec<String>> {
         Ok(self.read()?.list().iter().map(Reply::text).collect())
     }
@@ -52,7 +52,7 @@ impl Client {
     fn read(&mut self) -> Result<Reply> {
         let mut line = String::new();
         if self.0.read_line(&mut line)? == 0 {
-            return Err(Error::other("the connection ended"));
+            return Err(Error::other("the connection was closed"));
         }
         let line = line.trim_end();
         let (kind, rest) = line.split_at_checked(1).ok_or_else(|| Error::other("an empty line"))?;
@@ -71,7 +71,7 @@ impl Client {
                 }
             },
             "*" => Reply::List((0..number()?).map(|_| self.read()).collect::<Result<_>>()?),
-            _ => return Err(Error::other(format!("not an answer: {line}"))),
+            _ => return Err(Error::other(format!("not a reply: {line}"))),
         })
     }
 }

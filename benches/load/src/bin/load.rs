@@ -15,7 +15,7 @@ use load::worker::{Keys, Schedule, Tally, Worker};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 
-/// What Envoy sends beside what every gRPC client does.
+/// The headers that Envoy sends in addition to those of every gRPC client.
 const ENVOY_HEADERS: [(&str, &str); 4] = [
     ("grpc-timeout", "20m"),
     ("x-envoy-internal", "true"),
@@ -31,47 +31,47 @@ struct Args {
     addr: String,
     #[arg(long, default_value_t = 1)]
     connections: usize,
-    /// Calls in flight on each connection (at most, with --rate).
+    /// Calls in flight on each connection (maximum with --rate).
     #[arg(long, default_value_t = 16)]
     concurrency: usize,
-    /// Threads that the connections are shared out to.
+    /// Threads among which the connections are divided.
     #[arg(long, default_value_t = 1)]
     threads: usize,
     /// How long to measure, after the warm-up.
     #[arg(long, default_value_t = 5.0)]
     seconds: f64,
-    /// Stop after this many calls (in all, the warm-up's not counted) if that is sooner.
+    /// Stop after this many calls in total (without the warm-up) if that is sooner.
     #[arg(long)]
     requests: Option<u64>,
-    /// How long to load before measuring.
+    /// Duration of the warm-up before the measurement.
     #[arg(long, default_value_t = 1.0)]
     warmup: f64,
     #[arg(long, default_value = "bench")]
     domain: String,
     /// `key=value,key2=value2`, once for each descriptor; `{N}` in a value
-    /// becomes the number of the key, with zeros before it.
+    /// becomes the number of the key, padded with zeros.
     #[arg(long = "descriptor", default_value = "user=u{N}")]
     descriptors: Vec<String>,
-    /// How many keys there are.
+    /// Number of keys.
     #[arg(long, default_value_t = 1)]
     keys: u64,
-    /// Take the keys in turn instead of at random.
+    /// Use the keys in order instead of at random.
     #[arg(long)]
     sequential: bool,
     /// `hits_addend` of every call; 0 leaves it out.
     #[arg(long, default_value_t = 0)]
     hits_addend: u64,
-    /// Open loop: calls per second in all, whether or not answers keep up;
+    /// Open loop: total calls per second, whether or not responses keep up;
     /// latency counts from when a call was due.
     #[arg(long)]
     rate: Option<f64>,
-    /// A further request header, `name: value` (such as `grpc-timeout: 20m`).
+    /// An additional request header, `name: value` (such as `grpc-timeout: 20m`).
     #[arg(long = "header")]
     headers: Vec<String>,
     /// Send the headers that Envoy adds.
     #[arg(long)]
     envoy_headers: bool,
-    /// Processes whose CPU time per call to print, each `PID` or `name=PID`.
+    /// Processes for which to print the CPU time per call, each `PID` or `name=PID`.
     #[arg(long = "server-pid")]
     server_pids: Vec<String>,
     /// Decode response headers and print those of the first failed call.
@@ -105,7 +105,7 @@ fn main() -> Result<()> {
         shares[i % threads].push(connection);
     }
 
-    // A moment for the threads to start.
+    // Time for the threads to start.
     let start = Instant::now() + Duration::from_millis(5);
     let measure = start + Duration::from_secs_f64(args.warmup);
     let stop = measure + Duration::from_secs_f64(args.seconds);

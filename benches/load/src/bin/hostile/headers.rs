@@ -1,4 +1,4 @@
-//! Calls whose headers are larger than any server should hold.
+//! Calls with headers larger than a server should accept.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use crate::Target;
 use crate::raw::Raw;
 
-/// How long a server may take to have enough of one call.
+/// How long a server may take to refuse a call.
 const PATIENCE: Duration = Duration::from_secs(1);
 const FRAME: usize = 16 * 1024;
 
-/// A call whose headers are `size` bytes, in as many frames as that takes.
+/// A call with `size` bytes of headers, in as many frames as necessary.
 fn giant(size: usize) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     while block.len() < size {

@@ -1,4 +1,4 @@
-//! Connections that were begun properly, answer pings, and ask for nothing.
+//! Connections that are set up properly, answer pings, and send no requests.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::Target;
 
-/// As many are looked at together.
+/// The number of connections polled at a time.
 const AT_ONCE: usize = 100;
 
 pub fn run(target: &Target, count: usize) -> Result<Value> {
@@ -21,8 +21,8 @@ pub fn run(target: &Target, count: usize) -> Result<Value> {
     }
     let opened_in = target.start.elapsed();
     let mut lost = 0;
-    // A system that is asked for ten thousand at once does nothing else for milliseconds, and other
-    // clients on its processor wait.
+    // Opening ten thousand at once would keep the kernel busy for milliseconds, during which other
+    // clients on the same core wait.
     while !target.over() {
         let mut rest = connections.split_off(0);
         while !rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Clients that a rate-limit service has to bear: each tries one way of taking more than its share.
+//! Clients that try to use more than their share of a rate-limit service, each in one way.
 
 mod headers;
 mod idle;
@@ -19,7 +19,7 @@ struct Args {
     /// `host:port` of the server.
     #[arg(long, default_value = "127.0.0.1:8081")]
     addr: String,
-    /// How long to go on.
+    /// How long to run.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
     #[arg(long, default_value = "bench")]
@@ -30,37 +30,37 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Mode {
-    /// Many connections that ask for nothing.
+    /// Many connections without requests.
     Idle {
         #[arg(long, default_value_t = 10_000)]
         connections: usize,
     },
-    /// Calls whose answers are never read: half of the connections leave them in the socket, the
-    /// other half give no window to send them in.
+    /// Calls whose responses are never read: half of the connections leave them in the socket, the
+    /// other half do not open the flow-control window.
     Slow {
         #[arg(long, default_value_t = 100)]
         connections: usize,
     },
-    /// Calls with far too many header bytes, each on a connection of its own.
+    /// Calls with far too large headers, each on a connection of its own.
     Headers {
-        /// Bytes of headers a call.
+        /// Bytes of headers per call.
         #[arg(long, default_value_t = 256 * 1024)]
         size: usize,
-        /// Calls a second.
+        /// Calls per second.
         #[arg(long, default_value_t = 500.0)]
         rate: f64,
     },
-    /// Calls that are reset at once.
+    /// Calls that are reset immediately.
     Resets {
         #[arg(long, default_value_t = 4)]
         connections: usize,
-        /// Resets a second in all.
+        /// Total resets per second.
         #[arg(long, default_value_t = 50_000.0)]
         rate: f64,
     },
 }
 
-/// Whom to bother, with what and until when.
+/// The server, the call to send, and the start and end of the run.
 struct Target {
     addr: String,
     call: Call,
@@ -73,7 +73,7 @@ impl Target {
         Instant::now() >= self.stop
     }
 
-    /// How many events at `rate` a second are due by now.
+    /// Returns the number of events due by now at `rate` per second.
     fn due(&self, rate: f64) -> u64 {
         (self.start.elapsed().as_secs_f64() * rate) as u64
     }
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     let start = Instant::now();
     let stop = start + Duration::from_secs_f64(args.seconds);
     let target = Target { addr: args.addr, call, start, stop };
-    // What it did goes out as one line of JSON.
+    // The result is printed as one line of JSON.
     let report = match args.mode {
         Mode::Idle { connections } => {
             allow_files(connections as u64 + 50)?;

@@ -1,4 +1,4 @@
-//! A connection that keeps to HTTP/2 only as far as it likes.
+//! A connection that need not follow HTTP/2.
 
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
@@ -18,14 +18,14 @@ impl Raw {
         Ok(Self { stream, out: opening })
     }
 
-    /// What to write next, once all before it is written.
+    /// Appends to the write buffer if everything before has been written.
     pub fn push(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.out.is_empty() {
             write(&mut self.out);
         }
     }
 
-    /// Writes as much as the socket takes; whether that was all.
+    /// Writes as much as the socket accepts. Returns whether that was everything.
     pub fn flush(&mut self) -> Result<bool> {
         while !self.out.is_empty() {
             match self.stream.write(&self.out) {
@@ -38,7 +38,7 @@ impl Raw {
         Ok(true)
     }
 
-    /// Reads what has arrived and forgets it; an error where the server has closed.
+    /// Reads and discards what has arrived. Fails if the server has closed the connection.
     pub fn discard(&mut self) -> Result<()> {
         let mut buffer = [0; 16 * 1024];
         loop {

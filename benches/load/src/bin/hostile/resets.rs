@@ -1,4 +1,4 @@
-//! Calls that are begun and reset in one breath.
+//! Calls that are reset immediately.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub fn run(target: &Target, count: usize, rate: f64) -> Result<Value> {
         Ok((Raw::open(&target.addr, frames::preface(frames::MAX_WINDOW))?, 0))
     };
     let mut connections = (0..count).map(|_| open()).collect::<Result<Vec<_>>>()?;
-    // What the server could not take in time is not made up for.
+    // Calls that the server did not accept in time are not made up for.
     let (mut resets, mut missed, mut closed, mut turn) = (0, 0, 0, 0);
     while !target.over() {
         while resets + missed < target.due(rate) {

@@ -1,4 +1,4 @@
-//! Calls whose answers cannot be delivered.
+//! Calls whose responses cannot be delivered.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use crate::Target;
 use crate::raw::Raw;
 
-/// Calls begun on a connection that gives no window: as many as servers commonly allow.
+/// Calls on a connection without a flow-control window: as many as servers commonly allow.
 const WITHOUT_WINDOW: u64 = 1000;
-/// Calls at once on a connection that is not read.
+/// Calls in flight on a connection that is not read.
 const BATCH: u32 = 100;
 
 struct Slow {
@@ -27,7 +27,7 @@ impl Slow {
         Ok(Self { raw: Raw::open(&target.addr, frames::preface(window))?, reads, next: 0 })
     }
 
-    /// Sends what can be sent; how many calls that began.
+    /// Sends what can be sent. Returns the number of calls started.
     fn turn(&mut self, target: &Target) -> std::io::Result<u64> {
         if self.reads {
             self.raw.discard()?;
