@@ -52,16 +52,6 @@ pub struct DenyLocally<S, C> {
     longest: Micros,
 }
 
-/// How a batch is charged.
-enum Route<'a> {
-    /// By the inner store as a whole, whatever is known.
-    Whole,
-    /// By the inner store: nothing of it is known to be denied.
-    Unknown,
-    /// Some or all of it from what is known.
-    Known(Split<'a>),
-}
-
 /// A batch of which some charges are known to be denied.
 struct Split<'a> {
     /// One for each charge of the batch: its decision, if it is known to be denied.
@@ -89,16 +79,9 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         &self.inner
     }
 
-    fn route<'a>(&self, batch: &Batch<'a>, now: Micros) -> Route<'a> {
-        if batch.together || batch.charges.iter().any(gives_back) {
-            return Route::Whole;
-        }
-        self.split(batch, now).map_or(Route::Unknown, Route::Known)
-    }
-
-    /// Separates what is known to be denied; none if nothing is.
-    fn split<'a>(&self, batch: &Batch<'a>, now: Micros) -> Option<Split<'a>> {
-        if !self.denials.any(now) {
+    /// Separates what is known to be denied; none if the inner store charges all of the batch.
+    fn split<'a>(&self, batch: &Batch<'a>, whole: bool, now: Micros) -> Option<Split<'a>> {
+        if whole || !self.denials.any(now) {
             return None;
         }
         let (mut known, mut rest) = (SmallVec::new(), SmallVec::new());
@@ -127,7 +110,16 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         }));
     }
 
-    /// Learns from the answers to a batch that was charged as a whole.
+    /// Learns from the answers of the inner store to a batch that it charged alone.
+    fn learn_all(&self, whole: bool, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
+        if whole {
+            self.learn_from_whole(charges, answers, sent);
+        } else {
+            self.learn(charges, answers, sent);
+        }
+    }
+
+    /// Learns from the answers to a batch that is always charged as a whole.
     fn learn_from_whole(&self, charges: &[Charge<'_>], answers: &[Answer], sent: Micros) {
         let now = self.clock.monotonic();
         for (charge, answer) in zip(charges, answers) {
@@ -181,53 +173,36 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
 impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         let (first, sent) = (answers.len(), self.clock.monotonic());
-        match self.route(&batch, sent) {
-            Route::Whole => {
-                self.inner.charge(batch, answers).await;
-                self.learn_from_whole(batch.charges, &answers[first..], sent);
-            }
-            Route::Unknown => {
-                self.inner.charge(batch, answers).await;
-                self.learn(batch.charges, &answers[first..], sent);
-            }
-            Route::Known(split) => {
-                let mut inner = Answers::new();
-                if let Some(rest) = split.rest(batch) {
-                    self.inner.charge(rest, &mut inner).await;
-                }
-                self.merge(split, inner, sent, answers);
-            }
+        let whole = is_charged_whole(&batch);
+        let Some(split) = self.split(&batch, whole, sent) else {
+            self.inner.charge(batch, answers).await;
+            return self.learn_all(whole, batch.charges, &answers[first..], sent);
+        };
+        let mut inner = Answers::new();
+        if let Some(rest) = split.rest(batch) {
+            self.inner.charge(rest, &mut inner).await;
         }
+        self.merge(split, inner, sent, answers);
     }
 
     fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
         let (first, sent) = (answers.len(), self.clock.monotonic());
-        match self.route(&batch, sent) {
-            Route::Whole => {
-                let charged = self.inner.try_charge(batch, answers);
-                if charged {
-                    self.learn_from_whole(batch.charges, &answers[first..], sent);
-                }
-                charged
+        let whole = is_charged_whole(&batch);
+        let Some(split) = self.split(&batch, whole, sent) else {
+            let charged = self.inner.try_charge(batch, answers);
+            if charged {
+                self.learn_all(whole, batch.charges, &answers[first..], sent);
             }
-            Route::Unknown => {
-                let charged = self.inner.try_charge(batch, answers);
-                if charged {
-                    self.learn(batch.charges, &answers[first..], sent);
-                }
-                charged
-            }
-            Route::Known(split) => {
-                let mut inner = Answers::new();
-                if let Some(rest) = split.rest(batch)
-                    && !self.inner.try_charge(rest, &mut inner)
-                {
-                    return false;
-                }
-                self.merge(split, inner, sent, answers);
-                true
-            }
+            return charged;
+        };
+        let mut inner = Answers::new();
+        if let Some(rest) = split.rest(batch)
+            && !self.inner.try_charge(rest, &mut inner)
+        {
+            return false;
         }
+        self.merge(split, inner, sent, answers);
+        true
     }
 
     fn is_immediate(&self) -> bool {
@@ -251,6 +226,11 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
     fn collect(&self, families: &mut MetricFamilies) {
         self.inner.collect(families);
     }
+}
+
+/// Returns whether the inner store charges the whole batch, whatever is known.
+fn is_charged_whole(batch: &Batch<'_>) -> bool {
+    batch.together || batch.charges.iter().any(gives_back)
 }
 
 fn gives_back(charge: &Charge<'_>) -> bool {
