@@ -1,4 +1,4 @@
--- bucketed_window, a ring of counts of short spans; see limit/algorithms/bucketed_window.rs.
+-- bucketed_window, a ring of counters of short spans; see limit/algorithms/bucketed_window.rs.
 --
 -- Numbers  n, period, slots of the ring, length of a slot (I7 each)
 -- State    I7 the newest slot since the epoch, I7 the sum of all slots; and after the numbers of all

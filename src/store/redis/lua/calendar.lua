@@ -1,5 +1,4 @@
--- fixed_window with windows that follow the calendar. Scripts do not know the calendar: weir sends the
--- boundaries.
+-- fixed_window with windows that follow the calendar: weir sends their boundaries; see limit/calendar.rs.
 --
 -- Numbers  n, period, and four boundaries of windows (I7 each): by the caller's clock, now is between
 --          the second and the third

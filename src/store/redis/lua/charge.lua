@@ -6,20 +6,20 @@
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
 --           I4 the number of rules; for each B the number of its limits; for each of these
---             B the NUMBER of its algorithm, B flags, the numbers that the algorithm's file says
---           B how entries are charged: 0, or TOGETHER, plus QUOTA_PASSES if a quota beside them passes
+--             B the NUMBER of its algorithm, B flags, the numbers that the algorithm's file lists
+--           B how entries are charged: 0, or TOGETHER, plus QUOTA_PASSES if a quota outside the call passes
 --           for each entry I4 the index of its rule, B its role plus ROLES times what its failure means,
---             B the number of its runs; and for each run B the operation, I4 hits, I4 how often, the 8
---             bytes of a hold id if the rule has hold ids, and for UNDO I7 when the hits were taken: void
---             in another window
--- Reply   packed: I7 now, and for each entry I4 the length of its state as it was, and the state;
---         the same of its holds; and of its log what sliding_log.lua says. From FAILURES on the first
+--             B the number of its runs; and for each run B the operation, I4 hits, I4 times, the 8
+--             bytes of a hold id if the rule has hold ids, and for UNDO I7 the time at which the hits
+--             were taken: without effect in another window
+-- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the
+--         state; the same for its holds; and for its log what sliding_log.lua describes. From FAILURES on the first
 --         length is a failure and nothing follows it. After all entries, if any failed as OTHER or
 --         CLOCK_SKEW, the message of the first
--- State   a byte of layout, the numbers of all limits in order, what bucketed_window.lua and
---         sliding_log.lua put after them
--- Cost    two commands a key, one where nothing is charged; see the algorithms
--- Expiry  when the state says no more than its absence would, rounded up
+-- State   a byte for the layout, the numbers of all limits in order, and what bucketed_window.lua and
+--         sliding_log.lua append
+-- Cost    two commands per key, one where nothing is charged; see the algorithms
+-- Expiry  when the state means the same as no state, rounded up
 local args = ARGV[1]
 local t, slack, count, at = read('<I7I4I4', args)
 if t == 0 then
@@ -27,7 +27,7 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
-local here = t
+local call_time = t
 
 -- Flags of a limit: each is one bit.
 local COUNTS_DENIED, SHADOW, STRICT, NEVER = 1, 2, 4, 8
@@ -264,7 +264,7 @@ local function entry(again)
   rule, role, runs, at = read('<I4BB', args, at)
   rule, key_at = rules[rule + 1], key_at + 1
   -- A window in the key goes by the caller's clock, whatever the others go by.
-  t = rule.t or here
+  t = rule.t or call_time
   local if_failed = floor(role / ROLES)
   role = role % ROLES
   local key, holds = KEYS[key_at], rule.holds
@@ -289,7 +289,7 @@ local function entry(again)
         admitted, changed, grows = admitted and all, changed or changes, grows or grow
       end
     elseif not err and op ~= TAKE then
-      -- Where nothing is kept, nothing is given back.
+      -- Without a state there is nothing to give back.
       local changes, grow
       changes, grow, err = give_back(rule, v, hits * times, taken, id)
       if state ~= '' then changed, grows = changed or changes, grows or grow end

@@ -3,7 +3,7 @@
 -- Numbers  n, timeout (I7 each)
 -- State    I7 hits in flight, at most 2^52, I7 the last time that hits were taken or given back
 -- Cost     constant
--- Expiry   the time-out after the last
+-- Expiry   the timeout after that
 local NUMBER = 8
 
 algorithms[NUMBER] = {

@@ -4,26 +4,27 @@
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
---           for entries that follow each other and are alike: I7 their period, B what to do, B how
---           many they are, and for each the numbers of that:
+--           for consecutive entries of one period and one operation: I7 the period, B the operation,
+--           B the number of entries, and for each the numbers of the operation:
 --             LOOK
---             TAKE       I4 hits, all of them counted, also beyond the limit
---             ADMIT      I4 hits, I4 times, I4 n: counted as often as they are within n
+--             TAKE       I4 hits, all of them counted, even above the limit
+--             ADMIT      I4 hits, I4 times, I4 n: counted as many times as they fit within n
 --             GIVE_BACK  I4 hits
---             UNDO       I4 hits, I7 when they were taken: void in another window
---             SETTLE     I4 hits: repairs the state that a plain INCRBY of them met, without charging
---                        more. They are taken off what is not a state
---           A period of 0: the window is part of the key; then comes I7, the milliseconds to
---           keep it, after how many they are.
--- Reply   packed: I7 now, and for each entry I7, the number as it was (0 for none). From
+--             UNDO       I4 hits, I7 the time at which they were taken: without effect in another
+--                        window
+--             SETTLE     I4 hits: repairs the number that a plain INCRBY of these hits met, without
+--                        charging more; see open_windows.rs. Subtracts them from what is not a state
+--           A period of 0: the window is part of the key; the number of entries is then followed by
+--           I7, the expiry in milliseconds
+-- Reply   packed: I7 now, and for each entry I7, the number before the call (0 for none). From
 --         FAILURES on it is a failure, in units of STEP
--- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window,
---         and counts nothing: a plain INCRBY found no key. A count beyond 2^32 - 1 is one of that; more
---         plain hits than fit above it are never under way. Windows are told apart for 2^19 of them: a state
---         that is farther away, which takes a step of a clock, is taken for one of the past or of the future.
---         With the window in the key: the count, up to 2^52.
--- Cost    one command a key; a second one where a window begins
--- Expiry  with the window, rounded up; set when the window begins
+-- State   1 + the window mod 2^20 - 2, times 2^33, plus the count. A number below 2^33 is of no window
+--         and counts nothing: a plain INCRBY found no key. A count above 2^32 - 1 means 2^32 - 1; there
+--         are never enough plain hits in flight to overflow the rest. 2^19 windows can be distinguished:
+--         a state farther away, possible only after a step of a clock, is taken for a past or a future
+--         one. With the window in the key: the count, up to 2^52
+-- Cost    one command per key; a second one where a window starts
+-- Expiry  with the window, rounded up; set when the window starts
 local KEYS, args, try, read, type = KEYS, ARGV[1], redis.pcall, struct.unpack, type
 local WINDOWS, COUNTS, MAX_COUNT, TAKE = 2 ^ 20 - 2, 2 ^ 33, 2 ^ 32 - 1, 1
 local t, slack, at = read('<I7I4', args)
@@ -33,7 +34,7 @@ if t == 0 then
 end
 
 -- Hits of one key in a window that has started: skips the set-up of everything else.
-local begun
+local incremented
 if #args == 24 then
   local p, op, _, hits = read('<I7BBI4', args, at)
   if op == TAKE and p > 0 then
@@ -41,13 +42,13 @@ if #args == 24 then
     if type(new) == 'number' and new - hits > low and new <= low + MAX_COUNT then
       return struct.pack('<I7I7', t, new - hits)
     end
-    begun = new
+    incremented = new
   end
 end
 
 -- The rare cases: a window starts, a clock stepped back, a count is full, a command failed; and every
 -- operation but take.
-local function rarely(key, op, p, window, ttl, new, hits, times, n, taken)
+local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   -- Declared again: locals cost less than upvalues, which each call would create.
   local LOOK, TAKE, ADMIT, UNDO, SETTLE = 0, 1, 2, 4, 5
   local STATES, FAILURES, STEP, CORRUPT, floor = 2 ^ 53, 2 ^ 54, 4, 2, math.floor
@@ -156,11 +157,11 @@ while at <= last do
       i = i + 1
       local key, hits = KEYS[i], nil
       hits, at = read('<I4', args, at)
-      local new = begun or try('INCRBY', key, hits == 1 and '1' or hits)
+      local new = incremented or try('INCRBY', key, hits == 1 and '1' or hits)
       if type(new) == 'number' and new - hits > low and new <= high then
         out[i + 1] = new - hits
       else
-        out[i + 1] = rarely(key, op, p, window, ttl, new, hits)
+        out[i + 1] = rare_case(key, op, p, window, ttl, new, hits)
       end
     end
   else
@@ -174,7 +175,7 @@ while at <= last do
       elseif op == UNDO then
         hits, taken, at = read('<I4I7', args, at)
       end
-      out[i + 1] = rarely(KEYS[i], op, p, window, ttl, nil, hits, times, n, taken)
+      out[i + 1] = rare_case(KEYS[i], op, p, window, ttl, nil, hits, times, n, taken)
     end
   end
 end

@@ -1,5 +1,5 @@
--- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs. All numbers stay below 2^52, and
--- so exact, but for a level far beyond the top, which is at the top.
+-- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs. All numbers stay below 2^52 and
+-- so exact, except for a level far above the top, which is set to the top.
 --
 -- Numbers  burst, n', p', tick in microseconds, burst plus the largest debt (I7 each)
 -- State    I7 theoretical arrival time in ticks, I4 what it is too late by, in 1/n' ticks

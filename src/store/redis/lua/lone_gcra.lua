@@ -1,5 +1,5 @@
--- Takes hits of keys whose rule is one gcra: what charge.lua does with them, and to the same states,
--- for the most common charge, in less time. See limit/algorithms/gcra.rs.
+-- Takes hits of keys whose rule is one gcra. Does the same as charge.lua, with the same states, in less
+-- time, for the most common operation. See limit/algorithms/gcra.rs.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
@@ -100,15 +100,15 @@ while at <= last do
   local room, top = burst * p, most * p
   for _ = 1, entries do
     i = i + 1
-    local key, said = KEYS[i], nil
+    local key, result = KEYS[i], nil
     hits, times, at = read('<I4I4', args, at)
     local state, level, moved, before = try('GET', key), 0, false, 0
     if not state then
       state = ''
     elseif type(state) == 'table' then
-      said = failed(state)
+      result = failed(state)
     elseif #state ~= 12 or state:byte() ~= LAYOUT then
-      said = pack('<I4', FAILURES + CORRUPT)
+      result = pack('<I4', FAILURES + CORRUPT)
     else
       local tat, rem = read('<I7I4', state, 2)
       before = (tat + 1) * tick
@@ -122,7 +122,7 @@ while at <= last do
         end
       end
     end
-    if not said then
+    if not result then
       local fit = 0
       if hits <= burst and level <= room and flags < NEVER then fit = floor((room - level) / (p * hits)) end
       if fit > times then fit = times end
@@ -145,11 +145,11 @@ while at <= last do
           ends = (ends + 1000000 - t) / 1000
           set = try('SET', key, text, 'PX', ends - ends % 1 + 1 + slack)
         end
-        if set.err then said = failed(set) end
+        if set.err then result = failed(set) end
       end
-      said = said or pack('<I4c0', #state, state)
+      result = result or pack('<I4c0', #state, state)
     end
-    out[i + 1] = said
+    out[i + 1] = result
   end
 end
 

@@ -20,7 +20,8 @@ algorithms[NUMBER] = {
   take = fixed_window.take,
   give_back = fixed_window.give_back,
   ends = fixed_window.ends,
-  -- The numbers of a state, from its text; 0 where it is of no window, and so counts nothing.
+  -- Returns the numbers of a state; 0 where it is of no window and counts nothing; nil where the text is
+  -- not a state.
   decode = function(limit, text, t)
     local number, p = tonumber(text), limit[2]
     if not number or number < 0 or number >= STATES or number % 1 > 0 then return end

@@ -1,8 +1,8 @@
 -- What the algorithms share. This file, those of the algorithms that a call needs, and charge.lua are
 -- joined to a script.
 --
--- Numbers that weir knows too are declared by the same names as in codec/numbers.rs, and a test compares
--- them. What is rarely needed is declared where it is used: a script defines all else on each call.
+-- Numbers shared with weir have the same names as in codec/numbers.rs, and a test compares them. Names that
+-- are rarely needed are declared where they are used: everything else is created at each call.
 local call, try, read, pack = redis.call, redis.pcall, struct.unpack, struct.pack
 local floor, ceil = math.floor, math.ceil
 -- The layout of states, the largest count, the failure of an invalid state.
@@ -13,7 +13,7 @@ local LAYOUT, MAX_COUNT, INVALID = 1, 2 ^ 32 - 1, 2 ^ 32 - 16 + 2
 -- digits and more.
 local MAX_EXPIRY = 1000 * 365 * 86400000
 
--- The message of the first error without a number of its own.
+-- Redis's message for the first error that has no number of its own.
 local reason
 
 local function failed(reply)
@@ -28,5 +28,5 @@ end
 
 local algorithms, sliding_log = {}, nil
 -- Whether a state was moved because the clock stepped back by more than a period. It is written even if
--- nothing is charged, or it would block until the clock is there again.
+-- nothing is charged, or it would deny until the clock reaches the old time.
 local moved

@@ -1,5 +1,5 @@
 -- sliding_log, the time of every admitted hit; see limit/algorithms/sliding_log.rs. All limits of a
--- rule that use it share one log: a ring of stamps that is read in place.
+-- rule that use it share one log: a ring of timestamps that is read in place.
 --
 -- Numbers  n, period (I7 each)
 -- State    after the numbers of all limits: I4 the position of the oldest timestamp in the ring, I4 the

@@ -3,7 +3,7 @@
 -- Numbers  n, period (I7 each)
 -- State    I7 the window's index, I4 the count of the previous window, I4 its own count
 -- Cost     constant
--- Expiry   two windows after the last hit's began
+-- Expiry   two windows after the start of the last hit's window
 local NUMBER = 3
 
 algorithms[NUMBER] = {

@@ -1,5 +1,5 @@
--- Takes hits of keys whose rules are several fixed windows aligned to the epoch: what charge.lua does
--- with them, and to the same states, for the most common charge, in less time.
+-- Takes hits of keys whose rules are several fixed windows aligned to the epoch. Does the same as
+-- charge.lua, with the same states, in less time, for the most common operation.
 --
 -- KEYS    one for each entry, in order; on a cluster all of one slot
 -- ARGV    1, packed, little-endian:
@@ -54,19 +54,19 @@ while at <= last do
     i = i + 1
     local key, hits, times = KEYS[i], nil, nil
     hits, times, at = read('<I4I4', args, at)
-    local state, said, v = try('GET', key), nil, nil
+    local state, result, v = try('GET', key), nil, nil
     local keeps = state
     if not state then
       state, v = '', { LAYOUT }
       for a = 2, limits / 2, 2 do v[a], v[a + 1] = 0, 0 end
     elseif type(state) == 'table' then
-      said = failed(state)
+      result = failed(state)
     elseif #state ~= size or state:byte() ~= LAYOUT then
-      said = pack('<I4', FAILURES + CORRUPT)
+      result = pack('<I4', FAILURES + CORRUPT)
     else
       v = { read(format, state) }
     end
-    if not said then
+    if not result then
       local all, changed, a = times, false, 2
       for j = 1, limits, 4 do
         local window, start = v[a], rule[j + 3]
@@ -119,11 +119,11 @@ while at <= last do
           ends = ends > t and (ends - t) / 1000 + slack or 0
           set = try('SET', key, text, 'PX', ends - ends % 1 + 1)
         end
-        if set.err then said = failed(set) end
+        if set.err then result = failed(set) end
       end
-      said = said or pack('<I4c0', #state, state)
+      result = result or pack('<I4c0', #state, state)
     end
-    out[i + 1] = said
+    out[i + 1] = result
   end
 end
 
