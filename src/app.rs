@@ -64,7 +64,7 @@ pub struct Addresses {
 pub enum Stop {
     /// After a delay in which load balancers can notice it.
     Gently,
-    /// Without a delay: somebody waits at a terminal.
+    /// Without a delay, as at Ctrl-C.
     Now,
 }
 

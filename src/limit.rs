@@ -80,10 +80,10 @@ impl Limit {
         })
     }
 
-    /// Judges hits by an advanced state. No hits are a look: denied if the limit is exceeded where
+    /// Judges hits by an advanced state. Zero hits are a peek: denied if the limit is exceeded where
     /// denied hits are charged, else if it is full.
     ///
-    /// A limit of 0 denies hits and looks. Only a fixed window that charges denied hits answers a
+    /// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers a
     /// look as any other limit does, like the reference.
     fn judge(&self, state: &LimitState, log: &Log, now: Micros, hits: Hits) -> Verdict {
         if self.requests_per_unit == 0 {

@@ -53,7 +53,7 @@ pub struct Refusal {
     pub errors: usize,
 }
 
-/// Throttles a log line about rule sets. Files change when somebody edits them, so each new text is
+/// Throttles a log line about rule sets. Files change rarely, so each new text is
 /// logged; a management server may send sets continuously, so its sets are always throttled.
 #[derive(Debug)]
 struct LogLine {

@@ -21,7 +21,7 @@ pub use self::operations::Operations;
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
 
-/// What is counted separately, together with the shape of the plan that it is charged to.
+/// The identity of a counter, together with the shape of the plan that it is charged to.
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub domain: &'a str,

@@ -21,7 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     ruled::check(files.collect(), text.starts_with("# merge"), ruled::is_in_file);
 });
 
-/// What is no text is told where it stops being one.
+/// A file that is not UTF-8 gets an error with the position of the first invalid byte.
 fn no_text(bytes: &[u8]) {
     static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
         std::env::temp_dir().join(format!("weir-fuzz-{}.yaml", std::process::id()))

@@ -52,7 +52,7 @@ impl Servers {
 }
 
 impl App {
-    /// Starts all threads. They serve until `closed` scheduler true.
+    /// Starts all threads. They serve until `closed` becomes true.
     ///
     /// # Errors
     ///

@@ -77,9 +77,9 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Returns the share of one of `replicas` replicas of a limit of `n` hits, for when replicas
     /// cannot count together.
     ///
-    /// What may come at once is divided and rounded up, so no share is zero unless the whole is:
-    /// all shares together allow the whole, and at most one hit more for each replica. What comes
-    /// back over time is not rounded: if it cannot be divided, it takes longer.
+    /// The burst is divided and rounded up, so no share is zero unless the whole is: all shares
+    /// together allow the whole, and at most one hit more per replica. The refill rate is divided
+    /// exactly, by a longer interval if necessary.
     fn replica_share(&self, n: u32, replicas: u32) -> Self;
 
     /// Packs a state. Only called if [`PACKS`](Self::PACKS).

@@ -11,7 +11,7 @@ pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, decision: &Decision, 
     let split = split(hits, decision.used_before, limit.requests_per_unit, near_ratio);
     add(&stats.total_hits, hits);
     if decision.source == Source::DeniedLocally {
-        // The store was not asked, so the hits used before are not known: all are over.
+        // The store was not called, so the hits used before are not known: all are over.
         add(&stats.over_limit, hits);
         add(&stats.over_limit_with_local_cache, hits);
         if rule.shadow_mode {

@@ -121,7 +121,7 @@ impl Settings {
         }
     }
 
-    /// Returns how requests of an protocol are answered.
+    /// Returns how requests of a protocol are answered.
     pub fn service_options(&self, protocol: Protocol) -> service::Options {
         let response = &self.response;
         let (allow_overrides, allow_negative_hits) = match protocol {

@@ -78,7 +78,7 @@ macro_rules! server {
 }
 
 /// Returns the options of the store, and those of limits per second if they have a Redis of their
-/// own. Adds what is wrong with them to `errors`.
+/// own. Appends their errors to `errors`.
 pub fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> (Options, Option<Options>) {
     let redis = &settings.store.redis;
     if redis.key_prefix.contains(['{', '}']) {

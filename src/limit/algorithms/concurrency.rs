@@ -2,9 +2,9 @@
 //!
 //! With a hold id, each start is held under its id: only that id gives it back, an unknown id gives
 //! back nothing, and a hold that never ends expires after the timeout. An id has one hold: taking it
-//! again replaces the hold. Without ids there is only a count. A client that gives back at the end of
-//! denied requests too (as Envoy does) must have been charged for them, so denials are charged; ends
-//! that are lost are cleared when there was no traffic for the timeout.
+//! again replaces the hold. Without ids there is only a count. Envoy also gives back
+//! at the end of denied requests, so denials are charged. The count of lost ends is cleared after the
+//! timeout without traffic.
 //!
 //! State: with ids 24 bytes a hold, else a count and the last time. Cost: with ids a walk over the
 //! holds, else constant. Guarantee: never more than `n` admitted and not yet given back. Source:

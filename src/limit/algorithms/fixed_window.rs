@@ -89,8 +89,8 @@ impl LimitAlgorithm for FixedWindow {
         state.count = state.count.saturating_sub(hits.count);
     }
 
-    /// One that charges denied hits repeats them only if it is alone: it stays over its limit all
-    /// the same, but other limits would see the uncharged hits.
+    /// With `charge_denied`, denials are repeated only if the rule has no other limit: this one stays
+    /// over its limit all the same, but other limits would miss the uncharged hits.
     fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool {
         !charge_denied || alone
     }

@@ -111,7 +111,7 @@ impl Walk<'_, '_> {
     fn list(&mut self, items: &[Node<'_>], path: &mut String) {
         let length = path.len();
         for (i, item) in items.iter().enumerate() {
-            // The fields after the last item do not belong to it, but are found there only in vain.
+            // The search of the last item may include the fields after it, without effect.
             let end = items.get(i + 1).map_or(Position::Field(u32::MAX), |next| next.position);
             let of_item = (self.resource, item.position)..(self.resource, end);
             if self.paths.range(of_item).next().is_none() {

@@ -27,8 +27,8 @@ group! {
         /// Concurrent connections. Near the limit a new connection replaces one that has no request
         /// in progress: first one that never made a request, then the one idle for the longest time.
         max_connections: Int<usize, 1, 10_000_000> = "16_384";
-        /// The longest interval between pings to a client, which detect connections that nobody
-        /// reads; 0: never.
+        /// The longest interval between pings to a client, which detect dead connections;
+        /// 0: never.
         keepalive: Duration = "60s";
         /// Timeout for a client to open a connection, to send a complete request, to read a
         /// response, and to answer a ping; 0: unlimited.

@@ -179,7 +179,7 @@ impl Shard {
         V::table(self).insert(slot);
     }
 
-    /// Evicts the key of a sample with which the least is lost. A key at its limit is evicted only if
+    /// Evicts the least valuable key of a sample. A key at its limit is evicted only if
     /// all of a wider sample are at theirs, and then the one that expires first. The new key is never
     /// rejected: a client without a count would not be limited at all.
     fn evict(&mut self, now: Now, random: u16) {

@@ -21,8 +21,8 @@ pub(super) fn shards(max_keys: usize) -> usize {
     }
 }
 
-/// The shard of a key whose hash, as a fraction u of 2^32, is `hash`: the share of the way that
-/// u + u(1 − u)/3 has gone, whose slope falls from 4/3 to 2/3.
+/// Returns the shard of a key: floor(shards × f(u)), where u is `hash` / 2^32 and
+/// f(u) = u + u(1 − u)/3, whose slope falls from 4/3 to 2/3.
 pub(super) fn shard(hash: u32, shards: usize) -> usize {
     let u = u64::from(hash);
     let bent = u + ((u * ((1 << 32) - u)) >> 32) / 3;
@@ -31,7 +31,7 @@ pub(super) fn shard(hash: u32, shards: usize) -> usize {
 
 /// Returns each shard's part of the cap. They add up to `max_keys`.
 pub(super) fn caps(max_keys: usize, shards: usize) -> impl Iterator<Item = usize> {
-    // The inverse of the bend above: which fraction of the keys go to the first `i` shards.
+    // The inverse of f above: the fraction of the keys that the first `i` shards get.
     let before = move |i: usize| {
         let fraction = 2.0 - (4.0 - 3.0 * i as f64 / shards as f64).sqrt();
         ((max_keys as f64 * fraction) as usize).min(max_keys)

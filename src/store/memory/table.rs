@@ -80,7 +80,7 @@ pub(super) struct Candidate {
     bucket: usize,
 }
 
-/// Slots by fingerprint. One hand goes round the buckets to sweep and another to sample.
+/// Slots by fingerprint. One cursor moves over the buckets to sweep, another one to sample.
 #[derive(Debug)]
 pub(super) struct Table<V> {
     slots: HashTable<Slot<V>>,

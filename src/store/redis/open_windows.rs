@@ -9,9 +9,9 @@
 //!   left the same number. The hits are counted, and decided by the number and the time. Where the script
 //!   would also have moved the count into the current window, or cut one that is full, the script is
 //!   called to do so without charging anything ([*settle*](super::batch::ChargeOp::Settle)).
-//! - **A window that is over**: nobody whose time is past that window counts by it. The script charges the
-//!   hits again, so they are in the current window once.
-//! - **No window**: the key did not exist, and nobody counts by such a number. The script charges the hits
+//! - **A window that is over**: its number no longer affects any decision. The script charges the hits
+//!   again, so they are in the current window once.
+//! - **No window**: the key did not exist, and such a number affects no decision. The script charges the hits
 //!   again, and writes a number with its window and its expiry.
 //! - **Not a state**: the hits are subtracted again, and the charge fails.
 //!

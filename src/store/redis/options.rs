@@ -1,4 +1,4 @@
-//! How to count in Redis: what the settings of `store.redis` come to.
+//! The options of the Redis store.
 
 use std::sync::Arc;
 use std::time::Duration;

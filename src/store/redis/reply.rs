@@ -17,7 +17,7 @@ use crate::store::{Answer, StoreError};
 #[derive(Debug)]
 pub(super) struct Reply {
     inner: Mutex<Inner>,
-    /// The request does not wait any more: charges that were not sent yet are not sent.
+    /// The request was abandoned: charges that were not sent yet are dropped.
     abandoned: AtomicBool,
     /// The end of the request's budget; none where nobody waits.
     deadline: Option<Instant>,

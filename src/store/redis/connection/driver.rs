@@ -338,7 +338,7 @@ impl Driver {
         State::Backoff
     }
 
-    /// Marks the connection as down, for the reason that it is down already where it is.
+    /// Marks the connection as down. Keeps the first reason if it is already down.
     fn set_down_or_keep(&self, error: StoreError) {
         self.connection.set_down(self.connection.down().unwrap_or(error));
     }

@@ -87,7 +87,7 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
     end
     if op == LOOK then return old end
     if op == SETTLE and old < COUNTS then
-      -- It goes, or it would stay for ever: INCRBY sets no expiry.
+      -- Let it expire now: INCRBY sets no expiry, so it would stay forever.
       if value then try('SET', key, 0, 'PX', 1) end
       return 0
     end
