@@ -107,14 +107,14 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
         let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (close, closed) = tokio::sync::watch::channel(false);
-        let limits = connections::Limits {
+        let limits = connections::ConnectionLimits {
             listener: "grpc",
             setting: "grpc.max_connections",
             max: 1,
             overflow: 0,
             min_idle: Duration::from_secs(1),
         };
-        let handle = Connections::new(limits, connections::Counts::default()).register();
+        let handle = Connections::new(limits, connections::ConnectionCounts::default()).register();
         tokio::spawn(async move {
             grpc.serve(server, &handle, None, closed, &ReadScheduler::default()).await;
         });

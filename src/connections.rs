@@ -44,7 +44,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The metrics of a listener's connections.
 #[derive(Clone, Debug, Default)]
-pub struct Counts {
+pub struct ConnectionCounts {
     pub open: Gauge,
     pub evicted: Counter,
     pub refused: Counter,
@@ -52,7 +52,7 @@ pub struct Counts {
 
 /// The limits of a listener.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct ConnectionLimits {
     /// The name of the listener, for the log.
     pub listener: &'static str,
     /// The setting that limits its connections.
@@ -69,7 +69,7 @@ pub struct Limits {
 /// The open connections of one listener.
 #[derive(Debug)]
 pub struct Connections {
-    limits: Limits,
+    limits: ConnectionLimits,
     /// The number of [`TICK`]s so far.
     clock: AtomicU32,
     /// Connections that were asked to close and have not closed yet.
@@ -78,7 +78,7 @@ pub struct Connections {
     unproven: AtomicUsize,
     state: Mutex<State>,
     closed: Notify,
-    counts: Counts,
+    counts: ConnectionCounts,
     eviction_log: Throttle,
 }
 
@@ -92,7 +92,7 @@ struct State {
 }
 
 impl Connections {
-    pub fn new(limits: Limits, counts: Counts) -> Arc<Connections> {
+    pub fn new(limits: ConnectionLimits, counts: ConnectionCounts) -> Arc<Connections> {
         Arc::new(Connections {
             limits,
             clock: AtomicU32::new(0),
@@ -205,7 +205,7 @@ impl Connections {
 
     fn log_eviction(&self) {
         if let Some(suppressed) = self.eviction_log.pass() {
-            let Limits { listener, setting, max, .. } = self.limits;
+            let ConnectionLimits { listener, setting, max, .. } = self.limits;
             tracing::warn!(
                 listener,
                 limit = max,

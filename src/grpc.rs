@@ -28,7 +28,7 @@ use tokio::sync::watch;
 use tonic::service::Routes;
 
 use self::budget::{ConnectionBudget, MemoryBudget};
-use self::connection::Shared;
+use self::connection::CallContext;
 use self::outbound::Outbound;
 pub use self::read_scheduler::ReadScheduler;
 use self::throttled_io::ThrottledIo;
@@ -100,7 +100,8 @@ impl<S: Store + 'static> Grpc<S> {
         let outbound = Arc::<Outbound>::default();
         let io = ThrottledIo::new(io, turn.clone(), outbound.clone());
         let budget = ConnectionBudget::new(&self.budget);
-        let shared = Shared { grpc: self.clone(), budget, outbound, tonic_calls: Arc::default() };
+        let shared =
+            CallContext { grpc: self.clone(), budget, outbound, tonic_calls: Arc::default() };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, shutdown));
         poll_fn(|cx| {
             turn.start_poll();

@@ -23,7 +23,7 @@ pub use plan::{Op, Packed, Plan, State};
 pub use unit::Unit;
 pub use verdict::{ChargeOutcome, Decision, Fill, Levels, Source, Verdict};
 
-use algorithms::sliding_log::Log;
+use algorithms::sliding_log::HitLog;
 
 /// Whole microseconds: an instant since the Unix epoch, or a duration.
 pub type Micros = u64;
@@ -85,7 +85,7 @@ impl Limit {
     ///
     /// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers a
     /// look as any other limit does, like the reference.
-    fn judge(&self, state: &LimitState, log: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         if self.requests_per_unit == 0 {
             let looks = self.charge_denied && self.algorithm.allows_looks_at_zero();
             if hits.count > 0 || !looks {
@@ -96,7 +96,7 @@ impl Limit {
         self.algorithm.judge(state, log, now, Hits { count, ..hits })
     }
 
-    fn levels(&self, state: &LimitState, log: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &LimitState, log: &HitLog, now: Micros) -> Levels {
         let mut levels = self.algorithm.levels(state, log, now);
         if self.requests_per_unit == 0 {
             levels.remaining = 0;

@@ -54,7 +54,7 @@ impl Default for Options {
 
 /// Counts of requests, besides the counts of each rule.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct LimiterCounts {
     /// Requests for a decision, including invalid ones.
     pub requests: AtomicU64,
     /// Requests answered as over their limit.
@@ -74,15 +74,15 @@ pub struct Counts {
 pub struct Limiter<S> {
     store: S,
     options: Options,
-    counts: Counts,
+    counts: LimiterCounts,
 }
 
 impl<S: Store> Limiter<S> {
     pub fn new(store: S, options: Options) -> Limiter<S> {
-        Limiter { store, options, counts: Counts::default() }
+        Limiter { store, options, counts: LimiterCounts::default() }
     }
 
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &LimiterCounts {
         &self.counts
     }
 

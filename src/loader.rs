@@ -29,7 +29,7 @@ pub struct Loader {
     metrics: Arc<Metrics>,
     /// Held while a set is loaded: its counters come from the set that it replaces.
     loading: Mutex<()>,
-    status: Mutex<Status>,
+    status: Mutex<LoadStatus>,
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     refused_line: LogLine,
@@ -39,7 +39,7 @@ pub struct Loader {
 
 /// The kind of source that a set comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum UpdateSource {
     Files,
     ManagementServer,
 }
@@ -71,10 +71,10 @@ impl Default for LogLine {
 
 impl LogLine {
     /// Returns whether to log now, as [`Throttle::pass`].
-    fn pass(&self, source: Source, text: &str) -> Option<u64> {
+    fn pass(&self, source: UpdateSource, text: &str) -> Option<u64> {
         let hash = self.hasher.hash_one(text);
         let repeats = self.last.lock().replace(hash) == Some(hash);
-        match source == Source::ManagementServer || repeats {
+        match source == UpdateSource::ManagementServer || repeats {
             true => self.throttle.pass(),
             false => Some(0),
         }
@@ -83,7 +83,7 @@ impl LogLine {
 
 /// The active set, and the errors of a newer one.
 #[derive(Clone, Debug, Default)]
-struct Status {
+struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
     /// The errors of the newest set if it was refused, and when that was.
@@ -159,7 +159,7 @@ impl Loader {
     pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, Refusal> {
         let mut problems = self.new_problems();
         problems.of_files(found);
-        self.load_from(Source::Files, files, problems, Loaded::render_errors)
+        self.load_from(UpdateSource::Files, files, problems, Loaded::render_errors)
     }
 
     /// Compiles and activates resources of a management server, as [`load`](Self::load) does files.
@@ -171,12 +171,12 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Refusal> {
-        self.load_from(Source::ManagementServer, resources, problems, xds::render_errors)
+        self.load_from(UpdateSource::ManagementServer, resources, problems, xds::render_errors)
     }
 
     fn load_from<D: Document>(
         &self,
-        source: Source,
+        source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
         render_errors: fn(&Loaded<D>) -> String,
@@ -218,13 +218,13 @@ impl Loader {
         };
         drop(previous);
         let before = self.rules.swap(Some(Arc::new(loaded.rules)));
-        *self.status.lock() = Status { loaded: Some((now, summary)), refused: None };
+        *self.status.lock() = LoadStatus { loaded: Some((now, summary)), refused: None };
         self.metrics.config_load_success.inc();
         self.health.rules_loaded(summary.domains);
         let Summary { files, domains, rules } = summary;
         let passed = match source {
-            Source::Files => Some(0),
-            Source::ManagementServer => self.loaded_line.throttle.pass(),
+            UpdateSource::Files => Some(0),
+            UpdateSource::ManagementServer => self.loaded_line.throttle.pass(),
         };
         if let Some(suppressed) = passed {
             let suppressed = (suppressed > 0).then_some(suppressed);
@@ -234,7 +234,7 @@ impl Loader {
         Ok(summary)
     }
 
-    fn log_warnings<D: Document>(&self, source: Source, loaded: &Loaded<D>) {
+    fn log_warnings<D: Document>(&self, source: UpdateSource, loaded: &Loaded<D>) {
         let warnings: Vec<&Problem> = loaded.listed(Severity::Warning).collect();
         if warnings.is_empty() {
             return;
@@ -278,17 +278,17 @@ mod tests {
     #[test]
     fn each_new_text_about_files_is_logged_and_repeats_are_throttled() {
         let line = LogLine::default();
-        assert_eq!(line.pass(Source::Files, "a"), Some(0));
-        assert_eq!(line.pass(Source::Files, "b"), Some(0));
-        assert_eq!(line.pass(Source::Files, "b"), Some(0), "the first repeat");
-        assert_eq!(line.pass(Source::Files, "b"), None);
-        assert_eq!(line.pass(Source::Files, "c"), Some(0));
+        assert_eq!(line.pass(UpdateSource::Files, "a"), Some(0));
+        assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0));
+        assert_eq!(line.pass(UpdateSource::Files, "b"), Some(0), "the first repeat");
+        assert_eq!(line.pass(UpdateSource::Files, "b"), None);
+        assert_eq!(line.pass(UpdateSource::Files, "c"), Some(0));
     }
 
     #[test]
     fn lines_about_a_management_server_are_throttled() {
         let line = LogLine::default();
-        assert_eq!(line.pass(Source::ManagementServer, "a"), Some(0));
-        assert_eq!(line.pass(Source::ManagementServer, "b"), None);
+        assert_eq!(line.pass(UpdateSource::ManagementServer, "a"), Some(0));
+        assert_eq!(line.pass(UpdateSource::ManagementServer, "b"), None);
     }
 }

@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use config::ValueKind;
 
 pub use error::SettingError;
-use layers::Reader;
-use setting::Entry;
+use layers::SettingReader;
+use setting::SettingEntry;
 use table::{
     DebugSettings, DrainSettings, Group, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
     MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, StoreKind, StoreSettings,
@@ -81,9 +81,9 @@ impl Settings {
     ///
     /// Every error in them, not only the first.
     pub fn load(inputs: &Inputs) -> Result<Settings, Vec<SettingError>> {
-        let mut reader = Reader::new(inputs);
+        let mut reader = SettingReader::new(inputs);
         let Some(mut settings) = Settings::read(&mut reader) else { return Err(reader.errors) };
-        let Reader { mut errors, warnings, redis_variables, .. } = reader;
+        let SettingReader { mut errors, warnings, redis_variables, .. } = reader;
         settings.warnings = warnings;
         settings.choose_store(&redis_variables);
         if *settings.store.kind == StoreKind::Redis {
@@ -92,7 +92,7 @@ impl Settings {
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
-    fn read(reader: &mut Reader) -> Option<Settings> {
+    fn read(reader: &mut SettingReader) -> Option<Settings> {
         Some(Settings {
             rules: RulesSettings::read(reader)?,
             grpc: GrpcSettings::read(reader)?,
@@ -134,7 +134,7 @@ impl Settings {
     }
 
     /// Returns every setting with its value and origin, in the order of the documentation.
-    pub fn list(&self) -> Vec<Entry<'_>> {
+    pub fn list(&self) -> Vec<SettingEntry<'_>> {
         let mut entries = Vec::new();
         self.rules.list(&mut entries);
         self.grpc.list(&mut entries);

@@ -44,12 +44,12 @@ pub struct Options {
 /// Loads rule files and their changes.
 #[derive(Debug)]
 pub struct RuleFiles {
-    shared: Arc<Shared>,
+    shared: Arc<WatchState>,
     options: Options,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct WatchState {
     selection: Selection,
     loader: Arc<Loader>,
     metrics: Arc<Metrics>,
@@ -105,7 +105,7 @@ impl RuleFiles {
     ) -> RuleFiles {
         let (changed, state) = Default::default();
         let load_failures = Throttle::new(LOG_INTERVAL);
-        let shared = Shared { selection, loader, metrics, changed, load_failures, state };
+        let shared = WatchState { selection, loader, metrics, changed, load_failures, state };
         RuleFiles { shared: Arc::new(shared), options }
     }
 
@@ -144,7 +144,7 @@ async fn until_quiet(changed: &Notify) {
     let _ = timeout(MAX_WAIT, quiet).await;
 }
 
-impl Shared {
+impl WatchState {
     fn load(&self, watch: bool) {
         let mut state = self.state.lock();
         if watch {

@@ -109,7 +109,7 @@ fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Con
         "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
         _ => ("http.max_connections", http::MAX_OVERFLOW_CONNECTIONS, Duration::ZERO),
     };
-    let limits = connections::Limits { listener, setting, max, overflow, min_idle };
+    let limits = connections::ConnectionLimits { listener, setting, max, overflow, min_idle };
     Connections::new(limits, metrics.connections(listener))
 }
 

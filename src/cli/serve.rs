@@ -54,7 +54,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
-    let source = match Source::of(&settings) {
+    let source = match RuleSource::of(&settings) {
         Ok(source) => source,
         Err(error) => {
             log.report_end("weir cannot start", &error);
@@ -81,29 +81,29 @@ fn print_settings(settings: &Settings) {
 }
 
 /// Where rules come from.
-enum Source {
+enum RuleSource {
     Files(Selection),
     Xds(Box<xds::Options>),
 }
 
-impl Source {
+impl RuleSource {
     /// Returns the source that the settings name.
     ///
     /// # Errors
     ///
     /// If no setting names rules, or the options of xDS are wrong.
-    fn of(settings: &Settings) -> Result<Source, String> {
+    fn of(settings: &Settings) -> Result<RuleSource, String> {
         if let Some(options) = settings.xds_options() {
             xds::check(&options)?;
             if !settings.rules.paths.is_empty() {
                 let detail = "rules.paths is ignored: rules.source is xds";
                 tracing::warn!(%detail, "settings without effect");
             }
-            return Ok(Source::Xds(Box::new(options)));
+            return Ok(RuleSource::Xds(Box::new(options)));
         }
         let nothing = "no setting names rules: use --rules PATH, WEIR__RULES__PATHS or \
                        RUNTIME_ROOT, or WEIR__RULES__SOURCE=xds for a management server";
-        settings.rule_files().map(Source::Files).ok_or_else(|| nothing.to_owned())
+        settings.rule_files().map(RuleSource::Files).ok_or_else(|| nothing.to_owned())
     }
 }
 
@@ -120,7 +120,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(settings: &Settings, source: Source, log: &Log) -> anyhow::Result<()> {
+fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
     // such as loading rules, at a lower priority than requests.
@@ -137,10 +137,10 @@ fn serve(settings: &Settings, source: Source, log: &Log) -> anyhow::Result<()> {
         announce(&addresses, settings.debug.address.is_default());
         // The service listens before it has rules.
         match source {
-            Source::Files(selection) => {
+            RuleSource::Files(selection) => {
                 follow_files(settings, selection, &app, addresses.http.port())
             }
-            Source::Xds(options) => {
+            RuleSource::Xds(options) => {
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
                 let client = client.map_err(anyhow::Error::msg)?;
                 tokio::spawn(async move { client.follow().await });

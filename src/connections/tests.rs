@@ -8,14 +8,14 @@ fn connections(max: usize) -> Arc<Connections> {
 }
 
 fn with_overflow(max: usize, overflow: usize) -> Arc<Connections> {
-    let limits = Limits {
+    let limits = ConnectionLimits {
         listener: "test",
         setting: "test.max_connections",
         max,
         overflow,
         min_idle: Duration::from_secs(1),
     };
-    Connections::new(limits, Counts::default())
+    Connections::new(limits, ConnectionCounts::default())
 }
 
 fn is_evicted(handle: &ConnectionHandle) -> bool {

@@ -22,7 +22,7 @@ use tonic::Status;
 use super::Grpc;
 use super::budget::Reservation;
 use super::client_wait::{ClientWait, PartialRequest, PendingResponse};
-use super::connection::Shared;
+use super::connection::CallContext;
 use super::framing::read;
 use super::hold_guard::HoldGuard;
 use crate::limiter::Holds;
@@ -63,7 +63,7 @@ pub(super) struct CompleteRequest {
 
 /// Starts a call, and completes it if neither the client nor the store has to be waited for.
 pub(super) fn start<S: Store + 'static>(
-    shared: &Shared<S>,
+    shared: &CallContext<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) -> CallState {
@@ -112,7 +112,7 @@ fn is_grpc(content_type: &[u8]) -> bool {
 
 /// Answers a request if the store can answer now; else the call waits for the store.
 pub(super) fn complete<S: Store + 'static>(
-    shared: &Shared<S>,
+    shared: &CallContext<S>,
     request: CompleteRequest,
 ) -> CallState {
     if !shared.grpc.rate_limit.is_immediate() {
@@ -126,7 +126,10 @@ pub(super) fn complete<S: Store + 'static>(
 
 impl CompleteRequest {
     /// Answers the request when the store has answered.
-    pub async fn wait_for_store<S: Store + 'static>(mut self, shared: Arc<Shared<S>>) -> CallState {
+    pub async fn wait_for_store<S: Store + 'static>(
+        mut self,
+        shared: Arc<CallContext<S>>,
+    ) -> CallState {
         let timeout = self.timeout;
         let answer = match self.read(&shared) {
             Ok(view) => answer(&shared.grpc, &view, timeout).await,
@@ -136,7 +139,7 @@ impl CompleteRequest {
     }
 
     /// Decodes the message, and counts the memory that it holds until the store answers.
-    fn read<S: Store>(&mut self, shared: &Shared<S>) -> Result<RequestView<'_>, Status> {
+    fn read<S: Store>(&mut self, shared: &CallContext<S>) -> Result<RequestView<'_>, Status> {
         let view = read(&shared.grpc, &self.message)?;
         let bytes = self.message.len() + view.heap_bytes();
         if bytes > FREE_REQUEST_BYTES || self.reservation.is_some() {
@@ -157,14 +160,14 @@ pub(super) fn memory_exceeded() -> Status {
 }
 
 /// A response with its prefix, and the concurrency holds of its request.
-pub(super) type Answer = (Result<Bytes, Status>, HoldGuard);
+pub(super) type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 
 /// Answers a request without waiting; none if the store cannot answer now.
 fn answer_now<S: Store + 'static>(
     grpc: &Grpc<S>,
     message: &[u8],
     timeout: Option<Duration>,
-) -> Option<Answer> {
+) -> Option<FramedResponse> {
     let view = match read(grpc, message) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
@@ -179,7 +182,7 @@ async fn answer<S: Store + 'static>(
     grpc: &Grpc<S>,
     view: &RequestView<'_>,
     timeout: Option<Duration>,
-) -> Answer {
+) -> FramedResponse {
     let mut holds = Holds::default();
     let answer = grpc.rate_limit.answer_framed(view, timeout, &mut holds).await;
     (answer.map(Bytes::from).map_err(Status::from), HoldGuard::new(&grpc.rate_limit, holds))
@@ -187,9 +190,9 @@ async fn answer<S: Store + 'static>(
 
 /// Sends a response, or lets it wait if the flow-control window or the socket has no room for it.
 pub(super) fn send<S>(
-    shared: &Shared<S>,
+    shared: &CallContext<S>,
     mut respond: SendResponse<Bytes>,
-    (answer, held): Answer,
+    (answer, held): FramedResponse,
     outcome: CallOutcome,
 ) -> CallState {
     // Sending fails only if the client has reset the request.

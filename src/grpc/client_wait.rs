@@ -12,7 +12,7 @@ use tonic::Status;
 
 use super::budget::Reservation;
 use super::call::{self, CallOutcome, CallState, CompleteRequest};
-use super::connection::Shared;
+use super::connection::CallContext;
 use super::hold_guard::HoldGuard;
 use super::outbound::{Outbound, RESPONSE_OVERHEAD_BYTES};
 use super::{Limits, framing};
@@ -26,7 +26,7 @@ pub(super) enum ClientWait {
 
 impl ClientWait {
     /// Waits, up to the timeout of clients.
-    pub async fn finish<S: Store + 'static>(self, shared: Arc<Shared<S>>) -> CallState {
+    pub async fn finish<S: Store + 'static>(self, shared: Arc<CallContext<S>>) -> CallState {
         match self {
             ClientWait::Request(request) => request.receive(&shared).await,
             ClientWait::Response(response) => CallState::Done(response.deliver(&shared).await),
@@ -44,7 +44,7 @@ pub(super) struct PartialRequest {
 
 impl PartialRequest {
     /// Receives the rest of the request, and completes the call.
-    async fn receive<S: Store + 'static>(self, shared: &Shared<S>) -> CallState {
+    async fn receive<S: Store + 'static>(self, shared: &CallContext<S>) -> CallState {
         let PartialRequest { first, mut body, timeout, respond } = self;
         let limits = &shared.grpc.limits;
         let mut reservation = shared.budget.reservation();
@@ -107,7 +107,7 @@ pub(super) struct PendingResponse {
 impl PendingResponse {
     /// Lets a response wait, or resets its stream if the memory for clients is used up.
     pub fn wait<S>(
-        shared: &Shared<S>,
+        shared: &CallContext<S>,
         mut stream: SendStream<Bytes>,
         message: Bytes,
         held: HoldGuard,
@@ -129,7 +129,7 @@ impl PendingResponse {
     }
 
     /// Sends the response as its client reads; resets the stream if that takes too long.
-    async fn deliver<S>(self, shared: &Shared<S>) -> CallOutcome {
+    async fn deliver<S>(self, shared: &CallContext<S>) -> CallOutcome {
         let PendingResponse { mut stream, message, held, reservation, outcome } = self;
         let sent = send_data(message, &mut stream, &shared.outbound);
         match tokio::time::timeout(shared.grpc.limits.timeout, sent).await {

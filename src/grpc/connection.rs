@@ -59,7 +59,7 @@ const EVICTION_GRACE: Duration = Duration::from_millis(100);
 
 /// What the calls of one connection share.
 #[derive(Debug)]
-pub(super) struct Shared<S> {
+pub(super) struct CallContext<S> {
     pub grpc: Arc<Grpc<S>>,
     pub budget: Arc<ConnectionBudget>,
     pub outbound: Arc<Outbound>,
@@ -69,7 +69,7 @@ pub(super) struct Shared<S> {
 
 /// Serves one connection until it is closed. Drains it once `shutdown` turns true.
 pub(super) async fn serve<S: Store + 'static>(
-    shared: Arc<Shared<S>>,
+    shared: Arc<CallContext<S>>,
     io: impl AsyncRead + AsyncWrite + Unpin,
     handle: &ConnectionHandle,
     peer: Option<SocketAddr>,
@@ -121,7 +121,7 @@ impl From<TooManyResets> for End {
 struct Connection<'a, S, T, StorePool, ClientPool> {
     h2: server::Connection<T, Bytes>,
     calls: Calls<'a, S, StorePool, ClientPool>,
-    shared: &'a Shared<S>,
+    shared: &'a CallContext<S>,
     handle: &'a ConnectionHandle,
     peer: Option<SocketAddr>,
     timeout: Duration,

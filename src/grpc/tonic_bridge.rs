@@ -16,7 +16,7 @@ use tonic::service::Routes;
 use tower_service::Service;
 
 use super::call::memory_exceeded;
-use super::connection::Shared;
+use super::connection::CallContext;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
@@ -30,7 +30,7 @@ const REFLECTION_BYTES: usize = 2 << 20;
 
 /// Spawns a task that has a call answered by tonic's services, or refuses the call.
 pub(super) fn start<S>(
-    shared: &Shared<S>,
+    shared: &CallContext<S>,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
 ) {

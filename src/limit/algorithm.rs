@@ -3,7 +3,7 @@
 //! Calls are dispatched statically. From the one list of algorithms, a macro generates the enums of
 //! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
-use super::algorithms::sliding_log::Log;
+use super::algorithms::sliding_log::HitLog;
 use super::{Levels, Micros, Packed, Verdict};
 
 /// Hits to judge, charge or give back.
@@ -46,10 +46,10 @@ pub(crate) trait LimitAlgorithm: Sized {
     fn advance(&self, state: &mut Self::State, now: Micros);
 
     /// Returns whether the hits are allowed, and when if not.
-    fn judge(&self, state: &Self::State, log: &Log, now: Micros, hits: Hits) -> Verdict;
+    fn judge(&self, state: &Self::State, log: &HitLog, now: Micros, hits: Hits) -> Verdict;
 
     /// Returns how much of the limit is used.
-    fn levels(&self, state: &Self::State, log: &Log, now: Micros) -> Levels;
+    fn levels(&self, state: &Self::State, log: &HitLog, now: Micros) -> Levels;
 
     /// Charges hits that were admitted or, with `charge_denied`, denied.
     fn charge(&self, state: &mut Self::State, now: Micros, hits: Hits, charge_denied: bool);
@@ -221,7 +221,7 @@ macro_rules! define_algorithms {
             pub(super) fn judge(
                 &self,
                 state: &LimitState,
-                log: &Log,
+                log: &HitLog,
                 now: Micros,
                 hits: Hits,
             ) -> Verdict {
@@ -234,7 +234,7 @@ macro_rules! define_algorithms {
             }
 
             /// See [`LimitAlgorithm::levels`].
-            pub(super) fn levels(&self, state: &LimitState, log: &Log, now: Micros) -> Levels {
+            pub(super) fn levels(&self, state: &LimitState, log: &HitLog, now: Micros) -> Levels {
                 match self {
                     $(Algorithm::$name(limit) => match state {
                         LimitState::$name(state) => limit.levels(state, log, now),

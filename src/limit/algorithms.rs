@@ -20,7 +20,7 @@ pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
 use super::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict};
-use sliding_log::Log;
+use sliding_log::HitLog;
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
 define_algorithms! {

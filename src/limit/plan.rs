@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use super::algorithms::sliding_log::{Log, LogBounds};
+use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
     Algorithm, ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, Source, Unit,
     Verdict, hash_hold_id,
@@ -36,7 +36,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     limits: Box<[LimitState]>,
-    log: Log,
+    log: HitLog,
 }
 
 /// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
@@ -164,7 +164,7 @@ impl Plan {
         let mut states: SmallVec<[LimitState; 1]> =
             self.limits.iter().map(|limit| limit.algorithm.unpack(*packed, now)).collect();
         let hold = hold.map_or(0, hash_hold_id);
-        let outcome = self.charge_states(&mut states, &mut Log::default(), now, op, hold);
+        let outcome = self.charge_states(&mut states, &mut HitLog::default(), now, op, hold);
         *packed = states.first().map_or([0; 3], LimitState::pack);
         outcome
     }
@@ -172,7 +172,7 @@ impl Plan {
     fn charge_states(
         &self,
         states: &mut [LimitState],
-        log: &mut Log,
+        log: &mut HitLog,
         now: Micros,
         op: Op,
         hold: u64,
@@ -198,7 +198,7 @@ impl Plan {
     fn take(
         &self,
         states: &mut [LimitState],
-        log: &mut Log,
+        log: &mut HitLog,
         now: Micros,
         hits: Hits,
     ) -> ChargeOutcome {
@@ -236,7 +236,7 @@ impl Plan {
     }
 
     /// Gives hits back to every limit; in a rule with a concurrency limit, to that alone.
-    fn give_back(&self, states: &mut [LimitState], log: &mut Log, now: Micros, hits: Hits) {
+    fn give_back(&self, states: &mut [LimitState], log: &mut HitLog, now: Micros, hits: Hits) {
         let in_flight_only = self.concurrency.is_some();
         for (limit, state) in self.limits.iter().zip(states) {
             if !in_flight_only || limit.algorithm.counts_in_flight() {
@@ -248,7 +248,7 @@ impl Plan {
         }
     }
 
-    fn used(&self, states: &[LimitState], log: &Log, now: Micros) -> Used {
+    fn used(&self, states: &[LimitState], log: &HitLog, now: Micros) -> Used {
         let used = |(limit, state): (&Limit, &LimitState)| limit.levels(state, log, now).used;
         self.limits.iter().zip(states).map(used).collect()
     }
@@ -257,7 +257,7 @@ impl Plan {
     fn conclude(
         &self,
         states: &[LimitState],
-        log: &Log,
+        log: &HitLog,
         now: Micros,
         verdicts: &[Verdict; 16],
         used: &Used,
@@ -327,7 +327,7 @@ enum Binding {
 impl State {
     /// Returns the state of all limits of a plan, in their order. `log` is the log of its
     /// sliding_log limits.
-    pub(crate) fn new(limits: Box<[LimitState]>, log: Log) -> State {
+    pub(crate) fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
         State { limits, log }
     }
 

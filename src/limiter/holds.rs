@@ -17,11 +17,11 @@ pub struct Holds(Option<Box<Taken>>);
 struct Taken {
     domain: Box<str>,
     on_failure: Option<OnStoreFailure>,
-    holds: Vec<Hold>,
+    holds: Vec<TakenHold>,
 }
 
 #[derive(Debug)]
-struct Hold {
+struct TakenHold {
     entries: Box<[(Box<str>, Box<str>)]>,
     plan: Arc<Plan>,
     hits: u64,
@@ -52,7 +52,7 @@ impl Holds {
                 continue;
             }
             let entry = |(key, value): &Entry<'_>| (Box::from(*key), Box::from(*value));
-            let hold = Hold {
+            let hold = TakenHold {
                 entries: charge.key.entries.iter().map(entry).collect(),
                 plan: charge.plan.clone(),
                 hits,

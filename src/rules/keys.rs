@@ -28,16 +28,16 @@ impl Section {
 }
 
 /// A key, the sections it belongs in, and whether the reference has it.
-struct Key(&'static str, &'static [Section], Source);
+struct Key(&'static str, &'static [Section], KeyOrigin);
 
 #[derive(PartialEq)]
-enum Source {
+enum KeyOrigin {
     Reference,
     Weir,
 }
 
+use KeyOrigin::{Reference, Weir};
 use Section::{Descriptor, Limit, ListedLimit, Replacement, Root};
-use Source::{Reference, Weir};
 
 const KEYS: &[Key] = &[
     Key("domain", &[Root], Reference),

@@ -22,7 +22,7 @@ impl HealthService {
     }
 }
 
-type Watched = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
+type HealthStream = Pin<Box<dyn Stream<Item = Result<HealthCheckResponse, Status>> + Send>>;
 
 fn answer(serving: bool) -> HealthCheckResponse {
     let status = if serving { ServingStatus::Serving } else { ServingStatus::NotServing };
@@ -42,18 +42,18 @@ impl Api for HealthService {
         }
     }
 
-    type WatchStream = Watched;
+    type WatchStream = HealthStream;
 
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
-    ) -> Result<Response<Watched>, Status> {
+    ) -> Result<Response<HealthStream>, Status> {
         let known = request.get_ref().service == "ratelimit";
         let fixed = match request.get_ref().service.as_str() {
             "" => answer(true),
             _ => HealthCheckResponse { status: ServingStatus::ServiceUnknown.into() },
         };
-        let health: Watched = if known {
+        let health: HealthStream = if known {
             Box::pin(self.0.watch().map(|serving| Ok(answer(serving))))
         } else {
             let until_closed = self.0.watch().filter_map(|_| None);

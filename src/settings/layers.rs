@@ -20,7 +20,7 @@ const VARIABLE_PREFIX: &str = "WEIR__";
 
 /// The settings of all layers, read one by one.
 #[derive(Debug)]
-pub struct Reader {
+pub struct SettingReader {
     /// By name, each with its origin.
     values: BTreeMap<String, Value>,
     pub errors: Vec<SettingError>,
@@ -29,9 +29,9 @@ pub struct Reader {
     pub redis_variables: Vec<&'static str>,
 }
 
-impl Reader {
+impl SettingReader {
     /// Reads all layers.
-    pub fn new(inputs: &Inputs) -> Reader {
+    pub fn new(inputs: &Inputs) -> SettingReader {
         let mut errors = Vec::new();
         let mut defaults = Layer::default();
         for setting in SETTINGS.iter() {
@@ -66,7 +66,7 @@ impl Reader {
         }
         let values = values(layers.add_source(variables).add_source(own).add_source(flags));
         let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
-        Reader { values, errors, warnings, redis_variables }
+        SettingReader { values, errors, warnings, redis_variables }
     }
 
     /// Reads a setting. One that is not of its format is an error, and has its default.

@@ -83,9 +83,9 @@ impl<T> Resolved<T> {
         SettingError::new(&self.origin, format!("{} {message}", self.setting.name), help)
     }
 
-    pub(super) fn entry(&self) -> Entry<'_> {
+    pub(super) fn entry(&self) -> SettingEntry<'_> {
         let Resolved { setting, text, shown, origin, .. } = self;
-        Entry { setting, text, shown, origin }
+        SettingEntry { setting, text, shown, origin }
     }
 }
 
@@ -106,7 +106,7 @@ impl<T> fmt::Debug for Resolved<T> {
 
 /// A [`Resolved`] value of any type, as text.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
+pub struct SettingEntry<'a> {
     pub setting: &'static Setting,
     /// As it was written: may be a secret.
     pub text: &'a str,

@@ -13,8 +13,8 @@ mod store;
 
 use std::sync::LazyLock;
 
-use super::layers::Reader;
-use super::setting::{Entry, Setting};
+use super::layers::SettingReader;
+use super::setting::{Setting, SettingEntry};
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use process::{
     DrainSettings, HealthSettings, LogFormat, LogLevel, LogSettings, MetricsSettings,
@@ -31,10 +31,10 @@ pub(super) trait Group: Sized {
     fn declare(settings: &mut Vec<&'static Setting>);
 
     /// Reads the values; none only if a default is not of its type, which a test rules out.
-    fn read(reader: &mut Reader) -> Option<Self>;
+    fn read(reader: &mut SettingReader) -> Option<Self>;
 
     /// Adds the values, in the order of the documentation.
-    fn list<'a>(&'a self, entries: &mut Vec<Entry<'a>>);
+    fn list<'a>(&'a self, entries: &mut Vec<SettingEntry<'a>>);
 }
 
 /// Declares a group:
@@ -92,14 +92,14 @@ macro_rules! group {
                 $($(<$type>::declare(settings);)+)?
             }
 
-            fn read(reader: &mut $crate::settings::layers::Reader) -> Option<$group> {
+            fn read(reader: &mut $crate::settings::layers::SettingReader) -> Option<$group> {
                 Some($group {
                     $($field: reader.read::<$format>($group::$field)?,)+
                     $($($subgroup: <$type>::read(reader)?,)+)?
                 })
             }
 
-            fn list<'a>(&'a self, entries: &mut Vec<$crate::settings::setting::Entry<'a>>) {
+            fn list<'a>(&'a self, entries: &mut Vec<$crate::settings::setting::SettingEntry<'a>>) {
                 entries.extend([$(self.$field.entry()),+]);
                 $($(self.$subgroup.list(entries);)+)?
             }

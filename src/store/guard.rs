@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
 
-pub use self::counts::Counts;
+pub use self::counts::FailureCounts;
 use self::counts::kind_name;
 use self::outage::Outage;
 use super::memory::MemoryStore;
@@ -55,7 +55,7 @@ pub struct Guard<S, C> {
     /// Counts during an outage.
     local: ArcSwapOption<MemoryStore<C>>,
     outage: Outage,
-    counts: Counts,
+    counts: FailureCounts,
 }
 
 impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
@@ -76,12 +76,12 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             max_keys,
             local: ArcSwapOption::empty(),
             outage: Outage::default(),
-            counts: Counts::default(),
+            counts: FailureCounts::default(),
         }
     }
 
     /// The charges that failed, by policy and by kind.
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &FailureCounts {
         &self.counts
     }
 

@@ -20,6 +20,7 @@ mod cluster;
 mod codec;
 mod connection;
 mod connections;
+mod context;
 mod counts;
 mod key;
 mod log;
@@ -29,7 +30,6 @@ mod options;
 mod reply;
 mod round_trip;
 mod script;
-mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -45,11 +45,11 @@ pub use self::access::{Access, Endpoint, Login, Tls};
 use self::batch::{ChargeOp, Group, PendingCharge};
 use self::cancel::CancelOnDrop;
 use self::connection::Connection;
-use self::connections::{Connections, thread_number};
-pub use self::counts::Counts;
+use self::connections::{ThreadConnections, thread_number};
+use self::context::RedisContext;
+pub use self::counts::RedisCounts;
 pub use self::options::{Clock, Layout, Options, Topology};
 use self::reply::{AllAnswers, Reply};
-use self::shared::Shared;
 use super::per_second::{self, Undo};
 use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
 use crate::limit::{Micros, Op};
@@ -57,27 +57,31 @@ use crate::limit::{Micros, Op};
 /// Keeps states in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
-    shared: Arc<Shared>,
+    shared: Arc<RedisContext>,
     /// One for each serving thread, started at its first use, on the current runtime.
-    connections: Box<[OnceLock<Connections>]>,
+    connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
 }
 
 impl RedisStore {
     pub fn new(options: Options) -> RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
-        let shared = Arc::new(Shared::new(options));
+        let shared = Arc::new(RedisContext::new(options));
         RedisStore { shared, connections, next_group: AtomicU32::new(1) }
     }
 
-    pub fn counts(&self) -> &Counts {
+    pub fn counts(&self) -> &RedisCounts {
         &self.shared.counts
     }
 
     /// Returns how many connections there are, and how many of them are down.
     pub fn connections_down(&self) -> (usize, usize) {
-        let connections: Vec<Arc<Connection>> =
-            self.connections.iter().filter_map(OnceLock::get).flat_map(Connections::all).collect();
+        let connections: Vec<Arc<Connection>> = self
+            .connections
+            .iter()
+            .filter_map(OnceLock::get)
+            .flat_map(ThreadConnections::all)
+            .collect();
         let down = connections.iter().filter(|connection| connection.down().is_some()).count();
         (connections.len(), down)
     }
@@ -90,13 +94,13 @@ impl RedisStore {
         self.connections();
         let all = || self.connections.iter().filter_map(OnceLock::get);
         // It cannot fail: this store holds the sender.
-        let _ = changed.wait_for(|()| all().all(Connections::has_answered)).await;
+        let _ = changed.wait_for(|()| all().all(ThreadConnections::has_answered)).await;
     }
 
     /// Returns the connections of the current thread; starts them at the first call.
-    fn connections(&self) -> &Connections {
+    fn connections(&self) -> &ThreadConnections {
         let of_thread = &self.connections[thread_number() % self.connections.len()];
-        of_thread.get_or_init(|| Connections::start(self.shared.clone()))
+        of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
     }
 
     fn new_group(&self, quota_passes: bool) -> Option<Group> {
@@ -222,6 +226,6 @@ fn made<'a>(
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
-        self.connections.iter().filter_map(OnceLock::get).for_each(Connections::close);
+        self.connections.iter().filter_map(OnceLock::get).for_each(ThreadConnections::close);
     }
 }

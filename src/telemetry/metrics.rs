@@ -16,7 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::connections;
-use crate::limiter::{Counts, Limiter};
+use crate::limiter::{Limiter, LimiterCounts};
 use crate::rules::Stats;
 use crate::service::Rules;
 use crate::store::Operations;
@@ -67,8 +67,8 @@ impl Metrics {
     }
 
     /// Adds the metrics of the connections of one listener. Call it once for each.
-    pub fn connections(&self, listener: &str) -> connections::Counts {
-        let counts = connections::Counts::default();
+    pub fn connections(&self, listener: &str) -> connections::ConnectionCounts {
+        let counts = connections::ConnectionCounts::default();
         let mut registry = self.registry.lock();
         let name = |end| format!("{listener}_connections{end}");
         registry.register(name(""), "Open connections", counts.open.clone());
@@ -136,7 +136,7 @@ struct ServiceCounts<S>(Arc<Limiter<S>>);
 
 impl<S: Operations + Debug + 'static> Collector for ServiceCounts<S> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Counts {
+        let LimiterCounts {
             requests,
             over_limit,
             domain_not_found,

@@ -29,7 +29,11 @@ pub trait Exchange: Send + 'static {
     fn first(&mut self) -> Self::Request;
 
     /// Loads the resources of a response and creates the answer. Compiling many rules takes long.
-    fn handle(&mut self, response: Self::Response, loader: &Loader) -> Answer<Self::Request>;
+    fn handle(
+        &mut self,
+        response: Self::Response,
+        loader: &Loader,
+    ) -> Acknowledgement<Self::Request>;
 
     /// Opens a stream.
     fn open(
@@ -40,7 +44,7 @@ pub trait Exchange: Send + 'static {
 
 /// The answer to a response.
 #[derive(Debug)]
-pub struct Answer<R> {
+pub struct Acknowledgement<R> {
     pub request: R,
     pub outcome: Outcome,
 }

@@ -19,7 +19,7 @@ use super::super::call::{self, CallOutcome, CallState, CompleteRequest};
 use super::super::client_wait::ClientWait;
 use super::super::reset_counter::ResetCounter;
 use super::super::{SHOULD_RATE_LIMIT, tonic_bridge};
-use super::Shared;
+use super::CallContext;
 use crate::connections::ConnectionHandle;
 use crate::store::Store;
 
@@ -28,7 +28,7 @@ const KEPT_QUEUE_CAPACITY: usize = 64;
 
 /// The requests that a connection has received, and its calls that wait.
 pub(super) struct Calls<'a, S, StorePool, ClientPool> {
-    shared: &'a Arc<Shared<S>>,
+    shared: &'a Arc<CallContext<S>>,
     handle: &'a ConnectionHandle,
     /// Received and not started.
     queued: VecDeque<(Request<RecvStream>, SendResponse<Bytes>)>,
@@ -42,7 +42,7 @@ pub(super) struct TooManyResets;
 
 /// Returns the calls of a new connection.
 pub(super) fn empty<'a, S: Store + 'static>(
-    shared: &'a Arc<Shared<S>>,
+    shared: &'a Arc<CallContext<S>>,
     handle: &'a ConnectionHandle,
 ) -> Calls<'a, S, impl CallPool<CompleteRequest>, impl CallPool<ClientWait>> {
     Calls {
@@ -111,7 +111,7 @@ where
 }
 
 fn start<S: Store + 'static>(
-    shared: &Shared<S>,
+    shared: &CallContext<S>,
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
 ) -> CallState {

@@ -9,7 +9,7 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::Log;
+use super::sliding_log::HitLog;
 use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
 
 /// `n` hits in any span of `period`, counted in sub-windows.
@@ -106,7 +106,7 @@ impl LimitAlgorithm for BucketedWindow {
         state.index = state.index.max(newest);
     }
 
-    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (u64::from(self.n), u64::from(hits.count));
         if hits > n || state.sum + hits <= n {
             return Verdict { allowed: hits <= n, retry_after: None };
@@ -124,7 +124,7 @@ impl LimitAlgorithm for BucketedWindow {
         Verdict::NEVER
     }
 
-    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         let newest = self.newest_first(state).find(|&(_, count)| count > 0);
         Levels {
             used: state.sum,

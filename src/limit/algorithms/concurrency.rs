@@ -15,7 +15,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::sliding_log::Log;
+use super::sliding_log::HitLog;
 use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict, wait};
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -103,7 +103,7 @@ impl LimitAlgorithm for Concurrency {
         }
     }
 
-    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Hits { count, hold } = hits;
         let (n, hits) = (u64::from(self.n), u64::from(count));
         let others = state.count - state.held(hold);
@@ -128,7 +128,7 @@ impl LimitAlgorithm for Concurrency {
         Verdict { allowed, retry_after: oldest.map(retry) }
     }
 
-    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         let newest = match self.hold_id {
             None => state.last,
             Some(_) => state.holds.back().map_or(0, |hold| hold.start),

@@ -9,7 +9,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::sliding_log::Log;
+use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{Calendar, Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
 
@@ -65,14 +65,14 @@ impl LimitAlgorithm for FixedWindow {
         }
     }
 
-    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (u64::from(self.n), u64::from(hits.count));
         let allowed = u64::from(state.count) + hits <= n;
         let end = || wait(self.window(state.window).1, now);
         Verdict { allowed, retry_after: (!allowed && hits <= n).then(end) }
     }
 
-    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         Levels {
             used: state.count.into(),
             remaining: self.n.saturating_sub(state.count).into(),

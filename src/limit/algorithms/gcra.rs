@@ -12,7 +12,7 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::Log;
+use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros, Packed,
@@ -150,7 +150,7 @@ impl LimitAlgorithm for Gcra {
         }
     }
 
-    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let hits = u64::from(hits.count);
         if hits > self.burst {
             return Verdict::NEVER;
@@ -160,7 +160,7 @@ impl LimitAlgorithm for Gcra {
         Verdict { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
     }
 
-    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         let level = self.level(state, now);
         Levels {
             used: level.div_ceil(self.p),

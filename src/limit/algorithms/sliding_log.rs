@@ -22,16 +22,16 @@ pub struct SlidingLog {
 
 /// The log of one key, shared by all sliding_log limits of its rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Log {
+pub enum HitLog {
     /// All stamps in order, the newest last.
     Stamps(VecDeque<Micros>),
     /// The summary of a log that is kept elsewhere.
     Summary(Box<LogSummary>),
 }
 
-impl Default for Log {
+impl Default for HitLog {
     fn default() -> Self {
-        Log::Stamps(VecDeque::new())
+        HitLog::Stamps(VecDeque::new())
     }
 }
 
@@ -79,14 +79,14 @@ impl LogBounds {
     }
 }
 
-impl Log {
+impl HitLog {
     /// Drops stamps that no limit counts any more. If the clock stepped back by more than the
     /// shortest period, all stamps move so that the newest is now. A summary is of now already.
     pub fn advance(&mut self, bounds: &LogBounds, now: Micros) {
         let mut t = self.latest(now);
         let stamps = match self {
-            Log::Stamps(stamps) => stamps,
-            Log::Summary(summary) => {
+            HitLog::Stamps(stamps) => stamps,
+            HitLog::Summary(summary) => {
                 if summary.newest > now.saturating_add(bounds.shortest_period) {
                     summary.newest = now;
                 }
@@ -108,8 +108,8 @@ impl Log {
 
     fn newest(&self) -> Option<Micros> {
         match self {
-            Log::Stamps(stamps) => stamps.back().copied(),
-            Log::Summary(summary) => (summary.newest > 0).then_some(summary.newest),
+            HitLog::Stamps(stamps) => stamps.back().copied(),
+            HitLog::Summary(summary) => (summary.newest > 0).then_some(summary.newest),
         }
     }
 
@@ -123,7 +123,7 @@ impl Log {
         let t = self.latest(now);
         let hits = (hits as usize).min(bounds.max_stamps);
         match self {
-            Log::Stamps(stamps) => {
+            HitLog::Stamps(stamps) => {
                 let surplus = (stamps.len() + hits).saturating_sub(bounds.max_stamps);
                 stamps.drain(..surplus);
                 if stamps.capacity() < stamps.len() + hits {
@@ -134,7 +134,7 @@ impl Log {
                 }
                 stamps.extend(std::iter::repeat_n(t, hits));
             }
-            Log::Summary(summary) => {
+            HitLog::Summary(summary) => {
                 summary.newest = t;
                 for limit in &mut summary.limits {
                     limit.used = (limit.used + hits as u64).min(bounds.max_stamps as u64);
@@ -146,8 +146,8 @@ impl Log {
     /// Removes the newest stamps.
     pub fn give_back(&mut self, hits: u32) {
         match self {
-            Log::Stamps(stamps) => stamps.truncate(stamps.len().saturating_sub(hits as usize)),
-            Log::Summary(summary) => {
+            HitLog::Stamps(stamps) => stamps.truncate(stamps.len().saturating_sub(hits as usize)),
+            HitLog::Summary(summary) => {
                 summary.newest = summary.newest_after_give_back;
                 for limit in &mut summary.limits {
                     limit.used = limit.used.saturating_sub(hits.into());
@@ -159,8 +159,8 @@ impl Log {
     #[cfg(test)]
     pub fn stamps(&self) -> usize {
         match self {
-            Log::Stamps(stamps) => stamps.len(),
-            Log::Summary(_) => 0,
+            HitLog::Stamps(stamps) => stamps.len(),
+            HitLog::Summary(_) => 0,
         }
     }
 }
@@ -186,19 +186,19 @@ impl LimitAlgorithm for SlidingLog {
 
     fn give_back(&self, _: &mut (), _: Micros, _: Hits) {}
 
-    fn judge(&self, (): &(), log: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, (): &(), log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Some(others) = u64::from(self.n).checked_sub(hits.count.into()) else {
             return Verdict::NEVER;
         };
         let expires = match log {
-            Log::Stamps(stamps) => {
+            HitLog::Stamps(stamps) => {
                 // At most `others` may be in the span: the one before them must have expired.
                 let Some(before) = (stamps.len() as u64).checked_sub(others + 1) else {
                     return Verdict::ALLOWED;
                 };
                 stamps[before as usize].saturating_add(self.period)
             }
-            Log::Summary(summary) => match self.find(summary) {
+            HitLog::Summary(summary) => match self.find(summary) {
                 Some(its) if its.used > others => its.blocking.saturating_add(self.period),
                 _ => return Verdict::ALLOWED,
             },
@@ -207,15 +207,15 @@ impl LimitAlgorithm for SlidingLog {
         Verdict { allowed, retry_after: (!allowed).then(|| wait(expires, now)) }
     }
 
-    fn levels(&self, (): &(), log: &Log, now: Micros) -> Levels {
+    fn levels(&self, (): &(), log: &HitLog, now: Micros) -> Levels {
         let used = match log {
-            Log::Stamps(stamps) => {
+            HitLog::Stamps(stamps) => {
                 let t = log.latest(now);
                 let expired =
                     stamps.partition_point(|stamp| stamp.saturating_add(self.period) <= t);
                 (stamps.len() - expired) as u64
             }
-            Log::Summary(summary) => self.find(summary).map_or(0, |its| its.used),
+            HitLog::Summary(summary) => self.find(summary).map_or(0, |its| its.used),
         };
         let newest = log.newest().unwrap_or(0);
         Levels {

@@ -12,7 +12,7 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::Log;
+use super::sliding_log::HitLog;
 use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
 
 /// The last instant that packed states are exact for: about the year 2112.
@@ -88,7 +88,7 @@ impl LimitAlgorithm for SlidingWindow {
         }
     }
 
-    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let (n, hits) = (i64::from(self.n), i64::from(hits.count));
         let elapsed = self.elapsed(state, now);
         let room = n - i64::from(state.current) - hits;
@@ -107,7 +107,7 @@ impl LimitAlgorithm for SlidingWindow {
         Verdict { allowed: false, retry_after: at.map(|at| wait(at, now)) }
     }
 
-    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         let start = state.index.saturating_mul(self.period);
         let weighted = self.weighted(state.previous, self.elapsed(state, now)).ceil() as u64;
         let used = u64::from(state.current) + weighted;

@@ -11,7 +11,7 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::Log;
+use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, Packed, SECOND, Verdict,
@@ -82,7 +82,7 @@ impl LimitAlgorithm for TokenBucket {
         }
     }
 
-    fn judge(&self, state: &State, _: &Log, now: Micros, hits: Hits) -> Verdict {
+    fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let hits = u64::from(hits.count);
         let (capacity, wanted) = (u64::from(self.capacity), state.missing + hits);
         let allowed = wanted <= capacity;
@@ -90,7 +90,7 @@ impl LimitAlgorithm for TokenBucket {
         Verdict { allowed, retry_after: (!allowed && hits <= capacity).then(retry) }
     }
 
-    fn levels(&self, state: &State, _: &Log, now: Micros) -> Levels {
+    fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
         Levels {
             used: state.missing,
             remaining: u64::from(self.capacity).saturating_sub(state.missing),

@@ -10,7 +10,7 @@ fn sliding_window_weighs_the_window_before() {
         let index = NOON / (60 * SECOND);
         let state = sliding_window::State { index, previous: 9, current: 5 };
         let now = NOON + 15 * SECOND;
-        let (log, hits) = (Log::default(), Hits { count: 1, hold: 0 });
+        let (log, hits) = (HitLog::default(), Hits { count: 1, hold: 0 });
         let allowed = limit.judge(&state, &log, now, hits).allowed;
         (allowed, limit.levels(&state, &log, now).remaining)
     };

@@ -24,7 +24,7 @@ pub(super) struct Model {
 pub(super) enum Kind {
     Fixed,
     Sliding,
-    Log,
+    HitLog,
     Bucketed { buckets: u64 },
     Token { capacity: u64, amount: u64, strict: bool },
     Gcra { burst: u64 },
@@ -39,7 +39,7 @@ impl Model {
     /// Charges denied hits too, up to `max_debt` beyond a bucket's capacity.
     pub fn charging_denied(self, max_debt: u64) -> Model {
         // A log never charges denied hits.
-        let charge_denied = self.kind != Kind::Log;
+        let charge_denied = self.kind != Kind::HitLog;
         Model { charge_denied, max_debt, ..self }
     }
 
@@ -48,7 +48,7 @@ impl Model {
         let algorithm = match self.kind {
             Kind::Fixed => Algorithm::FixedWindow(FixedWindow { n, period, calendar: None }),
             Kind::Sliding => Algorithm::SlidingWindow(SlidingWindow { n, period }),
-            Kind::Log => Algorithm::SlidingLog(SlidingLog { n, period }),
+            Kind::HitLog => Algorithm::SlidingLog(SlidingLog { n, period }),
             Kind::Bucketed { buckets } => {
                 Algorithm::BucketedWindow(BucketedWindow { n, period, buckets: buckets as u32 })
             }
@@ -116,7 +116,7 @@ impl Model {
                 let weighted = (prev * (p - now % p) as f64 / p as f64).min(prev);
                 weighted <= n as f64 - cur as f64 - hits as f64
             }
-            Kind::Log => self.sum(|t| t + p > now) + hits <= n,
+            Kind::HitLog => self.sum(|t| t + p > now) + hits <= n,
             Kind::Bucketed { buckets } => {
                 let span = p.div_ceil(buckets);
                 self.sum(|t| t / span + buckets >= now / span) + hits <= n

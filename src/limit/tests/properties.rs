@@ -12,7 +12,7 @@ fn kind() -> impl Strategy<Value = Kind> {
     prop_oneof![
         Just(Kind::Fixed),
         Just(Kind::Sliding),
-        Just(Kind::Log),
+        Just(Kind::HitLog),
         (2_u64..12).prop_map(|buckets| Kind::Bucketed { buckets }),
         (1_u64..9, 1_u64..4, any::<bool>()).prop_map(|(capacity, amount, strict)| Kind::Token {
             capacity,
@@ -181,7 +181,7 @@ proptest! {
                 admitted.iter().filter(|(t, _)| (start..start + length).contains(t)).map(|x| x.1).sum()
             };
             match model.kind {
-                Kind::Log | Kind::Bucketed { .. } => prop_assert!(within(p) <= n),
+                Kind::HitLog | Kind::Bucketed { .. } => prop_assert!(within(p) <= n),
                 Kind::Fixed => {
                     let window: u64 =
                         admitted.iter().filter(|(t, _)| t / p == start / p).map(|x| x.1).sum();

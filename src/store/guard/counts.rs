@@ -6,7 +6,7 @@ use super::{OnStoreFailure, StoreError};
 
 /// Charges that the store failed to answer, since the start.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct FailureCounts {
     degraded: [AtomicU64; OnStoreFailure::ALL.len()],
     failed: [AtomicU64; StoreError::ALL.len()],
 }
@@ -37,7 +37,7 @@ pub fn kind_name(failed: StoreError) -> &'static str {
     }
 }
 
-impl Counts {
+impl FailureCounts {
     /// Charges answered by a policy.
     pub fn degraded(&self, policy: OnStoreFailure) -> u64 {
         self.degraded[policy as usize].load(Ordering::Relaxed)

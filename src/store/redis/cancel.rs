@@ -3,7 +3,7 @@
 use std::iter::zip;
 
 use super::batch::{ChargeOp, PendingCharge};
-use super::connections::Connections;
+use super::connections::ThreadConnections;
 use super::options::Options;
 use super::reply::Reply;
 use crate::limit::Op;
@@ -16,7 +16,7 @@ use crate::store::{Batch, StoreError};
 /// unknown.
 pub(super) struct CancelOnDrop<'a> {
     pub options: &'a Options,
-    pub connections: &'a Connections,
+    pub connections: &'a ThreadConnections,
     pub batch: &'a Batch<'a>,
     pub reply: &'a Reply,
 }

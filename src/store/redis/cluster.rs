@@ -22,9 +22,9 @@ use super::access::Endpoint;
 use super::batch::{PendingCharge, fail_all};
 use super::connection::handshake::{self, ConnectError};
 use super::connection::{self, ClusterEvent, Connection, Target};
+use super::context::RedisContext;
 use super::key::SLOTS;
 use super::round_trip::{Redirect, RedirectKind};
-use super::shared::Shared;
 use crate::store::StoreError;
 
 /// How often the slots are read without a sign of a change.
@@ -39,7 +39,7 @@ const MAX_HOPS: u8 = 5;
 /// A cluster, as one thread's connections see it.
 #[derive(Debug)]
 pub(super) struct Cluster {
-    shared: Arc<Shared>,
+    shared: Arc<RedisContext>,
     seeds: Vec<Endpoint>,
     connections: Mutex<HashMap<Endpoint, Arc<Connection>>>,
     slots: ArcSwap<Vec<Option<Arc<Connection>>>>,
@@ -62,7 +62,7 @@ struct Reroute {
 type ForConnection<'l> = (&'l Arc<Connection>, SmallVec<[PendingCharge; 1]>);
 
 impl Cluster {
-    pub fn start(seeds: Vec<Endpoint>, shared: Arc<Shared>) -> Arc<Cluster> {
+    pub fn start(seeds: Vec<Endpoint>, shared: Arc<RedisContext>) -> Arc<Cluster> {
         let cluster = Arc::new(Cluster {
             shared,
             seeds,

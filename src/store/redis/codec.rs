@@ -19,7 +19,7 @@ mod token_bucket;
 pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
 use self::numbers::LAYOUT;
 pub(super) use self::numbers::{counter_failure, failure};
-use crate::limit::algorithms::sliding_log::Log;
+use crate::limit::algorithms::sliding_log::HitLog;
 use crate::limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
     SlidingLog, SlidingWindow, State, TokenBucket,
@@ -252,7 +252,7 @@ impl Plan {
         Some(State::new(states, log))
     }
 
-    fn read_states(&self, text: &[u8], own_key: &[u8]) -> Option<(Box<[LimitState]>, Log)> {
+    fn read_states(&self, text: &[u8], own_key: &[u8]) -> Option<(Box<[LimitState]>, HitLog)> {
         let exists = !text.is_empty();
         let mut text = Reader(text);
         if exists && text.bytes(1)? != [LAYOUT] {
@@ -266,7 +266,7 @@ impl Plan {
                 None => algorithm.new_state(),
             });
         }
-        let mut log = Log::default();
+        let mut log = HitLog::default();
         if exists {
             if self.has_log() {
                 log = sliding_log::read_log(&mut text)?;

@@ -19,13 +19,13 @@ use std::sync::Arc;
 pub(super) use self::driver::{ClusterEvent, ClusterEvents};
 pub(super) use self::handle::Connection;
 pub(super) use self::target::Target;
-use super::shared::Shared;
+use super::context::RedisContext;
 
 /// Starts a connection on the current runtime; it ends when it is closed. A connection to a node of a
 /// cluster reports to `events`.
 pub(super) fn start(
     target: Target,
-    shared: Arc<Shared>,
+    shared: Arc<RedisContext>,
     events: Option<ClusterEvents>,
 ) -> Arc<Connection> {
     let connection = Arc::new(Connection::new(target, shared));

@@ -7,58 +7,58 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::batch::PendingCharge;
 use super::cluster::Cluster;
 use super::connection::{self, Connection, Target};
+use super::context::RedisContext;
 use super::options::Topology;
-use super::shared::Shared;
 
 /// The connections of one thread: to one server, or to the nodes of a cluster.
 #[derive(Debug)]
-pub(super) enum Connections {
+pub(super) enum ThreadConnections {
     Single(Arc<Connection>),
     Cluster(Arc<Cluster>),
 }
 
-impl Connections {
+impl ThreadConnections {
     /// Starts to connect, on the current runtime.
-    pub fn start(shared: Arc<Shared>) -> Connections {
+    pub fn start(shared: Arc<RedisContext>) -> ThreadConnections {
         let target = match &shared.options.topology {
             Topology::Single(endpoint) => Target::Server(endpoint.clone()),
             Topology::Sentinel { master, sentinels } => {
                 Target::Master { name: master.clone(), sentinels: sentinels.clone() }
             }
             Topology::Cluster(seeds) => {
-                return Connections::Cluster(Cluster::start(seeds.clone(), shared));
+                return ThreadConnections::Cluster(Cluster::start(seeds.clone(), shared));
             }
         };
-        Connections::Single(connection::start(target, shared, None))
+        ThreadConnections::Single(connection::start(target, shared, None))
     }
 
     /// Returns whether every server has answered once.
     pub fn has_answered(&self) -> bool {
         match self {
-            Connections::Single(connection) => connection.has_answered(),
-            Connections::Cluster(cluster) => cluster.has_answered(),
+            ThreadConnections::Single(connection) => connection.has_answered(),
+            ThreadConnections::Cluster(cluster) => cluster.has_answered(),
         }
     }
 
     /// Sends charges; those to one node share a round trip.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         match self {
-            Connections::Single(connection) => connection.push(charges),
-            Connections::Cluster(cluster) => cluster.push(charges),
+            ThreadConnections::Single(connection) => connection.push(charges),
+            ThreadConnections::Cluster(cluster) => cluster.push(charges),
         }
     }
 
     pub fn all(&self) -> Vec<Arc<Connection>> {
         match self {
-            Connections::Single(connection) => vec![connection.clone()],
-            Connections::Cluster(cluster) => cluster.connections(),
+            ThreadConnections::Single(connection) => vec![connection.clone()],
+            ThreadConnections::Cluster(cluster) => cluster.connections(),
         }
     }
 
     pub fn close(&self) {
         match self {
-            Connections::Single(connection) => connection.close(),
-            Connections::Cluster(cluster) => cluster.close(),
+            ThreadConnections::Single(connection) => connection.close(),
+            ThreadConnections::Cluster(cluster) => cluster.close(),
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::store::StoreError;
 
 /// Counts of the traffic to Redis, since the start.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct RedisCounts {
     /// Round trips.
     pub trips: AtomicU64,
     /// Script calls.
@@ -26,7 +26,7 @@ pub struct Counts {
     pub failed: [AtomicU64; 5],
 }
 
-impl Counts {
+impl RedisCounts {
     /// Counts a key, or a command, that failed.
     pub(super) fn count_failure(&self, error: StoreError) {
         let kind = match error {

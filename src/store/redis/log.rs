@@ -17,7 +17,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const MAX_SKEW: Micros = 100_000;
 
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct RedisLog {
     key: Throttle,
     command: Throttle,
     lost: Throttle,
@@ -32,10 +32,10 @@ pub(super) struct Log {
     policy_logged: AtomicBool,
 }
 
-impl Default for Log {
+impl Default for RedisLog {
     fn default() -> Self {
         let throttle = || Throttle::new(INTERVAL);
-        Log {
+        RedisLog {
             key: throttle(),
             command: throttle(),
             lost: throttle(),
@@ -52,7 +52,7 @@ impl Default for Log {
     }
 }
 
-impl Log {
+impl RedisLog {
     /// Logs a key that failed. `message` is the server's, for an error of no other kind.
     pub fn key_failed(&self, error: StoreError, key: &[u8], message: &[u8]) {
         let key = EscapedKey(key);

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Counts, RedisStore};
+use super::{RedisCounts, RedisStore};
 use crate::store::{MetricFamilies, Operations};
 
-type Pick = fn(&Counts) -> &AtomicU64;
+type Pick = fn(&RedisCounts) -> &AtomicU64;
 
 const COUNTERS: [(&str, &str, Pick); 8] = [
     ("redis_round_trips", "Round trips started", |c| &c.trips),

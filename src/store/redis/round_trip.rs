@@ -7,10 +7,10 @@ use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
 use super::batch::{BatchClock, CommandBatch, PendingCharge, fail_all};
+use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;
 use super::script::Scripts;
-use super::shared::Shared;
 use crate::limit::{Micros, SECOND};
 use crate::store::StoreError;
 
@@ -67,7 +67,7 @@ impl RedirectKind {
 
 /// Builds the batch of pending charges, and counts it.
 pub(super) fn build_batch(
-    shared: &Shared,
+    shared: &RedisContext,
     server: &ServerState,
     charges: Vec<PendingCharge>,
 ) -> CommandBatch {
@@ -95,7 +95,7 @@ pub(super) fn build_batch(
 /// There are no replies. The charges are answered; `batch` still holds its increments, which may or
 /// may not have been made.
 pub(super) async fn run(
-    shared: &Shared,
+    shared: &RedisContext,
     server: &mut ServerState,
     link: &mut MultiplexedConnection,
     batch: &mut CommandBatch,
@@ -152,7 +152,7 @@ fn parse_time(reply: &Value) -> Option<Micros> {
 /// Answers the charges of a batch from the replies to its commands; `now` is the time after the
 /// increments. Leaves in `batch` what has to be sent again.
 fn answer(
-    shared: &Shared,
+    shared: &RedisContext,
     server: &mut ServerState,
     batch: &mut CommandBatch,
     replies: Vec<Value>,
@@ -210,7 +210,7 @@ impl RoundTrip {
     /// Handles a reply that is not an answer: redirects or fails the charges.
     fn not_answered(
         &mut self,
-        shared: &Shared,
+        shared: &RedisContext,
         reply: Value,
         charges: impl IntoIterator<Item = PendingCharge>,
     ) {

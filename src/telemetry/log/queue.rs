@@ -22,10 +22,10 @@ const RETRY_DELAY: Duration = Duration::from_millis(10);
 /// counted, and so are all further lines until half of the queue is free. So a stall leaves one gap,
 /// and its length is reported once.
 #[derive(Clone, Debug)]
-pub struct Queue(Arc<Shared>);
+pub struct Queue(Arc<QueueState>);
 
 #[derive(Debug)]
-struct Shared {
+struct QueueState {
     limit: usize,
     dropped: Counter,
     state: Mutex<State>,
@@ -54,7 +54,7 @@ impl Queue {
         out: impl Write + Send + 'static,
         report: impl Fn(u64) + Send + 'static,
     ) -> io::Result<Queue> {
-        let queue = Queue(Arc::new(Shared {
+        let queue = Queue(Arc::new(QueueState {
             limit,
             dropped: Counter::default(),
             state: Mutex::default(),
@@ -96,7 +96,7 @@ impl Queue {
     }
 }
 
-impl Shared {
+impl QueueState {
     fn drain(&self, mut out: impl Write, report: impl Fn(u64)) {
         let mut chunk = Vec::with_capacity(ATOMIC_WRITE_BYTES);
         loop {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Answer, Client, Exchange, Intake, Outcome};
+use super::{Acknowledgement, Client, Exchange, Intake, Outcome};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{
@@ -86,7 +86,7 @@ impl Exchange for Delta {
         &mut self,
         response: DeltaDiscoveryResponse,
         loader: &Loader,
-    ) -> Answer<DeltaDiscoveryRequest> {
+    ) -> Acknowledgement<DeltaDiscoveryRequest> {
         let mut resources = Vec::new();
         let mut problems = loader.new_problems();
         match resources::wrong_type(&response.type_url) {
@@ -112,7 +112,7 @@ impl Exchange for Delta {
         }
         let response_nonce = response.nonce;
         let request = DeltaDiscoveryRequest { response_nonce, error_detail, ..self.request() };
-        Answer { request, outcome }
+        Acknowledgement { request, outcome }
     }
 
     async fn open(

@@ -3,7 +3,7 @@
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Answer, Client, Exchange, Intake, Outcome};
+use super::{Acknowledgement, Client, Exchange, Intake, Outcome};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -40,7 +40,11 @@ impl Exchange for Sotw {
         self.request()
     }
 
-    fn handle(&mut self, response: DiscoveryResponse, loader: &Loader) -> Answer<DiscoveryRequest> {
+    fn handle(
+        &mut self,
+        response: DiscoveryResponse,
+        loader: &Loader,
+    ) -> Acknowledgement<DiscoveryRequest> {
         let mut resources = Vec::new();
         let mut problems = loader.new_problems();
         problems.of_files(resources::wrong_type(&response.type_url));
@@ -62,7 +66,7 @@ impl Exchange for Sotw {
         }
         let response_nonce = response.nonce;
         let request = DiscoveryRequest { response_nonce, error_detail, ..self.request() };
-        Answer { request, outcome }
+        Acknowledgement { request, outcome }
     }
 
     async fn open(

@@ -36,7 +36,7 @@ pub(in super::super) struct ScriptCall {
     /// The server replied that it does not have the script: it is sent again with its text.
     pub script_missing: bool,
     args: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<KeyCharges>,
     /// The rules of the entries, which name them by position.
     rules: Vec<Arc<Plan>>,
     /// The entries as arguments.
@@ -51,7 +51,7 @@ type RowHeader = (u64, u8);
 
 /// Charges of one key that the script makes as one.
 #[derive(Debug)]
-struct Entry {
+struct KeyCharges {
     charges: SmallVec<[PendingCharge; 1]>,
     /// Its range in the body.
     range: Range<usize>,
@@ -61,7 +61,7 @@ struct Entry {
     hash: u64,
 }
 
-impl Entry {
+impl KeyCharges {
     /// Returns whether it has a second key, that of its holds.
     fn has_holds_key(&self) -> bool {
         self.charges[0].plan.hold_id().is_some()
@@ -135,7 +135,7 @@ impl ScriptCall {
         let range = from..self.body.len();
         let mut charges = SmallVec::new();
         charges.push(charge);
-        self.entries.push(Entry { charges, range, runs, hash });
+        self.entries.push(KeyCharges { charges, range, runs, hash });
     }
 
     /// Returns the key of an entry.

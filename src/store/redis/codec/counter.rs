@@ -5,7 +5,7 @@
 
 use super::LuaModule;
 use crate::limit::algorithms::fixed_window;
-use crate::limit::algorithms::sliding_log::Log;
+use crate::limit::algorithms::sliding_log::HitLog;
 use crate::limit::{LimitState, Micros, Plan, State};
 
 pub(super) const MODULE: LuaModule = LuaModule {
@@ -68,6 +68,6 @@ impl Plan {
                 }
             },
         };
-        Some(State::new(Box::new([LimitState::FixedWindow(state)]), Log::default()))
+        Some(State::new(Box::new([LimitState::FixedWindow(state)]), HitLog::default()))
     }
 }

@@ -2,7 +2,7 @@
 //! for each limit, a summary for the hits of the call.
 
 use super::{Codec, LuaModule, Reader, put_all};
-use crate::limit::algorithms::sliding_log::{LimitSummary, Log, LogSummary};
+use crate::limit::algorithms::sliding_log::{HitLog, LimitSummary, LogSummary};
 use crate::limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 
 pub(super) const MODULE: LuaModule =
@@ -25,22 +25,22 @@ impl Codec for SlidingLog {
 }
 
 /// Reads the head of the log, which comes after the numbers of all limits.
-pub(super) fn read_log(head: &mut Reader<'_>) -> Option<Log> {
+pub(super) fn read_log(head: &mut Reader<'_>) -> Option<HitLog> {
     let (_oldest, len, _room) = (head.short()?, head.short()?, head.short()?);
     let (newest, late) = (head.wide()?, head.wide()?);
     let newest = if len > 0 { newest.checked_sub(late)? } else { 0 };
-    Some(Log::Summary(Box::new(LogSummary { newest, ..LogSummary::default() })))
+    Some(HitLog::Summary(Box::new(LogSummary { newest, ..LogSummary::default() })))
 }
 
 /// Reads the summaries of the limits, which come after the state.
 pub(super) fn read_summaries(
-    log: &mut Log,
+    log: &mut HitLog,
     limits: &[Limit],
     reply: &mut Reader<'_>,
 ) -> Option<()> {
     let mut summary = match std::mem::take(log) {
-        Log::Summary(summary) => summary,
-        Log::Stamps(_) => Box::default(),
+        HitLog::Summary(summary) => summary,
+        HitLog::Stamps(_) => Box::default(),
     };
     for limit in limits {
         if let Algorithm::SlidingLog(limit) = limit.algorithm {
@@ -49,6 +49,6 @@ pub(super) fn read_summaries(
             summary.limits.push(LimitSummary { limit, used, blocking });
         }
     }
-    *log = Log::Summary(summary);
+    *log = HitLog::Summary(summary);
     Some(())
 }

@@ -36,8 +36,8 @@ use super::health::{self, Backoff, STALL_TIMEOUT, Watched};
 use crate::store::StoreError;
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
+use crate::store::redis::context::RedisContext;
 use crate::store::redis::round_trip::{self, Redirect, ServerState};
-use crate::store::redis::shared::Shared;
 
 /// How often an idle connection is checked.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -125,7 +125,7 @@ pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvent
 }
 
 impl Driver {
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &RedisContext {
         &self.connection.shared
     }
 

@@ -9,13 +9,13 @@ use tokio::sync::Notify;
 use super::target::Target;
 use crate::store::StoreError;
 use crate::store::redis::batch::PendingCharge;
-use crate::store::redis::shared::Shared;
+use crate::store::redis::context::RedisContext;
 
 /// A connection, shared by callers and its driver.
 #[derive(Debug)]
 pub(in super::super) struct Connection {
     pub(super) target: Target,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RedisContext>,
     /// The charges of the next round trip.
     pending: Mutex<Vec<PendingCharge>>,
     wake: Notify,
@@ -32,7 +32,7 @@ const READ_ONLY: u8 = 2;
 const UNAVAILABLE: u8 = 3;
 
 impl Connection {
-    pub(super) fn new(target: Target, shared: Arc<Shared>) -> Connection {
+    pub(super) fn new(target: Target, shared: Arc<RedisContext>) -> Connection {
         Connection {
             target,
             shared,

@@ -7,8 +7,8 @@ use tokio::time::timeout;
 
 use super::handshake::{ConnectError, ask_sentinel, connect, examine, time};
 use crate::store::redis::access::Endpoint;
+use crate::store::redis::context::RedisContext;
 use crate::store::redis::options::{Clock, Layout};
-use crate::store::redis::shared::Shared;
 
 /// The server that a connection goes to.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ impl Target {
     /// Connects to the server and checks that it is usable; returns its address too.
     pub async fn connect(
         &self,
-        shared: &Shared,
+        shared: &RedisContext,
     ) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
         let (name, sentinels) = match self {
             Target::Server(endpoint) => return connect_to(endpoint.clone(), false, shared).await,
@@ -58,7 +58,7 @@ impl Target {
 async fn connect_to(
     endpoint: Endpoint,
     may_be_replica: bool,
-    shared: &Shared,
+    shared: &RedisContext,
 ) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
     let options = &shared.options;
     let limit = options.access.timeout;

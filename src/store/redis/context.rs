@@ -2,27 +2,27 @@
 
 use tokio::sync::watch;
 
-use super::counts::Counts;
-use super::log::Log;
+use super::counts::RedisCounts;
+use super::log::RedisLog;
 use super::options::Options;
 
 /// What all connections of a store share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct RedisContext {
     pub options: Options,
-    pub counts: Counts,
+    pub counts: RedisCounts,
     /// Notified when a connection is up for the first time, and when a cluster's nodes change.
     pub changed: watch::Sender<()>,
-    pub log: Log,
+    pub log: RedisLog,
 }
 
-impl Shared {
-    pub fn new(options: Options) -> Shared {
-        Shared {
+impl RedisContext {
+    pub fn new(options: Options) -> RedisContext {
+        RedisContext {
             options,
-            counts: Counts::default(),
+            counts: RedisCounts::default(),
             changed: watch::Sender::new(()),
-            log: Log::default(),
+            log: RedisLog::default(),
         }
     }
 }
