@@ -33,7 +33,7 @@ group! {
         /// Timeout for a client to open a connection, to send a complete request, to read a
         /// response, and to answer a ping; 0: unlimited.
         timeout: Duration = "10s";
-        /// The most descriptors of a request.
+        /// Maximum number of descriptors per request.
         max_descriptors: Int<usize, 1, 100_000> = "256";
         /// Whether gRPC clients may override limits in requests.
         allow_overrides: bool = "true";
@@ -47,7 +47,7 @@ group! {
     HttpSettings "http" {
         /// Address of the HTTP listener: /json, /healthcheck and /metrics.
         address: Address = "0.0.0.0:8080", reference ["HOST", "PORT"];
-        /// Concurrent HTTP connections, on each of the two addresses. Near the limit a new
+        /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
         max_connections: Int<usize, 1, 10_000_000> = "1_024";
         /// Timeout for a client to send the head of a request, then its body, and then to receive

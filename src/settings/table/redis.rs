@@ -87,7 +87,7 @@ group! {
 group! {
     /// The sentinels.
     SentinelSettings "store.redis.sentinel" {
-        /// The name that the sentinels have for the master.
+        /// The name of the master at the sentinels.
         master_name: String = "", reference ["REDIS_URL"];
         /// User name for the sentinels.
         username: Option<String> = "", reference ["REDIS_SENTINEL_AUTH"];
@@ -111,7 +111,7 @@ group! {
     PerSecondSettings "store.redis.per_second" {
         /// How the servers are organized.
         topology: TopologyKind = "single", reference ["REDIS_PERSECOND_TYPE"];
-        /// A separate Redis for limits per second, as store.redis.url; empty: they share the other.
+        /// A separate Redis for limits per second, as store.redis.url; empty: store.redis.url.
         url: Option<String> = "", reference ["REDIS_PERSECOND_URL"];
         /// User name; empty: Redis's default user.
         username: Option<String> = "", reference ["REDIS_PERSECOND_AUTH"];
@@ -147,7 +147,7 @@ group! {
 group! {
     /// The sentinels of the Redis of limits per second.
     PerSecondSentinelSettings "store.redis.per_second.sentinel" {
-        /// The name that the sentinels have for the master.
+        /// The name of the master at the sentinels.
         master_name: String = "", reference ["REDIS_PERSECOND_URL"];
         /// User name for the sentinels.
         username: Option<String> = "", reference ["REDIS_PERSECOND_SENTINEL_AUTH"];

@@ -37,7 +37,7 @@ group! {
         source: RulesSource = "files", reference ["CONFIG_TYPE"];
         /// Rule files, or directories of them.
         paths: Vec<PathBuf> = "";
-        /// Whether several files may add to one domain.
+        /// Whether several files may define rules of one domain.
         merge_domains: bool = "false", reference ["MERGE_DOMAIN_CONFIG"];
         /// Whether changed rule files are reloaded while the service runs.
         watch: bool = "true";

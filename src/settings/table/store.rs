@@ -51,7 +51,7 @@ group! {
 group! {
     /// The memory store.
     MemorySettings "store.memory" {
-        /// The most keys kept; beyond it those that matter least are dropped.
+        /// Maximum number of keys; beyond it, the least valuable keys are evicted.
         max_keys: Int<usize, 1, 1_099_511_627_776> = "10_000_000";
     }
 }
