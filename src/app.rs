@@ -128,6 +128,11 @@ impl App {
         self.metrics.clone()
     }
 
+    /// Returns the addresses that the sockets are bound to.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot report the address of a socket.
     pub fn addresses(&self) -> anyhow::Result<Addresses> {
         Ok(Addresses {
             grpc: self.grpc.local_addr()?,

@@ -98,6 +98,10 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Answers one request by the active rules. `timeout` is the caller's, if it sent one.
+    ///
+    /// # Errors
+    ///
+    /// The request is refused or the store failed; see [`RequestError`].
     pub async fn answer(
         &self,
         view: &RequestView<'_>,
@@ -108,6 +112,10 @@ impl<S: Store> RateLimit<S> {
 
     /// Answers one request with the bytes that gRPC sends, including the message's prefix. The
     /// request's concurrency holds are added to `holds`.
+    ///
+    /// # Errors
+    ///
+    /// The request is refused or the store failed; see [`RequestError`].
     pub async fn answer_framed(
         &self,
         view: &RequestView<'_>,

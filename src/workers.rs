@@ -120,6 +120,10 @@ impl Workers {
 }
 
 /// Turns Nagle's algorithm off, and bounds the send buffer.
+///
+/// # Errors
+///
+/// The socket is closed.
 pub fn prepare(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
     Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)

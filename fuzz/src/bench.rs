@@ -9,7 +9,7 @@ use weir::limit::SECOND;
 use weir::limiter::{self, Holds, Limiter, RequestError};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use weir::rules::RuleSet;
-use weir::service::{HeaderNames, Options, RateLimit, Rules, RequestView};
+use weir::service::{HeaderNames, Options, RateLimit, RequestView, Rules};
 use weir::store::memory::MemoryStore;
 
 /// Some time in 2023, within a second, a minute, an hour and a day.

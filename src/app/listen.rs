@@ -12,6 +12,10 @@ use tokio::net::{TcpListener, TcpSocket, lookup_host};
 const BACKLOG: u32 = 4_096;
 
 /// Listens on `address`, the value of `setting`.
+///
+/// # Errors
+///
+/// The address cannot be resolved or bound; names `setting`.
 pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<std::net::TcpListener> {
     let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
         Some(port) => on_all(port),

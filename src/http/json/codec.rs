@@ -27,6 +27,10 @@ const NO_MESSAGE_TYPES: &str = "the descriptors of the messages are missing";
 
 /// Converts a request from JSON to the bytes that gRPC would send. Field names may be in camelCase
 /// or snake_case; unknown ones are errors.
+///
+/// # Errors
+///
+/// The cause, with its position in the body.
 pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut json = serde_json::Deserializer::from_slice(body);
@@ -37,6 +41,10 @@ pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 /// Converts a response to JSON.
+///
+/// # Errors
+///
+/// The response has no form in JSON.
 pub(super) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut message = DynamicMessage::new(types.response.clone());

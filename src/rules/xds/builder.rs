@@ -34,6 +34,10 @@ impl Builder {
     }
 
     /// Counts a list item and returns its position.
+    ///
+    /// # Errors
+    ///
+    /// The resource has too many nodes.
     pub fn item(&mut self) -> Result<Position, Unreadable> {
         self.fields += 1;
         self.text_bytes += SYNTAX_BYTES;
@@ -41,6 +45,10 @@ impl Builder {
     }
 
     /// Counts an entry of a map and returns its key.
+    ///
+    /// # Errors
+    ///
+    /// The resource has too many nodes.
     pub fn key(&mut self, key: impl Into<Cow<'static, str>>) -> Result<Node<'static>, Unreadable> {
         self.item()?;
         Ok(self.scalar(key, Style::Text))

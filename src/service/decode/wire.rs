@@ -37,6 +37,10 @@ impl<'a> Message<'a> {
     }
 
     /// Returns the key of the next field, or none at the end of the message.
+    ///
+    /// # Errors
+    ///
+    /// The message ends within the key, or the key is invalid.
     pub fn next(&mut self) -> Result<Option<Field>, DecodeError> {
         if self.rest.is_empty() { Ok(None) } else { self.field().map(Some) }
     }
@@ -109,6 +113,10 @@ impl<'a> Message<'a> {
     }
 
     /// Skips a field, including all fields of a group.
+    ///
+    /// # Errors
+    ///
+    /// The message ends within the field.
     pub fn skip(&mut self, field: Field) -> Result<(), DecodeError> {
         self.skip_nested(field, self.depth)
     }

@@ -21,6 +21,10 @@ const FORMS: &str = "write host:port, redis://user:password@host:port/0, rediss:
 
 impl Url {
     /// Reads a URL: `host:port`, `redis://`, `rediss://`, a path, or `unix://`.
+    ///
+    /// # Errors
+    ///
+    /// The cause, and what to write instead.
     pub fn read(text: &str) -> Result<Url, UrlError> {
         let bare = |server| Url { server, username: None, password: None, db: None, tls: None };
         if text.contains('?') {

@@ -111,6 +111,10 @@ impl Nodes {
 }
 
 /// Reads the view of one node, at `node`.
+///
+/// # Errors
+///
+/// The node does not answer, or its reply is invalid.
 pub(super) async fn read_view(
     connection: &mut MultiplexedConnection,
     node: &Endpoint,

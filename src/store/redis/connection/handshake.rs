@@ -35,6 +35,10 @@ pub enum ConnectError {
 }
 
 /// Connects to a server and logs in.
+///
+/// # Errors
+///
+/// The server cannot be reached, or refuses the credentials.
 pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
@@ -164,6 +168,10 @@ pub(super) async fn time(connection: &mut MultiplexedConnection) -> redis::Redis
 }
 
 /// Returns the address of the master that a sentinel knows by that name.
+///
+/// # Errors
+///
+/// The sentinel cannot be reached, or its reply is invalid.
 pub(super) async fn ask_sentinel(
     access: &Access,
     sentinel: &Endpoint,

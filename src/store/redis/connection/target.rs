@@ -25,6 +25,10 @@ pub(in super::super) enum Target {
 
 impl Target {
     /// Connects to the server and checks that it is usable; returns its address too.
+    ///
+    /// # Errors
+    ///
+    /// No server can be reached, or the server is unusable.
     pub async fn connect(
         &self,
         shared: &RedisContext,
