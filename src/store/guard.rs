@@ -32,7 +32,7 @@ const RETRY_AFTER: Micros = SECOND;
 /// - `allow` allows.
 /// - `deny` denies, with a wait of one second. It allows giving back hits, and plans whose limits are
 ///   all in shadow mode.
-/// - `local` limits in memory by this replica's [share](Plan::share), starting empty. Hits beyond the
+/// - `local` limits in memory by this replica's [share](Plan::replica_share), starting empty. Hits beyond the
 ///   share are denied, even if the whole limit has room. The failed charges of a batch that is charged
 ///   together are charged together with each other.
 ///

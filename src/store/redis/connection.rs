@@ -6,7 +6,7 @@
 //! has answered a probe within `slow_after`. Each request waits for up to its own budget, whatever the
 //! threshold. Nothing is sent twice that may still count.
 //!
-//! Callers use the [handle](Connection); a task, the [driver](driver), owns the socket.
+//! Callers use the [handle](Connection); a task, the [driver], owns the socket.
 
 mod driver;
 mod handle;
