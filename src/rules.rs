@@ -30,7 +30,7 @@ pub(crate) use problem::truncate;
 pub use problem::{Problem, Severity};
 pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use rule::{Metadata, Origin, Rule};
-pub use stats::Stats;
+pub use stats::RuleStats;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -54,7 +54,7 @@ pub struct Domain {
     pub together: bool,
     /// The failure policy; none for that of the settings.
     pub on_store_failure: Option<OnStoreFailure>,
-    root: matcher::Node,
+    root: matcher::MatcherNode,
 }
 
 /// Options of compilation.
@@ -94,7 +94,7 @@ impl RuleSet {
     /// one.
     pub fn wildcards(&self, min: usize) -> Vec<(String, usize)> {
         let mut found = Vec::new();
-        let mut open: Vec<(String, &matcher::Node)> =
+        let mut open: Vec<(String, &matcher::MatcherNode)> =
             self.domains.iter().map(|(name, domain)| (name.to_string(), &domain.root)).collect();
         while let Some((name, node)) = open.pop() {
             open.extend(node.children().map(|(text, below)| (format!("{name}.{text}"), below)));

@@ -25,8 +25,9 @@ pub use error::SettingError;
 use layers::SettingReader;
 use setting::SettingEntry;
 use table::{
-    DebugSettings, DrainSettings, Group, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
-    MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, StoreKind, StoreSettings,
+    DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
+    MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup, StoreKind,
+    StoreSettings,
 };
 
 /// What settings are read from, above their defaults.

@@ -153,8 +153,8 @@ impl Client {
                 return Err("timeout of the connection (rules.xds.connect_timeout)".to_owned());
             }
         };
-        let mut client =
-            exchange::Client::new(channel).max_decoding_message_size(self.options.max_message);
+        let mut client = exchange::DiscoveryClient::new(channel)
+            .max_decoding_message_size(self.options.max_message);
 
         let (requests, sent) = mpsc::channel(1);
         let first = exchange.lock().first();

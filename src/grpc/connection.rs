@@ -80,7 +80,7 @@ pub(super) async fn serve<S: Store + 'static>(
     let keep_alive = KeepAlive::new(&mut h2, limits.keepalive, limits.timeout);
     let mut keep_alive = pin!(keep_alive.run());
     let mut shutdown = pin!(async move { drop(shutdown.wait_for(|shutdown| *shutdown).await) });
-    let mut connection = Connection {
+    let mut connection = GrpcConnection {
         h2,
         calls: calls::empty(&shared, handle),
         shared: &shared,
@@ -118,7 +118,7 @@ impl From<TooManyResets> for End {
     }
 }
 
-struct Connection<'a, S, T, StorePool, ClientPool> {
+struct GrpcConnection<'a, S, T, StorePool, ClientPool> {
     h2: server::Connection<T, Bytes>,
     calls: Calls<'a, S, StorePool, ClientPool>,
     shared: &'a CallContext<S>,
@@ -130,7 +130,7 @@ struct Connection<'a, S, T, StorePool, ClientPool> {
     read_deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S, T, StorePool, ClientPool> Connection<'_, S, T, StorePool, ClientPool>
+impl<S, T, StorePool, ClientPool> GrpcConnection<'_, S, T, StorePool, ClientPool>
 where
     S: Store + 'static,
     T: AsyncRead + AsyncWrite + Unpin,

@@ -27,10 +27,10 @@ pub(super) const RESUMED_TURN_BYTES: usize = 1 << 10;
 
 /// The connections of one thread that wait for their turn to read.
 #[derive(Clone, Debug, Default)]
-pub struct ReadScheduler(Arc<Mutex<Queue>>);
+pub struct ReadScheduler(Arc<Mutex<ReadQueue>>);
 
 #[derive(Debug, Default)]
-struct Queue {
+struct ReadQueue {
     waiting: VecDeque<(Waker, Arc<ReadTurn>)>,
     /// Whether a task grants turns. It ends when the queue is empty.
     is_running: bool,

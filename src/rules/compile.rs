@@ -7,7 +7,7 @@ use super::document::Document;
 use super::problem::Problem;
 use super::problems::Problems;
 use super::read::{Budget, Reader, Root};
-use super::{Options, Origin, RuleSet, Stats, matcher};
+use super::{Options, Origin, RuleSet, RuleStats, matcher};
 
 impl RuleSet {
     /// Compiles documents and returns the listed problems. The set must not be used if one of them is
@@ -28,7 +28,7 @@ impl RuleSet {
         previous: Option<&RuleSet>,
         problems: &mut Problems,
     ) -> RuleSet {
-        let stats: HashMap<&str, Arc<Stats>> = previous
+        let stats: HashMap<&str, Arc<RuleStats>> = previous
             .iter()
             .flat_map(|set| &set.rules)
             .map(|rule| (&*rule.name, rule.stats.clone()))
@@ -69,7 +69,7 @@ impl RuleSet {
             domain.together = root.together;
             domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
             // A repeated domain is read for its problems, into a tree that is dropped.
-            let mut dropped = matcher::Node::default();
+            let mut dropped = matcher::MatcherNode::default();
             let tree =
                 if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
             reader.descriptors(&root, tree);

@@ -28,7 +28,7 @@ impl Section {
 }
 
 /// A key, the sections it belongs in, and whether the reference has it.
-struct Key(&'static str, &'static [Section], KeyOrigin);
+struct KnownKey(&'static str, &'static [Section], KeyOrigin);
 
 #[derive(PartialEq)]
 enum KeyOrigin {
@@ -39,40 +39,40 @@ enum KeyOrigin {
 use KeyOrigin::{Reference, Weir};
 use Section::{Descriptor, Limit, ListedLimit, Replacement, Root};
 
-const KEYS: &[Key] = &[
-    Key("domain", &[Root], Reference),
-    Key("charge", &[Root], Weir),
-    Key("on_store_failure", &[Root], Weir),
-    Key("descriptors", &[Root, Descriptor], Reference),
-    Key("key", &[Descriptor], Reference),
-    Key("value", &[Descriptor], Reference),
-    Key("rate_limit", &[Descriptor], Reference),
-    Key("rate_limits", &[Descriptor], Weir),
-    Key("shadow_mode", &[Descriptor, ListedLimit], Reference),
-    Key("quota_mode", &[Descriptor], Reference),
-    Key("detailed_metric", &[Descriptor], Reference),
-    Key("value_to_metric", &[Descriptor], Reference),
-    Key("share_threshold", &[Descriptor], Reference),
-    Key("metadata", &[Descriptor], Reference),
-    Key("requests_per_unit", &[Limit, ListedLimit], Reference),
-    Key("unit", &[Limit, ListedLimit], Reference),
-    Key("unlimited", &[Limit], Reference),
-    Key("name", &[Limit, ListedLimit, Replacement], Reference),
-    Key("replaces", &[Limit, ListedLimit], Reference),
-    Key("unit_multiplier", &[Limit, ListedLimit], Weir),
-    Key("period", &[Limit, ListedLimit], Weir),
-    Key("algorithm", &[Limit, ListedLimit], Weir),
-    Key("burst", &[Limit, ListedLimit], Weir),
-    Key("refill_amount", &[Limit, ListedLimit], Weir),
-    Key("refill_interval", &[Limit, ListedLimit], Weir),
-    Key("strict", &[Limit, ListedLimit], Weir),
-    Key("buckets", &[Limit, ListedLimit], Weir),
-    Key("charge_denied", &[Limit, ListedLimit], Weir),
-    Key("max_debt", &[Limit, ListedLimit], Weir),
-    Key("hold_id", &[Limit, ListedLimit], Weir),
-    Key("hold_timeout", &[Limit, ListedLimit], Weir),
-    Key("align", &[Limit, ListedLimit], Weir),
-    Key("time_zone", &[Limit, ListedLimit], Weir),
+const KEYS: &[KnownKey] = &[
+    KnownKey("domain", &[Root], Reference),
+    KnownKey("charge", &[Root], Weir),
+    KnownKey("on_store_failure", &[Root], Weir),
+    KnownKey("descriptors", &[Root, Descriptor], Reference),
+    KnownKey("key", &[Descriptor], Reference),
+    KnownKey("value", &[Descriptor], Reference),
+    KnownKey("rate_limit", &[Descriptor], Reference),
+    KnownKey("rate_limits", &[Descriptor], Weir),
+    KnownKey("shadow_mode", &[Descriptor, ListedLimit], Reference),
+    KnownKey("quota_mode", &[Descriptor], Reference),
+    KnownKey("detailed_metric", &[Descriptor], Reference),
+    KnownKey("value_to_metric", &[Descriptor], Reference),
+    KnownKey("share_threshold", &[Descriptor], Reference),
+    KnownKey("metadata", &[Descriptor], Reference),
+    KnownKey("requests_per_unit", &[Limit, ListedLimit], Reference),
+    KnownKey("unit", &[Limit, ListedLimit], Reference),
+    KnownKey("unlimited", &[Limit], Reference),
+    KnownKey("name", &[Limit, ListedLimit, Replacement], Reference),
+    KnownKey("replaces", &[Limit, ListedLimit], Reference),
+    KnownKey("unit_multiplier", &[Limit, ListedLimit], Weir),
+    KnownKey("period", &[Limit, ListedLimit], Weir),
+    KnownKey("algorithm", &[Limit, ListedLimit], Weir),
+    KnownKey("burst", &[Limit, ListedLimit], Weir),
+    KnownKey("refill_amount", &[Limit, ListedLimit], Weir),
+    KnownKey("refill_interval", &[Limit, ListedLimit], Weir),
+    KnownKey("strict", &[Limit, ListedLimit], Weir),
+    KnownKey("buckets", &[Limit, ListedLimit], Weir),
+    KnownKey("charge_denied", &[Limit, ListedLimit], Weir),
+    KnownKey("max_debt", &[Limit, ListedLimit], Weir),
+    KnownKey("hold_id", &[Limit, ListedLimit], Weir),
+    KnownKey("hold_timeout", &[Limit, ListedLimit], Weir),
+    KnownKey("align", &[Limit, ListedLimit], Weir),
+    KnownKey("time_zone", &[Limit, ListedLimit], Weir),
 ];
 
 /// How a key fits the section it is in.
@@ -88,7 +88,7 @@ pub(super) enum Placement {
 }
 
 pub(super) fn placement(key: &str, section: Section) -> Placement {
-    let Some(Key(name, sections, source)) = KEYS.iter().find(|k| k.0 == key) else {
+    let Some(KnownKey(name, sections, source)) = KEYS.iter().find(|k| k.0 == key) else {
         return Placement::Unknown;
     };
     if sections.contains(&section) {

@@ -18,7 +18,7 @@ use crate::entry::Entry;
 
 /// A node of the tree, with the children that the next entry may match.
 #[derive(Debug, Default)]
-pub(super) struct Node {
+pub(super) struct MatcherNode {
     children: Vec<Child>,
     /// Indices into `children`, by the hash of their text.
     exact: HashTable<u32>,
@@ -35,7 +35,7 @@ pub(super) struct Child {
     share_threshold: bool,
     /// The position of its key.
     origin: Origin,
-    below: Node,
+    below: MatcherNode,
 }
 
 #[derive(Debug)]
@@ -53,14 +53,14 @@ pub struct Found<'s> {
     pub share_threshold: bool,
 }
 
-impl Node {
+impl MatcherNode {
     /// Adds a child; none if the node has one with that text.
     pub(super) fn add(
         &mut self,
         text: String,
         share_threshold: bool,
         origin: Origin,
-    ) -> Option<(&mut Option<Arc<Rule>>, &mut Node)> {
+    ) -> Option<(&mut Option<Arc<Rule>>, &mut MatcherNode)> {
         if self.origin(&text).is_some() {
             return None;
         }
@@ -75,7 +75,7 @@ impl Node {
             rule: None,
             share_threshold,
             origin,
-            below: Node::default(),
+            below: MatcherNode::default(),
         });
         let children = &self.children;
         self.exact.insert_unique(hash, index, |&i| rehash(children, i));
@@ -95,7 +95,7 @@ impl Node {
         self.wildcards.len()
     }
 
-    pub(super) fn children(&self) -> impl Iterator<Item = (&str, &Node)> {
+    pub(super) fn children(&self) -> impl Iterator<Item = (&str, &MatcherNode)> {
         self.children.iter().map(|child| (&*child.text, &child.below))
     }
 

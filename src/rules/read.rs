@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys::Section;
-use super::matcher::Node as Tree;
+use super::matcher::MatcherNode as Tree;
 use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::tree::{Content, Node};
-use super::{Origin, Rule, Stats};
+use super::{Origin, Rule, RuleStats};
 use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 pub(super) use budget::Budget;
@@ -37,7 +37,7 @@ pub(super) struct Reader<'r> {
     pub budget: Budget,
     pub rules: &'r mut Vec<Arc<Rule>>,
     /// Counters by rule name, carried over from the previous set.
-    pub stats: &'r HashMap<&'r str, Arc<Stats>>,
+    pub stats: &'r HashMap<&'r str, Arc<RuleStats>>,
     /// The maximum state of one key, in bytes.
     pub max_log_bytes: u64,
     /// The `charge` of the domain; known once the root is read.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::Stats;
+use super::RuleStats;
 use super::position::Position;
 use crate::entry::Entry;
 use crate::limit::Plan;
@@ -30,7 +30,7 @@ pub struct Rule {
     /// Whether values that the rule does not name distinguish its metrics.
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
-    pub stats: Arc<Stats>,
+    pub stats: Arc<RuleStats>,
     pub origin: Origin,
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Counters of one rule. When rules are reloaded, the rule of the same name takes them over.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct RuleStats {
     pub total_hits: AtomicU64,
     pub over_limit: AtomicU64,
     pub near_limit: AtomicU64,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use super::table::{Group, RulesSource, StoreKind, XdsMode};
+use super::table::{RulesSource, SettingGroup, StoreKind, XdsMode};
 use super::{Settings, redis, reference};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};

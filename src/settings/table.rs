@@ -26,7 +26,7 @@ pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
 
 /// A group of settings.
-pub(super) trait Group: Sized {
+pub(super) trait SettingGroup: Sized {
     /// Adds the declared settings, in the order of the documentation.
     fn declare(settings: &mut Vec<&'static Setting>);
 
@@ -86,7 +86,7 @@ macro_rules! group {
             )+
         }
 
-        impl $crate::settings::table::Group for $group {
+        impl $crate::settings::table::SettingGroup for $group {
             fn declare(settings: &mut Vec<&'static $crate::settings::setting::Setting>) {
                 settings.extend([$($group::$field),+]);
                 $($(<$type>::declare(settings);)+)?

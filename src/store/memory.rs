@@ -80,7 +80,7 @@ struct Aligned(Mutex<Shard>);
 
 /// The size of a memory store, and counts since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct MemoryStats {
     /// Keys held now, including expired ones that are not swept yet.
     pub keys: usize,
     /// Bytes allocated now for slots, without states on the heap.
@@ -161,8 +161,8 @@ impl<C> MemoryStore<C> {
     }
 
     /// Adds up the counts of the shards, each under its lock for an instant.
-    pub fn stats(&self) -> Stats {
-        let mut stats = Stats::default();
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = MemoryStats::default();
         for Aligned(shard) in &self.shards {
             let shard = shard.lock();
             stats.keys += shard.keys();

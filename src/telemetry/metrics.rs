@@ -17,7 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::connections;
 use crate::limiter::{Limiter, LimiterCounts};
-use crate::rules::Stats;
+use crate::rules::RuleStats;
 use crate::service::Rules;
 use crate::store::Operations;
 
@@ -99,7 +99,7 @@ pub struct XdsMetrics {
 #[derive(Debug)]
 struct RuleCounts(Rules);
 
-type Pick = fn(&Stats) -> &AtomicU64;
+type Pick = fn(&RuleStats) -> &AtomicU64;
 
 const RULE_COUNTS: [(&str, &str, Pick); 6] = [
     ("rule_hits", "Hits requested", |s| &s.total_hits),

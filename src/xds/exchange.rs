@@ -18,7 +18,7 @@ pub use delta::Delta;
 pub use sotw::Sotw;
 
 /// The generated client.
-pub type Client = AggregatedDiscoveryServiceClient<Channel>;
+pub type DiscoveryClient = AggregatedDiscoveryServiceClient<Channel>;
 
 /// A variant of the protocol, with the state that outlives a stream.
 pub trait Exchange: Send + 'static {
@@ -37,7 +37,7 @@ pub trait Exchange: Send + 'static {
 
     /// Opens a stream.
     fn open(
-        client: &mut Client,
+        client: &mut DiscoveryClient,
         requests: tonic::Request<ReceiverStream<Self::Request>>,
     ) -> impl Future<Output = Result<Response<Streaming<Self::Response>>, Status>> + Send;
 }

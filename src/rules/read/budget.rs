@@ -4,7 +4,7 @@
 //! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
 //! also by the time to build it, and a file with much larger rules than usual is refused.
 
-use super::limits::RateLimit;
+use super::limits::LimitFields;
 
 /// The budget of every file, in bytes.
 const BASE_BYTES: usize = 16 << 20;
@@ -79,7 +79,7 @@ pub(super) fn node_bytes(text: &str, above: &str) -> usize {
 
 /// The size of the rule of a descriptor with limits; `entries` is the number of keys and values that
 /// lead to it.
-pub(super) fn rule_bytes(name: &str, entries: usize, rate_limit: Option<&RateLimit>) -> usize {
+pub(super) fn rule_bytes(name: &str, entries: usize, rate_limit: Option<&LimitFields>) -> usize {
     let Some(rate_limit) = rate_limit else { return 0 };
     let replaces: usize = rate_limit.replaces.iter().map(|name| REPLACED_BYTES + name.len()).sum();
     let names: usize = rate_limit.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len()).sum();
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn the_densest_rules_are_within_the_budget() {
         let limit = crate::limit::Limit::fixed_window(1, crate::limit::Unit::Day, 1);
-        let rate_limit = RateLimit { limits: limit.into_iter().collect(), ..Default::default() };
+        let rate_limit = LimitFields { limits: limit.into_iter().collect(), ..Default::default() };
         let line = "- {key: k12345,rate_limit: *l}\n";
         let bytes = node_bytes("k12345", "d") + rule_bytes("d.k12345", 1, Some(&rate_limit));
         assert!(bytes <= BYTES_PER_BYTE * line.len(), "{bytes}");

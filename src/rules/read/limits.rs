@@ -16,7 +16,7 @@ const MAX_LIMITS: usize = 16;
 
 /// The content of `rate_limit` or `rate_limits`.
 #[derive(Default)]
-pub(super) struct RateLimit {
+pub(super) struct LimitFields {
     pub name: String,
     /// Empty for an unlimited rule.
     pub limits: Vec<Limit>,
@@ -31,8 +31,8 @@ impl Reader<'_> {
         rate_limit: &[&'n Node<'n>],
         rate_limits: Option<&'n Node<'n>>,
         key: &str,
-    ) -> Option<RateLimit> {
-        let mut result = RateLimit::default();
+    ) -> Option<LimitFields> {
+        let mut result = LimitFields::default();
         if let Some(list) = rate_limits {
             if !rate_limit.is_empty() {
                 let message = "config error, both `rate_limit` and `rate_limits`";
@@ -58,7 +58,7 @@ impl Reader<'_> {
     }
 
     /// Adds the limit of one map, unless it is unlimited, and its name and replacements.
-    fn add_limit(&mut self, result: &mut RateLimit, fields: &Fields<'_>, key: &str) {
+    fn add_limit(&mut self, result: &mut LimitFields, fields: &Fields<'_>, key: &str) {
         let mut string =
             |key| fields.get(key).map(|node| self.string(node, key)).unwrap_or_default();
         let name = string("name");

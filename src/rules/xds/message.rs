@@ -57,7 +57,7 @@ pub(super) struct Struct {
 
 /// An entry of its map.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Field {
+pub(super) struct MetadataField {
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(bytes = "bytes", tag = "2")]

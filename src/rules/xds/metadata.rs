@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use prost::Message;
 
-use super::message::{Field, List, Struct, Value, ValueKind};
+use super::message::{List, MetadataField, Struct, Value, ValueKind};
 use super::{Builder, Map, Unreadable};
 use crate::rules::tree::{Node, Style};
 
@@ -19,7 +19,7 @@ pub(super) fn map(
     let mut fields = Vec::new();
     for message in messages {
         for field in Struct::decode(message)?.fields {
-            fields.push(Field::decode(field)?);
+            fields.push(MetadataField::decode(field)?);
         }
     }
     fields.sort_by(|a, b| a.key.cmp(&b.key));

@@ -16,7 +16,7 @@ pub(super) struct Message<'a> {
 
 /// A field's key.
 #[derive(Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct WireField {
     pub number: u32,
     wire_type: u8,
 }
@@ -41,14 +41,14 @@ impl<'a> Message<'a> {
     /// # Errors
     ///
     /// The message ends within the key, or the key is invalid.
-    pub fn next(&mut self) -> Result<Option<Field>, DecodeError> {
+    pub fn next(&mut self) -> Result<Option<WireField>, DecodeError> {
         if self.rest.is_empty() { Ok(None) } else { self.field().map(Some) }
     }
 
-    fn field(&mut self) -> Result<Field, DecodeError> {
+    fn field(&mut self) -> Result<WireField, DecodeError> {
         let key = u32::try_from(self.raw_varint()?)
             .map_err(|_| DecodeError("a field number is too large"))?;
-        let field = Field { number: key >> 3, wire_type: (key & 7) as u8 };
+        let field = WireField { number: key >> 3, wire_type: (key & 7) as u8 };
         if field.number == 0 || field.wire_type > FOUR_BYTES {
             return Err(DecodeError("a field has an invalid number or wire type"));
         }
@@ -86,11 +86,11 @@ impl<'a> Message<'a> {
         })
     }
 
-    pub fn varint(&mut self, field: Field) -> Result<u64, DecodeError> {
+    pub fn varint(&mut self, field: WireField) -> Result<u64, DecodeError> {
         if field.wire_type == VARINT { self.raw_varint() } else { Err(WRONG_WIRE_TYPE) }
     }
 
-    fn bytes(&mut self, field: Field) -> Result<&'a [u8], DecodeError> {
+    fn bytes(&mut self, field: WireField) -> Result<&'a [u8], DecodeError> {
         if field.wire_type != LENGTH {
             return Err(WRONG_WIRE_TYPE);
         }
@@ -104,11 +104,11 @@ impl<'a> Message<'a> {
         Ok(taken)
     }
 
-    pub fn text(&mut self, field: Field) -> Result<&'a str, DecodeError> {
+    pub fn text(&mut self, field: WireField) -> Result<&'a str, DecodeError> {
         from_utf8(self.bytes(field)?).map_err(|_| DecodeError("a string is not UTF-8"))
     }
 
-    pub fn message(&mut self, field: Field) -> Result<Message<'a>, DecodeError> {
+    pub fn message(&mut self, field: WireField) -> Result<Message<'a>, DecodeError> {
         Ok(Message { rest: self.bytes(field)?, depth: self.depth - 1 })
     }
 
@@ -117,11 +117,11 @@ impl<'a> Message<'a> {
     /// # Errors
     ///
     /// The message ends within the field.
-    pub fn skip(&mut self, field: Field) -> Result<(), DecodeError> {
+    pub fn skip(&mut self, field: WireField) -> Result<(), DecodeError> {
         self.skip_nested(field, self.depth)
     }
 
-    fn skip_nested(&mut self, field: Field, depth: u32) -> Result<(), DecodeError> {
+    fn skip_nested(&mut self, field: WireField, depth: u32) -> Result<(), DecodeError> {
         if depth == 0 {
             return Err(DecodeError("groups are nested too deeply"));
         }

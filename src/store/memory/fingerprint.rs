@@ -36,7 +36,7 @@ impl Fingerprints {
     }
 
     pub(in crate::store) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
-        let mut bytes = Bytes::new();
+        let mut bytes = KeyBytes::new();
         encode(charge, &mut bytes);
         let (low, high) = self.0.hash(&bytes).as_u64();
         let [a, b, c, d, e, f, g, h] = low.to_le_bytes();
@@ -47,11 +47,11 @@ impl Fingerprints {
 }
 
 /// The bytes of a key; long ones are on the heap.
-type Bytes = SmallVec<[u8; 256]>;
+type KeyBytes = SmallVec<[u8; 256]>;
 
 /// Writes the key and the shape of its plan as unique bytes: the length precedes each part but the
 /// last.
-fn encode(charge: &Charge<'_>, bytes: &mut Bytes) {
+fn encode(charge: &Charge<'_>, bytes: &mut KeyBytes) {
     put(charge.key.domain, bytes);
     put_length(charge.key.entries.len(), bytes);
     for (key, value) in charge.key.entries {
@@ -62,14 +62,14 @@ fn encode(charge: &Charge<'_>, bytes: &mut Bytes) {
 }
 
 #[inline]
-fn put(part: &str, bytes: &mut Bytes) {
+fn put(part: &str, bytes: &mut KeyBytes) {
     put_length(part.len(), bytes);
     bytes.extend_from_slice(part.as_bytes());
 }
 
 /// Seven bits a byte, lowest first, the eighth set on all but the last byte.
 #[inline]
-fn put_length(mut length: usize, bytes: &mut Bytes) {
+fn put_length(mut length: usize, bytes: &mut KeyBytes) {
     while length >= 0x80 {
         bytes.push(length as u8 | 0x80);
         length >>= 7;
@@ -89,7 +89,7 @@ mod tests {
         let plan = Arc::new(Plan::new(Limit::fixed_window(1, unit, 1).into_iter().collect()));
         let key = Key { domain, entries };
         let charge = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-        let mut bytes = Bytes::new();
+        let mut bytes = KeyBytes::new();
         encode(&charge, &mut bytes);
         bytes.to_vec()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Acknowledgement, Client, Exchange, Intake, Outcome};
+use super::{Acknowledgement, DiscoveryClient, Exchange, Intake, Outcome};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{
@@ -116,7 +116,7 @@ impl Exchange for Delta {
     }
 
     async fn open(
-        client: &mut Client,
+        client: &mut DiscoveryClient,
         requests: tonic::Request<ReceiverStream<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Streaming<DeltaDiscoveryResponse>>, Status> {
         client.delta_aggregated_resources(requests).await

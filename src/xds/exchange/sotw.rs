@@ -3,7 +3,7 @@
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Response, Status, Streaming};
 
-use super::{Acknowledgement, Client, Exchange, Intake, Outcome};
+use super::{Acknowledgement, DiscoveryClient, Exchange, Intake, Outcome};
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
@@ -70,7 +70,7 @@ impl Exchange for Sotw {
     }
 
     async fn open(
-        client: &mut Client,
+        client: &mut DiscoveryClient,
         requests: tonic::Request<ReceiverStream<DiscoveryRequest>>,
     ) -> Result<Response<Streaming<DiscoveryResponse>>, Status> {
         client.stream_aggregated_resources(requests).await

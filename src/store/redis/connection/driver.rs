@@ -32,7 +32,7 @@ use tokio::time::{Instant, timeout};
 
 use super::handle::Connection;
 use super::handshake::ConnectError;
-use super::health::{self, Backoff, STALL_TIMEOUT, Watched};
+use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Watched};
 use crate::store::StoreError;
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
@@ -92,7 +92,7 @@ enum Disconnect {
 struct Driver {
     connection: Arc<Connection>,
     events: Option<ClusterEvents>,
-    backoff: Backoff,
+    backoff: ProbeBackoff,
     /// The error of the last attempts to connect, logged once.
     connect_error: Option<String>,
     was_connected: bool,
@@ -102,7 +102,7 @@ struct Driver {
 
 /// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
-    let backoff = Backoff::new(connection.shared.options.probe_max);
+    let backoff = ProbeBackoff::new(connection.shared.options.probe_max);
     let mut driver = Driver {
         connection,
         events,
@@ -298,7 +298,7 @@ impl Driver {
     /// The state Probing.
     async fn probe(&mut self, mut session: Session, cause: &str) -> State {
         self.shared().log.connection_down(&self.connection.target, cause);
-        let mut backoff = Backoff::new(self.shared().options.probe_max);
+        let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
         loop {
             match health::probe(&mut session.link, self.slow_after()).await {
                 Watched::InTime(_) => break,

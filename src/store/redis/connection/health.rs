@@ -58,14 +58,14 @@ pub(super) async fn probe(
 
 /// Waits between attempts that double from [`MIN_BACKOFF`] up to a maximum.
 #[derive(Debug)]
-pub(super) struct Backoff {
+pub(super) struct ProbeBackoff {
     next: Duration,
     max: Duration,
 }
 
-impl Backoff {
-    pub fn new(max: Duration) -> Backoff {
-        Backoff { next: MIN_BACKOFF, max }
+impl ProbeBackoff {
+    pub fn new(max: Duration) -> ProbeBackoff {
+        ProbeBackoff { next: MIN_BACKOFF, max }
     }
 
     pub fn reset(&mut self) {
