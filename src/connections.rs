@@ -166,9 +166,9 @@ impl Connections {
     }
 
     /// Evicts one connection, but not the newest: its request may not have been read yet.
-    fn evict_older(&self) -> bool {
+    fn evict_older(&self) {
         let newest = self.state.lock().next_id.checked_sub(1);
-        self.evict_except(newest)
+        self.evict_except(newest);
     }
 
     fn evict_except(&self, id: Option<u64>) -> bool {

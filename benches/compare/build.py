@@ -34,5 +34,5 @@ def cargo(where, *args):
 def released(where):
     """Returns the target directory of cargo, which the environment can change."""
     command = ["cargo", "metadata", "--no-deps", "--format-version=1", "--offline"]
-    told = subprocess.run(command, cwd=where, stdout=subprocess.PIPE, check=True)
-    return Path(json.loads(told.stdout)["target_directory"]) / "release"
+    metadata = subprocess.run(command, cwd=where, stdout=subprocess.PIPE, check=True)
+    return Path(json.loads(metadata.stdout)["target_directory"]) / "release"

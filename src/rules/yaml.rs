@@ -2,7 +2,7 @@
 
 mod tags;
 #[cfg(test)]
-mod tests;
+pub(in crate::rules) mod tests;
 
 use std::collections::HashMap;
 

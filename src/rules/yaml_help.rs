@@ -32,7 +32,7 @@ pub(super) fn problem(file: &str, text: &str, error: SyntaxError) -> Problem {
     } else if contains("indentation") {
         "indent the line with as many spaces as its siblings"
     } else if contains("nested too deep") {
-        "use fewer levels: a rule file never needs so many"
+        "use fewer levels: rule files never need that many"
     } else if contains("alias") {
         "replace the alias with the value of its anchor"
     } else if contains("too many nodes") {

@@ -243,8 +243,8 @@ pub async fn a_limit_of_zero_denies(store: &impl Store) {
             assert_eq!(ask("new", zero, 0).await.allowed, as_reference, "{what}");
             for hits in [1, u64::from(u32::MAX)] {
                 let decision = ask("new", zero, hits).await;
-                let told = (decision.allowed, decision.remaining, decision.retry_after);
-                assert_eq!(told, (false, 0, None), "{hits} of {what}");
+                let actual = (decision.allowed, decision.remaining, decision.retry_after);
+                assert_eq!(actual, (false, 0, None), "{hits} of {what}");
             }
             // Together, what is denied is not charged.
             assert_eq!(ask("new", zero, 0).await.allowed, as_reference && together, "{what}");

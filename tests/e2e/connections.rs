@@ -2,7 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod memory;
-mod raw;
+pub mod raw;
 mod resets;
 mod slow;
 

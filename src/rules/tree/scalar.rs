@@ -81,14 +81,7 @@ fn is_float(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::rules::yaml::parse;
-
-    fn value(text: &str) -> String {
-        match parse(text) {
-            Ok(node) => format!("{:?}", node.unwrap().value().unwrap()),
-            Err(error) => error.message,
-        }
-    }
+    use crate::rules::yaml::tests::value;
 
     #[test]
     fn scalars_follow_yaml_1_1() {

@@ -69,14 +69,7 @@ fn decode(text: &str) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use crate::rules::yaml::parse;
-
-    fn value(text: &str) -> String {
-        match parse(text) {
-            Ok(node) => format!("{:?}", node.unwrap().value().unwrap()),
-            Err(error) => error.message,
-        }
-    }
+    use crate::rules::yaml::tests::value;
 
     #[test]
     fn a_tag_sets_the_type_of_a_scalar_and_must_fit() {

@@ -3,6 +3,14 @@
 use super::*;
 use crate::rules::tree::Content;
 
+/// Returns the value of a scalar, or the message of its error.
+pub(in crate::rules) fn value(text: &str) -> String {
+    match parse(text) {
+        Ok(node) => format!("{:?}", node.unwrap().value().unwrap()),
+        Err(error) => error.message,
+    }
+}
+
 #[test]
 fn only_the_first_document_is_read() {
     let node = parse("---\na: 1\n---\nb: [").unwrap().unwrap();

@@ -263,19 +263,19 @@ pub(crate) async fn agrees_at_once(
             .map(|step| (Box::pin(of_step(store, domain, &plans, step)), None))
             .collect();
         std::future::poll_fn(|context| {
-            for (future, told) in asking.iter_mut().filter(|(_, told)| told.is_none()) {
+            for (future, actual) in asking.iter_mut().filter(|(_, actual)| actual.is_none()) {
                 if let Poll::Ready(decision) = future.as_mut().poll(context) {
-                    *told = Some(decision);
+                    *actual = Some(decision);
                 }
             }
-            match asking.iter().all(|(_, told)| told.is_some()) {
+            match asking.iter().all(|(_, actual)| actual.is_some()) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
             }
         })
         .await;
-        for ((_, told), (step, expected)) in asking.into_iter().zip(steps.iter().zip(expected)) {
-            assert_eq!(told, Some(expected), "{step:?}");
+        for ((_, actual), (step, expected)) in asking.into_iter().zip(steps.iter().zip(expected)) {
+            assert_eq!(actual, Some(expected), "{step:?}");
         }
     }
 }
@@ -308,8 +308,8 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
                 let asked = ModelCharge { key: 0, plan, op, hold: 0, role: Role::Enforced };
                 let expected = model.charge(&asked, of, clock.now());
                 let step = Step { pass: 0, together: false, charges: vec![asked] };
-                let told = of_step(store, &domain, &plans, &step).await;
-                assert_eq!(told, [expected], "{of:?}: {op:?} {at} s from {begun}");
+                let actual = of_step(store, &domain, &plans, &step).await;
+                assert_eq!(actual, [expected], "{of:?}: {op:?} {at} s from {begun}");
             }
         }
     }
@@ -342,8 +342,8 @@ pub(crate) async fn agrees(
             }
         }
 
-        let told = of_step(store, domain, &plans, step).await;
-        assert_eq!(told, expected, "{step:?}");
+        let actual = of_step(store, domain, &plans, step).await;
+        assert_eq!(actual, expected, "{step:?}");
     }
 }
 

@@ -197,8 +197,8 @@ async fn more_hits_wait_longer_and_go_to_the_store() {
     for source in [Source::Store, Source::DeniedLocally] {
         for (hits, wait) in [(1, 1), (10, 10), (3, 3)] {
             let decision = take(&store, "d", "a", &plan, hits).await;
-            let told = (decision.source, decision.retry_after);
-            assert_eq!(told, (source, Some(wait * SECOND)), "{hits}");
+            let actual = (decision.source, decision.retry_after);
+            assert_eq!(actual, (source, Some(wait * SECOND)), "{hits}");
         }
     }
 }
@@ -215,8 +215,8 @@ async fn the_limit_that_denies_more_hits_is_returned() {
     for source in [Source::Store, Source::DeniedLocally] {
         for (hits, limit, wait) in [(1, 0, SECOND), (4, 1, 86_400 * SECOND)] {
             let decision = take(&store, "d", "a", &plan, hits).await;
-            let told = (decision.source, decision.limit, decision.retry_after);
-            assert_eq!(told, (source, limit, Some(wait)), "{hits}");
+            let actual = (decision.source, decision.limit, decision.retry_after);
+            assert_eq!(actual, (source, limit, Some(wait)), "{hits}");
         }
     }
 }
@@ -338,11 +338,11 @@ async fn only_the_unknown_charges_of_a_batch_go_to_the_store() {
     };
     let charges: Vec<_> = entries.iter().map(|entries: &[Entry<'_>; 1]| of(entries)).collect();
     let decision = charge(&store, &charges, false).await;
-    let told: Vec<_> =
+    let actual: Vec<_> =
         decision.iter().map(|decision| (decision.allowed, decision.source)).collect();
     let (asked, known) = (Source::Store, Source::DeniedLocally);
     let expected = [(true, asked), (false, known), (true, asked), (false, known), (false, asked)];
-    assert_eq!(told, expected);
+    assert_eq!(actual, expected);
     assert_eq!(store.inner().asked(), 3);
     // All are known now except one that was never denied.
     let decision = charge(&store, &charges, false).await;

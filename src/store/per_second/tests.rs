@@ -93,9 +93,9 @@ async fn each_charge_goes_to_its_store_and_answers_keep_their_order() {
         of(&a, &minute, Role::Enforced),
     ];
     let decision = charge(&store, &charges, false).await;
-    let told: Vec<_> =
+    let actual: Vec<_> =
         decision.iter().map(|decision| (decision.allowed, decision.used_before)).collect();
-    assert_eq!(told, [(true, 1), (false, 1), (true, 0), (true, 0), (true, 2)]);
+    assert_eq!(actual, [(true, 1), (false, 1), (true, 0), (true, 0), (true, 2)]);
     assert_eq!((store.main.asked(), per_second_store(&store).asked()), (3, 2));
 }
 
@@ -173,8 +173,8 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
     };
     let answers = ask().await;
     let allowed = |answer: &Answer| answer.map(|decision| decision.allowed);
-    let told: Vec<_> = answers.iter().map(allowed).collect();
-    assert_eq!(told, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
+    let actual: Vec<_> = answers.iter().map(allowed).collect();
+    assert_eq!(actual, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
     assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");
 
     // A key of another type is certainly not charged, so the rest must not be either.

@@ -75,6 +75,7 @@ impl<R: Read> Iterator for Frames<R> {
 /// Opens a connection and sends the preface.
 pub fn open(weir: &Weir) -> TcpStream {
     let mut socket = TcpStream::connect(weir.grpc).unwrap();
+    socket.set_nodelay(true).unwrap();
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     socket.set_write_timeout(Some(PATIENCE)).unwrap();
     socket.write_all(&preface()).unwrap();

@@ -1,17 +1,18 @@
 //! Calls that are cancelled before they are answered: their hits are given back.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use prost::Message;
 
 use super::*;
+use crate::connections::raw::{self, Frames, frame};
 use crate::support::api::{ask, descriptor, request};
 use crate::support::redis::Server;
 use crate::support::redis::proxy::Proxy;
+use crate::support::wait_until;
 use crate::support::weir::Setup;
-use crate::support::{PATIENCE, wait_until};
 
 /// A limit that no test reaches.
 const N: u32 = 100_000;
@@ -46,11 +47,6 @@ fn hold_request(id: &str) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = &(payload.len() as u32).to_be_bytes()[1..];
-    [length, &[kind, flags], &stream.to_be_bytes(), payload].concat()
-}
-
 /// The method, scheme, path, authority, content type and `te`, mostly as HPACK literals.
 const HEADERS: &[u8] =
     b"\x83\x86\x04\x3c/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit\
@@ -71,12 +67,7 @@ struct Raw(TcpStream);
 
 impl Raw {
     fn open(weir: &Weir) -> Raw {
-        let socket = TcpStream::connect(weir.grpc).unwrap();
-        socket.set_nodelay(true).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        let mut raw = Raw(socket);
-        raw.send(&[&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(4, 0, 0, &[])].concat());
-        raw
+        Raw(raw::open(weir))
     }
 
     fn send(&mut self, frames: &[u8]) {
@@ -87,16 +78,9 @@ impl Raw {
     fn wait_until_read(&mut self, stream: u32) {
         let unlimited = request("nobody", &[("limits", "this")]).encode_to_vec();
         self.send(&call(stream, &unlimited));
-        loop {
-            let mut head = [0; 9];
-            self.0.read_exact(&mut head).unwrap();
-            let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
-            self.0.read_exact(&mut payload).unwrap();
-            let of = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
-            if of == stream && head[4] & 1 == 1 {
-                return;
-            }
-        }
+        let mut frames = Frames(&mut self.0);
+        let end = frames.find(|frame| frame.stream == stream && frame.flags & 1 == 1);
+        assert!(end.is_some(), "the connection was closed");
     }
 }
 

@@ -88,8 +88,8 @@ impl Cluster {
 
     /// Returns the index of the master of a slot.
     pub fn master_of(&self, slot: u16) -> usize {
-        let told = self.masters[0].command(&["CLUSTER", "SLOTS"]);
-        let port = told.list().iter().find_map(|range| {
+        let reply = self.masters[0].command(&["CLUSTER", "SLOTS"]);
+        let port = reply.list().iter().find_map(|range| {
             let range = range.list();
             let (first, last) = (range[0].int(), range[1].int());
             (first..=last).contains(&slot.into()).then(|| range[2].list()[1].int())

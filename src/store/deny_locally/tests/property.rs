@@ -114,9 +114,9 @@ proptest! {
                 let expected = charge(&alone, &charges, step.together).await;
                 (charge(&store, &charges, step.together).await, expected)
             };
-            let (told, expected) = runtime.block_on(ask());
-            for ((told, expected), of) in zip(zip(told, expected), &step.charges) {
-                prop_assert_eq!(shown(told, of.1), shown(expected, of.1), "{:?}", step);
+            let (actual, expected) = runtime.block_on(ask());
+            for ((actual, expected), of) in zip(zip(actual, expected), &step.charges) {
+                prop_assert_eq!(shown(actual, of.1), shown(expected, of.1), "{:?}", step);
             }
         }
     }
