@@ -36,6 +36,7 @@ pub mod http;
 pub mod limit;
 pub mod limiter;
 pub mod loader;
+pub mod metrics;
 pub mod proto;
 mod random;
 pub mod rules;

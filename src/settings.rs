@@ -27,7 +27,7 @@ use setting::SettingEntry;
 use table::{
     DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
     MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup, StoreKind,
-    StoreSettings,
+    StoreSettings, TracingSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -70,6 +70,7 @@ pub struct Settings {
     pub drain: DrainSettings,
     pub runtime: RuntimeSettings,
     pub metrics: MetricsSettings,
+    pub tracing: TracingSettings,
     pub log: LogSettings,
     /// Settings and variables without effect, for the log.
     pub warnings: Vec<String>,
@@ -105,6 +106,7 @@ impl Settings {
             drain: DrainSettings::read(reader)?,
             runtime: RuntimeSettings::read(reader)?,
             metrics: MetricsSettings::read(reader)?,
+            tracing: TracingSettings::read(reader)?,
             log: LogSettings::read(reader)?,
             warnings: Vec::new(),
         })
@@ -147,6 +149,7 @@ impl Settings {
         self.drain.list(&mut entries);
         self.runtime.list(&mut entries);
         self.metrics.list(&mut entries);
+        self.tracing.list(&mut entries);
         self.log.list(&mut entries);
         entries
     }

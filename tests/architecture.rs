@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 /// The modules that all others may use.
-const EVERYWHERE: [&str; 1] = ["throttle"];
+const EVERYWHERE: [&str; 2] = ["throttle", "metrics"];
 
 /// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];

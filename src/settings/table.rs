@@ -5,25 +5,28 @@
 //! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
 
 mod listeners;
+mod log;
+mod metrics;
 mod process;
 mod redis;
 mod response;
 mod rules;
 mod store;
+mod tracing;
 
 use std::sync::LazyLock;
 
 use super::layers::SettingReader;
 use super::setting::{Setting, SettingEntry};
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
-pub use process::{
-    DrainSettings, HealthSettings, LogFormat, LogLevel, LogSettings, MetricsSettings,
-    RuntimeSettings,
-};
+pub use log::{LogFormat, LogLevel, LogSettings};
+pub use metrics::MetricsSettings;
+pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
 pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
+pub use tracing::{OtlpProtocol, TracingSettings};
 
 /// A group of settings.
 pub(super) trait SettingGroup: Sized {
@@ -121,6 +124,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     DrainSettings::declare(&mut settings);
     RuntimeSettings::declare(&mut settings);
     MetricsSettings::declare(&mut settings);
+    TracingSettings::declare(&mut settings);
     LogSettings::declare(&mut settings);
     settings
 });

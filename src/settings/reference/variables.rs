@@ -168,12 +168,12 @@ pub const VARIABLES: &[Variable] = &[
     variable("PROMETHEUS_MAPPER_YAML", VariableKind::Text, "", PROMETHEUS),
     variable("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", VariableKind::Bool, "false", PROMETHEUS),
 
-    variable("TRACING_ENABLED", VariableKind::Bool, "false", TRACING),
-    variable("TRACING_SERVICE_NAME", VariableKind::Text, "RateLimit", TRACING),
-    variable("TRACING_SERVICE_NAMESPACE", VariableKind::Text, "", TRACING),
-    variable("TRACING_SERVICE_INSTANCE_ID", VariableKind::Text, "", TRACING),
-    variable("TRACING_EXPORTER_PROTOCOL", VariableKind::Word(&["http", "grpc"]), "http", TRACING),
-    variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", TRACING),
+    variable("TRACING_ENABLED", VariableKind::Bool, "false", Set(Same)),
+    variable("TRACING_SERVICE_NAME", VariableKind::Text, "RateLimit", Set(Same)),
+    variable("TRACING_SERVICE_NAMESPACE", VariableKind::Text, "", Set(Same)),
+    variable("TRACING_SERVICE_INSTANCE_ID", VariableKind::Text, "", Set(Same)),
+    variable("TRACING_EXPORTER_PROTOCOL", VariableKind::Word(&["http", "grpc"]), "http", Set(Same)),
+    variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", Set(Same)),
 
     variable("GOMAXPROCS", VariableKind::Text, "", Ignored("it configures Go; weir has the setting runtime.threads")),
     variable("GOGC", VariableKind::Text, "", Ignored("it configures Go; weir has no garbage collector")),

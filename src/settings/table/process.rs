@@ -1,43 +1,9 @@
-//! `health`, `drain`, `runtime`, `metrics` and `log`: the process itself.
+//! `health`, `drain` and `runtime`: the process itself.
 
 use std::time::Duration;
 
 use super::group;
-use crate::settings::format::{Choice, Int, Ratio};
-
-/// A log level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
-
-impl Choice for LogLevel {
-    const CHOICES: &'static [(&'static str, LogLevel)] = &[
-        ("off", LogLevel::Off),
-        ("error", LogLevel::Error),
-        ("warn", LogLevel::Warn),
-        ("info", LogLevel::Info),
-        ("debug", LogLevel::Debug),
-        ("trace", LogLevel::Trace),
-    ];
-}
-
-/// A log format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
-}
-
-impl Choice for LogFormat {
-    const CHOICES: &'static [(&'static str, LogFormat)] =
-        &[("text", LogFormat::Text), ("json", LogFormat::Json)];
-}
+use crate::settings::format::Int;
 
 group! {
     /// When health reports serving.
@@ -68,23 +34,5 @@ group! {
     RuntimeSettings "runtime" {
         /// Threads that serve gRPC; 0: one per core.
         threads: Int<usize, 0, 1_024> = "0";
-    }
-}
-
-group! {
-    /// Metrics.
-    MetricsSettings "metrics" {
-        /// The fraction of a limit above which hits count as near the limit.
-        near_limit_ratio: Ratio = "0.8", reference ["NEAR_LIMIT_RATIO"];
-    }
-}
-
-group! {
-    /// The log.
-    LogSettings "log" {
-        /// The least severe level that is logged.
-        level: LogLevel = "info", reference ["LOG_LEVEL"];
-        /// The format of log lines.
-        format: LogFormat = "text", reference ["LOG_FORMAT"];
     }
 }

@@ -1,0 +1,12 @@
+//! `metrics`: what is counted, and where it is sent.
+
+use super::group;
+use crate::settings::format::Ratio;
+
+group! {
+    /// Metrics.
+    MetricsSettings "metrics" {
+        /// The fraction of a limit above which hits count as near the limit.
+        near_limit_ratio: Ratio = "0.8", reference ["NEAR_LIMIT_RATIO"];
+    }
+}

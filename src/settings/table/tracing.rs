@@ -1,0 +1,35 @@
+//! `tracing`: traces of requests.
+
+use super::group;
+use crate::settings::format::{Choice, Ratio};
+
+/// The protocol that spans are sent by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtlpProtocol {
+    Http,
+    Grpc,
+}
+
+impl Choice for OtlpProtocol {
+    const CHOICES: &'static [(&'static str, OtlpProtocol)] =
+        &[("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
+}
+
+group! {
+    /// Traces.
+    TracingSettings "tracing" {
+        /// Whether requests are traced: spans go to an OpenTelemetry collector by OTLP.
+        enabled: bool = "false", reference ["TRACING_ENABLED"];
+        /// The protocol of OTLP.
+        protocol: OtlpProtocol = "http", reference ["TRACING_EXPORTER_PROTOCOL"];
+        /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
+        /// theirs.
+        sampling: Ratio = "1.0", reference ["TRACING_SAMPLING_RATE"];
+        /// The attribute `service.name`.
+        service_name: String = "RateLimit", reference ["TRACING_SERVICE_NAME"];
+        /// The attribute `service.namespace`.
+        service_namespace: String = "", reference ["TRACING_SERVICE_NAMESPACE"];
+        /// The attribute `service.instance.id`; empty: a random one.
+        instance_id: String = "", reference ["TRACING_SERVICE_INSTANCE_ID"];
+    }
+}
