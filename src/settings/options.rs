@@ -1,11 +1,14 @@
 //! The options of other modules, from settings.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use super::setting::Resolved;
 use super::table::{RulesSource, SettingGroup, StoreKind, XdsMode};
 use super::{Settings, redis, reference};
+use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::{grpc, http, limiter, rules, service, store, watch, xds};
@@ -16,6 +19,12 @@ const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 /// Returns a timeout for which 0 means unlimited.
 fn timeout(setting: Duration) -> Duration {
     if setting.is_zero() { Duration::MAX } else { setting }
+}
+
+/// Returns the PEM file that a setting names.
+pub(super) fn pem_file(setting: &Resolved<Option<PathBuf>>) -> Option<PemFile> {
+    let path = setting.value.clone()?;
+    Some(PemFile { setting: setting.setting.name, path })
 }
 
 impl Settings {
@@ -91,9 +100,11 @@ impl Settings {
             backoff_jitter: *xds.backoff_jitter,
             tls: xds::Tls {
                 enabled: *xds.tls.enabled,
-                cert: xds.tls.cert.value.clone(),
-                key: xds.tls.key.value.clone(),
-                ca: xds.tls.ca.value.clone(),
+                certificates: Arc::new(ClientCertificates::new(ClientFiles {
+                    ca: pem_file(&xds.tls.ca),
+                    cert: pem_file(&xds.tls.cert),
+                    key: pem_file(&xds.tls.key),
+                })),
                 server_name: xds.tls.server_name.to_string(),
             },
         })

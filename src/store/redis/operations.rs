@@ -1,5 +1,6 @@
-//! Readiness and metrics.
+//! Readiness, maintenance and metrics.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{RedisCounts, RedisStore};
@@ -25,6 +26,13 @@ impl Operations for RedisStore {
 
     fn is_ready(&self) -> bool {
         false
+    }
+
+    async fn maintain(&self) {
+        match &self.shared.options.access.tls {
+            Some(tls) => tls.certificates.follow().await,
+            None => pending().await,
+        }
     }
 
     fn collect(&self, families: &mut MetricFamilies) {

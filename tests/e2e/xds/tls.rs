@@ -120,6 +120,25 @@ fn a_renewed_certificate_is_used_with_the_next_connection() {
 }
 
 #[test]
+fn unusable_new_certificates_leave_the_old_ones_in_use() {
+    let authority = Authority::new();
+    let server = server(&authority);
+    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let mut weir =
+        with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
+    server.sotw.next();
+    server.set("1", vec![any(&rules("shop", 1))]);
+    let (_, key) = authority.sign("weir.test");
+    std::fs::write(weir.path("key.pem"), key).unwrap();
+    std::fs::write(weir.path("ca.pem"), "nonsense").unwrap();
+    server.sotw.end();
+    assert_eq!(server.sotw.next().version_info, "1");
+    let said = weir.until_said("the previous ones stay in use").unwrap();
+    assert!(said.contains("rules.xds.tls.ca names "), "{said}");
+    assert_eq!(server.sotw.streams(), 2);
+}
+
+#[test]
 fn unusable_tls_settings_are_reported_at_the_start() {
     let authority = Authority::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
