@@ -1,8 +1,9 @@
 //! The options of other modules, from settings.
 
+mod cpus;
+
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use super::setting::Resolved;
@@ -15,6 +16,10 @@ use crate::{grpc, http, limiter, rules, service, store, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
+
+/// The maximum number of threads if the setting is 0: each has a connection to Redis, and 16 threads serve
+/// millions of decisions per second.
+const MAX_AUTO_THREADS: usize = 16;
 
 /// Returns a timeout for which 0 means unlimited.
 fn timeout(setting: Duration) -> Duration {
@@ -178,7 +183,7 @@ impl Settings {
     /// Returns the number of threads that serve gRPC.
     pub fn threads(&self) -> usize {
         match *self.runtime.threads {
-            0 => available_parallelism().map_or(1, Into::into),
+            0 => cpus::usable().min(MAX_AUTO_THREADS),
             threads => threads,
         }
     }

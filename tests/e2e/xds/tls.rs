@@ -101,12 +101,12 @@ fn a_renewed_certificate_is_used_with_the_next_connection() {
 fn unusable_new_certificates_leave_the_old_ones_in_use() {
     let authority = Authority::new();
     let server = server(&authority);
-    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let setup = asking_over_tls(server.address, &authority, authority.sign(&["weir.test"]));
     let mut weir =
         with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
     server.sotw.next();
     server.set("1", vec![any(&rules("shop", 1))]);
-    let (_, key) = authority.sign("weir.test");
+    let key = authority.sign(&["weir.test"]).key;
     std::fs::write(weir.path("key.pem"), key).unwrap();
     std::fs::write(weir.path("ca.pem"), "nonsense").unwrap();
     server.sotw.end();
