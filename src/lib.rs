@@ -24,6 +24,7 @@
 
 pub mod app;
 pub mod cli;
+pub mod client_tls;
 pub mod clock;
 pub mod connections;
 mod duration;

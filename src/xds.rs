@@ -11,7 +11,6 @@ mod resources;
 mod server;
 
 use std::error::Error;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use crate::client_tls::ClientCertificates;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::telemetry::metrics::Metrics;
@@ -64,15 +64,11 @@ pub struct Options {
     pub tls: Tls,
 }
 
-/// TLS options. Files are in PEM format.
+/// TLS options.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
     pub enabled: bool,
-    /// The client certificate.
-    pub cert: Option<PathBuf>,
-    pub key: Option<PathBuf>,
-    /// The roots that verify the server's certificate; none for those of the system.
-    pub ca: Option<PathBuf>,
+    pub certificates: Arc<ClientCertificates>,
     /// The name that the server's certificate must have; empty for the host of the URL.
     pub server_name: String,
 }
@@ -108,10 +104,13 @@ impl Client {
 
     /// Receives and loads rules. Never returns.
     pub async fn follow(&self) {
-        match self.options.delta {
-            false => self.run(Sotw::new(self.node())).await,
-            true => self.run(Delta::new(self.node())).await,
-        }
+        let receive = async {
+            match self.options.delta {
+                false => self.run(Sotw::new(self.node())).await,
+                true => self.run(Delta::new(self.node())).await,
+            }
+        };
+        tokio::join!(receive, self.options.tls.certificates.follow());
     }
 
     async fn run<E: Exchange>(&self, exchange: E) {

@@ -14,7 +14,7 @@ import time
 from build import programs
 from lab import Lab
 from results import Results
-from scenarios import cpu, hostile, latency, memory, redis, start, throughput
+from scenarios import cpu, hostile, latency, memory, other, redis, start, throughput, tls
 
 SCENARIOS = {
     "cpu": cpu,
@@ -24,7 +24,24 @@ SCENARIOS = {
     "start": start,
     "memory": memory,
     "hostile": hostile,
+    "tls": tls,
+    "other": other,
 }
+
+OTHERS = """\
+other servers:
+  --other NAME=COMMAND starts any server of Envoy's Rate Limit Service v3. COMMAND is split into words
+  as a shell does, but no shell runs it, and it must stay one process. These words are replaced:
+
+  {port}   the port for gRPC without TLS, on 127.0.0.1
+  {port2}, {port3}
+           further free ports, for listeners that cannot be turned off
+  {rules}  a directory with the rule file bench.yaml
+  {root}   the parent of that directory, which is named `rules`
+  {redis}  host:port of a Redis that is started for the server
+
+  The server must limit the key `user` of the domain `bench` to more requests than a run makes, as the rule
+  file does. docs/performance.md has examples."""
 
 
 def arguments():
@@ -32,17 +49,20 @@ def arguments():
     parser = argparse.ArgumentParser(
         prog="python3 benches/compare",
         description=__doc__.splitlines()[0],
-        epilog="scenarios:\n" + "\n".join(lines),
+        epilog="scenarios:\n" + "\n".join(lines) + "\n\n" + OTHERS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # `choices` would reject an empty list.
-    parser.add_argument("scenario", nargs="*", help="scenarios to run, in this order (default: all)")
+    parser.add_argument("scenario", nargs="*", help="scenarios to run, in this order (default: all; "
+                        "with --other only the scenario other)")
     parser.add_argument("--quick", action="store_true", help="shorter and fewer runs")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--list", action="store_true", help="list the scenarios and exit")
     parser.add_argument("--only", default="", metavar="TEXT",
                         help="run only the parts of cpu and hostile whose names contain this text")
     parser.add_argument("--weir", metavar="PATH", help="measure this weir binary instead of building one")
+    parser.add_argument("--other", action="append", default=[], metavar="NAME=COMMAND",
+                        help="measure another server beside weir, see below; repeatable")
     parser.add_argument("--processor", type=int, default=1, metavar="N",
                         help="the core of pinned runs (default: 1)")
     parser.add_argument("--no-build", action="store_true", help="use the existing binaries")
@@ -51,10 +71,34 @@ def arguments():
     for name in args.scenario:
         if name not in SCENARIOS:
             parser.error(f"unknown scenario {name!r}; scenarios: {', '.join(SCENARIOS)}")
+    try:
+        args.other = others(args.other)
+    except ValueError as error:
+        parser.error(str(error))
+    if "other" in args.scenario and not args.other:
+        parser.error("the scenario other needs --other NAME=COMMAND")
+    if not args.scenario:
+        args.scenario = ["other"] if args.other else [name for name in SCENARIOS if name != "other"]
     if args.list:
         print(*lines, sep="\n")
         sys.exit()
     return args
+
+
+def others(texts):
+    """Parses `NAME=COMMAND` pairs. Returns the commands by name."""
+    found = {}
+    for text in texts:
+        name, has_command, command = text.partition("=")
+        if not (name and has_command and command):
+            raise ValueError(f"--other {text!r}: write NAME=COMMAND")
+        if "{port}" not in command:
+            raise ValueError(f"--other {name}: the command has no {{port}}, so the server cannot be "
+                             "reached")
+        if name in ("weir", "noop") or name in found:
+            raise ValueError(f"--other {name}: the name is taken")
+        found[name] = command
+    return found
 
 
 def main():
@@ -65,10 +109,10 @@ def main():
     results = Results()
     started = time.monotonic()
     with contextlib.ExitStack() as stack:
-        lab = stack.enter_context(Lab(found, args.quick, args.processor, args.only))
+        lab = stack.enter_context(Lab(found, args))
         # Prints what was measured before a failure or an interrupt, too.
         stack.callback(lambda: print(results.table()))
-        for name in args.scenario or SCENARIOS:
+        for name in args.scenario:
             results.scenario = lab.scenario = name
             SCENARIOS[name].run(lab, results)
     lab.say(f"done in {time.monotonic() - started:.0f} s")

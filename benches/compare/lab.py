@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -11,7 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from servers import Server, free_port, wait_for_port, wait_until_ready
+import rules
+from servers import Server, free_port, poll, wait_for_port, wait_until_ready
 
 
 # A value of `pinned`: on all cores except that of pinned runs.
@@ -19,14 +21,15 @@ BESIDE = "beside"
 
 
 class Lab:
-    def __init__(self, programs, quick, processor, only):
+    def __init__(self, programs, args):
         self.programs = programs
-        self.quick = quick
-        self.only = only
+        self.quick = args.quick
+        self.only = args.only
+        self.others = args.other
         self.scenario = ""
-        self.pairs = 3 if quick else 5
+        self.pairs = 3 if args.quick else 5
         # With a single core, all runs are pinned.
-        self.processor = processor if processor in os.sched_getaffinity(0) else 0
+        self.processor = args.processor if args.processor in os.sched_getaffinity(0) else 0
 
     def __enter__(self):
         self.directory = Path(tempfile.mkdtemp(prefix="compare-"))
@@ -72,6 +75,32 @@ class Lab:
             yield Server(kind, process, address)
 
     @contextlib.contextmanager
+    def other(self, name, command, pinned=True, redis=None):
+        """Runs the server of a command with placeholders, with the one rule of `rules.one`."""
+        root = Path(tempfile.mkdtemp(prefix="other-", dir=self.directory))
+        (root / "rules").mkdir()
+        (root / "rules" / "bench.yaml").write_text(rules.one())
+        port = free_port()
+        placeholders = {"port": port, "port2": free_port(), "port3": free_port(), "root": root,
+                        "rules": root / "rules", "redis": redis.grpc if redis else ""}
+        words = shlex.split(command)
+        for placeholder, value in placeholders.items():
+            words = [word.replace("{" + placeholder + "}", str(value)) for word in words]
+        with self.process(name, words, pinned) as process:
+            server = Server(name, process, f"127.0.0.1:{port}")
+            wait_for_port(process, server.grpc)
+            poll(process, "answering", lambda: self.answers(server))
+            yield server
+
+    def answers(self, server):
+        """Returns whether a server answers a request without an error."""
+        time.sleep(0.1)
+        command = [self.programs["load"], "--addr", server.grpc, "--requests", "1", "--warmup", "0",
+                   "--concurrency", "1", "--keys", "1000"]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return done.returncode == 0
+
+    @contextlib.contextmanager
     def redis(self, pinned=True):
         port = free_port()
         command = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "",
@@ -113,6 +142,8 @@ class Lab:
     def load(self, server, pinned=True, also=(), **flags):
         """Runs the load generator against a server. Returns its report as a dictionary."""
         command = [self.programs["load"], "--addr", server.grpc, "--json"]
+        if server.ca:
+            command += ["--tls-ca", server.ca]
         for one in (server, *also):
             command += ["--server-pid", f"{one.name}={one.pid}"]
         for name, value in flags.items():

@@ -18,6 +18,8 @@ class Server:
     grpc: str
     http: str = ""
     debug: str = ""
+    # The certificate to trust, for gRPC over TLS.
+    ca: str = ""
 
     @property
     def pid(self):

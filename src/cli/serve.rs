@@ -54,7 +54,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
-    let source = match RuleSource::of(&settings) {
+    let source = match check_redis(&settings).and_then(|()| RuleSource::of(&settings)) {
         Ok(source) => source,
         Err(error) => {
             log.report_end("weir cannot start", &error);
@@ -78,6 +78,17 @@ fn print_settings(settings: &Settings) {
             break;
         }
     }
+}
+
+/// Checks the certificates of connections to Redis.
+///
+/// # Errors
+///
+/// A file is unusable. The message names the setting and the fix.
+fn check_redis(settings: &Settings) -> Result<(), String> {
+    let Some((redis, per_second)) = settings.redis_options() else { return Ok(()) };
+    redis.check()?;
+    per_second.map_or(Ok(()), |redis| redis.check())
 }
 
 /// Where rules come from.

@@ -1,11 +1,15 @@
 //! The options of other modules, from settings.
 
+mod cpus;
+
 use std::path::PathBuf;
-use std::thread::available_parallelism;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::setting::Resolved;
 use super::table::{RulesSource, SettingGroup, StoreKind, XdsMode};
 use super::{Settings, redis, reference};
+use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::{grpc, http, limiter, rules, service, store, watch, xds};
@@ -13,9 +17,19 @@ use crate::{grpc, http, limiter, rules, service, store, watch, xds};
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 
+/// The maximum number of threads if the setting is 0: each has a connection to Redis, and 16 threads serve
+/// millions of decisions per second.
+const MAX_AUTO_THREADS: usize = 16;
+
 /// Returns a timeout for which 0 means unlimited.
 fn timeout(setting: Duration) -> Duration {
     if setting.is_zero() { Duration::MAX } else { setting }
+}
+
+/// Returns the PEM file that a setting names.
+pub(super) fn pem_file(setting: &Resolved<Option<PathBuf>>) -> Option<PemFile> {
+    let path = setting.value.clone()?;
+    Some(PemFile { setting: setting.setting.name, path })
 }
 
 impl Settings {
@@ -91,9 +105,11 @@ impl Settings {
             backoff_jitter: *xds.backoff_jitter,
             tls: xds::Tls {
                 enabled: *xds.tls.enabled,
-                cert: xds.tls.cert.value.clone(),
-                key: xds.tls.key.value.clone(),
-                ca: xds.tls.ca.value.clone(),
+                certificates: Arc::new(ClientCertificates::new(ClientFiles {
+                    ca: pem_file(&xds.tls.ca),
+                    cert: pem_file(&xds.tls.cert),
+                    key: pem_file(&xds.tls.key),
+                })),
                 server_name: xds.tls.server_name.to_string(),
             },
         })
@@ -169,7 +185,7 @@ impl Settings {
     /// Returns the number of threads that serve gRPC.
     pub fn threads(&self) -> usize {
         match *self.runtime.threads {
-            0 => available_parallelism().map_or(1, Into::into),
+            0 => cpus::usable().min(MAX_AUTO_THREADS),
             threads => threads,
         }
     }

@@ -2,6 +2,8 @@
 
 pub mod api;
 pub mod backend;
+#[path = "../support/certificates.rs"]
+pub mod certificates;
 pub mod envoy;
 pub mod http;
 pub mod load;

@@ -1,6 +1,7 @@
 use super::super::table::StoreKind;
 use super::super::tests::inputs;
 use super::*;
+use crate::client_tls::{ClientFiles, PemFile};
 use crate::store::redis::Clock;
 
 fn load(env: &[(&str, &str)]) -> Settings {
@@ -29,6 +30,10 @@ fn server(options: &Options) -> Endpoint {
         Topology::Single(server) => server.clone(),
         other => panic!("{other:?}"),
     }
+}
+
+fn pem_file(setting: &'static str, path: &str) -> Option<PemFile> {
+    Some(PemFile { setting, path: path.into() })
 }
 
 const URL: &str = "WEIR__STORE__REDIS__URL";
@@ -83,7 +88,7 @@ fn defaults_are_weirs_own() {
     assert_eq!(redis.access.login.username.as_deref(), Some("ann"));
     assert_eq!(redis.access.login.password.as_deref(), Some("p@w"));
     let tls = redis.access.tls.unwrap();
-    assert_eq!((tls.ca, tls.client_cert, tls.client_key), (None, None, None));
+    assert_eq!(*tls.certificates.files(), ClientFiles::default());
     assert!(!tls.skip_hostname_verification);
 }
 
@@ -127,8 +132,12 @@ fn the_references_variables_have_the_references_meaning() {
     assert_eq!(redis.sentinel_access.login.username, None);
     assert_eq!(redis.sentinel_access.login.password.as_deref(), Some("watch"));
     let tls = redis.access.tls.unwrap();
-    let files = [tls.ca, tls.client_cert, tls.client_key];
-    assert_eq!(files, [Some("/ca".into()), Some("/cert".into()), Some("/key".into())]);
+    let files = ClientFiles {
+        ca: pem_file("store.redis.tls.ca", "/ca"),
+        cert: pem_file("store.redis.tls.cert", "/cert"),
+        key: pem_file("store.redis.tls.key", "/key"),
+    };
+    assert_eq!(*tls.certificates.files(), files);
     assert!(tls.skip_hostname_verification);
     assert_eq!(redis.access.timeout, Duration::from_secs(3));
     assert_eq!(redis.prefix, "limits:");
@@ -155,7 +164,8 @@ fn limits_per_second_have_their_own_store_if_enabled() {
     assert!(main.access.tls.is_none() && main.access.login.password.is_none());
     assert_eq!(server(&second), tcp("second", 1));
     assert_eq!(second.access.login.password.as_deref(), Some("pw"));
-    assert_eq!(second.access.tls.unwrap().ca, Some("/ca".into()));
+    let certificates = second.access.tls.unwrap().certificates;
+    assert_eq!(certificates.files().ca, pem_file("store.redis.tls.ca", "/ca"));
     assert_eq!(second.prefix, "weir:");
     let socket = Endpoint::Unix("/var/run/nutcracker/ratelimitpersecond.sock".into());
     assert_eq!(server(&per_second(&[tls[0], on]).unwrap()), socket);

@@ -1,10 +1,18 @@
 //! TLS of a group.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::url::Url;
-use super::{Server, SettingError};
+use super::{Resolved, Server, SettingError};
+use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use crate::settings::options::pem_file;
 use crate::store::redis::{Endpoint, Tls};
+
+#[cfg(not(feature = "tls"))]
+const ASKS: &str = "asks for TLS, but this build of weir has none";
+#[cfg(not(feature = "tls"))]
+const HELP: &str = "use a build with the cargo feature `tls`, or connect without TLS";
 
 impl Server<'_> {
     /// Returns how connections are encrypted; none if they are not.
@@ -29,14 +37,20 @@ impl Server<'_> {
             let help = "remove it: a Unix socket does not leave the machine";
             errors.push(enabled.error("is true on a Unix socket", help));
         }
-        let (client_cert, client_key) = self.client_certificate(main, errors);
+        let (cert, key) = self.client_certificate(main, errors);
         let skip = self.tls.skip_hostname_verification;
         let skip = if skip.is_default() { main.tls.skip_hostname_verification } else { skip };
-        (in_url || **enabled).then(|| Tls {
-            ca: or_main(self.tls.ca, main.tls.ca),
-            client_cert,
-            client_key,
-            skip_hostname_verification: **skip,
+        let is_encrypted = in_url || **enabled;
+        #[cfg(not(feature = "tls"))]
+        if is_encrypted {
+            let asks = if in_url { self.url.error(ASKS, HELP) } else { enabled.error(ASKS, HELP) };
+            errors.push(asks);
+        }
+        is_encrypted.then(|| {
+            let ca = or_main(self.tls.ca, main.tls.ca);
+            let files = ClientFiles { ca, cert, key };
+            let certificates = Arc::new(ClientCertificates::new(files));
+            Tls { certificates, skip_hostname_verification: **skip }
         })
     }
 
@@ -46,7 +60,7 @@ impl Server<'_> {
         &self,
         main: &Server<'_>,
         errors: &mut Vec<SettingError>,
-    ) -> (Option<PathBuf>, Option<PathBuf>) {
+    ) -> (Option<PemFile>, Option<PemFile>) {
         let cert = or_main(self.tls.cert, main.tls.cert);
         let key = or_main(self.tls.key, main.tls.key);
         let half = match (&cert, &key) {
@@ -66,6 +80,6 @@ impl Server<'_> {
     }
 }
 
-fn or_main(own: &Option<PathBuf>, main: &Option<PathBuf>) -> Option<PathBuf> {
-    own.clone().or_else(|| main.clone())
+fn or_main(own: &Resolved<Option<PathBuf>>, main: &Resolved<Option<PathBuf>>) -> Option<PemFile> {
+    pem_file(own).or_else(|| pem_file(main))
 }

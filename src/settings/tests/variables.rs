@@ -1,6 +1,7 @@
 //! The reference's variables.
 
 use super::*;
+use crate::client_tls::{ClientFiles, PemFile};
 
 #[test]
 fn variables_of_kubernetes_services_are_ignored() {
@@ -136,7 +137,8 @@ fn the_references_variables_name_a_management_server() {
     };
     let default = xds(&[]);
     assert_eq!((default.url.as_str(), default.node_id.as_str()), ("localhost:18000", "default"));
-    assert!(!default.delta && !default.tls.enabled && default.tls.ca.is_none());
+    assert!(!default.delta && !default.tls.enabled);
+    assert_eq!(*default.tls.certificates.files(), ClientFiles::default());
     assert_eq!(default.max_message, 64 << 20);
     let all = xds(&[
         ("CONFIG_GRPC_XDS_NODE_ID", "edge"),
@@ -162,8 +164,9 @@ fn the_references_variables_name_a_management_server() {
     assert_eq!((all.backoff_min.as_secs(), all.backoff_max.as_secs()), (2, 60));
     assert!(!all.backoff_jitter && all.tls.enabled);
     assert_eq!(all.max_message, 256);
-    let file = |path: &Option<PathBuf>| path.as_ref().unwrap().display().to_string();
-    let files = [&all.tls.cert, &all.tls.key, &all.tls.ca].map(file);
+    let file = |file: &Option<PemFile>| file.as_ref().unwrap().path.display().to_string();
+    let ClientFiles { ca, cert, key } = all.tls.certificates.files();
+    let files = [cert, key, ca].map(file);
     assert_eq!(
         (files.join(" ").as_str(), all.tls.server_name.as_str()),
         ("/cert /key /ca", "xds.infra")

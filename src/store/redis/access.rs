@@ -2,7 +2,10 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use crate::client_tls::ClientCertificates;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -37,13 +40,10 @@ impl fmt::Debug for Login {
     }
 }
 
-/// How to encrypt connections. The files are PEM and are read for each connection.
+/// How to encrypt connections.
 #[derive(Clone, Debug, Default)]
 pub struct Tls {
-    /// The certificates to trust; none: the system's roots.
-    pub ca: Option<PathBuf>,
-    pub client_cert: Option<PathBuf>,
-    pub client_key: Option<PathBuf>,
+    pub certificates: Arc<ClientCertificates>,
     /// Accepts a valid certificate for any host name.
     pub skip_hostname_verification: bool,
 }

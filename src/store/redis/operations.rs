@@ -1,5 +1,6 @@
-//! Readiness and metrics.
+//! Readiness, maintenance and metrics.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{RedisCounts, RedisStore};
@@ -43,6 +44,13 @@ impl Operations for RedisStore {
     /// Whether any connection is up.
     fn is_connected(&self) -> bool {
         self.any_connection_up()
+    }
+
+    async fn maintain(&self) {
+        match &self.shared.options.access.tls {
+            Some(tls) => tls.certificates.follow().await,
+            None => pending().await,
+        }
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -58,3 +58,17 @@ pub struct Options {
     /// The number of connections per server: one per serving thread.
     pub connections: usize,
 }
+
+impl Options {
+    /// Checks the certificates, if connections are encrypted.
+    ///
+    /// # Errors
+    ///
+    /// A file is unusable. The message names the setting and the fix.
+    pub fn check(&self) -> Result<(), String> {
+        match &self.access.tls {
+            Some(tls) => tls.certificates.read().map(drop),
+            None => Ok(()),
+        }
+    }
+}

@@ -10,6 +10,8 @@ mod nodes;
 mod redirects;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
+#[cfg(feature = "tls")]
+mod tls;
 mod together;
 mod topologies;
 

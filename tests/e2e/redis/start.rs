@@ -59,6 +59,23 @@ async fn with_a_failure_policy_health_does_not_wait_for_redis() {
     }
 }
 
+#[test]
+fn unusable_certificates_stop_the_start() {
+    for (variable, name) in [
+        ("REDIS_TLS_CACERT", "store.redis.tls.ca names /none: No such file"),
+        ("WEIR__STORE__REDIS__PER_SECOND__TLS__CA", "store.redis.per_second.tls.ca names /none: "),
+    ] {
+        let (status, output) = with_redis(1, HIGH_LIMIT)
+            .env("REDIS_TLS", "true")
+            .env("WEIR__STORE__REDIS__PER_SECOND__URL", "rediss://localhost:1")
+            .env("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true")
+            .env(variable, "/none")
+            .run();
+        assert_eq!(status.code(), Some(64), "{output}");
+        assert!(output.contains("weir cannot start") && output.contains(name), "{output}");
+    }
+}
+
 /// Waits until a request is counted in Redis.
 async fn until_counted(weir: &Weir, redis: &Server) {
     wait_until("a request is counted", async || {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
-    AsyncConnectionConfig, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo,
+    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    RedisConnectionInfo,
 };
 
 use crate::limit::{Micros, SECOND};
@@ -20,6 +21,8 @@ const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
 pub enum ConnectError {
     #[error("cannot read {0}: {1}")]
     File(PathBuf, std::io::Error),
+    #[error("{0}")]
+    Certificates(String),
     #[error("{0}")]
     Redis(#[from] redis::RedisError),
     #[error("no answer within {0:?}")]
@@ -73,13 +76,7 @@ pub(in super::super) async fn connect(
     let tcp = TcpSettings::default().set_nodelay(true);
     let info = addr.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp);
     let client = match (&access.tls, endpoint) {
-        (Some(tls), Endpoint::Tcp(..)) => {
-            let client = redis::Client::build_with_tls(info, certificates(tls)?)?;
-            let info = client.get_connection_info().clone();
-            let mut addr = info.addr().clone();
-            addr.set_danger_accept_invalid_hostnames(tls.skip_hostname_verification);
-            redis::Client::open(info.set_addr(addr))?
-        }
+        (Some(tls), Endpoint::Tcp(..)) => tls_client(info, tls).await?,
         _ => redis::Client::open(info)?,
     };
     // A round trip has its own timeout.
@@ -93,16 +90,26 @@ pub(in super::super) async fn connect(
     }
 }
 
-fn certificates(tls: &Tls) -> Result<redis::TlsCertificates, ConnectError> {
-    let bytes = |path: &PathBuf| read(path).map(String::into_bytes);
-    let client_tls = match (&tls.client_cert, &tls.client_key) {
-        (Some(cert), Some(key)) => {
-            Some(redis::ClientTlsConfig { client_cert: bytes(cert)?, client_key: bytes(key)? })
-        }
-        _ => None,
+#[cfg(feature = "tls")]
+async fn tls_client(info: ConnectionInfo, tls: &Tls) -> Result<redis::Client, ConnectError> {
+    let pem = tls.certificates.read_in_background().await.map_err(ConnectError::Certificates)?;
+    let certificates = redis::TlsCertificates {
+        client_tls: pem
+            .identity
+            .clone()
+            .map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
+        root_cert: pem.ca.clone(),
     };
-    let root_cert = tls.ca.as_ref().map(bytes).transpose()?;
-    Ok(redis::TlsCertificates { client_tls, root_cert })
+    let client = redis::Client::build_with_tls(info, certificates)?;
+    let info = client.get_connection_info().clone();
+    let mut addr = info.addr().clone();
+    addr.set_danger_accept_invalid_hostnames(tls.skip_hostname_verification);
+    Ok(redis::Client::open(info.set_addr(addr))?)
+}
+
+#[cfg(not(feature = "tls"))]
+async fn tls_client(_: ConnectionInfo, _: &Tls) -> Result<redis::Client, ConnectError> {
+    Err(ConnectError::Certificates(crate::client_tls::NO_TLS.to_owned()))
 }
 
 fn read(path: &PathBuf) -> Result<String, ConnectError> {

@@ -233,47 +233,6 @@ fn logs_in_and_rereads_the_password_file() {
 }
 
 #[test]
-fn connects_by_tls_with_client_certificates() {
-    let server = Server::with(Config { tls: true, ..Config::default() });
-    let files = server.certificates();
-    let tls = Tls {
-        ca: Some(files.ca.clone()),
-        client_cert: Some(files.client_cert.clone()),
-        client_key: Some(files.client_key.clone()),
-        skip_hostname_verification: false,
-    };
-    runtime().block_on(async {
-        let with = |host: &str, tls: Tls| {
-            let topology = Topology::Single(Endpoint::Tcp(host.into(), server.port()));
-            let mut options = options(topology);
-            options.access.tls = Some(tls);
-            options
-        };
-        let store = connected(with("127.0.0.1", tls.clone())).await;
-        assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
-
-        let connect = async |options: Options| {
-            let Topology::Single(endpoint) = &options.topology else { unreachable!() };
-            let connection = handshake::connect(&options.access, endpoint).await;
-            let mut connection = connection.map_err(|error| error.to_string())?;
-            let asked = redis::cmd("PING").query_async::<String>(&mut connection).await;
-            asked.map_err(|error| error.to_string())
-        };
-        assert_eq!(connect(with("localhost", tls.clone())).await.as_deref(), Ok("PONG"));
-        // Without a client certificate; with an unknown authority; with a missing file.
-        let bare = Tls { client_cert: None, client_key: None, ..tls.clone() };
-        assert!(connect(with("localhost", bare)).await.is_err());
-        let untrusted = Tls { ca: None, ..tls.clone() };
-        assert!(connect(with("localhost", untrusted)).await.is_err());
-        let missing = Tls { ca: Some("/nowhere.pem".into()), ..tls.clone() };
-        assert!(connect(with("localhost", missing)).await.unwrap_err().contains("/nowhere.pem"));
-        // A name that is not in the certificate.
-        let other = "127.0.0.2";
-        assert!(connect(with(other, tls.clone())).await.is_err());
-    });
-}
-
-#[test]
 fn databases_are_separate() {
     let server = Server::start();
     runtime().block_on(async {
