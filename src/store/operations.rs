@@ -2,7 +2,8 @@
 
 use std::future::{Future, pending, ready};
 
-use super::{MetricFamilies, Store};
+use super::Store;
+use crate::metrics::MetricSink;
 
 /// Runs a store. The defaults suit one that is ready from the start and needs no maintenance.
 pub trait Operations: Store {
@@ -18,12 +19,17 @@ pub trait Operations: Store {
         true
     }
 
+    /// Returns whether states can be reached now. A store that cannot be, fails charges.
+    fn is_connected(&self) -> bool {
+        true
+    }
+
     /// Does what has to be done from time to time, until it is dropped. Called once, in a runtime
     /// with timers.
     fn maintain(&self) -> impl Future<Output = ()> + Send {
         pending()
     }
 
-    /// Adds the store's metrics to `families`.
-    fn collect(&self, _families: &mut MetricFamilies) {}
+    /// Lists the store's metrics.
+    fn collect(&self, _sink: &mut dyn MetricSink) {}
 }
