@@ -142,7 +142,10 @@ fn the_dashboard_is_complete() {
     for panel in list(&dashboard["panels"]) {
         let title = text(&panel["title"]);
         assert!(!title.is_empty());
-        assert!(ids.insert(panel["id"].as_u64().expect("an id")), "the id of {title} is not unique");
+        assert!(
+            ids.insert(panel["id"].as_u64().expect("an id")),
+            "the id of {title} is not unique"
+        );
         let at = |name: &str| panel["gridPos"][name].as_u64().expect("a number");
         let (x, y, w, h) = (at("x"), at("y"), at("w"), at("h"));
         assert!(w > 0 && h > 0 && x + w <= 24, "{title} is outside the grid");
@@ -171,7 +174,8 @@ fn the_dashboard_is_complete() {
 
 #[test]
 fn the_dashboard_names_existing_alerts() {
-    let alerts: HashSet<_> = alerts().iter().map(|alert| text(&alert["alert"]).to_owned()).collect();
+    let alerts: HashSet<_> =
+        alerts().iter().map(|alert| text(&alert["alert"]).to_owned()).collect();
     let dashboard = dashboard();
     let mut named = 0;
     for panel in panels(&dashboard) {
@@ -236,8 +240,7 @@ fn promtool_accepts_all_expressions_and_the_alerts_fire() {
         return;
     };
     let run = |arguments: &[&Path]| {
-        let output =
-            Command::new(&promtool).args(arguments).current_dir(root()).output().unwrap();
+        let output = Command::new(&promtool).args(arguments).current_dir(root()).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {output:?}");
     };
     // As rules, which promtool can check. Grafana replaces its variables before.
@@ -251,7 +254,8 @@ fn promtool_accepts_all_expressions_and_the_alerts_fire() {
         .collect();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("rules.yaml");
-    fs::write(&file, json!({ "groups": [{ "name": "test", "rules": rules }] }).to_string()).unwrap();
+    fs::write(&file, json!({ "groups": [{ "name": "test", "rules": rules }] }).to_string())
+        .unwrap();
     let path = Path::new;
     run(&[path("check"), path("rules"), &file]);
     run(&[path("check"), path("rules"), path("alerts/weir.rules.yaml")]);

@@ -47,9 +47,10 @@ pub fn metrics(expression: &str) -> BTreeMap<String, BTreeSet<String>> {
             if let Some(selector) = next.strip_prefix('{') {
                 let (selector, behind) = selector.split_once('}').expect("a closing brace");
                 let matchers = selector.split(',').filter(|matcher| !matcher.trim().is_empty());
-                labels.extend(matchers.map(|it| {
-                    it.split(['=', '!']).next().expect("a label").trim().to_owned()
-                }));
+                labels.extend(
+                    matchers
+                        .map(|it| it.split(['=', '!']).next().expect("a label").trim().to_owned()),
+                );
                 rest = behind;
             }
         }
