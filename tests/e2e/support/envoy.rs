@@ -58,6 +58,28 @@ pub fn postpaid_example(weir: &Weir) -> Envoy {
     on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir)
 }
 
+/// Starts Envoy with a configuration of the docs, on free ports.
+pub fn documented(config: &str, weir: &Weir) -> Envoy {
+    assert!(config.contains("timeout: 0.02s"));
+    // A busy machine may take longer than the docs wait.
+    on_free_ports(&config.replace("timeout: 0.02s", "timeout: 10s"), weir)
+}
+
+/// Returns Envoy's objection to a configuration, if it has one.
+pub fn validate(config: &str) -> Result<(), String> {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("envoy.yaml");
+    fs::write(&path, config).expect("a file");
+    let output =
+        Command::new(binary()).args(["--mode", "validate", "-c"]).arg(&path).output().unwrap();
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Replaces the ports of the examples: clients connect to 10000 and 10001, the backend has the
+/// second 10001 or 10002.
 fn on_free_ports(config: &str, weir: &Weir) -> Envoy {
     let backend = Backend::start();
     let port = |port: u16| format!("port_value: {port} ");
@@ -65,6 +87,7 @@ fn on_free_ports(config: &str, weir: &Weir) -> Envoy {
         .replace(&port(10000), &port(0))
         .replacen(&port(10001), &port(0), 1)
         .replacen(&port(10001), &port(backend.address.port()), 1)
+        .replace(&port(10002), &port(backend.address.port()))
         .replace(&port(8081), &port(weir.grpc.port()));
     let admin =
         format!("admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, {}}} }} }}", port(0));
@@ -88,14 +111,24 @@ fn start(config: &str, backend: Backend) -> Envoy {
         let ready = http::ask(admin, "GET", "/ready", &[], b"").ok()?;
         (ready.status == 200).then_some(())
     });
-    let address = wait_for("envoy listens", || listener(admin));
+    let address = wait_for("envoy listens", || listener(admin, "ingress"));
     Envoy { address, backend, admin, _program: program, _dir: dir }
 }
 
 impl Envoy {
+    /// Returns the address for clients of another listener.
+    pub fn listener(&self, name: &str) -> SocketAddr {
+        wait_for("envoy listens", || listener(self.admin, name))
+    }
+
+    /// Returns its statistics as text.
+    pub fn stats(&self) -> String {
+        http::get(self.admin, "/stats").body
+    }
+
     /// Returns one of its counters; 0 if it has not counted anything yet.
     pub fn stat(&self, name: &str) -> u64 {
-        let stats = http::get(self.admin, "/stats").body;
+        let stats = self.stats();
         let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(n, _)| *n == name).map_or(0, |(_, value)| value.parse().expect("a number"))
     }
@@ -106,10 +139,11 @@ impl Envoy {
     }
 }
 
-/// Returns the address for clients, as the admin interface reports it.
-fn listener(admin: SocketAddr) -> Option<SocketAddr> {
+/// Returns the address of a listener, as the admin interface reports it.
+fn listener(admin: SocketAddr, name: &str) -> Option<SocketAddr> {
     let listeners = http::ask(admin, "GET", "/listeners", &[], b"").ok()?.body;
-    let line = listeners.lines().find_map(|line| line.strip_prefix("ingress::"))?;
+    let mut lines = listeners.lines().filter_map(|line| line.split_once("::"));
+    let (_, line) = lines.find(|(listener, _)| *listener == name)?;
     line.trim().parse().ok().filter(|address: &SocketAddr| address.port() != 0)
 }
 
