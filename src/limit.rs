@@ -13,6 +13,7 @@ pub mod calendar;
 pub mod plan;
 #[cfg(test)]
 mod tests;
+mod text;
 mod unit;
 mod verdict;
 

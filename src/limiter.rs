@@ -8,6 +8,7 @@
 mod charges;
 mod decision;
 mod holds;
+mod log;
 mod lookup;
 mod metrics;
 mod request;
@@ -26,10 +27,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use self::charges::Charges;
+use self::log::DenialLog;
 use self::lookup::{Lookup, Matched};
 use crate::limit::{Decision, Op, Plan, SECOND};
 use crate::rules::RuleSet;
-use crate::store::{Answers, Store, StoreError};
+use crate::store::{Answer, Answers, Store, StoreError};
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,8 @@ pub struct Options {
     /// The fraction of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
     pub max_descriptors: usize,
+    /// Denials that are logged per second at most; 0: none.
+    pub logged_denials: u32,
 }
 
 impl Default for Options {
@@ -50,6 +54,7 @@ impl Default for Options {
             quota_mode: false,
             near_limit_ratio: 0.8,
             max_descriptors: 256,
+            logged_denials: 0,
         }
     }
 }
@@ -60,11 +65,13 @@ pub struct Limiter<S> {
     store: S,
     options: Options,
     counts: LimiterCounts,
+    denial_log: DenialLog,
 }
 
 impl<S: Store> Limiter<S> {
     pub fn new(store: S, options: Options) -> Limiter<S> {
-        Limiter { store, options, counts: LimiterCounts::default() }
+        let denial_log = DenialLog::new(options.logged_denials);
+        Limiter { store, options, counts: LimiterCounts::default(), denial_log }
     }
 
     pub fn counts(&self) -> &LimiterCounts {
@@ -81,7 +88,8 @@ impl<S: Store> Limiter<S> {
     }
 
     /// Counts a request that was rejected before it reached the limiter.
-    pub fn count_refused(&self) {
+    pub fn count_refused(&self, domain: &str, error: &RequestError) {
+        log::refused(domain, error);
         add(&self.counts.invalid);
     }
 
@@ -98,14 +106,16 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let lookup = self.look_up(rules, request).map_err(|error| self.count_error(error))?;
+        let lookup = self.look_up(rules, request).inspect_err(|error| {
+            self.count_refused(request.domain, error);
+        })?;
         let charges = Charges::new(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
             self.store.charge(batch, &mut answers).await;
             holds.add(&batch, &answers);
         }
-        self.conclude(&lookup, answers)
+        self.conclude(request, &lookup, &answers)
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting. Returns `None`, with
@@ -119,7 +129,10 @@ impl<S: Store> Limiter<S> {
     ) -> Option<Result<RequestDecision<'s>, RequestError>> {
         let lookup = match self.look_up(rules, request) {
             Ok(lookup) => lookup,
-            Err(error) => return Some(Err(self.count_error(error))),
+            Err(error) => {
+                self.count_refused(request.domain, &error);
+                return Some(Err(error));
+            }
         };
         let charges = Charges::new(request, &lookup, &self.options);
         let mut answers = Answers::new();
@@ -129,7 +142,7 @@ impl<S: Store> Limiter<S> {
             }
             holds.add(&batch, &answers);
         }
-        Some(self.conclude(&lookup, answers))
+        Some(self.conclude(request, &lookup, &answers))
     }
 
     /// Looks up what applies to each descriptor of a request, in order.
@@ -173,18 +186,23 @@ impl<S: Store> Limiter<S> {
     /// Combines the store's answers into statuses and the overall decision, and counts them.
     fn conclude<'s>(
         &self,
+        request: &Request<'_>,
         lookup: &Lookup<'s, '_>,
-        answers: Answers,
+        answers: &[Answer],
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let mut answers = answers.into_iter();
+        let mut unread = answers.iter();
         let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         for matched in &lookup.matched {
             let status = match matched.applies.plan() {
                 Some(plan) => {
-                    let answer = answers.next().unwrap_or(Err(StoreError::Unavailable));
-                    let decision = answer.map_err(|error| self.count_error(error.into()))?;
-                    self.charged_status(matched, plan, &decision)
+                    let answer = unread.next().unwrap_or(&Err(StoreError::Unavailable));
+                    match answer {
+                        Ok(decision) => self.charged_status(matched, plan, decision),
+                        Err(error) => {
+                            return Err(self.store_failed(request, lookup, answers, *error));
+                        }
+                    }
                 }
                 None => uncharged_status(matched),
             };
@@ -199,6 +217,12 @@ impl<S: Store> Limiter<S> {
             over = false;
         }
         add(if over { &self.counts.over_limit } else { &self.counts.ok });
+        if over && self.denial_log.is_on() {
+            self.denial_log.log(request, lookup, answers, &statuses);
+        }
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            log::decisions(request, lookup, answers, if over { "over_limit" } else { "ok" });
+        }
         Ok(RequestDecision { over_limit: over, statuses })
     }
 
@@ -235,13 +259,20 @@ impl<S: Store> Limiter<S> {
         }
     }
 
-    /// Counts a request that gets no decision.
-    fn count_error(&self, error: RequestError) -> RequestError {
-        match error {
-            RequestError::Store(_) => add(&self.counts.store_error),
-            _ => add(&self.counts.invalid),
+    /// Counts a request that gets no decision because the store failed.
+    #[cold]
+    fn store_failed(
+        &self,
+        request: &Request<'_>,
+        lookup: &Lookup<'_, '_>,
+        answers: &[Answer],
+        error: StoreError,
+    ) -> RequestError {
+        add(&self.counts.store_error);
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            log::decisions(request, lookup, answers, "error");
         }
-        error
+        error.into()
     }
 }
 

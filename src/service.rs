@@ -135,7 +135,7 @@ impl<S: Store> RateLimit<S> {
     ) -> Option<Result<Vec<u8>, RequestError>> {
         let descriptors = view.descriptors();
         let request = view.request(&descriptors);
-        if let Err(error) = self.check(&descriptors) {
+        if let Err(error) = self.check(&request) {
             return Some(Err(error));
         }
         let rules = self.rules.load();
@@ -158,7 +158,7 @@ impl<S: Store> RateLimit<S> {
     ) -> Result<T, RequestError> {
         let descriptors = view.descriptors();
         let request = view.request(&descriptors);
-        self.check(&descriptors)?;
+        self.check(&request)?;
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);
         let decision = self.limiter.decide(rules.as_deref(), &request, budget, holds).await?;
@@ -166,12 +166,12 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Checks that the client may use what the request contains, and counts refusals.
-    fn check(&self, descriptors: &[limiter::Descriptor<'_>]) -> Result<(), RequestError> {
+    fn check(&self, request: &limiter::Request<'_>) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
         if permissions.is_restricted()
-            && let Err(error) = permissions.check(descriptors)
+            && let Err(error) = permissions.check(request.descriptors)
         {
-            self.limiter.count_refused();
+            self.limiter.count_refused(request.domain, &error);
             return Err(error);
         }
         Ok(())

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use crate::escape::escape;
-use crate::limit::{Algorithm, Limit};
+use crate::limit::Limit;
 use crate::rules::source::Selection;
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity};
 use json::as_json;
@@ -131,33 +131,9 @@ fn counted(count: usize, what: &str) -> String {
 fn row(rule: &Rule) -> [String; 4] {
     let limits = match &rule.plan {
         None => "unlimited".to_owned(),
-        Some(plan) => plan.limits().iter().map(limit_text).collect::<Vec<_>>().join(" + "),
+        Some(plan) => plan.limits().iter().map(Limit::to_string).collect::<Vec<_>>().join(" + "),
     };
     [rule.domain().to_owned(), rule.path().to_owned(), limits, flags(rule).join(" ")]
-}
-
-/// Returns a limit in words: `300 per 15 minutes`, `1 per hour, token_bucket of 10`.
-fn limit_text(limit: &Limit) -> String {
-    let n = limit.requests_per_unit;
-    let mut text = match (limit.unit, limit.unit_multiplier) {
-        (None, _) => format!("{n} at once"),
-        (Some(unit), 1) => format!("{n} per {}", unit.name()),
-        (Some(unit), multiplier) => format!("{n} per {multiplier} {}s", unit.name()),
-    };
-    match &limit.algorithm {
-        Algorithm::FixedWindow(window) => {
-            if let Some(calendar) = &window.calendar {
-                text += &format!(" of the calendar, {}", calendar.zone());
-            }
-        }
-        Algorithm::TokenBucket(bucket) => {
-            let strict = if bucket.strict { "strict " } else { "" };
-            text += &format!(", {strict}token_bucket of {}", bucket.capacity);
-        }
-        Algorithm::Gcra(gcra) => text += &format!(", gcra with a burst of {}", gcra.burst()),
-        other => text += &format!(", {}", other.name()),
-    }
-    if limit.shadow_mode { text + " (shadow)" } else { text }
 }
 
 fn flags(rule: &Rule) -> Vec<String> {

@@ -13,7 +13,6 @@ use crate::escape::escape;
 use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::Settings;
-use crate::settings::format::Choice;
 use crate::telemetry::log::{self, Log};
 use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
@@ -44,7 +43,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Dropping it writes its last lines.
-    let log = match log::start(settings.log.level.word(), settings.log.format.word()) {
+    let log = match log::start(settings.log.level.clone(), *settings.log.format) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");

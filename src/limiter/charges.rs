@@ -58,7 +58,7 @@ impl<'a> Charges<'a> {
 }
 
 /// The key of a descriptor, and its hold: the value of its last entry if the plan has hold ids.
-fn key<'a>(
+pub(super) fn key<'a>(
     domain: &'a str,
     matched: &'a Matched<'_, '_>,
     plan: &Plan,

@@ -166,6 +166,7 @@ impl Settings {
             quota_mode: *self.response.quota_mode,
             near_limit_ratio: *self.metrics.near_limit_ratio,
             max_descriptors: *self.grpc.max_descriptors,
+            logged_denials: *self.log.denials,
         }
     }
 

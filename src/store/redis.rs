@@ -48,6 +48,7 @@ use self::connection::Connection;
 use self::connections::{ThreadConnections, thread_number};
 use self::context::RedisContext;
 pub use self::counts::RedisCounts;
+pub use self::key::text as key_text;
 pub use self::options::{Clock, Layout, Options, Topology};
 use self::reply::{AllAnswers, Reply};
 use super::per_second::{self, Undo};

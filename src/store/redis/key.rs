@@ -18,6 +18,11 @@ const HASH_HEX: usize = 32;
 /// those with a long prefix.
 const MAX_LOGGED: usize = 256;
 
+/// Returns the key of `key` and `plan` without its prefix, for the log.
+pub fn text(key: &Key<'_>, plan: &Plan) -> String {
+    String::from_utf8_lossy(&write("", key, plan)).into_owned()
+}
+
 /// Returns the key of `key` and `plan`.
 pub(super) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
     let mut text = String::with_capacity(96);
