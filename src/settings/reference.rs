@@ -62,6 +62,10 @@ pub enum Meaning {
     Source,
     /// A number of bytes, in any base of Go's.
     Bytes,
+    /// Whether to listen: the default address if no other is set.
+    ListenOn(&'static str),
+    /// An address, if it is listened on at all.
+    AddressIfSet,
 }
 
 impl Meaning {
@@ -93,6 +97,11 @@ impl Meaning {
                 go::read_int(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
             }
             Meaning::LogLevel => text.split(',').map(log_level).collect::<Vec<_>>().join(","),
+            Meaning::ListenOn(default) => {
+                let listens = without.is_empty() && go::read_bool(text) == Some(true);
+                if listens { default } else { without }.to_owned()
+            }
+            Meaning::AddressIfSet => if without.is_empty() { "" } else { text }.to_owned(),
             Meaning::LogFormat => {
                 if text.eq_ignore_ascii_case("json") { "reference-json" } else { "text" }.to_owned()
             }
