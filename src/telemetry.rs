@@ -1,4 +1,6 @@
 //! Logs and metrics.
 
 pub mod log;
+pub mod mapper;
 pub mod metrics;
+mod name_cache;
