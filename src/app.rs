@@ -80,7 +80,9 @@ impl App {
         let store = stores::make(settings, clock.clone());
         let limiter = Arc::new(Limiter::new(store, settings.limiter_options()));
         let rules = Rules::default();
-        let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
+        let metrics = Arc::new(Metrics::new(*settings.metrics.max_series));
+        metrics.add(limiter.clone());
+        metrics.add(rules.clone());
         let health =
             Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
         let loader =

@@ -4,3 +4,4 @@ pub mod log;
 pub mod mapper;
 pub mod metrics;
 mod name_cache;
+pub mod prometheus;

@@ -64,8 +64,9 @@ impl App {
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
-        let main = http::main(json, self.health, self.metrics.clone());
-        let router = http::debug(self.rules, self.loader, self.metrics);
+        let metrics = http::MetricsPages::new(self.metrics);
+        let main = http::main(json, self.health, metrics.clone());
+        let router = http::debug(self.rules, self.loader, metrics);
         let limits = &self.http_limits;
         Ok(Servers {
             grpc: start_accepting(self.grpc, workers, grpc, closed.clone())?,

@@ -169,9 +169,13 @@ async fn metrics_rules_and_health_are_served_over_http() {
     let labels = r#"{domain="shop",rule="user"}"#;
     assert_eq!(weir.metric(&format!("weir_rule_hits_total{labels}")), 3);
     assert_eq!(weir.metric(&format!("weir_rule_over_limit_total{labels}")), 1);
-    assert_eq!(weir.metric("weir_requests_total"), 3);
-    assert_eq!(weir.metric("weir_requests_over_limit_total"), 1);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="ok"}"#), 2);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="over_limit"}"#), 1);
     let metrics = http::get(weir.debug, "/metrics");
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(metrics.header("content-type"), Some(content_type));
+    let accept = ("accept", "application/openmetrics-text;version=1.0.0;q=0.6,*/*;q=0.1");
+    let metrics = http::get_with(weir.debug, "/metrics", &[accept]);
     assert!(metrics.body.ends_with("# EOF\n"), "{metrics:?}");
 
     let rules = http::get(weir.debug, "/rlconfig");
