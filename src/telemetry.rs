@@ -5,3 +5,6 @@ pub mod mapper;
 pub mod metrics;
 mod name_cache;
 pub mod prometheus;
+pub mod reference;
+#[cfg(feature = "statsd")]
+pub mod statsd;

@@ -28,6 +28,8 @@ pub struct Mapper {
     mappings: Vec<Mapping>,
     /// For timers without a mapping.
     observer: Observer,
+    /// Labels of all series; a label of a mapping takes precedence.
+    labels: Vec<(String, String)>,
 }
 
 /// The type of a dotted name.
@@ -77,11 +79,28 @@ struct Mapping {
 impl Mapper {
     fn new(mut mappings: Vec<Mapping>, observer: Observer) -> Mapper {
         mappings.sort_by_key(|mapping| !mapping.is_glob);
-        Mapper { mappings, observer }
+        Mapper { mappings, observer, labels: Vec::new() }
+    }
+
+    /// Adds labels to all series.
+    pub fn with_labels<'l>(mut self, labels: impl Iterator<Item = (&'l str, &'l str)>) -> Mapper {
+        self.labels = labels.map(|(name, value)| (escape_name(name), value.to_owned())).collect();
+        self
     }
 
     /// Returns the series of a dotted name; none if it is dropped.
     pub fn map(&self, name: &str, statistic_type: StatisticType) -> Option<Series> {
+        let mut series = self.map_name(name, statistic_type)?;
+        for (name, value) in &self.labels {
+            if series.labels.iter().all(|(label, _)| label != name) {
+                series.labels.push((name.clone(), value.clone()));
+            }
+        }
+        series.labels.sort();
+        Some(series)
+    }
+
+    fn map_name(&self, name: &str, statistic_type: StatisticType) -> Option<Series> {
         for mapping in &self.mappings {
             if mapping.statistic_type.is_none_or(|wanted| wanted == statistic_type)
                 && let Some(captures) = mapping.regex.captures(name)
