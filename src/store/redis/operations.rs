@@ -40,6 +40,11 @@ impl Operations for RedisStore {
         false
     }
 
+    /// Whether any connection is up.
+    fn is_connected(&self) -> bool {
+        self.any_connection_up()
+    }
+
     fn collect(&self, sink: &mut dyn MetricSink) {
         for (family, pick) in COUNTERS {
             sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
