@@ -63,6 +63,8 @@ pub enum MetricType {
 #[derive(Clone, Copy, Debug)]
 pub enum SampleValue<'a> {
     Counter(u64),
+    /// A counter of fractions.
+    FloatCounter(f64),
     Gauge(f64),
     Histogram(&'a HistogramSnapshot),
 }

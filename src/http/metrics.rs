@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::State;
 use axum::http::header::{ACCEPT, HeaderMap, HeaderValue, VARY};
-use axum::response::Response;
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::page::{self, Page};
@@ -39,8 +40,14 @@ fn render(metrics: &Metrics, format: TextFormat) -> String {
 }
 
 /// Returns a router that serves the page at `path`, and nothing else.
-pub fn metrics(pages: Arc<MetricsPages>, path: &str) -> Router {
-    Router::new().route(path, get(answer).with_state(pages))
+pub fn metrics(pages: Arc<MetricsPages>, path: String) -> Router {
+    // Not a route, whose syntax the path would have to follow.
+    Router::new().fallback(get(move |uri: Uri, headers: HeaderMap| async move {
+        match uri.path().trim_start_matches('/') == path.trim_start_matches('/') {
+            true => answer(State(pages), headers).await,
+            false => StatusCode::NOT_FOUND.into_response(),
+        }
+    }))
 }
 
 /// Serves the page.

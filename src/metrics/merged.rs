@@ -72,7 +72,7 @@ impl MergedFamilies {
             for Sample { labels, value } in samples {
                 let value = match value {
                     OwnedValue::Counter(value) => value.to_string(),
-                    OwnedValue::Gauge(value) => value.to_string(),
+                    OwnedValue::FloatCounter(value) | OwnedValue::Gauge(value) => value.to_string(),
                     OwnedValue::Histogram(value) => format!("{:?} {}", value.counts, value.sum),
                 };
                 lines.push(format!("{} {labels:?} {value}", family.name));

@@ -1,6 +1,10 @@
 //! The registry of metrics. Counts live where events happen (rules, limiter, store), and are read
 //! when an exporter asks.
 
+mod process;
+
+pub use process::ProcessMetrics;
+
 use std::sync::Arc;
 
 use parking_lot::Mutex;

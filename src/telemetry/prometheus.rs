@@ -181,7 +181,9 @@ impl MetricSink for PrometheusWriter {
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
         match value {
             SampleValue::Counter(value) => self.integer_line("", labels, None, value),
-            SampleValue::Gauge(value) => self.line("", labels, value),
+            SampleValue::FloatCounter(value) | SampleValue::Gauge(value) => {
+                self.line("", labels, value);
+            }
             SampleValue::Histogram(histogram) => self.histogram(labels, histogram),
         }
     }

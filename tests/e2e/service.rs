@@ -191,6 +191,28 @@ async fn metrics_rules_and_health_are_served_over_http() {
 }
 
 #[test]
+fn prometheus_scrapes_a_listener_of_its_own() {
+    let setup = serving(RULES).env("USE_PROMETHEUS", "true").env("PROMETHEUS_PATH", "/scrape");
+    let mut weir = setup.env("PROMETHEUS_ADDR", "127.0.0.1:0").start();
+    let rest = weir.until_said("Listening for metrics on '").unwrap();
+    let address = rest.split('\'').next().unwrap().parse().unwrap();
+    let page = http::get(address, "/scrape");
+    let content_type = page.header("content-type");
+    assert_eq!(content_type, Some("text/plain; version=0.0.4; charset=utf-8"));
+    for line in [
+        "# TYPE weir_rule_hits_total counter",
+        r#"weir_rule_hits_total{domain="shop",rule="user"} 0"#,
+        r#"weir_connections{listener="metrics"} 1"#,
+        "# TYPE process_cpu_seconds_total counter",
+    ] {
+        assert!(page.body.lines().any(|it| it == line), "{line}: {page:?}");
+    }
+    for path in ["/metrics", "/", "/json", "/healthcheck", "/{scrape}"] {
+        assert_eq!(http::get(address, path).status, 404, "{path}");
+    }
+}
+
+#[test]
 fn the_start_logs_what_is_loaded_and_a_command_to_try() {
     let mut weir = serving(RULES).start();
     let tried = weir.until_said("example request command=curl -i localhost:").unwrap();

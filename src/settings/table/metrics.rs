@@ -1,7 +1,10 @@
 //! `metrics`: what is counted, and where it is sent.
 
+mod prometheus;
+
 use super::group;
 use crate::settings::format::{Int, Ratio};
+pub use prometheus::PrometheusSettings;
 
 group! {
     /// Metrics.
@@ -11,4 +14,5 @@ group! {
         /// Series of each metric. All others are one, with the labels `other`.
         max_series: Int<usize, 1, 1_000_000> = "10_000";
     }
+    groups { prometheus: PrometheusSettings; }
 }
