@@ -94,9 +94,8 @@ impl<'a> ReferenceSink<'a> {
 
     /// Makes the name of a sample, unless the reference has none for it.
     fn set_name(&mut self, family: Family, labels: &[(&str, &str)]) -> Option<()> {
-        let label = |wanted| {
-            labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
-        };
+        let label =
+            |wanted| labels.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value);
         let name = &mut self.name;
         name.clear();
         match family {
@@ -147,6 +146,8 @@ impl MetricSink for ReferenceSink<'_> {
         let value = match value {
             SampleValue::Counter(count) => StatisticValue::Counter(count),
             SampleValue::Gauge(gauge) => StatisticValue::Gauge(gauge),
+            // The reference has none.
+            SampleValue::FloatCounter(_) => return,
             SampleValue::Histogram(histogram) => StatisticValue::Timer(histogram),
         };
         if let Some(family) = self.family
@@ -194,7 +195,11 @@ mod tests {
             assert_eq!(name(&options, metric, &rule), Some(format!("{prefix}.{statistic}")));
         }
         for (metric, label, wanted) in [
-            ("domain_not_found", ("domain", "x"), "ratelimit.service.rate_limit.x.domain_not_found"),
+            (
+                "domain_not_found",
+                ("domain", "x"),
+                "ratelimit.service.rate_limit.x.domain_not_found",
+            ),
             ("global_shadow_mode", ("", ""), "ratelimit.service.global_shadow_mode"),
             ("config_load_error", ("", ""), "ratelimit.service.config_load_error"),
             (

@@ -13,7 +13,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::metrics::MetricSink;
 use crate::telemetry::reference::{self, ReferenceSink};
@@ -74,11 +74,11 @@ pub fn start(
 }
 
 impl Exporter {
-    /// Sends a last report, and waits until it is sent, at most for `patience`.
-    pub async fn finish(self, patience: Duration) {
+    /// Sends a last report, and waits until it is sent.
+    pub async fn finish(self) {
         // The thread may have failed.
         let _ = self.finish.send(());
-        let _ = timeout(patience, self.ended).await;
+        let _ = self.ended.await;
     }
 }
 

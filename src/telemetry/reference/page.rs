@@ -47,11 +47,8 @@ impl ReferencePage {
     /// Writes the metrics that `collect` lists.
     pub fn write(&self, collect: impl FnOnce(&mut dyn MetricSink), writer: &mut PrometheusWriter) {
         let mut cache = self.series.lock();
-        let mut page = PageBuilder {
-            mapper: &self.mapper,
-            cache: &mut cache,
-            families: BTreeMap::new(),
-        };
+        let mut page =
+            PageBuilder { mapper: &self.mapper, cache: &mut cache, families: BTreeMap::new() };
         collect(&mut ReferenceSink::new(&self.options, &mut page));
         for (name, family) in page.families {
             family.write(&name, writer);
@@ -106,9 +103,7 @@ impl PageBuilder<'_> {
             StatisticValue::Counter(count) => {
                 (TextType::Counter, Value::Number(count as f64 * series.scale))
             }
-            StatisticValue::Gauge(gauge) => {
-                (TextType::Gauge, Value::Number(gauge * series.scale))
-            }
+            StatisticValue::Gauge(gauge) => (TextType::Gauge, Value::Number(gauge * series.scale)),
             StatisticValue::Timer(histogram) => {
                 let text_type = match series.observer {
                     Observer::Histogram(_) => TextType::Histogram,

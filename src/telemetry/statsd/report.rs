@@ -35,7 +35,10 @@ enum Part {
     /// The counter up to this total.
     Counter(u64),
     /// The bucket of a timer, up to this total.
-    Bucket { index: usize, total: u64 },
+    Bucket {
+        index: usize,
+        total: u64,
+    },
 }
 
 /// Composes reports, and remembers what was sent.
@@ -115,7 +118,13 @@ impl Report {
     ) {
         let mogrifiers = &self.mogrifiers;
         let identity = self.identities.get(name, |name| Arc::new(mogrify(name, mogrifiers)));
-        let kind = if kind == 'm' { "ms" } else if kind == 'g' { "g" } else { "c" };
+        let kind = if kind == 'm' {
+            "ms"
+        } else if kind == 'g' {
+            "g"
+        } else {
+            "c"
+        };
         let text = &mut batch.text;
         // Writing to a string cannot fail.
         let _ = write!(text, "{}:{value}|{kind}", identity.name);
@@ -229,7 +238,8 @@ mod tests {
     fn equal_names_are_added() {
         let mut totals = totals(1, [1, 0, 0]);
         totals.statistic("hits", StatisticValue::Counter(2));
-        let time = HistogramSnapshot { bounds: vec![0.000_1, 0.005], counts: vec![2, 0, 0], sum: 0.0 };
+        let time =
+            HistogramSnapshot { bounds: vec![0.000_1, 0.005], counts: vec![2, 0, 0], sum: 0.0 };
         totals.statistic("time", StatisticValue::Timer(&time));
         let text = report().compose(&totals).text;
         assert_eq!(text, format!("hits:3|c\nopen:2|g\ntime:0.05|ms|@{}\n", 1.0 / 3.0));

@@ -161,10 +161,7 @@ fn errors_have_a_place_and_a_fix() {
             "1:44: \"globb\" is unknown: write one of glob, regex",
         ),
         ("mappings: [{match: a, name: a, scale: much}]", "1:39: not a number"),
-        (
-            "defaults: {buckets: [2, 1]}",
-            "1:21: buckets are not in ascending order: sort them",
-        ),
+        ("defaults: {buckets: [2, 1]}", "1:21: buckets are not in ascending order: sort them"),
         (
             "mappings: [{match: a, name: a, timer_type: histogram, summary_options: {}}]",
             "1:55: summary_options in a histogram: remove one of them",
