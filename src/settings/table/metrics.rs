@@ -35,4 +35,5 @@ group! {
         statsd: StatsdSettings;
         dogstatsd: DogStatsdSettings;
     }
+    groups { prometheus: PrometheusSettings; }
 }
