@@ -3,6 +3,7 @@
 mod descriptors;
 mod lifecycle;
 mod listen;
+mod reference_page;
 mod servers;
 mod store_health;
 mod stores;
@@ -29,6 +30,7 @@ use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::store::Operations;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
+use crate::telemetry::reference::page::ReferencePage;
 
 /// The service, built but not running.
 #[derive(Debug)]
@@ -47,6 +49,8 @@ pub struct App {
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
+    /// Metrics by the names of the reference, if they are asked for.
+    reference_page: Option<Arc<ReferencePage>>,
     limits: grpc::Limits,
     shares: Shares,
     http_limits: http::Limits,
@@ -125,6 +129,7 @@ impl App {
             clock,
             health,
             metrics,
+            reference_page: reference_page::make(settings).map(Arc::new),
             limits: settings.grpc_limits(),
             shares: descriptors::share(descriptors, max_grpc, max_http),
             http_limits,

@@ -18,9 +18,9 @@ pub mod source;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod tree;
+pub mod tree;
 pub mod xds;
-mod yaml;
+pub mod yaml;
 mod yaml_help;
 
 pub use document::Document;

@@ -13,6 +13,7 @@ mod redis;
 pub mod reference;
 mod secret;
 pub mod setting;
+mod statsd;
 pub mod table;
 #[cfg(test)]
 mod tests;
@@ -72,6 +73,8 @@ pub struct Settings {
     pub metrics: MetricsSettings,
     pub tracing: TracingSettings,
     pub log: LogSettings,
+    /// What replaces the names of metrics in DogStatsD.
+    mogrifiers: statsd::Mogrifiers,
     /// Settings and variables without effect, for the log.
     pub warnings: Vec<String>,
 }
@@ -88,6 +91,8 @@ impl Settings {
         let SettingReader { mut errors, warnings, redis_variables, .. } = reader;
         settings.warnings = warnings;
         settings.choose_store(&redis_variables);
+        settings.choose_statsd();
+        settings.mogrifiers = statsd::check(&settings, &inputs.env, &mut errors);
         if *settings.store.kind == StoreKind::Redis {
             redis::read(&settings, &mut errors);
         }
@@ -109,6 +114,7 @@ impl Settings {
             metrics: MetricsSettings::read(reader)?,
             tracing: TracingSettings::read(reader)?,
             log: LogSettings::read(reader)?,
+            mogrifiers: Default::default(),
             warnings: Vec::new(),
         })
     }

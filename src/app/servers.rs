@@ -77,7 +77,7 @@ impl App {
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
         let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let scrapers = connections("metrics", scrapers, &self.metrics);
-        let pages = http::MetricsPages::new(self.metrics);
+        let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let main = http::main(json, self.health, pages.clone());
         let router = http::debug(self.rules, self.loader, pages.clone());
         let limits = &self.http_limits;

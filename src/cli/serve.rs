@@ -14,6 +14,8 @@ use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::Settings;
 use crate::telemetry::log::{self, Log};
+#[cfg(feature = "statsd")]
+use crate::telemetry::statsd;
 use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
 use crate::xds;
@@ -141,8 +143,10 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
     let served = runtime.block_on(async {
         // Before the service listens: from then on a signal must drain it.
         let stop = stop_signal(log.queue().clone())?;
-        let app = App::build(settings, descriptors).await?;
+        let mut app = App::build(settings, descriptors).await?;
         app.metrics().log(log.queue().dropped());
+        #[cfg(feature = "statsd")]
+        start_statsd(settings, &mut app)?;
         let addresses = app.addresses()?;
         announce(&addresses, settings.debug.address.is_default());
         // The service listens before it has rules.
@@ -161,6 +165,17 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
     // A thread that reads rules may hang in a file system that does not respond.
     runtime.shutdown_background();
     served
+}
+
+/// Starts to send metrics to StatsD and DogStatsD, as far as settings ask for it.
+#[cfg(feature = "statsd")]
+fn start_statsd(settings: &Settings, app: &mut App) -> anyhow::Result<()> {
+    for options in settings.statsd_options() {
+        let metrics = app.metrics();
+        let exporter = statsd::start(options, move |sink| metrics.collect(sink))?;
+        app.flush_at_end("statsd", exporter.finish());
+    }
+    Ok(())
 }
 
 /// Loads rule files now and when they change. `http` is the port for the example request.

@@ -11,31 +11,57 @@ use axum::routing::get;
 
 use super::page::{self, Page};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::prometheus::{PrometheusWriter, TextFormat, preferred_format};
+use crate::telemetry::prometheus::{
+    PrometheusWriter, TextFormat, TextType, accepts_text, preferred_format,
+};
+use crate::telemetry::reference::page::ReferencePage;
 
 /// The metrics as pages, which all listeners share: each is rendered once for concurrent clients.
 pub struct MetricsPages {
     prometheus: Arc<Page>,
     open_metrics: Arc<Page>,
+    /// Whether the first one has more, so that clients get it if they accept it at all.
+    prefers_prometheus: bool,
 }
 
 impl MetricsPages {
-    pub fn new(metrics: Arc<Metrics>) -> Arc<MetricsPages> {
-        let page = |format: TextFormat| {
+    /// Pages with all metrics, and if `reference` is given with those of the reference by its names.
+    pub fn new(metrics: Arc<Metrics>, reference: Option<Arc<ReferencePage>>) -> Arc<MetricsPages> {
+        let prefers_prometheus = reference.is_some();
+        let page = |format: TextFormat, reference: Option<Arc<ReferencePage>>| {
             let metrics = metrics.clone();
-            Page::new(format.content_type(), move || render(&metrics, format))
+            let render = move || render(&metrics, reference.as_deref(), format);
+            Page::new(format.content_type(), render)
         };
         Arc::new(MetricsPages {
-            prometheus: page(TextFormat::Prometheus),
-            open_metrics: page(TextFormat::OpenMetrics),
+            prometheus: page(TextFormat::Prometheus, reference),
+            // Its counters end in `_total`, which the reference's do not.
+            open_metrics: page(TextFormat::OpenMetrics, None),
+            prefers_prometheus,
         })
+    }
+
+    fn choose(&self, accept: &str) -> &Arc<Page> {
+        match preferred_format(accept) {
+            TextFormat::OpenMetrics if !(self.prefers_prometheus && accepts_text(accept)) => {
+                &self.open_metrics
+            }
+            _ => &self.prometheus,
+        }
     }
 }
 
 /// Renders all metrics.
-fn render(metrics: &Metrics, format: TextFormat) -> String {
+fn render(metrics: &Metrics, reference: Option<&ReferencePage>, format: TextFormat) -> String {
     let mut writer = PrometheusWriter::new(format);
     metrics.collect(&mut writer);
+    if let Some(reference) = reference {
+        reference.write(|sink| metrics.collect(sink), &mut writer);
+        // The reference's process has it, and dashboards show it.
+        let help = "The share of CPU time for garbage collection, of which there is none";
+        writer.named_family("go_memstats_gc_cpu_fraction", help, TextType::Gauge);
+        writer.line("", &[], 0.0);
+    }
     writer.finish()
 }
 
@@ -55,10 +81,7 @@ pub(super) async fn answer(State(pages): State<Arc<MetricsPages>>, headers: Head
     // Several headers of one name mean the same as one with commas between them.
     let accept: Vec<&str> =
         headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    let page = match preferred_format(&accept.join(",")) {
-        TextFormat::Prometheus => &pages.prometheus,
-        TextFormat::OpenMetrics => &pages.open_metrics,
-    };
+    let page = pages.choose(&accept.join(","));
     let mut response = page::answer(State(page.clone())).await;
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response

@@ -97,6 +97,7 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host => format!("the host of {}", setting()),
             Meaning::Port => format!("the port of {}", setting()),
+            Meaning::IsPositive => format!("{}, if it is greater than 0", setting()),
             Meaning::ListenOn(address) => {
                 format!("{}: `{address}`, if PROMETHEUS_ADDR is not set", setting())
             }
@@ -110,6 +111,7 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             }
         },
         Effect::SetText => setting(),
+        Effect::Defines(what) => what.into(),
         Effect::Ignored(reason) => format!("ignored: {reason}"),
         Effect::Unused(reason) => format!("no effect, with a warning: {reason}"),
         Effect::NotYet(what) => format!("checked, not effective yet: {what}"),

@@ -31,6 +31,8 @@ pub enum Effect {
     Set(Meaning),
     /// The same, unless it is empty.
     SetText,
+    /// Read together with another variable; this is what it defines.
+    Defines(&'static str),
     /// None, for this reason.
     Ignored(&'static str),
     /// None, as in the reference, for this reason; with a warning.
@@ -62,6 +64,8 @@ pub enum Meaning {
     Source,
     /// A number of bytes, in any base of Go's.
     Bytes,
+    /// Whether a number is greater than 0.
+    IsPositive,
     /// Whether to listen: the default address if no other is set.
     ListenOn(&'static str),
     /// An address, if it is listened on at all.
@@ -97,6 +101,7 @@ impl Meaning {
                 go::read_int(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
             }
             Meaning::LogLevel => text.split(',').map(log_level).collect::<Vec<_>>().join(","),
+            Meaning::IsPositive => go::read_int(text).is_some_and(|n| n > 0).to_string(),
             Meaning::ListenOn(default) => {
                 let listens = without.is_empty() && go::read_bool(text) == Some(true);
                 if listens { default } else { without }.to_owned()

@@ -20,7 +20,9 @@ use super::layers::SettingReader;
 use super::setting::{Setting, SettingEntry};
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use log::LogSettings;
-pub use metrics::{MetricsSettings, PrometheusSettings};
+pub use metrics::{
+    DogStatsdSettings, MetricsSettings, PrometheusSettings, StatsdProtocol, StatsdSettings,
+};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
 pub use response::ResponseSettings;

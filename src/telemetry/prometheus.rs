@@ -4,7 +4,7 @@ mod accept;
 #[cfg(test)]
 mod tests;
 
-pub use accept::preferred_format;
+pub use accept::{accepts_text, preferred_format};
 
 use std::borrow::Cow;
 use std::fmt::Write;

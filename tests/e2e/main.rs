@@ -19,9 +19,12 @@ mod holds;
 mod http_connections;
 mod log;
 mod redis;
+mod reference_metrics;
 mod reload;
 mod service;
 mod settings;
 mod starvation;
+#[cfg(feature = "statsd")]
+mod statsd;
 mod support;
 mod xds;

@@ -13,6 +13,8 @@ pub mod messages;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;
+#[cfg(feature = "statsd")]
+pub mod statsd;
 pub mod weir;
 
 use std::time::{Duration, Instant};

@@ -48,12 +48,16 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
         }
     }
     for (name, text) in env {
-        let is_in_family = FAMILIES.iter().any(|family| name.starts_with(family.name));
+        let is_in_family = FAMILIES.iter().any(|family| {
+            matches!(family.effect, Effect::NotYet(_)) && name.starts_with(family.name)
+        });
         if is_in_family && !text.is_empty() {
             overrides.not_yet.push(name.clone());
         }
     }
-    overrides.refuse_several_sinks(env);
+    if !disables_stats {
+        overrides.choose_names(env);
+    }
     overrides.choose_redis(&below);
     for (reason, names) in &overrides.unused {
         let verb = if names.len() == 1 { "has" } else { "have" };
@@ -111,22 +115,21 @@ impl Overrides {
                 }
             }
             // The reference's default is empty, so that empty text is the same as unset.
-            Effect::SetText | Effect::Ignored(_) | Effect::Unused(_) | Effect::NotYet(_) => {}
+            Effect::SetText
+            | Effect::Defines(_)
+            | Effect::Ignored(_)
+            | Effect::Unused(_)
+            | Effect::NotYet(_) => {}
             Effect::Refused(_) | Effect::NamesRedis | Effect::Redis(_) => {}
         }
     }
 
-    /// The reference accepts one way to send metrics, unless it sends none.
-    fn refuse_several_sinks(&mut self, env: &[(String, String)]) {
-        let on = |name: &str| env.iter().any(|(n, text)| n == name && is_on(text));
-        let sinks = ["USE_STATSD", "USE_DOG_STATSD", "USE_PROMETHEUS"];
-        let sinks: Vec<_> = sinks.into_iter().filter(|name| on(name)).collect();
-        if sinks.len() > 1 && !on("DISABLE_STATS") {
-            self.errors.push(SettingError {
-                origin: sinks.join(", "),
-                message: "more than one is true".to_owned(),
-                help: "leave one, and set the others to false".to_owned(),
-            });
+    /// Gives metrics the reference's names if its own listener for Prometheus is asked for.
+    fn choose_names(&mut self, env: &[(String, String)]) {
+        const VARIABLE: &str = "USE_PROMETHEUS";
+        if env.iter().any(|(name, text)| name == VARIABLE && is_on(text)) {
+            let name = "metrics.prometheus.reference_names";
+            self.set.push((name, VARIABLE.to_owned(), "true".to_owned()));
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Every variable of the reference, and its effect in weir.
 
 use super::Effect::{
-    self, ByValue, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
+    self, ByValue, Defines, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
 };
 use super::Meaning::{
-    AddressIfSet, Bytes, Host, ListenOn, LogFormat, LogLevel, Port, Same, Source,
+    AddressIfSet, Bytes, Host, IsPositive, ListenOn, LogFormat, LogLevel, Port, Same, Source,
 };
 use super::go::VariableKind;
 use super::{RedisEffect, Variable};
@@ -26,8 +26,6 @@ const USE_TLS: Effect = Refused(
      TLS",
 );
 const TLS: Effect = Unused("only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it");
-const STATSD: Effect = NotYet("StatsD; read Prometheus metrics at /metrics");
-const PROMETHEUS: Effect = NotYet("the reference's names of metrics");
 const TRACING: Effect = NotYet("tracing");
 const USE_MEMCACHED: Effect =
     Refused("weir does not support Memcached: remove it to count in memory");
@@ -105,7 +103,7 @@ pub const VARIABLES: &[Variable] = &[
         ("", Ignored("weir counts in memory unless Redis is configured")),
     ])),
     variable("EXPIRATION_JITTER_MAX_SECONDS", VariableKind::INT, "300", Ignored("a key is kept for as long as its state matters")),
-    variable("LOCAL_CACHE_SIZE_IN_BYTES", VariableKind::INT, "0", Ignored("known denials are always repeated without Redis, for store.deny_locally_for")),
+    variable("LOCAL_CACHE_SIZE_IN_BYTES", VariableKind::INT, "0", Set(IsPositive)),
     variable("CACHE_KEY_PREFIX", VariableKind::Text, "", SetText),
     variable("STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", VariableKind::Bool, "false", NotYet("for all rules at once; `charge: together` in a rule file charges all descriptors of a request or none")),
 
@@ -153,20 +151,20 @@ pub const VARIABLES: &[Variable] = &[
     variable("MEMCACHE_TLS_CACERT", VariableKind::Text, "", MEMCACHED),
     variable("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", VariableKind::Bool, "false", MEMCACHED),
 
-    variable("DISABLE_STATS", VariableKind::Bool, "false", Ignored("true makes USE_PROMETHEUS false; /metrics of the HTTP and the debug listener stays available")),
-    variable("USE_STATSD", VariableKind::Bool, "true", STATSD),
-    variable("STATSD_HOST", VariableKind::Text, "localhost", STATSD),
-    variable("STATSD_PORT", VariableKind::PORT, "8125", STATSD),
-    variable("STATSD_PROTOCOL", VariableKind::Word(&["tcp", "udp"]), "tcp", STATSD),
-    variable("STATS_FLUSH_INTERVAL", VariableKind::Duration, "10s", STATSD),
-    variable("EXTRA_TAGS", VariableKind::Map, "", NotYet("tags on metrics")),
-    variable("USE_DOG_STATSD", VariableKind::Bool, "false", STATSD),
-    variable("USE_DOG_STATSD_MOGRIFIERS", VariableKind::List, "", STATSD),
+    variable("DISABLE_STATS", VariableKind::Bool, "false", Set(Same)),
+    variable("USE_STATSD", VariableKind::Bool, "true", Set(Same)),
+    variable("STATSD_HOST", VariableKind::Text, "localhost", Set(Host)),
+    variable("STATSD_PORT", VariableKind::PORT, "8125", Set(Port)),
+    variable("STATSD_PROTOCOL", VariableKind::Word(&["tcp", "udp"]), "tcp", Set(Same)),
+    variable("STATS_FLUSH_INTERVAL", VariableKind::Duration, "10s", Set(Same)),
+    variable("EXTRA_TAGS", VariableKind::Map, "", Set(Same)),
+    variable("USE_DOG_STATSD", VariableKind::Bool, "false", Set(Same)),
+    variable("USE_DOG_STATSD_MOGRIFIERS", VariableKind::List, "", Set(Same)),
     variable("USE_PROMETHEUS", VariableKind::Bool, "false", Set(ListenOn(":9090"))),
     variable("PROMETHEUS_ADDR", VariableKind::Text, ":9090", Set(AddressIfSet)),
     variable("PROMETHEUS_PATH", VariableKind::Text, "/metrics", Set(Same)),
-    variable("PROMETHEUS_MAPPER_YAML", VariableKind::Text, "", PROMETHEUS),
-    variable("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", VariableKind::Bool, "false", PROMETHEUS),
+    variable("PROMETHEUS_MAPPER_YAML", VariableKind::Text, "", Set(Same)),
+    variable("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", VariableKind::Bool, "false", Set(Same)),
 
     variable("TRACING_ENABLED", VariableKind::Bool, "false", Set(Same)),
     variable("TRACING_SERVICE_NAME", VariableKind::Text, "RateLimit", Set(Same)),
@@ -180,7 +178,8 @@ pub const VARIABLES: &[Variable] = &[
 ];
 
 /// Variables known by the prefix of their names.
+#[rustfmt::skip]
 pub const FAMILIES: &[Variable] = &[
-    variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", STATSD),
+    variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", Defines("`…_PATTERN`, `…_NAME` and `…_TAGS` of each name in `metrics.dogstatsd.mogrifiers`")),
     variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", TRACING),
 ];

@@ -104,8 +104,8 @@ fn variables_without_effect_are_checked_and_named() {
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
-    let names = "OTEL_EXPORTER_OTLP_ENDPOINT";
-    assert_eq!(settings.warnings, [format!("{names} is set but not effective yet")]);
+    let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    assert_eq!(settings.warnings, [format!("{name} is set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
         ("EXTRA_TAGS", "a", "a"),
@@ -119,12 +119,83 @@ fn variables_without_effect_are_checked_and_named() {
 }
 
 #[test]
-fn one_way_to_send_metrics_is_accepted() {
-    let two = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1")];
-    let errors = Settings::load(&inputs(&two)).unwrap_err();
-    assert_eq!(errors[0].origin, "USE_STATSD, USE_PROMETHEUS");
-    let none = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1"), ("DISABLE_STATS", "true")];
-    assert!(Settings::load(&inputs(&none)).is_ok());
+fn metrics_are_sent_to_statsd_if_it_is_asked_for() {
+    let enabled = |env: &[(&str, &str)]| {
+        let metrics = Settings::load(&inputs(env)).unwrap().metrics;
+        (*metrics.statsd.enabled, *metrics.dogstatsd.enabled)
+    };
+    let (host, port) = (("STATSD_HOST", "metrics"), ("STATSD_PORT", "0x10"));
+    let dog = ("USE_DOG_STATSD", "true");
+    assert_eq!(enabled(&[]), (false, false));
+    assert_eq!(enabled(&[("USE_STATSD", "true")]), (true, false));
+    assert_eq!(enabled(&[host]), (true, false));
+    assert_eq!(enabled(&[port]), (true, false));
+    assert_eq!(enabled(&[("STATSD_PORT", "tcp://10.0.0.1:8125")]), (false, false));
+    assert_eq!(enabled(&[host, ("USE_STATSD", "false")]), (false, false));
+    assert_eq!(enabled(&[host, dog]), (false, true));
+    assert_eq!(enabled(&[host, dog, ("USE_STATSD", "t"), ("USE_PROMETHEUS", "1")]), (true, true));
+    let address = |env: &[(&str, &str)]| {
+        Settings::load(&inputs(env)).unwrap().metrics.statsd.address.to_string()
+    };
+    assert_eq!(address(&[]), "localhost:8125");
+    assert_eq!(address(&[host]), "metrics:8125");
+    assert_eq!(address(&[host, port]), "metrics:16");
+    for (name, text) in [("STATS_FLUSH_INTERVAL", "0s"), ("WEIR__METRICS__TAGS", "a:b,c")] {
+        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
+        assert!(errors.len() == 1 && errors[0].origin == name, "{errors:?}");
+    }
+}
+
+#[cfg(feature = "statsd")]
+#[test]
+fn statsd_and_dogstatsd_have_their_options() {
+    use crate::telemetry::statsd::{Dialect, Protocol};
+
+    let options = |env: &[(&str, &str)]| {
+        let common = [("STATSD_HOST", "a"), ("EXTRA_TAGS", "k:v"), ("STATS_FLUSH_INTERVAL", "1s")];
+        Settings::load(&inputs(&[&common, env].concat())).unwrap().statsd_options()
+    };
+    let [statsd] = &options(&[])[..] else { panic!("one") };
+    assert_eq!((statsd.address.as_str(), statsd.protocol), ("a:8125", Protocol::Tcp));
+    assert_eq!((statsd.interval.as_secs(), statsd.statistics.tags.suffix()), (1, ".__k=v"));
+    let mogrifier = [
+        ("USE_DOG_STATSD", "1"),
+        ("USE_DOG_STATSD_MOGRIFIERS", "B,A"),
+        ("DOG_STATSD_MOGRIFIER_A_PATTERN", "a,b"),
+        ("DOG_STATSD_MOGRIFIER_A_NAME", "n"),
+        ("DOG_STATSD_MOGRIFIER_B_PATTERN", "b"),
+        ("DOG_STATSD_MOGRIFIER_B_NAME", "n"),
+        ("DOG_STATSD_MOGRIFIER_B_TAGS", "t:$1,u:x"),
+        ("LOCAL_CACHE_SIZE_IN_BYTES", "1"),
+    ];
+    let [dog] = &options(&mogrifier)[..] else { panic!("one") };
+    assert_eq!((dog.address.as_str(), dog.protocol), ("a:8125", Protocol::Udp));
+    assert!(matches!(&dog.dialect, Dialect::DogStatsD(mogrifiers) if mogrifiers.len() == 2));
+    assert!(dog.statistics.local_cache);
+    let both = [&mogrifier[..], &[("USE_STATSD", "true"), ("STATSD_PROTOCOL", "udp")]].concat();
+    assert_eq!(options(&both).len(), 2);
+    assert_eq!(options(&both)[0].protocol, Protocol::Udp);
+    let disabled = [&both[..], &[("DISABLE_STATS", "true")]].concat();
+    assert!(options(&disabled).is_empty());
+}
+
+#[test]
+fn use_prometheus_listens_unless_stats_are_disabled() {
+    let address = |env: &[(&str, &str)]| {
+        let prometheus = Settings::load(&inputs(env)).unwrap().metrics.prometheus;
+        prometheus.address.to_string()
+    };
+    let (on, at) = (("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:9102"));
+    assert_eq!(address(&[]), "");
+    assert_eq!(address(&[at]), "", "the address alone opens nothing, as in the reference");
+    assert_eq!(address(&[on]), ":9090");
+    assert_eq!(address(&[on, at]), "127.0.0.1:9102");
+    assert_eq!(address(&[on, at, ("DISABLE_STATS", "true")]), "");
+    let own = ("WEIR__METRICS__PROMETHEUS__ADDRESS", ":1");
+    assert_eq!(address(&[on, at, own]), ":1");
+    assert_eq!(address(&[("USE_PROMETHEUS", "false"), own]), ":1");
+    let error = Settings::load(&inputs(&[on, ("PROMETHEUS_ADDR", "9102")])).unwrap_err();
+    assert_eq!(error[0].origin, "PROMETHEUS_ADDR");
 }
 
 #[test]

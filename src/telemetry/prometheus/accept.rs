@@ -14,6 +14,13 @@ pub fn preferred_format(accept: &str) -> TextFormat {
     }
 }
 
+/// Whether an `Accept` header accepts Prometheus' text format.
+pub fn accepts_text(accept: &str) -> bool {
+    let mut weights = Weights::default();
+    accept.split(',').for_each(|range| weights.add(range));
+    accept.trim().is_empty() || weights.text() > 0
+}
+
 /// The weights in thousandths, of the media ranges that match each format.
 #[derive(Debug, Default)]
 struct Weights {
@@ -98,6 +105,12 @@ mod tests {
             (";;;q=,,=", TextFormat::Prometheus),
         ] {
             assert_eq!(preferred_format(accept), format, "{accept}");
+        }
+        for accept in [prometheus_3, prometheus_2, text_first, "", "*/*", "text/plain"] {
+            assert!(accepts_text(accept), "{accept}");
+        }
+        for accept in ["application/openmetrics-text", "text/html", "text/plain;q=0,*/*"] {
+            assert!(!accepts_text(accept), "{accept}");
         }
     }
 }

@@ -1,0 +1,52 @@
+//! The page of metrics by the reference's names, with the mapping that settings name.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use crate::settings::Settings;
+use crate::telemetry::mapper::{self, Mapper};
+use crate::telemetry::reference::page::ReferencePage;
+
+/// The largest mapping file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Returns the page, if settings ask for it. Without a usable mapping file it has the default names,
+/// as the reference has without any: metrics are no reason not to serve.
+pub(super) fn make(settings: &Settings) -> Option<ReferencePage> {
+    let prometheus = &settings.metrics.prometheus;
+    if !*prometheus.reference_names {
+        return None;
+    }
+    let options = settings.statistic_options();
+    let mapper = prometheus.mapper.as_deref().and_then(|path| {
+        let failed = |error: &str| {
+            let file = path.display();
+            tracing::warn!(%file, error, "cannot use the mapping of metrics: using the default");
+        };
+        load(path).inspect_err(|error| failed(error)).ok()
+    });
+    Some(match mapper {
+        Some(mapper) => ReferencePage::new(options, mapper),
+        None => ReferencePage::with_builtin(options, *prometheus.response_time_as_milliseconds),
+    })
+}
+
+/// Reads a mapping file, and logs what has no effect in it.
+fn load(path: &Path) -> Result<Mapper, String> {
+    let text = read(path).map_err(|error| error.to_string())?;
+    let (mapper, warnings) = mapper::read(&text).map_err(|error| error.to_string())?;
+    for detail in warnings {
+        tracing::warn!(file = %path.display(), detail, "mapping of metrics");
+    }
+    Ok(mapper)
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(format!("larger than {MAX_FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}
