@@ -103,6 +103,8 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             max_buffered: 64 << 20,
             keepalive: Duration::from_secs(60),
             timeout: Duration::from_secs(10),
+            max_age: Duration::from_secs(24 * 60 * 60),
+            max_age_grace: Duration::from_secs(60 * 60),
         };
         let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
         let (mut client, server) = tokio::io::duplex(1 << 20);

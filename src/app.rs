@@ -4,6 +4,7 @@ mod descriptors;
 mod lifecycle;
 mod listen;
 mod servers;
+mod store_health;
 mod stores;
 
 use std::future::Future;
@@ -14,8 +15,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use self::descriptors::Shares;
-use self::lifecycle::Lifecycle;
+use self::lifecycle::{Flushers, Lifecycle};
 use self::listen::listen;
+use self::store_health::follow_store;
 use self::stores::ConfiguredStore;
 use crate::clock::SystemClock;
 use crate::grpc;
@@ -49,6 +51,9 @@ pub struct App {
     threads: usize,
     drain_delay: Duration,
     drain_timeout: Duration,
+    /// Whether health follows the store after its first answer.
+    follows_store: bool,
+    flushers: Flushers,
 }
 
 /// The addresses that the service listens on.
@@ -111,6 +116,8 @@ impl App {
             threads: settings.threads(),
             drain_delay: *settings.drain.delay,
             drain_timeout: *settings.drain.timeout,
+            follows_store: *settings.health.follow_store,
+            flushers: Flushers::default(),
         })
     }
 
@@ -126,6 +133,21 @@ impl App {
 
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// Why the service is ready or not.
+    pub fn health(&self) -> Arc<Health> {
+        self.health.clone()
+    }
+
+    /// Adds work to do after the last request, such as sending telemetry. It may take what is left
+    /// of `drain.timeout`; requests in flight leave it two seconds. `name` is for the log.
+    pub fn flush_at_end(
+        &mut self,
+        name: &'static str,
+        flush: impl Future<Output = ()> + Send + 'static,
+    ) {
+        self.flushers.add(name, flush);
     }
 
     /// Returns the addresses that the sockets are bound to.
@@ -146,19 +168,22 @@ impl App {
     /// # Errors
     ///
     /// A thread could not start, or failed.
-    pub async fn run(self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
+    pub async fn run(mut self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
         let lifecycle = Lifecycle {
             health: self.health.clone(),
             drain_delay: self.drain_delay,
             drain_timeout: self.drain_timeout,
             close,
+            flushers: std::mem::take(&mut self.flushers),
         };
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
+        let (health, follows_store) = (self.health.clone(), self.follows_store);
         let servers = self.start(&closed)?;
         tokio::select! {
             stopped = lifecycle.run(servers.ended(), stop) => stopped,
-            // Neither ends.
+            // None of these ends.
+            () = follow_store(limiter.store(), &health), if follows_store => Ok(()),
             () = limiter.store().maintain() => Ok(()),
             () = clock.follow() => Ok(()),
         }

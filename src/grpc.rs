@@ -54,6 +54,9 @@ pub struct Limits {
     /// The timeout of a handshake, of the answer to a ping, of receiving a whole request, and of a
     /// client reading a response.
     pub timeout: Duration,
+    /// The age at which a connection is asked to close, and how long its calls may then take.
+    pub max_age: Duration,
+    pub max_age_grace: Duration,
 }
 
 /// The gRPC server of the process.

@@ -1,6 +1,11 @@
 //! The readiness of the service: one state that every health endpoint reads.
 
+use std::fmt;
+use std::time::Duration;
+
 use tokio::sync::watch;
+
+use crate::throttle::Throttle;
 
 /// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,9 +13,34 @@ struct State {
     rules: bool,
     /// Whether the rules have any domain.
     domain: bool,
+    /// Whether the store has answered once.
     store: bool,
+    /// Whether the store was reachable and is not any more.
+    store_lost: bool,
     draining: bool,
     closed: bool,
+}
+
+/// Why health reports not serving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotServing {
+    Draining,
+    NoRules,
+    NoDomain,
+    StoreSilent,
+    StoreLost,
+}
+
+impl fmt::Display for NotServing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NotServing::Draining => "draining",
+            NotServing::NoRules => "no rules are loaded",
+            NotServing::NoDomain => "the rules have no domain",
+            NotServing::StoreSilent => "redis has not answered yet",
+            NotServing::StoreLost => "no connection to redis is up",
+        })
+    }
 }
 
 /// The health of the service. Starts not serving.
@@ -18,6 +48,8 @@ struct State {
 pub struct Health {
     state: watch::Sender<State>,
     required: Required,
+    serving_log: Throttle,
+    not_serving_log: Throttle,
 }
 
 /// What readiness requires.
@@ -27,73 +59,134 @@ struct Required {
     domain: bool,
 }
 
+/// The shortest time between two log lines about the same change.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
+
 impl Health {
     /// `require_rules`: not serving until rules are loaded. `require_domain`: not serving while they
     /// have no domain.
     pub fn new(require_rules: bool, require_domain: bool) -> Health {
-        let required = Required { rules: require_rules, domain: require_domain };
-        Health { state: watch::Sender::new(State::default()), required }
+        Health {
+            state: watch::Sender::new(State::default()),
+            required: Required { rules: require_rules, domain: require_domain },
+            serving_log: Throttle::new(LOG_INTERVAL),
+            not_serving_log: Throttle::new(LOG_INTERVAL),
+        }
     }
 
     /// Records that rules with this number of domains are loaded.
     pub fn rules_loaded(&self, domains: usize) {
-        self.state.send_modify(|state| (state.rules, state.domain) = (true, domains > 0));
+        self.update(|state| (state.rules, state.domain) = (true, domains > 0));
     }
 
     /// Records that the store answers.
     pub fn store_answers(&self) {
-        self.state.send_modify(|state| state.store = true);
+        self.update(|state| state.store = true);
+    }
+
+    /// Records whether the store can be reached, where health follows that.
+    pub fn store_connected(&self, connected: bool) {
+        self.update(|state| state.store_lost = !connected);
     }
 
     /// Records that the service is about to stop, for good.
     pub fn drain(&self) {
-        self.state.send_modify(|state| state.draining = true);
+        self.update(|state| state.draining = true);
     }
 
     /// Records that the listeners are closed, which ends all watches.
     pub fn close(&self) {
-        self.state.send_modify(|state| state.closed = true);
+        self.update(|state| state.closed = true);
     }
 
     pub fn is_serving(&self) -> bool {
-        serves(*self.state.borrow(), self.required)
+        self.reasons().is_empty()
     }
 
-    /// Streams [`is_serving`](Self::is_serving): its value now and every change. Ends when the
-    /// listeners are closed, or it would keep the process running.
+    /// Returns why health reports not serving; empty while it reports serving.
+    pub fn reasons(&self) -> Vec<NotServing> {
+        let state = *self.state.borrow();
+        reasons(state, self.required)
+    }
+
+    /// Streams [`is_serving`](Self::is_serving): its value now and every change. When the listeners
+    /// are closed, it yields `false` unless it did before, and ends: it would keep the process running.
     pub fn watch(&self) -> impl tokio_stream::Stream<Item = bool> + Send + use<> {
         use tokio_stream::StreamExt;
         let required = self.required;
         let mut last = None;
         tokio_stream::wrappers::WatchStream::new(self.state.subscribe())
             .take_while(|state| !state.closed)
-            .filter_map(move |state| {
-                let serving = serves(state, required);
-                (last.replace(serving) != Some(serving)).then_some(serving)
-            })
+            .map(move |state| reasons(state, required).is_empty())
+            .chain(tokio_stream::once(false))
+            .filter(move |serving| last.replace(*serving) != Some(*serving))
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        let mut log = None;
+        self.state.send_if_modified(|state| {
+            let before = *state;
+            change(state);
+            let now = reasons(*state, self.required);
+            if reasons(before, self.required).is_empty() != now.is_empty() {
+                log = Some(now);
+            }
+            *state != before
+        });
+        if let Some(reasons) = log {
+            self.log_change(&reasons);
+        }
+    }
+
+    fn log_change(&self, reasons: &[NotServing]) {
+        let throttle = if reasons.is_empty() { &self.serving_log } else { &self.not_serving_log };
+        let Some(suppressed) = throttle.pass() else { return };
+        let texts: Vec<String> = reasons.iter().map(ToString::to_string).collect();
+        let reason = texts.join(", ");
+        if reasons.is_empty() {
+            tracing::info!(suppressed, "health reports serving");
+        } else if reasons.contains(&NotServing::Draining) {
+            tracing::info!(reason, suppressed, "health reports not serving");
+        } else {
+            tracing::warn!(reason, suppressed, "health reports not serving");
+        }
     }
 }
 
-fn serves(state: State, required: Required) -> bool {
-    let rules = state.rules || !required.rules;
-    let domain = state.domain || !required.domain;
-    state.store && rules && domain && !state.draining
+fn reasons(state: State, required: Required) -> Vec<NotServing> {
+    let no_rules = required.rules && !state.rules;
+    let reasons = [
+        (state.draining, NotServing::Draining),
+        (no_rules, NotServing::NoRules),
+        (required.domain && !state.domain && !no_rules, NotServing::NoDomain),
+        (!state.store, NotServing::StoreSilent),
+        (state.store && state.store_lost, NotServing::StoreLost),
+    ];
+    // Allocates only if there is a reason.
+    reasons.into_iter().filter_map(|(applies, reason)| applies.then_some(reason)).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio_stream::StreamExt;
+
     use super::*;
+
+    fn texts(health: &Health) -> Vec<String> {
+        assert_eq!(health.is_serving(), health.reasons().is_empty());
+        health.reasons().iter().map(ToString::to_string).collect()
+    }
 
     #[test]
     fn serves_from_when_rules_are_loaded_and_the_store_answers_until_it_drains() {
         let health = Health::new(true, false);
-        assert!(!health.is_serving());
+        assert_eq!(texts(&health), ["no rules are loaded", "redis has not answered yet"]);
         health.store_answers();
-        assert!(!health.is_serving());
+        assert_eq!(texts(&health), ["no rules are loaded"]);
         health.rules_loaded(0);
         assert!(health.is_serving());
         health.drain();
-        assert!(!health.is_serving());
+        assert_eq!(texts(&health), ["draining"]);
     }
 
     #[test]
@@ -107,9 +200,39 @@ mod tests {
     fn a_domain_may_be_required() {
         let health = Health::new(false, true);
         health.store_answers();
-        for (domains, serving) in [(0, false), (1, true), (0, false)] {
+        for (domains, reasons) in [(0, &["the rules have no domain"][..]), (1, &[])] {
             health.rules_loaded(domains);
-            assert_eq!(health.is_serving(), serving);
+            assert_eq!(texts(&health), reasons);
         }
+    }
+
+    #[test]
+    fn a_store_that_is_lost_fails_health_until_it_is_back() {
+        let health = Health::new(false, false);
+        health.store_connected(false);
+        assert_eq!(texts(&health), ["redis has not answered yet"]);
+        health.store_answers();
+        assert_eq!(texts(&health), ["no connection to redis is up"]);
+        health.store_connected(true);
+        assert!(health.is_serving());
+    }
+
+    #[tokio::test]
+    async fn watchers_see_each_change_and_at_last_that_nothing_is_served() {
+        let health = Health::new(false, false);
+        let mut watched = std::pin::pin!(health.watch());
+        assert_eq!(watched.next().await, Some(false));
+        health.store_answers();
+        assert_eq!(watched.next().await, Some(true));
+        for connected in [false, true] {
+            health.store_connected(connected);
+            // What changes nothing is not reported.
+            health.store_connected(connected);
+            assert_eq!(watched.next().await, Some(connected));
+        }
+        health.drain();
+        health.close();
+        assert_eq!(watched.next().await, Some(false));
+        assert_eq!(watched.next().await, None);
     }
 }

@@ -23,14 +23,23 @@ use crate::loader::Loader;
 use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 
-/// The only path that is served to connections beyond the limit.
-const HEALTH: &str = "/healthcheck";
+/// Whether the service is ready, as the reference reports it.
+const HEALTHCHECK: &str = "/healthcheck";
+/// Whether the process serves at all.
+const LIVEZ: &str = "/livez";
+/// Whether the service is ready; if not, why.
+const READYZ: &str = "/readyz";
 
-/// Returns the router for `/json`, `/healthcheck` and `/metrics`.
+/// The only paths that are served to connections beyond the limit.
+const PROBES: [&str; 3] = [HEALTHCHECK, LIVEZ, READYZ];
+
+/// Returns the router for `/json`, probes and `/metrics`.
 pub fn main(json: Json, health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
     Router::new()
         .route("/json", any(json::answer).with_state(Arc::new(json)))
-        .route(HEALTH, any(healthcheck).with_state(health))
+        .route(HEALTHCHECK, any(healthcheck).with_state(health.clone()))
+        .route(LIVEZ, any(async || "ok\n"))
+        .route(READYZ, any(readyz).with_state(health))
         .route("/metrics", get(page::answer).with_state(metrics_page(metrics)))
 }
 
@@ -61,4 +70,14 @@ async fn healthcheck(State(health): State<Arc<Health>>) -> Response {
         true => "OK".into_response(),
         false => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
+}
+
+/// Lists what keeps the service from being ready, one reason a line.
+async fn readyz(State(health): State<Arc<Health>>) -> Response {
+    let reasons = health.reasons();
+    if reasons.is_empty() {
+        return "ok\n".into_response();
+    }
+    let lines: String = reasons.iter().map(|reason| format!("{reason}\n")).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines).into_response()
 }

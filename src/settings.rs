@@ -91,6 +91,7 @@ impl Settings {
         if *settings.store.kind == StoreKind::Redis {
             redis::read(&settings, &mut errors);
         }
+        settings.check_drain(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
@@ -110,6 +111,29 @@ impl Settings {
             log: LogSettings::read(reader)?,
             warnings: Vec::new(),
         })
+    }
+
+    /// The delay is part of the timeout: it must leave time for requests in flight.
+    fn check_drain(&self, errors: &mut Vec<SettingError>) {
+        let DrainSettings { delay, timeout } = &self.drain;
+        if **delay < **timeout {
+            return;
+        }
+        // The one that is set is at fault; of two, the timeout.
+        errors.push(match timeout.is_default() && !delay.is_default() {
+            true => delay.error(
+                &format!(
+                    "is {}, but drain.timeout, which includes it, is {}",
+                    delay.text, timeout.text
+                ),
+                "write a shorter delay, or set drain.timeout above it, and Kubernetes' \
+                 terminationGracePeriodSeconds above both",
+            ),
+            false => timeout.error(
+                &format!("is {}, but includes drain.delay, which is {}", timeout.text, delay.text),
+                "write more than the delay, or set a shorter drain.delay",
+            ),
+        });
     }
 
     /// Makes Redis the store if its URL is set and the kind of store is not: in memory, each replica

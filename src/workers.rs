@@ -84,12 +84,14 @@ impl Workers {
         Ok(Workers { workers: workers.context("cannot start a thread")? })
     }
 
-    /// Accepts connections until `closed` ends; then ends when the last of them is closed.
+    /// Accepts connections until `closed` ends. Then calls `on_closed`, once no client can connect
+    /// any more, and ends when the last connection is closed.
     pub async fn serve(
         self,
         listener: TcpListener,
         connections: Arc<Connections>,
         closed: impl Future<Output = ()>,
+        on_closed: impl FnOnce(),
     ) {
         let mut next = 0;
         let hand_out = |socket, handle| {
@@ -97,9 +99,12 @@ impl Workers {
             self.hand_out(next, socket, handle);
         };
         tokio::select! {
+            // First: clients that have connected are served, or would be reset.
+            biased;
             () = accept(listener, connections, hand_out) => {}
             () = closed => {}
         }
+        on_closed();
         for Worker { sockets, ended, .. } in self.workers {
             drop(sockets);
             // A thread that has panicked has no connections.

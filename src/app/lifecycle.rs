@@ -1,9 +1,9 @@
 //! The phases of the running service.
 //!
 //! ```text
-//! Starting ──▶ Serving ──stop──▶ Draining ──▶ Closing ──▶ Stopped
-//!                 │                  │                       ▲
-//!                 └──────────────────┴── the servers ended ──┘
+//! Starting ──▶ Serving ──stop──▶ Draining ──▶ Closing ──▶ Flushing ──▶ Stopped
+//!                 │                  │           │            ▲
+//!                 └──────────────────┴───────────┴── ended ───┘
 //! ```
 //!
 //! | Phase | Health reports | Listeners | Ends |
@@ -11,30 +11,69 @@
 //! | Starting | not serving | bound: clients queue | when all threads have started |
 //! | Serving | serving, once there are rules and the store has answered | open | at a signal to stop |
 //! | Draining | not serving | open | after `drain.delay`; at once for [`Stop::Now`] |
-//! | Closing | not serving | closed | when all requests have ended, at the latest after `drain.timeout` |
+//! | Closing | not serving | closed; connections get GOAWAY | when all requests have ended, or [`FLUSH_TIME`] before `drain.timeout` |
+//! | Flushing | | | when the [`Flushers`] have ended, at the latest at `drain.timeout` |
 //! | Stopped | | | |
 //!
-//! [`App::start`](super::App::start) is the phase of starting. If the servers end in a phase before
-//! Closing, a thread failed.
+//! `drain.timeout` runs from the signal. [`App::start`](super::App::start) is the phase of starting.
+//! If the servers end in a phase before Closing, a thread failed.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Stop;
 use crate::health::Health;
 
-/// A phase after Starting.
+/// The part of `drain.timeout` that requests in flight leave to the flushers, if there are any.
+const FLUSH_TIME: Duration = Duration::from_secs(2);
+
+/// Work to do after the last request, such as sending what telemetry has gathered.
+#[derive(Default)]
+pub(super) struct Flushers(Vec<(&'static str, BoxFuture<'static, ()>)>);
+
+impl Flushers {
+    /// Adds work; `name` is for the log.
+    pub fn add(&mut self, name: &'static str, flush: impl Future<Output = ()> + Send + 'static) {
+        self.0.push((name, Box::pin(flush)));
+    }
+
+    /// Returns how long all work may take, out of the time that is left.
+    fn time(&self, left: Duration) -> Duration {
+        if self.0.is_empty() { Duration::ZERO } else { FLUSH_TIME.min(left / 4) }
+    }
+
+    /// Does all work at the same time, until `deadline`.
+    async fn run(self, deadline: Instant) {
+        let flush = |(name, flush)| async move {
+            if timeout_at(deadline, flush).await.is_err() {
+                tracing::warn!(name, "not flushed within drain.timeout");
+            }
+        };
+        join_all(self.0.into_iter().map(flush)).await;
+    }
+}
+
+impl fmt::Debug for Flushers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+/// A phase from Serving to Closing; after it comes Flushing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Serving,
     Draining(Stop),
-    Closing,
-    Stopped,
+    /// With the time of the signal.
+    Closing(Instant),
+    Ended,
 }
 
 /// What the phases act on.
@@ -45,6 +84,7 @@ pub(super) struct Lifecycle {
     pub drain_timeout: Duration,
     /// Turns true to close the listeners.
     pub close: watch::Sender<bool>,
+    pub flushers: Flushers,
 }
 
 impl Lifecycle {
@@ -55,22 +95,31 @@ impl Lifecycle {
     ///
     /// A server failed.
     pub async fn run(
-        &self,
+        self,
         servers: impl Future<Output = anyhow::Result<()>>,
         stop: impl Future<Output = Stop>,
     ) -> anyhow::Result<()> {
         let (mut servers, mut stop) = (pin!(servers), pin!(stop));
-        let mut phase = Phase::Serving;
-        while phase != Phase::Stopped {
-            phase = match phase {
-                Phase::Serving => serve(servers.as_mut(), stop.as_mut()).await?,
-                Phase::Draining(stop) => self.drain(servers.as_mut(), stop).await?,
-                Phase::Closing => self.close(servers.as_mut()).await?,
-                Phase::Stopped => Phase::Stopped,
+        let (mut phase, mut deadline) = (Phase::Serving, None);
+        let ended = loop {
+            let next = match phase {
+                Phase::Serving => serve(servers.as_mut(), stop.as_mut()).await,
+                Phase::Draining(stop) => {
+                    let signaled = Instant::now();
+                    deadline = signaled.checked_add(self.drain_timeout);
+                    self.drain(servers.as_mut(), stop, signaled).await
+                }
+                Phase::Closing(signaled) => self.close(servers.as_mut(), signaled).await,
+                Phase::Ended => break Ok(()),
             };
-        }
-        tracing::info!("stopped");
-        Ok(())
+            match next {
+                Ok(next) => phase = next,
+                Err(error) => break Err(error),
+            }
+        };
+        let deadline = deadline.unwrap_or_else(|| Instant::now() + FLUSH_TIME);
+        self.flushers.run(deadline).await;
+        ended.inspect(|()| tracing::info!("stopped"))
     }
 
     /// Lets load balancers notice that the service stops, while requests are still served.
@@ -78,15 +127,16 @@ impl Lifecycle {
         &self,
         servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
         stop: Stop,
+        signaled: Instant,
     ) -> anyhow::Result<Phase> {
         self.health.drain();
         if stop == Stop::Now {
-            return Ok(Phase::Closing);
+            return Ok(Phase::Closing(signaled));
         }
         tracing::info!(delay = ?self.drain_delay, "draining: health reports not serving");
         tokio::select! {
-            ended = servers => ended.map(|()| Phase::Stopped),
-            () = sleep(self.drain_delay) => Ok(Phase::Closing),
+            ended = servers => ended.map(|()| Phase::Ended),
+            () = sleep(self.drain_delay) => Ok(Phase::Closing(signaled)),
         }
     }
 
@@ -94,18 +144,20 @@ impl Lifecycle {
     async fn close(
         &self,
         servers: Pin<&mut impl Future<Output = anyhow::Result<()>>>,
+        signaled: Instant,
     ) -> anyhow::Result<Phase> {
         self.close.send_replace(true);
         self.health.close();
         tracing::info!("draining: listeners are closed");
-        match timeout(self.drain_timeout, servers).await {
+        let left = self.drain_timeout.saturating_sub(signaled.elapsed());
+        match timeout(left.saturating_sub(self.flushers.time(left)), servers).await {
             Ok(ended) => ended?,
             Err(_) => tracing::warn!(
                 timeout = ?self.drain_timeout,
                 "requests in flight did not end in time"
             ),
         }
-        Ok(Phase::Stopped)
+        Ok(Phase::Ended)
     }
 }
 
@@ -114,7 +166,7 @@ async fn serve(
     stop: Pin<&mut impl Future<Output = Stop>>,
 ) -> anyhow::Result<Phase> {
     tokio::select! {
-        ended = servers => ended.map(|()| Phase::Stopped),
+        ended = servers => ended.map(|()| Phase::Ended),
         stop = stop => Ok(Phase::Draining(stop)),
     }
 }
@@ -129,13 +181,14 @@ mod tests {
     use super::*;
 
     const DELAY: Duration = Duration::from_secs(5);
-    const TIMEOUT: Duration = Duration::from_secs(30);
+    const TIMEOUT: Duration = Duration::from_secs(25);
 
     fn lifecycle() -> (Lifecycle, watch::Receiver<bool>) {
         let (close, closed) = watch::channel(false);
         let health = Arc::new(Health::new(false, false));
         health.store_answers();
-        (Lifecycle { health, drain_delay: DELAY, drain_timeout: TIMEOUT, close }, closed)
+        let (drain_delay, drain_timeout, flushers) = (DELAY, TIMEOUT, Flushers::default());
+        (Lifecycle { health, drain_delay, drain_timeout, close, flushers }, closed)
     }
 
     #[tokio::test(start_paused = true)]
@@ -157,10 +210,58 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn stopping_now_skips_the_delay_and_waits_for_requests_until_the_timeout() {
         let (lifecycle, closed) = lifecycle();
-        let start = Instant::now();
+        let (start, health) = (Instant::now(), lifecycle.health.clone());
         lifecycle.run(pending(), ready(Stop::Now)).await.unwrap();
         assert_eq!(start.elapsed(), TIMEOUT);
-        assert!(*closed.borrow() && !lifecycle.health.is_serving());
+        assert!(*closed.borrow() && !health.is_serving());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_timeout_includes_the_delay() {
+        let (lifecycle, _closed) = lifecycle();
+        let start = Instant::now();
+        lifecycle.run(pending(), ready(Stop::Gently)).await.unwrap();
+        assert_eq!(start.elapsed(), TIMEOUT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn telemetry_is_flushed_after_the_last_request_within_the_timeout() {
+        // How long requests take after the delay, how long flushing takes, when the service ends,
+        // and whether it was flushed.
+        let second = Duration::from_secs(1);
+        for (requests, flush, end, flushed) in [
+            (second, second, DELAY + second * 2, true),
+            (Duration::MAX, second, TIMEOUT - FLUSH_TIME + second, true),
+            (Duration::MAX, FLUSH_TIME * 2, TIMEOUT, false),
+            (second, TIMEOUT, TIMEOUT, false),
+        ] {
+            let (mut lifecycle, mut closed) = lifecycle();
+            let (flush_done, mut was_flushed) = watch::channel(false);
+            lifecycle.flushers.add("traces", async move {
+                sleep(flush).await;
+                flush_done.send_replace(true);
+            });
+            let servers = async move {
+                closed.wait_for(|closed| *closed).await?;
+                sleep(requests).await;
+                Ok(())
+            };
+            let start = Instant::now();
+            lifecycle.run(servers, ready(Stop::Gently)).await.unwrap();
+            assert_eq!((start.elapsed(), *was_flushed.borrow_and_update()), (end, flushed));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn telemetry_is_flushed_after_a_failure() {
+        let (mut lifecycle, _closed) = lifecycle();
+        let (flush_done, was_flushed) = watch::channel(false);
+        lifecycle.flushers.add("traces", async move {
+            flush_done.send_replace(true);
+        });
+        let failed = async { anyhow::bail!("a thread failed") };
+        assert!(lifecycle.run(failed, pending()).await.is_err());
+        assert!(*was_flushed.borrow());
     }
 
     #[tokio::test(start_paused = true)]

@@ -58,7 +58,8 @@ impl App {
     ///
     /// The system has no room for a thread.
     pub(super) fn start(self, closed: &watch::Receiver<bool>) -> anyhow::Result<Servers> {
-        let workers = self.start_workers(closed)?;
+        let (drain, draining) = watch::channel(false);
+        let workers = self.start_workers(&draining)?;
         let [grpc, http, debug] =
             [("grpc", self.shares.grpc), ("http", self.shares.http), ("debug", self.shares.debug)]
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
@@ -68,7 +69,7 @@ impl App {
         let router = http::debug(self.rules, self.loader, self.metrics);
         let limits = &self.http_limits;
         Ok(Servers {
-            grpc: start_accepting(self.grpc, workers, grpc, closed.clone())?,
+            grpc: start_accepting(self.grpc, workers, grpc, closed.clone(), drain)?,
             http: serve_http("weir-http", self.http, main, http, limits, closed)?,
             debug: serve_http("weir-debug", self.debug, router, debug, limits, closed)?,
         })
@@ -76,17 +77,18 @@ impl App {
 
     /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
     /// first request need not wait for that.
-    fn start_workers(&self, closed: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
+    fn start_workers(&self, draining: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
         let routes = grpc_routes(self.health.clone())?;
         let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, self.limits));
-        let (limiter, closed) = (self.limiter.clone(), closed.clone());
+        let (limiter, draining) = (self.limiter.clone(), draining.clone());
         Workers::start(self.threads, move || {
-            let (grpc, closed, limiter) = (grpc.clone(), closed.clone(), limiter.clone());
+            let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let scheduler = ReadScheduler::default();
             let serve = move |socket: TcpStream, handle: Arc<connections::ConnectionHandle>| {
-                let (grpc, closed, scheduler) = (grpc.clone(), closed.clone(), scheduler.clone());
+                let (grpc, draining, scheduler) =
+                    (grpc.clone(), draining.clone(), scheduler.clone());
                 let peer = socket.peer_addr().ok();
-                async move { grpc.serve(socket, &handle, peer, closed, &scheduler).await }
+                async move { grpc.serve(socket, &handle, peer, draining, &scheduler).await }
             };
             let connect = async move { limiter.store().connect().await };
             (connect, serve)
@@ -113,17 +115,19 @@ fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Con
     Connections::new(limits, metrics.connections(listener))
 }
 
-/// Accepts gRPC connections on a thread of its own, so that nothing delays it.
+/// Accepts gRPC connections on a thread of its own, so that nothing delays it. Then sets `drain`:
+/// connections get GOAWAY when the listener is closed, or their clients would connect to it again.
 fn start_accepting(
     listener: TcpListener,
     workers: Workers,
     connections: Arc<Connections>,
     mut closed: watch::Receiver<bool>,
+    drain: watch::Sender<bool>,
 ) -> anyhow::Result<oneshot::Receiver<()>> {
     let started = threads::start("weir-accept", move || async move {
         let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
         let Some(listener) = register(listener) else { return };
-        workers.serve(listener, connections, closed).await;
+        workers.serve(listener, connections, closed, || _ = drain.send_replace(true)).await;
     });
     started.context("cannot start the thread weir-accept")
 }

@@ -3,7 +3,9 @@
 //! ```text
 //!                          asked to leave              deadline passed, no call waits
 //! handshake ──▶ Open ───────────────────────▶ Draining ────────────────────────────▶ closed
-//!                 └──────────────────────────────┴──── too many resets, failure ───────▲
+//!                │ └─── old ───▶ Aged ────────────▲ │                                   ▲
+//!                │                │   asked to leave │         deadline passed           │
+//!                └────────────────┴──────────────────┴──── too many resets, failure ─────┘
 //! ```
 //!
 //! | state      | event                                 | action                          | next       |
@@ -11,11 +13,19 @@
 //! | `Open`     | the service shuts down                | GOAWAY, deadline `grpc.timeout` | `Draining` |
 //! | `Open`     | evicted, has made a request           | GOAWAY, deadline 100 ms         | `Draining` |
 //! | `Open`     | evicted, has never made a request     | final GOAWAY, deadline 100 ms   | `Draining` |
+//! | `Open`     | `grpc.max_connection_age` old         | GOAWAY, deadline                | `Aged`     |
+//! |            |                                       | `grpc.max_connection_age_grace` |            |
+//! | `Aged`     | the service shuts down, or evicted    | as in `Open`                    | `Draining` |
+//! | `Aged`     | the deadline passed                   |                                 | closed     |
 //! | `Draining` | the deadline passed, no call waits    |                                 | closed     |
-//! | both       | too many resets                       | log, GOAWAY `ENHANCE_YOUR_CALM` | closed     |
-//! | both       | h2 is done or reports an error        |                                 | closed     |
-//! | both       | responses unread for `grpc.timeout`   |                                 | closed     |
-//! | both       | a ping unanswered for `grpc.timeout`  |                                 | closed     |
+//! | all        | too many resets                       | log, GOAWAY `ENHANCE_YOUR_CALM` | closed     |
+//! | all        | h2 is done or reports an error        |                                 | closed     |
+//! | all        | responses unread for `grpc.timeout`   |                                 | closed     |
+//! | all        | a ping unanswered for `grpc.timeout`  |                                 | closed     |
+//!
+//! GOAWAY is graceful unless it is final: first one that refuses no stream and a ping, then, when the
+//! client has answered that, one that names the last stream. The client's requests that cross the
+//! first are answered. After the last response h2 closes the connection.
 //!
 //! Each poll takes the same steps, in this order:
 //!
@@ -24,16 +34,19 @@
 //!    2. `poll_requests` has h2 write and read, and queues the requests that it has read;
 //!    3. `poll_written` runs the deadline of unread responses.
 //! 2. `poll_state` changes the state if necessary, and then repeats step 1 to send GOAWAY.
-//! 3. The keep-alive pings.
+//! 3. The keep-alive pings and the age.
 
 mod calls;
 mod handshake;
 mod keep_alive;
+#[cfg(test)]
+mod tests;
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -77,8 +90,9 @@ pub(super) async fn serve<S: Store + 'static>(
 ) {
     let limits = &shared.grpc.limits;
     let Some(mut h2) = handshake(io, handle, limits).await else { return };
-    let keep_alive = KeepAlive::new(&mut h2, limits.keepalive, limits.timeout);
-    let mut keep_alive = pin!(keep_alive.run());
+    let is_old = AtomicBool::new(false);
+    let keep_alive = KeepAlive::new(&mut h2, limits);
+    let mut keep_alive = pin!(keep_alive.run(&is_old));
     let mut shutdown = pin!(async move { drop(shutdown.wait_for(|shutdown| *shutdown).await) });
     let mut connection = GrpcConnection {
         h2,
@@ -86,6 +100,7 @@ pub(super) async fn serve<S: Store + 'static>(
         shared: &shared,
         handle,
         peer,
+        is_old: &is_old,
         timeout: limits.timeout,
         state: State::Open,
         read_deadline: None,
@@ -98,6 +113,10 @@ pub(super) async fn serve<S: Store + 'static>(
 
 enum State {
     Open,
+    /// Sent GOAWAY because of its age. Calls in progress end with the deadline.
+    Aged {
+        deadline: Pin<Box<Sleep>>,
+    },
     /// Sent GOAWAY. Calls that wait at the deadline are still completed.
     Draining {
         deadline: Pin<Box<Sleep>>,
@@ -124,6 +143,8 @@ struct GrpcConnection<'a, S, T, StorePool, ClientPool> {
     shared: &'a CallContext<S>,
     handle: &'a ConnectionHandle,
     peer: Option<SocketAddr>,
+    /// Set at the maximum age, by what polls the timer of the connection.
+    is_old: &'a AtomicBool,
     timeout: Duration,
     state: State,
     /// Runs while the client does not read all that was written.
@@ -140,13 +161,25 @@ where
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        shutdown: Pin<&mut impl Future<Output = ()>>,
-        keep_alive: Pin<&mut impl Future<Output = ()>>,
+        mut shutdown: Pin<&mut impl Future<Output = ()>>,
+        mut keep_alive: Pin<&mut impl Future<Output = ()>>,
     ) -> Poll<End> {
-        match self.poll_steps(cx, shutdown) {
-            Ok(()) => keep_alive.poll(cx).map(|()| End::Closed),
-            Err(end) => Poll::Ready(end),
+        loop {
+            if let Err(end) = self.poll_steps(cx, shutdown.as_mut()) {
+                return Poll::Ready(end);
+            }
+            if keep_alive.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(End::Closed);
+            }
+            if !self.is_old_and_open() {
+                return Poll::Pending;
+            }
         }
+    }
+
+    /// Whether the connection has just reached its maximum age.
+    fn is_old_and_open(&self) -> bool {
+        matches!(self.state, State::Open) && self.is_old.load(Ordering::Relaxed)
     }
 
     fn poll_steps(
@@ -210,13 +243,25 @@ where
         cx: &mut Context<'_>,
         shutdown: Pin<&mut impl Future<Output = ()>>,
     ) -> Result<bool, End> {
+        let is_draining = matches!(self.state, State::Draining { .. });
+        if !is_draining && shutdown.poll(cx).is_ready() {
+            self.drain(self.timeout);
+            self.h2.graceful_shutdown();
+            return Ok(true);
+        }
         match &mut self.state {
-            State::Open if shutdown.poll(cx).is_ready() => {
-                self.drain(self.timeout);
+            State::Open if self.is_old.load(Ordering::Relaxed) => {
+                let grace = self.shared.grpc.limits.max_age_grace;
+                self.state = State::Aged { deadline: Box::pin(sleep(grace)) };
                 self.h2.graceful_shutdown();
                 return Ok(true);
             }
             State::Open => {}
+            State::Aged { deadline } => {
+                if deadline.as_mut().poll(cx).is_ready() {
+                    return Err(End::Closed);
+                }
+            }
             State::Draining { deadline } => {
                 if deadline.as_mut().poll(cx).is_ready() && !self.calls.has_waiting() {
                     return Err(End::Closed);
@@ -225,7 +270,7 @@ where
         }
         self.handle.set_busy(self.is_busy());
         // Polled every time, after `set_busy`: it registers the waker, and a busy connection stays.
-        if matches!(self.state, State::Open) && self.handle.poll_evicted(cx).is_ready() {
+        if !is_draining && self.handle.poll_evicted(cx).is_ready() {
             self.drain(EVICTION_GRACE.min(self.timeout));
             if self.handle.is_proven() {
                 self.h2.graceful_shutdown();

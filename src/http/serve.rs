@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
-use super::HEALTH;
+use super::PROBES;
 use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::workers::prepare;
@@ -39,7 +39,7 @@ pub struct Limits {
 /// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Connections beyond the limit. Only health is served to them, so that probes are answered under
+/// Connections beyond the limit. Only [`PROBES`] are served to them, so that they are answered under
 /// any load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
@@ -63,6 +63,8 @@ pub async fn serve(
         });
     };
     tokio::select! {
+        // First: clients that have connected are served, or would be reset.
+        biased;
         () = accept(listener, connections, spawn) => {}
         _ = stop.wait_for(|shutdown| *shutdown) => {}
     }
@@ -109,7 +111,7 @@ async fn answer(
     request: Request<Incoming>,
     handle: Arc<ConnectionHandle>,
 ) -> Result<Response, Infallible> {
-    if handle.is_overflow() && request.uri().path() != HEALTH {
+    if handle.is_overflow() && !PROBES.contains(&request.uri().path()) {
         let refusal = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);
         return Ok(refusal.into_response());
     }

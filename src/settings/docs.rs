@@ -128,7 +128,6 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
                                        variables have no effect"
                 .into(),
             RedisEffect::Ignored(reason) => format!("ignored: {reason}"),
-            RedisEffect::NotYet(what) => format!("checked, not effective yet: {what}"),
         },
         Effect::ByValue(effects) => {
             let effects = effects.iter().map(|(value, of)| match *value {

@@ -108,6 +108,8 @@ impl Settings {
             max_buffered: *grpc.max_buffered,
             keepalive: *grpc.keepalive,
             timeout: timeout(*grpc.timeout),
+            max_age: timeout(*grpc.max_connection_age),
+            max_age_grace: timeout(*grpc.max_connection_age_grace),
         }
     }
 

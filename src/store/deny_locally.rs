@@ -219,6 +219,10 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
         self.inner.is_ready()
     }
 
+    fn is_connected(&self) -> bool {
+        self.inner.is_connected()
+    }
+
     async fn maintain(&self) {
         self.inner.maintain().await;
     }

@@ -18,6 +18,11 @@ pub trait Operations: Store {
         true
     }
 
+    /// Returns whether states can be reached now. A store that cannot be, fails charges.
+    fn is_connected(&self) -> bool {
+        true
+    }
+
     /// Does what has to be done from time to time, until it is dropped. Called once, in a runtime
     /// with timers.
     fn maintain(&self) -> impl Future<Output = ()> + Send {

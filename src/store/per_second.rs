@@ -183,6 +183,11 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
         self.main.is_ready() && self.per_second.as_ref().is_none_or(Operations::is_ready)
     }
 
+    /// Whether both stores can be reached.
+    fn is_connected(&self) -> bool {
+        self.main.is_connected() && self.per_second.as_ref().is_none_or(Operations::is_connected)
+    }
+
     async fn maintain(&self) {
         match &self.per_second {
             None => self.main.maintain().await,

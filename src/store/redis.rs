@@ -87,6 +87,12 @@ impl RedisStore {
         (connections.len(), down)
     }
 
+    /// Returns whether any connection is up, on any thread, to any node.
+    fn any_connection_up(&self) -> bool {
+        let mut connections = self.connections.iter().filter_map(OnceLock::get);
+        connections.any(|of_thread| of_thread.all().iter().any(|connection| connection.is_up()))
+    }
+
     /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on
     /// the connections of every thread that has used the store. Connects the current thread, so that
     /// its first request need not wait for that.

@@ -19,6 +19,7 @@ mod http_connections;
 mod log;
 mod redis;
 mod reload;
+mod rolling_restart;
 mod service;
 mod settings;
 mod starvation;

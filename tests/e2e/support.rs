@@ -11,6 +11,8 @@ pub mod messages;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;
+pub mod service_address;
+pub mod traffic;
 pub mod weir;
 
 use std::time::{Duration, Instant};

@@ -59,6 +59,10 @@ impl Operations for ConfiguredStore {
         dispatch!(self, store => store.is_ready())
     }
 
+    fn is_connected(&self) -> bool {
+        dispatch!(self, store => store.is_connected())
+    }
+
     async fn maintain(&self) {
         dispatch!(self, store => store.maintain().await);
     }

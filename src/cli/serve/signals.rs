@@ -23,6 +23,7 @@ pub(super) fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = St
         tokio::spawn(async move {
             tokio::select! {
                 _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
                 _ = interrupt.recv() => {}
             }
             tracing::warn!("second stop signal: exiting without draining");

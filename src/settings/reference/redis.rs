@@ -22,8 +22,6 @@ pub enum RedisEffect {
     PerSecond,
     /// None, for this reason.
     Ignored(&'static str),
-    /// None yet, with a warning.
-    NotYet(&'static str),
 }
 
 impl Overrides {
@@ -75,10 +73,7 @@ impl Overrides {
                 }
             }
             RedisEffect::PerSecond => self.per_second = go::read_bool(text) == Some(true),
-            RedisEffect::NotYet(_) if go::read_bool(text) == Some(true) => {
-                self.not_yet.push(origin())
-            }
-            RedisEffect::Ignored(_) | RedisEffect::NotYet(_) => {}
+            RedisEffect::Ignored(_) => {}
         }
     }
 

@@ -33,6 +33,12 @@ group! {
         /// Timeout for a client to open a connection, to send a complete request, to read a
         /// response, and to answer a ping; 0: unlimited.
         timeout: Duration = "10s";
+        // Connections find other replicas only when they are opened.
+        /// The age, give or take 10 %, at which a connection is asked to close, so that clients
+        /// reconnect and new replicas get their share; 0: unlimited.
+        max_connection_age: Duration = "24h", reference ["GRPC_MAX_CONNECTION_AGE"];
+        /// How long calls in progress may then take until the connection is closed; 0: unlimited.
+        max_connection_age_grace: Duration = "1h", reference ["GRPC_MAX_CONNECTION_AGE_GRACE"];
         /// Maximum number of descriptors per request.
         max_descriptors: Int<usize, 1, 100_000> = "256";
         /// Whether gRPC clients may override limits in requests.

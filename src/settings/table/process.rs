@@ -15,6 +15,9 @@ group! {
         require_domain: bool = "false", reference ["HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED"];
         /// Whether health reports serving without rules, unless require_rules is set.
         force_start: bool = "false", reference ["FORCE_START_WITHOUT_INITIAL_CONFIG"];
+        /// Whether health reports not serving while no connection to Redis is up, for a second or
+        /// longer.
+        follow_store: bool = "false", reference ["REDIS_HEALTH_CHECK_ACTIVE_CONNECTION"];
     }
 }
 
@@ -24,8 +27,9 @@ group! {
         // Time for load balancers to notice that health reports not serving.
         /// How long the service keeps accepting connections after SIGTERM. Ctrl-C skips it.
         delay: Duration = "5s";
-        /// Timeout for requests in flight after that.
-        timeout: Duration = "30s";
+        // Kubernetes kills a pod 30 s after SIGTERM by default.
+        /// How long stopping may take in total, with the delay: the rest is for requests in flight.
+        timeout: Duration = "25s";
     }
 }
 

@@ -101,3 +101,24 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
         assert!(!messages.contains('\n'), "{messages}");
     }
 }
+
+#[test]
+fn the_delay_of_a_drain_is_part_of_its_timeout() {
+    let error = |env: &[(&str, &str)]| {
+        let errors = Settings::load(&inputs(env)).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        errors[0].to_string()
+    };
+    let (delay, timeout) = ("WEIR__DRAIN__DELAY", "WEIR__DRAIN__TIMEOUT");
+    assert_eq!(
+        error(&[(delay, "25s")]),
+        "WEIR__DRAIN__DELAY: drain.delay is 25s, but drain.timeout, which includes it, is 25s; write \
+         a shorter delay, or set drain.timeout above it, and Kubernetes' \
+         terminationGracePeriodSeconds above both"
+    );
+    let too_short = "WEIR__DRAIN__TIMEOUT: drain.timeout is 5s, but includes drain.delay, which is \
+                     5s; write more than the delay, or set a shorter drain.delay";
+    assert_eq!(error(&[(timeout, "5s")]), too_short);
+    assert_eq!(error(&[(timeout, "5s"), (delay, "5s")]), too_short);
+    assert!(Settings::load(&inputs(&[(timeout, "31s"), (delay, "30s")])).is_ok());
+}

@@ -97,7 +97,6 @@ fn unused_variables_cause_a_warning() {
 #[test]
 fn variables_without_effect_are_checked_and_named() {
     let settings = Settings::load(&inputs(&[
-        ("GRPC_MAX_CONNECTION_AGE", "1h"),
         ("USE_STATSD", "false"),
         ("USE_PROMETHEUS", "true"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
@@ -105,7 +104,7 @@ fn variables_without_effect_are_checked_and_named() {
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
-    let names = "GRPC_MAX_CONNECTION_AGE, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
+    let names = "USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
     assert_eq!(settings.warnings, [format!("{names} are set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
@@ -178,4 +177,19 @@ fn request_headers_are_masked() {
     let headers = [("CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS", "authorization:hunter2")];
     let settings = Settings::load(&inputs(&headers)).unwrap();
     assert_eq!(settings.rules.xds.headers.shown, "[\"***\"]");
+}
+
+#[test]
+fn connections_age_and_health_follows_redis_as_the_variables_say() {
+    let settings = Settings::load(&inputs(&[
+        ("GRPC_MAX_CONNECTION_AGE", "2h45m"),
+        ("GRPC_MAX_CONNECTION_AGE_GRACE", "0"),
+        ("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "T"),
+        ("REDIS_URL", "redis:6379"),
+    ]))
+    .unwrap();
+    let limits = settings.grpc_limits();
+    assert_eq!(limits.max_age, Duration::from_secs(9_900));
+    assert_eq!(limits.max_age_grace, Duration::MAX);
+    assert!(*settings.health.follow_store && settings.warnings.is_empty());
 }

@@ -14,6 +14,10 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         self.on_failure != OnStoreFailure::Error || self.inner.is_ready()
     }
 
+    fn is_connected(&self) -> bool {
+        self.inner.is_connected()
+    }
+
     async fn maintain(&self) {
         self.inner.maintain().await;
     }

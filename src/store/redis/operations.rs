@@ -27,6 +27,11 @@ impl Operations for RedisStore {
         false
     }
 
+    /// Whether any connection is up.
+    fn is_connected(&self) -> bool {
+        self.any_connection_up()
+    }
+
     fn collect(&self, families: &mut MetricFamilies) {
         for (name, help, pick) in COUNTERS {
             families.counter(name, help, &[], pick(self.counts()).load(Ordering::Relaxed));

@@ -69,6 +69,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether the server has answered, and the connection is not down.
+    pub fn is_up(&self) -> bool {
+        self.has_answered() && self.down().is_none()
+    }
+
     /// Sends charges with the next round trip, all with the same one; fails them at once where the
     /// connection is down.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {

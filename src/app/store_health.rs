@@ -1,0 +1,82 @@
+//! Health that follows the store after its first answer, where a setting asks for it.
+
+use std::time::Duration;
+
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::health::Health;
+use crate::store::Operations;
+
+/// How often the store is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Failed checks in a row after which health fails: one slow round trip takes a connection down too.
+const FAILED_CHECKS: u32 = 10;
+
+/// Reports to `health` whether the store can be reached. Never ends.
+pub(super) async fn follow_store(store: &impl Operations, health: &Health) {
+    let mut ticks = interval(CHECK_INTERVAL);
+    // After a pause of the machine, connections that it took down have time to recover.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut failed = 0;
+    loop {
+        ticks.tick().await;
+        failed = if store.is_connected() { 0 } else { FAILED_CHECKS.min(failed + 1) };
+        match failed {
+            0 => health.store_connected(true),
+            FAILED_CHECKS => health.store_connected(false),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::store::{Answers, Batch, Store};
+
+    #[derive(Default)]
+    struct FakeStore {
+        connected: AtomicBool,
+    }
+
+    impl Store for FakeStore {
+        async fn charge(&self, _batch: Batch<'_>, _answers: &mut Answers) {}
+    }
+
+    impl Operations for FakeStore {
+        fn is_connected(&self) -> bool {
+            self.connected.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn health_fails_when_the_store_is_gone_for_a_second_and_recovers_at_once() {
+        let (store, health) = (FakeStore::default(), Health::new(false, false));
+        health.store_answers();
+        let set = |connected| store.connected.store(connected, Ordering::Relaxed);
+        let check = async {
+            set(true);
+            // Between two checks, as all that follows.
+            sleep(CHECK_INTERVAL * 3 / 2).await;
+            for _ in 0..3 {
+                set(false);
+                sleep(CHECK_INTERVAL * (FAILED_CHECKS - 1)).await;
+                assert!(health.is_serving(), "a short interruption fails health");
+                sleep(CHECK_INTERVAL).await;
+                assert!(!health.is_serving());
+                set(true);
+                sleep(CHECK_INTERVAL).await;
+                assert!(health.is_serving());
+            }
+        };
+        tokio::select! {
+            () = check => {}
+            () = follow_store(&store, &health) => {}
+        }
+    }
+}
