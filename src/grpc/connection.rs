@@ -39,6 +39,8 @@
 mod calls;
 mod handshake;
 mod keep_alive;
+#[cfg(test)]
+mod tests;
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;

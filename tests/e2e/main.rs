@@ -21,6 +21,7 @@ mod log;
 mod redis;
 mod reference_metrics;
 mod reload;
+mod rolling_restart;
 mod service;
 mod settings;
 mod starvation;

@@ -13,8 +13,10 @@ pub mod messages;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;
+pub mod service_address;
 #[cfg(feature = "statsd")]
 pub mod statsd;
+pub mod traffic;
 pub mod weir;
 
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ use crate::throttle::Throttle;
 pub(super) const QUIET: Micros = 10 * SECOND;
 
 /// How often failures are logged at most.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Failures with less than [`QUIET`] between them.
 #[derive(Debug)]

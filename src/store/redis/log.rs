@@ -1,9 +1,12 @@
 //! Log lines about servers and keys. Each message is throttled across all connections of a store.
 
+mod outages;
+
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+pub(super) use self::outages::{Failure, OutageMember, Outages};
 use super::access::Endpoint;
 use super::key::EscapedKey;
 use crate::limit::Micros;
@@ -18,13 +21,9 @@ const MAX_SKEW: Micros = 100_000;
 
 #[derive(Debug)]
 pub(super) struct RedisLog {
+    pub outages: Outages,
     key: Throttle,
     command: Throttle,
-    lost: Throttle,
-    not_connected: Throttle,
-    connected: Throttle,
-    down: Throttle,
-    up: Throttle,
     slots: Throttle,
     nodes: Throttle,
     redirect: Throttle,
@@ -36,13 +35,9 @@ impl Default for RedisLog {
     fn default() -> Self {
         let throttle = || Throttle::new(INTERVAL);
         RedisLog {
+            outages: Outages::default(),
             key: throttle(),
             command: throttle(),
-            lost: throttle(),
-            not_connected: throttle(),
-            connected: throttle(),
-            down: throttle(),
-            up: throttle(),
             slots: throttle(),
             nodes: throttle(),
             redirect: throttle(),
@@ -80,37 +75,6 @@ impl RedisLog {
     pub fn command_failed(&self, error: &dyn Display) {
         if let Some(suppressed) = self.command.pass() {
             tracing::warn!(%error, suppressed, "redis command failed");
-        }
-    }
-
-    pub fn connection_lost(&self, server: &Endpoint, error: &str) {
-        if let Some(suppressed) = self.lost.pass() {
-            tracing::warn!(%server, error, suppressed, "redis connection lost, reconnecting");
-        }
-    }
-
-    pub fn cannot_connect(&self, server: &dyn Display, error: &str) {
-        if let Some(suppressed) = self.not_connected.pass() {
-            tracing::warn!(%server, error, suppressed, "cannot connect to redis, retrying");
-        }
-    }
-
-    pub fn connected_again(&self, server: &Endpoint) {
-        if let Some(suppressed) = self.connected.pass() {
-            tracing::info!(%server, suppressed, "connected to redis again");
-        }
-    }
-
-    /// Logs a connection that stays open but is not used until the server answers in time.
-    pub fn connection_down(&self, server: &dyn Display, error: &str) {
-        if let Some(suppressed) = self.down.pass() {
-            tracing::warn!(%server, error, suppressed, "redis connection down, probing");
-        }
-    }
-
-    pub fn connection_up(&self, server: &dyn Display) {
-        if let Some(suppressed) = self.up.pass() {
-            tracing::info!(%server, suppressed, "redis connection up again");
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::support::api::ask;
+use crate::support::load::Load;
 use crate::support::redis::{Config, Server};
 
 const RULES: &str = "\
@@ -60,4 +61,32 @@ async fn a_missing_permission_is_logged() {
             _ => assert!(rest.contains(" run "), "{rest}"),
         }
     }
+}
+
+/// The lines of the log about connections to Redis.
+fn connection_lines(said: &str) -> Vec<&str> {
+    let about = ["redis connection", "connect to redis"];
+    said.lines().filter(|line| about.iter().any(|text| line.contains(text))).collect()
+}
+
+/// Each thread has a connection of its own; some notice a loss at once, others only when idle.
+#[test]
+fn a_restart_of_redis_is_one_line_down_and_one_line_up() {
+    let mut redis = Server::start();
+    let setup = with_redis(redis.port(), HIGH_LIMIT).env("WEIR__RUNTIME__THREADS", "4");
+    let mut weir = with_time_limit(setup, "2s").start();
+    let load = Load::start(weir.grpc, 200, &[user_request()]);
+    std::thread::sleep(Duration::from_millis(200));
+    redis.restart();
+    let rest = weir.until_said("redis connections up again").unwrap();
+    load.stop();
+    // Four threads that serve gRPC, and that of /json.
+    assert!(rest.contains(" connections=5 "), "{rest}");
+    weir.signal("INT");
+    weir.wait_until_ended();
+    let said = weir.said_in_all();
+    let lines = connection_lines(&said);
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(lines[0].contains(" WARN "), "{lines:#?}");
+    assert!(lines[1].contains(" INFO redis connections up again server="), "{lines:#?}");
 }

@@ -26,7 +26,27 @@ pub struct Envoy {
 /// Starts Envoy with `weir` as its rate-limit service. `filter` is added to the rate-limit filter's
 /// settings.
 pub fn in_front_of(weir: &Weir, filter: &str) -> Envoy {
-    with(include_str!("envoy.yaml"), weir, filter)
+    with(include_str!("envoy.yaml"), &[Replica::of(weir)], filter, "")
+}
+
+/// A replica of the rate-limit service, and where its health is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Replica {
+    pub grpc: SocketAddr,
+    pub probed: SocketAddr,
+}
+
+impl Replica {
+    /// Its health is checked over gRPC.
+    pub fn of(weir: &Weir) -> Replica {
+        Replica { grpc: weir.grpc, probed: weir.grpc }
+    }
+}
+
+/// Starts an Envoy that fails the requests whose call to the rate-limit service fails. `cluster` is
+/// added to the settings of that service.
+pub fn in_front_of_replicas(replicas: &[Replica], cluster: &str) -> Envoy {
+    with(include_str!("envoy.yaml"), replicas, "failure_mode_deny: true", cluster)
 }
 
 /// Starts an Envoy that waits for `weir` with its default timeout, 20 ms.
@@ -34,14 +54,26 @@ pub fn with_default_timeout(weir: &Weir) -> Envoy {
     let timeout = "timeout: 10s\n";
     let config = include_str!("envoy.yaml");
     assert!(config.contains(timeout), "envoy.yaml sets a timeout");
-    with(&config.replace(timeout, "\n"), weir, "")
+    with(&config.replace(timeout, "\n"), &[Replica::of(weir)], "", "")
 }
 
-fn with(config: &str, weir: &Weir, filter: &str) -> Envoy {
+fn with(config: &str, replicas: &[Replica], filter: &str, cluster: &str) -> Envoy {
     let backend = Backend::start();
-    let config = config
+    let endpoint = |line: &str| -> String {
+        let of = |replica: &Replica| {
+            line.replace("{weir}", &replica.grpc.port().to_string())
+                .replace("{probed}", &replica.probed.port().to_string())
+        };
+        replicas.iter().map(of).collect()
+    };
+    let lines = config.split_inclusive('\n').map(|line| match line.contains("{weir}") {
+        true => endpoint(line),
+        false => line.to_owned(),
+    });
+    let config = lines
+        .collect::<String>()
         .replace("{filter}", filter)
-        .replace("{weir}", &weir.grpc.port().to_string())
+        .replace("{cluster}", cluster)
         .replace("{backend}", &backend.address.port().to_string());
     start(&config, backend)
 }
@@ -131,6 +163,14 @@ impl Envoy {
         let stats = self.stats();
         let mut lines = stats.lines().filter_map(|line| line.split_once(": "));
         lines.find(|(n, _)| *n == name).map_or(0, |(_, value)| value.parse().expect("a number"))
+    }
+
+    /// Returns the number of calls to a replica of the rate-limit service.
+    pub fn calls_to(&self, replica: SocketAddr) -> u64 {
+        let clusters = http::get(self.admin, "/clusters").body;
+        let prefix = format!("weir::{replica}::rq_total::");
+        let calls = clusters.lines().find_map(|line| line.strip_prefix(&prefix));
+        calls.and_then(|calls| calls.parse().ok()).unwrap_or_else(|| panic!("no {prefix}"))
     }
 
     /// Sends `count` requests one after the other. Returns their statuses.

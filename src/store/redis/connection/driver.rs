@@ -37,6 +37,7 @@ use crate::store::StoreError;
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
 use crate::store::redis::context::RedisContext;
+use crate::store::redis::log::{Failure, OutageMember};
 use crate::store::redis::round_trip::{self, Redirect, ServerState};
 
 /// How often an idle connection is checked.
@@ -93,9 +94,7 @@ struct Driver {
     connection: Arc<Connection>,
     events: Option<ClusterEvents>,
     backoff: ProbeBackoff,
-    /// The error of the last attempts to connect, logged once.
-    connect_error: Option<String>,
-    was_connected: bool,
+    outage: OutageMember,
     /// Charges that repair keys after increments without a reply, for the next connection.
     repairs: Vec<PendingCharge>,
 }
@@ -103,14 +102,8 @@ struct Driver {
 /// Drives a connection until it is closed.
 pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
     let backoff = ProbeBackoff::new(connection.shared.options.probe_max);
-    let mut driver = Driver {
-        connection,
-        events,
-        backoff,
-        connect_error: None,
-        was_connected: false,
-        repairs: Vec::new(),
-    };
+    let outage = connection.shared.log.outages.member(&connection.target);
+    let mut driver = Driver { connection, events, backoff, outage, repairs: Vec::new() };
     let mut state = State::Connecting;
     loop {
         state = match state {
@@ -155,10 +148,7 @@ impl Driver {
     }
 
     fn connected(&mut self, link: MultiplexedConnection, endpoint: Endpoint) -> State {
-        if self.was_connected || self.connect_error.is_some() {
-            self.shared().log.connected_again(&endpoint);
-        }
-        (self.connect_error, self.was_connected) = (None, true);
+        self.outage.up();
         let connected_at = Instant::now();
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
@@ -170,11 +160,7 @@ impl Driver {
             ConnectError::Replica => StoreError::ReadOnly,
             _ => StoreError::Unavailable,
         });
-        let error = error.to_string();
-        if self.connect_error.as_ref() != Some(&error) {
-            self.shared().log.cannot_connect(&self.connection.target, &error);
-            self.connect_error = Some(error);
-        }
+        self.outage.down(Failure::NotConnected, &self.connection.target, &error.to_string());
         self.report(ClusterEvent::Disconnected);
         State::Backoff
     }
@@ -297,7 +283,7 @@ impl Driver {
 
     /// The state Probing.
     async fn probe(&mut self, mut session: Session, cause: &str) -> State {
-        self.shared().log.connection_down(&self.connection.target, cause);
+        self.outage.down(Failure::Unusable, &self.connection.target, cause);
         let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
         loop {
             match health::probe(&mut session.link, self.slow_after()).await {
@@ -313,7 +299,7 @@ impl Driver {
                 return State::Closed;
             }
         }
-        self.shared().log.connection_up(&self.connection.target);
+        self.outage.up();
         self.connection.set_up();
         State::Ready(session)
     }
@@ -329,7 +315,7 @@ impl Driver {
             Disconnect::Error(error) => (StoreError::Unavailable, error.to_string()),
         };
         self.connection.set_down(error);
-        self.shared().log.connection_lost(&session.endpoint, &why);
+        self.outage.down(Failure::Lost, &session.endpoint, &why);
         self.report(ClusterEvent::Disconnected);
         if session.connected_at.elapsed() > STALL_TIMEOUT {
             self.backoff.reset();

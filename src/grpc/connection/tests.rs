@@ -1,0 +1,145 @@
+//! The maximum age of connections, on paused time.
+
+use std::time::Duration;
+
+use h2::client::{self, SendRequest};
+use h2::{RecvStream, SendStream};
+use tokio::io::duplex;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tonic::service::Routes;
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
+use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
+use crate::limiter::Limiter;
+use crate::service::{Options, RateLimit, Rules};
+use crate::store::memory::MemoryStore;
+
+const AGE: Duration = Duration::from_secs(1_000);
+const GRACE: Duration = Duration::from_secs(500);
+
+/// A connection in memory, from the client's side.
+struct Client {
+    requests: SendRequest<Bytes>,
+    /// Ends with the connection.
+    driver: JoinHandle<Result<(), h2::Error>>,
+    opened: Instant,
+    close: watch::Sender<bool>,
+}
+
+async fn connect(keepalive: Duration) -> Client {
+    let limiter = Limiter::new(MemoryStore::new(SystemClock::new(), 1_000), Default::default());
+    let service = RateLimit::new(Arc::new(limiter), Rules::default(), Options::default());
+    let limits = Limits {
+        max_message: 1 << 20,
+        max_headers: 16 << 10,
+        max_streams: 8,
+        max_buffered: 1 << 20,
+        keepalive,
+        // A request may take forever to arrive.
+        timeout: Duration::MAX,
+        max_age: AGE,
+        max_age_grace: GRACE,
+    };
+    let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
+    let (here, there) = duplex(1 << 16);
+    let (close, closed) = watch::channel(false);
+    let limits = ConnectionLimits {
+        listener: "grpc",
+        setting: "grpc.max_connections",
+        max: 1,
+        overflow: 0,
+        min_idle: Duration::ZERO,
+    };
+    let handle = Connections::new(limits, ConnectionCounts::default()).register();
+    let opened = Instant::now();
+    tokio::spawn(async move {
+        grpc.serve(there, &handle, None, closed, &ReadScheduler::default()).await;
+    });
+    let (requests, connection) = client::handshake(here).await.unwrap();
+    let driver = tokio::spawn(connection);
+    Client { requests: requests.ready().await.unwrap(), driver, opened, close }
+}
+
+impl Client {
+    /// Starts a call whose message does not arrive until the stream is used.
+    fn start_call(&mut self) -> (client::ResponseFuture, SendStream<Bytes>) {
+        let head = http::Request::post(format!("http://weir{SHOULD_RATE_LIMIT}"))
+            .header("content-type", "application/grpc");
+        self.requests.send_request(head.body(()).unwrap(), false).unwrap()
+    }
+
+    /// Waits until the client has been asked to leave.
+    async fn until_asked_to_leave(&mut self) {
+        while poll_fn(|cx| self.requests.poll_ready(cx)).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+async fn grpc_status(mut body: RecvStream) -> String {
+    while let Some(data) = body.data().await {
+        data.unwrap();
+    }
+    let trailers = body.trailers().await.unwrap().unwrap_or_default();
+    trailers.get("grpc-status").map(|status| status.to_str().unwrap().into()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn idle_connections_close_at_their_age_give_or_take_ten_percent() {
+    for keepalive in [Duration::ZERO, Duration::from_secs(60)] {
+        let mut ages = Vec::new();
+        for _ in 0..20 {
+            let client = connect(keepalive).await;
+            client.driver.await.unwrap().unwrap();
+            ages.push(client.opened.elapsed());
+            assert!(!*client.close.borrow());
+        }
+        ages.sort();
+        assert!(ages[0] >= AGE.mul_f64(0.9) && ages[19] <= AGE.mul_f64(1.1), "{ages:?}");
+        assert!(ages[19] - ages[0] > AGE.mul_f64(0.02), "no jitter: {ages:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_in_progress_have_the_grace_to_end() {
+    let mut client = connect(Duration::from_secs(60)).await;
+    let (response, mut stream) = client.start_call();
+    client.until_asked_to_leave().await;
+    tokio::time::sleep(GRACE / 2).await;
+    assert!(!client.driver.is_finished());
+    // A message that is too short: it is answered, with an error.
+    stream.send_data(Bytes::from_static(&[0]), true).unwrap();
+    let response = response.await.unwrap();
+    let status = response.headers().get("grpc-status").cloned();
+    let status = match status {
+        Some(status) => status.to_str().unwrap().to_owned(),
+        None => grpc_status(response.into_body()).await,
+    };
+    assert_ne!(status, "");
+    client.driver.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_outlast_the_grace_are_cut_off() {
+    let mut client = connect(Duration::from_secs(60)).await;
+    let (response, _stream) = client.start_call();
+    client.until_asked_to_leave().await;
+    let old = client.opened.elapsed();
+    assert!(response.await.is_err());
+    let cut_off = client.opened.elapsed() - old;
+    assert!((GRACE - Duration::from_secs(2)..=GRACE).contains(&cut_off), "{cut_off:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_replaces_the_grace() {
+    let mut client = connect(Duration::from_secs(60)).await;
+    let (_response, _stream) = client.start_call();
+    client.until_asked_to_leave().await;
+    client.close.send_replace(true);
+    // With the timeout unlimited, a drained connection waits for its calls.
+    tokio::time::sleep(GRACE * 2).await;
+    assert!(!client.driver.is_finished());
+}
