@@ -41,7 +41,7 @@ async fn connect(weir: &Weir) -> SendRequest<Bytes> {
     client.ready().await.unwrap()
 }
 
-fn head() -> http::request::Builder {
+pub fn head() -> http::request::Builder {
     let uri = format!("http://weir{PATH}");
     Request::post(uri).header("content-type", "application/grpc").header("te", "trailers")
 }
@@ -52,7 +52,7 @@ fn framed(message: &[u8]) -> Bytes {
     [&[0], &length[..], message].concat().into()
 }
 
-fn framed_request(user: &str) -> Bytes {
+pub fn framed_request(user: &str) -> Bytes {
     framed(&request("shop", &[("user", user)]).encode_to_vec())
 }
 

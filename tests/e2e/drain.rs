@@ -2,7 +2,7 @@
 //! waits until its clients have acknowledged the end of the connection.
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use tonic_health::pb::HealthCheckRequest;
@@ -10,15 +10,18 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use crate::support::api::{channel, code, request};
-use crate::support::weir::{Setup, serving};
-use crate::support::{http, wait_for};
+use crate::connections::{framed_request, head};
+use crate::support::api::{HIGH_LIMIT, ask, channel, code, request, user_request};
+use crate::support::redis::Server;
+use crate::support::redis::proxy::Proxy;
+use crate::support::weir::{Setup, Weir, serving};
+use crate::support::{http, wait_for, wait_until};
 
-/// Longer than a drain should take here, shorter than `drain.timeout`.
+/// Longer than a drain should take here.
 const SOON: Duration = Duration::from_secs(10);
 
 fn setup() -> Setup {
-    serving("domain: shop\n").env("WEIR__DRAIN__DELAY", "200ms").env("WEIR__DRAIN__TIMEOUT", "30s")
+    serving("domain: shop\n").env("WEIR__DRAIN__DELAY", "200ms").env("WEIR__DRAIN__TIMEOUT", "2h")
 }
 
 #[test]
@@ -46,8 +49,13 @@ async fn health_fails_first_and_requests_are_answered_until_the_listeners_close(
 
     weir.signal("TERM");
     assert_eq!(next().await, ServingStatus::NotServing);
-    let health = http::get(weir.http, "/healthcheck");
-    assert_eq!((health.status, health.body.as_str()), (500, ""));
+    let answer = |path| {
+        let answer = http::get(weir.http, path);
+        (answer.status, answer.body)
+    };
+    assert_eq!(answer("/healthcheck"), (500, String::new()));
+    assert_eq!(answer("/readyz"), (503, "draining\n".into()));
+    assert_eq!(answer("/livez"), (200, "ok\n".into()));
     assert_eq!(code(weir.grpc, request("shop", &[("k", "v")])).await, Code::Ok);
 }
 
@@ -70,22 +78,152 @@ async fn health_watchers_do_not_delay_the_end() {
 #[test]
 fn requests_that_do_not_finish_are_cut_off_at_the_drain_timeout() {
     let mut weir = setup().env("WEIR__DRAIN__TIMEOUT", "300ms").start();
-    let mut half_open = TcpStream::connect(weir.http).unwrap();
-    half_open.write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    let _half_open = start_body(&weir);
     let signaled = Instant::now();
     weir.signal("TERM");
     assert_eq!(weir.wait_until_ended().code(), Some(0));
     assert!(signaled.elapsed() < SOON);
+    let said = weir.said_in_all();
+    assert!(said.contains("requests in flight did not end in time"), "{said}");
 }
 
 #[test]
 fn a_second_signal_ends_the_process_at_once() {
-    let mut weir = setup().env("WEIR__DRAIN__DELAY", "1h").start();
+    for (first, second) in [("TERM", "TERM"), ("TERM", "INT"), ("HUP", "HUP"), ("INT", "INT")] {
+        let mut weir = setup().env("WEIR__DRAIN__DELAY", "1h").start();
+        // It keeps the process running after Ctrl-C, too.
+        let _unfinished = start_body(&weir);
+        weir.signal(first);
+        wait_for("weir drains", || weir.said().contains("draining").then_some(()));
+        assert!(weir.runs());
+        weir.signal(second);
+        assert_eq!(weir.wait_until_ended().code(), Some(1), "{first}, {second}");
+    }
+}
+
+/// Starts a request to `/json` whose body does not end.
+fn start_body(weir: &Weir) -> TcpStream {
+    let mut half_open = TcpStream::connect(weir.http).unwrap();
+    half_open.write_all(b"POST /json HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\n{").unwrap();
+    half_open
+}
+
+/// A service whose Redis does not answer, with a request in flight to it.
+struct Stalled {
+    weir: Weir,
+    proxy: Proxy,
+    request: tokio::task::JoinHandle<Result<Code, tonic::Status>>,
+    _redis: Server,
+}
+
+impl Stalled {
+    async fn start(budget: &str) -> Stalled {
+        let redis = Server::start();
+        let proxy = Proxy::start(redis.port());
+        let weir = setup()
+            .file("rules.yaml", HIGH_LIMIT)
+            .env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()))
+            .env("WEIR__STORE__BUDGET", budget)
+            .env("WEIR__STORE__REDIS__SLOW_AFTER", "1h")
+            .start();
+        let round_trips = || weir.metric(r#"weir_redis_round_trips_total{instance="main"}"#);
+        assert_eq!(code(weir.grpc, user_request()).await, Code::Ok);
+        proxy.stall();
+        let (before, to) = (round_trips(), weir.grpc);
+        let request = tokio::spawn(async move {
+            ask(to, user_request()).await.map(|answer| answer.overall_code())
+        });
+        wait_until("the request is in flight", async || round_trips() > before).await;
+        Stalled { weir, proxy, request, _redis: redis }
+    }
+
+    /// Sends SIGTERM and waits until the listeners are closed.
+    fn stop(&mut self) {
+        self.weir.signal("TERM");
+        self.weir.until_said("listeners are closed").unwrap();
+        assert!(!self.request.is_finished());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_in_flight_to_a_stalled_redis_are_answered_before_the_end() {
+    let mut stalled = Stalled::start("1h").await;
+    stalled.stop();
+    assert!(stalled.weir.runs());
+    stalled.proxy.resume();
+    assert_eq!(stalled.request.await.unwrap().unwrap(), Code::Ok);
+    assert_eq!(stalled.weir.wait_until_ended().code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_stays_stalled_delays_the_end_by_the_budget() {
+    let mut stalled = Stalled::start("3s").await;
+    stalled.stop();
+    let status = stalled.request.await.unwrap().unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unknown, "{status}");
+    assert_eq!(stalled.weir.wait_until_ended().code(), Some(0));
+    let said = stalled.weir.said_in_all();
+    assert!(!said.contains("did not end in time"), "{said}");
+}
+
+/// Sends calls on one connection until it gets GOAWAY. Returns how many there were, and asserts that
+/// each is answered, or was sent so late that the client may repeat it.
+async fn send_until_asked_to_leave(to: SocketAddr) -> usize {
+    let socket = tokio::net::TcpStream::connect(to).await.unwrap();
+    let (mut client, connection) = h2::client::handshake(socket).await.unwrap();
+    tokio::spawn(connection);
+    let mut calls = tokio::task::JoinSet::new();
+    loop {
+        let Ok(ready) = client.ready().await else { break };
+        client = ready;
+        let Ok((response, mut stream)) = client.send_request(head().body(()).unwrap(), false)
+        else {
+            break;
+        };
+        let sent = stream.send_data(framed_request("ann"), true);
+        calls.spawn(async move {
+            sent?;
+            let mut body = response.await?.into_body();
+            while let Some(data) = body.data().await {
+                data?;
+            }
+            let trailers = body.trailers().await?.unwrap_or_default();
+            assert_eq!(trailers["grpc-status"], "0");
+            Ok::<(), h2::Error>(())
+        });
+        // As many in flight as Envoy might have, and time for other tasks.
+        while calls.len() > 64 {
+            count(calls.join_next().await);
+        }
+    }
+    let left = calls.len();
+    while let Some(call) = calls.join_next().await {
+        count(Some(call));
+    }
+    left
+}
+
+fn count(call: Option<Result<Result<(), h2::Error>, tokio::task::JoinError>>) {
+    match call.expect("a call").expect("no panic") {
+        Ok(()) => {}
+        // A stream that the final GOAWAY does not include: it was not sent before the first one came.
+        Err(error) => assert!(error.is_go_away() && error.is_remote(), "lost: {error}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_cross_goaway_are_answered() {
+    let mut weir = setup().start();
+    let mut clients = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        clients.spawn(send_until_asked_to_leave(weir.grpc));
+    }
+    // Requests are in flight by then: the delay has passed.
     weir.signal("TERM");
-    wait_for("weir drains", || weir.said().contains("draining").then_some(()));
-    assert!(weir.runs());
-    weir.signal("TERM");
-    assert_eq!(weir.wait_until_ended().code(), Some(1));
+    let left: Vec<usize> = clients.join_all().await;
+    println!("in flight at the end: {left:?}");
+    assert!(left.iter().any(|left| *left > 0), "nothing was in flight");
+    assert_eq!(weir.wait_until_ended().code(), Some(0));
 }
 
 #[test]

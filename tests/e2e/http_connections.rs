@@ -48,8 +48,10 @@ fn a_client_that_does_not_read_answers_is_disconnected() {
     // Megabytes of responses: more than the system buffers.
     let requests = b"GET /metrics HTTP/1.1\r\nhost: test\r\n\r\n".repeat(10_000);
     let _ = silent.write(&requests);
-    // It has the only place, so only health is served until it is disconnected.
-    assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
+    // It has the only place, so only probes are served until it is disconnected.
+    for probe in ["/healthcheck", "/livez", "/readyz"] {
+        assert_eq!(http::get(weir.http, probe).status, 200, "{probe}");
+    }
     wait_for("its disconnection", || {
         (http::get(weir.http, "/metrics").status == 200).then_some(())
     });

@@ -15,6 +15,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod envoy_docs;
+mod health;
 mod holds;
 mod http_connections;
 mod log;

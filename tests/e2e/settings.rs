@@ -297,7 +297,7 @@ fn a_failed_start_reports_the_cause() {
 #[test]
 fn flags_override_variables_and_files_and_are_printed_with_their_origin() {
     let (status, output) = Setup::new()
-        .file("weir.toml", "[drain]\ndelay = \"1s\"\ntimeout = \"2s\"\n[log]\nlevel = \"warn\"\n")
+        .file("weir.toml", "[drain]\ndelay = \"1s\"\ntimeout = \"20s\"\n[log]\nlevel = \"warn\"\n")
         .env("WEIR__DRAIN__DELAY", "3s")
         .env("WEIR__LOG__LEVEL", "error")
         .arg("serve")
@@ -310,7 +310,7 @@ fn flags_override_variables_and_files_and_are_printed_with_their_origin() {
     assert_eq!(status.code(), Some(0), "{output}");
     for wanted in [
         "drain.delay = \"3s\"  # WEIR__DRAIN__DELAY",
-        "drain.timeout = \"2s\"  # weir.toml",
+        "drain.timeout = \"20s\"  # weir.toml",
         "log.level = \"debug\"  # --log-level",
         "grpc.address = \"0.0.0.0:8081\"  # default",
     ] {
