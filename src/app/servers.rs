@@ -100,6 +100,7 @@ impl App {
     fn start_workers(&self, closed: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
         let routes = grpc_routes(self.health.clone())?;
         let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, self.limits));
+        self.metrics.add(grpc.stats().clone());
         let (limiter, closed) = (self.limiter.clone(), closed.clone());
         Workers::start(self.threads, move || {
             let (grpc, closed, limiter) = (grpc.clone(), closed.clone(), limiter.clone());
