@@ -39,6 +39,7 @@ impl Settings {
             merge_domains: *self.rules.merge_domains,
             max_log_bytes: *self.rules.max_log_bytes,
             max_problems: *self.rules.max_problems,
+            max_series: *self.metrics.max_series,
         }
     }
 
@@ -167,6 +168,7 @@ impl Settings {
             near_limit_ratio: *self.metrics.near_limit_ratio,
             max_descriptors: *self.grpc.max_descriptors,
             logged_denials: *self.log.denials,
+            max_series: *self.metrics.max_series,
         }
     }
 
