@@ -27,6 +27,7 @@ use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::store::Operations;
 use crate::telemetry::metrics::Metrics;
+use crate::trace::Sampler;
 
 /// The service, built but not running.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub struct App {
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     limits: grpc::Limits,
+    sampler: Sampler,
     shares: Shares,
     http_limits: http::Limits,
     threads: usize,
@@ -106,6 +108,7 @@ impl App {
             health,
             metrics,
             limits: settings.grpc_limits(),
+            sampler: settings.sampler(),
             shares: descriptors::share(descriptors, max_grpc, max_http),
             http_limits,
             threads: settings.threads(),
@@ -126,6 +129,11 @@ impl App {
 
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// The clock of the limits.
+    pub fn clock(&self) -> Arc<SystemClock> {
+        self.clock.clone()
     }
 
     /// Returns the addresses that the sockets are bound to.

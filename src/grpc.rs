@@ -36,6 +36,7 @@ use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
 use crate::store::Store;
 use crate::throttle::Throttle;
+use crate::trace::Sampler;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +64,7 @@ pub struct Grpc<S> {
     /// The services of all other methods.
     routes: Routes,
     limits: Limits,
+    sampler: Sampler,
     budget: Arc<MemoryBudget>,
     abuse_log: Throttle,
 }
@@ -79,9 +81,15 @@ impl<S: Store + 'static> Grpc<S> {
             rate_limit,
             routes: routes.prepare(),
             limits,
+            sampler: Sampler::default(),
             budget: MemoryBudget::new(limits.max_buffered),
             abuse_log: Throttle::new(LOG_INTERVAL),
         }
+    }
+
+    /// Records the calls that `sampler` chooses.
+    pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
+        Grpc { sampler, ..self }
     }
 
     /// Serves one connection until it is closed; `scheduler` is that of its thread.

@@ -47,6 +47,7 @@ mod suggest;
 pub mod telemetry;
 mod threads;
 pub mod throttle;
+pub mod trace;
 pub mod watch;
 pub mod workers;
 pub mod xds;

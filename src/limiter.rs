@@ -10,6 +10,7 @@ mod decision;
 mod holds;
 mod lookup;
 mod request;
+mod spans;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use smallvec::SmallVec;
 
 use self::charges::Charges;
 use self::lookup::{Lookup, Matched};
+use self::spans::DecisionSpan;
 use crate::limit::{Decision, Op, Plan, SECOND};
 use crate::rules::RuleSet;
 use crate::store::{Answers, Store, StoreError};
@@ -114,14 +116,22 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let lookup = self.look_up(rules, request).map_err(|error| self.count_error(error))?;
+        let span = DecisionSpan::start(request);
+        let lookup = match self.look_up(rules, request) {
+            Ok(lookup) => lookup,
+            Err(error) => return self.refuse(error, span),
+        };
         let charges = Charges::new(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
+            let charge = span.charge(&batch);
             self.store.charge(batch, &mut answers).await;
+            charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        self.conclude(&lookup, answers)
+        let decision = self.conclude(&lookup, answers);
+        span.end(Some(&lookup), &decision);
+        decision
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting. Returns `None`, with
@@ -133,19 +143,36 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Option<Result<RequestDecision<'s>, RequestError>> {
+        let span = DecisionSpan::start(request);
         let lookup = match self.look_up(rules, request) {
             Ok(lookup) => lookup,
-            Err(error) => return Some(Err(self.count_error(error))),
+            Err(error) => return Some(self.refuse(error, span)),
         };
         let charges = Charges::new(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
+            let charge = span.charge(&batch);
             if !self.store.try_charge(batch, &mut answers) {
                 return None;
             }
+            charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        Some(self.conclude(&lookup, answers))
+        let decision = self.conclude(&lookup, answers);
+        span.end(Some(&lookup), &decision);
+        Some(decision)
+    }
+
+    /// Counts and records that a request is invalid.
+    #[cold]
+    fn refuse<'s>(
+        &self,
+        error: RequestError,
+        span: DecisionSpan,
+    ) -> Result<RequestDecision<'s>, RequestError> {
+        let decision = Err(self.count_error(error));
+        span.end(None, &decision);
+        decision
     }
 
     /// Looks up what applies to each descriptor of a request, in order.

@@ -9,6 +9,7 @@ pub mod example;
 pub mod format;
 mod layers;
 mod options;
+mod otlp;
 mod redis;
 pub mod reference;
 mod secret;
@@ -26,8 +27,8 @@ use layers::SettingReader;
 use setting::SettingEntry;
 use table::{
     DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
-    MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup, StoreKind,
-    StoreSettings, TracingSettings,
+    MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup,
+    StoreKind, StoreSettings, TracingSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -71,6 +72,7 @@ pub struct Settings {
     pub runtime: RuntimeSettings,
     pub metrics: MetricsSettings,
     pub tracing: TracingSettings,
+    pub otlp: OtlpSettings,
     pub log: LogSettings,
     /// Settings and variables without effect, for the log.
     pub warnings: Vec<String>,
@@ -91,6 +93,7 @@ impl Settings {
         if *settings.store.kind == StoreKind::Redis {
             redis::read(&settings, &mut errors);
         }
+        otlp::check(&settings, &mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
@@ -107,6 +110,7 @@ impl Settings {
             runtime: RuntimeSettings::read(reader)?,
             metrics: MetricsSettings::read(reader)?,
             tracing: TracingSettings::read(reader)?,
+            otlp: OtlpSettings::read(reader)?,
             log: LogSettings::read(reader)?,
             warnings: Vec::new(),
         })
@@ -150,6 +154,7 @@ impl Settings {
         self.runtime.list(&mut entries);
         self.metrics.list(&mut entries);
         self.tracing.list(&mut entries);
+        self.otlp.list(&mut entries);
         self.log.list(&mut entries);
         entries
     }

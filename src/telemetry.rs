@@ -1,4 +1,6 @@
-//! Logs and metrics.
+//! Logs, metrics and traces.
 
 pub mod log;
 pub mod metrics;
+#[cfg(feature = "otlp")]
+pub mod otlp;

@@ -63,7 +63,8 @@ impl App {
             [("grpc", self.shares.grpc), ("http", self.shares.http), ("debug", self.shares.debug)]
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
         let connect = self.connect_then_report();
-        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
+        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
+            .with_sampler(self.sampler);
         let main = http::main(json, self.health, self.metrics.clone());
         let router = http::debug(self.rules, self.loader, self.metrics);
         let limits = &self.http_limits;
@@ -78,7 +79,8 @@ impl App {
     /// first request need not wait for that.
     fn start_workers(&self, closed: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
         let routes = grpc_routes(self.health.clone())?;
-        let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, self.limits));
+        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
+        let grpc = Arc::new(grpc.with_sampler(self.sampler));
         let (limiter, closed) = (self.limiter.clone(), closed.clone());
         Workers::start(self.threads, move || {
             let (grpc, closed, limiter) = (grpc.clone(), closed.clone(), limiter.clone());

@@ -1,6 +1,7 @@
 //! `weir serve`: runs the service.
 
 mod args;
+mod otlp;
 mod signals;
 
 use std::io::Write;
@@ -19,6 +20,7 @@ use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
 use crate::xds;
 pub use args::ServeArgs;
+use otlp::Otlp;
 use signals::stop_signal;
 
 /// The exit code for wrong settings: EX_USAGE of sysexits.
@@ -43,8 +45,16 @@ pub fn run(args: ServeArgs) -> ExitCode {
         print_settings(&settings);
         return ExitCode::SUCCESS;
     }
+    let otlp = match Otlp::new(&settings) {
+        Ok(otlp) => otlp,
+        Err(error) => {
+            eprintln!("weir cannot start: {}", escape(&error));
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
     // Dropping it writes its last lines.
-    let log = match log::start(settings.log.level.word(), settings.log.format.word()) {
+    let (level, format) = (settings.log.level.word(), settings.log.format.word());
+    let log = match log::start(level, format, otlp.span_layer()) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");
@@ -61,7 +71,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    match serve(&settings, source, &log) {
+    match serve(&settings, source, &log, otlp) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.report_end("weir stops", &format!("{error:#}"));
@@ -120,7 +130,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<()> {
+fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
     // such as loading rules, at a lower priority than requests.
@@ -146,7 +156,10 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
                 tokio::spawn(async move { client.follow().await });
             }
         }
-        app.run(stop).await
+        let exporter = otlp.start(&app)?;
+        let served = app.run(stop).await;
+        exporter.flush().await;
+        served
     });
     // A thread that reads rules may hang in a file system that does not respond.
     runtime.shutdown_background();

@@ -8,6 +8,7 @@ use super::table::{RulesSource, SettingGroup, StoreKind, XdsMode};
 use super::{Settings, redis, reference};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
+use crate::trace::Sampler;
 use crate::{grpc, http, limiter, rules, service, store, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
@@ -108,6 +109,14 @@ impl Settings {
             max_buffered: *grpc.max_buffered,
             keepalive: *grpc.keepalive,
             timeout: timeout(*grpc.timeout),
+        }
+    }
+
+    /// Returns which requests are recorded.
+    pub fn sampler(&self) -> Sampler {
+        match *self.tracing.enabled {
+            true => Sampler::new(f64::from(*self.tracing.sampling)),
+            false => Sampler::default(),
         }
     }
 

@@ -62,6 +62,10 @@ pub enum Meaning {
     Source,
     /// A number of bytes, in any base of Go's.
     Bytes,
+    /// A whole number of milliseconds.
+    Milliseconds,
+    /// A number that is moved to the nearest from 0 to 1.
+    Clamped,
 }
 
 impl Meaning {
@@ -92,6 +96,11 @@ impl Meaning {
             Meaning::Bytes => {
                 go::read_int(text).map_or_else(|| text.to_owned(), |bytes| bytes.to_string())
             }
+            Meaning::Milliseconds if text.is_empty() => without.to_owned(),
+            Meaning::Milliseconds => format!("{text}ms"),
+            Meaning::Clamped => text
+                .parse()
+                .map_or_else(|_| text.to_owned(), |n: f64| n.clamp(0.0, 1.0).to_string()),
             Meaning::LogLevel => match text.to_ascii_lowercase().as_str() {
                 "panic" | "fatal" => "error".to_owned(),
                 "warning" => "warn".to_owned(),

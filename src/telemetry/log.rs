@@ -9,13 +9,15 @@ use std::io::{self, IsTerminal};
 use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 
-use tracing::Subscriber;
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::set_global_default;
-use tracing_subscriber::filter::EnvFilter;
+use tracing_subscriber::filter::{EnvFilter, FilterExt, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry, registry};
 
 pub use self::queue::Queue;
 use crate::escape::escape;
+use crate::trace::TARGET;
 
 /// The maximum size of the queue: about 10 000 lines.
 const QUEUE_BYTES: usize = 1 << 20;
@@ -23,16 +25,20 @@ const QUEUE_BYTES: usize = 1 << 20;
 /// How long the process waits at its end until the last lines are written.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// A layer that records spans.
+pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
 /// The running log. Flushes the queue when dropped.
 #[derive(Debug)]
 pub struct Log(Queue);
 
 /// Starts logging at `level`, as `text` or `json` lines, and installs a panic hook. Call it once.
+/// `spans` records the spans of requests, whatever is logged.
 ///
 /// # Errors
 ///
 /// If the writing thread cannot be started, or a log is already running.
-pub fn start(level: &str, format: &str) -> io::Result<Log> {
+pub fn start(level: &str, format: &str, spans: Option<SpanLayer>) -> io::Result<Log> {
     let level: LevelFilter = level.parse().unwrap_or(LevelFilter::INFO);
     // Libraries log warnings about clients without throttling them.
     let others = if level < LevelFilter::DEBUG { level.min(LevelFilter::ERROR) } else { level };
@@ -40,10 +46,12 @@ pub fn start(level: &str, format: &str) -> io::Result<Log> {
     // An error, because lines of any level may be missing.
     let report = |lines| tracing::error!(lines, "log lines dropped because the log was not read");
     let queue = Queue::start(QUEUE_BYTES, io::stderr(), report)?;
-    let subscriber: Box<dyn Subscriber + Send + Sync> = match format {
-        "json" => Box::new(format::json(filter, queue.clone())),
-        _ => Box::new(format::text(filter, queue.clone(), io::stderr().is_terminal())),
+    let events = match format {
+        "json" => format::json(queue.clone()).boxed(),
+        _ => format::text(queue.clone(), io::stderr().is_terminal()).boxed(),
     };
+    let filter = filter.and(filter_fn(|metadata| metadata.target() != TARGET));
+    let subscriber = registry().with(spans).with(events.with_filter(filter));
     set_global_default(subscriber).map_err(io::Error::other)?;
     let log = queue.clone();
     panic::set_hook(Box::new(move |panic| report_panic(&log, panic)));

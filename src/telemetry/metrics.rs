@@ -17,6 +17,7 @@ use prometheus_client::registry::Registry;
 
 use crate::connections;
 use crate::limiter::{Limiter, LimiterCounts};
+use crate::metrics::{MetricFamily, MetricSink, SampleValue};
 use crate::rules::RuleStats;
 use crate::service::Rules;
 use crate::store::Operations;
@@ -77,6 +78,19 @@ impl Metrics {
         let help = "Connections refused because all others had requests in progress";
         registry.register(name("_refused"), help, counts.refused.clone());
         counts
+    }
+
+    /// Lists all metrics.
+    pub fn collect(&self, sink: &mut dyn MetricSink) {
+        let (success, error) = (&self.config_load_success, &self.config_load_error);
+        for (name, help, counter) in [
+            ("config_load_success", "Rule sets loaded", success),
+            ("config_load_error", "Rule sets rejected", error),
+        ] {
+            let metric_type = crate::metrics::MetricType::Counter;
+            sink.family(MetricFamily { name, help, metric_type });
+            sink.sample(&[], SampleValue::Counter(counter.get()));
+        }
     }
 
     /// Encodes all metrics as OpenMetrics text.

@@ -3,7 +3,7 @@
 use super::Effect::{
     self, ByValue, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
 };
-use super::Meaning::{Bytes, Host, LogFormat, LogLevel, Port, Same, Source};
+use super::Meaning::{Bytes, Clamped, Host, LogFormat, LogLevel, Milliseconds, Port, Same, Source};
 use super::go::VariableKind;
 use super::{RedisEffect, Variable};
 
@@ -28,7 +28,7 @@ const STATSD: Effect = NotYet("StatsD; read Prometheus metrics at /metrics");
 const PROMETHEUS: Effect = NotYet(
     "its own Prometheus listener; the metrics are at /metrics of the HTTP and the debug port",
 );
-const TRACING: Effect = NotYet("tracing");
+const OTLP: Effect = NotYet("values for traces or metrics alone, other than their endpoints");
 const USE_MEMCACHED: Effect =
     Refused("weir does not support Memcached: remove it to count in memory");
 const MEMCACHED: Effect = Unused("only BACKEND_TYPE=memcache, which is not supported, uses it");
@@ -173,7 +173,21 @@ pub const VARIABLES: &[Variable] = &[
     variable("TRACING_SERVICE_NAMESPACE", VariableKind::Text, "", Set(Same)),
     variable("TRACING_SERVICE_INSTANCE_ID", VariableKind::Text, "", Set(Same)),
     variable("TRACING_EXPORTER_PROTOCOL", VariableKind::Word(&["http", "grpc"]), "http", Set(Same)),
-    variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", Set(Same)),
+    variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", Set(Clamped)),
+    variable("OTEL_EXPORTER_OTLP_ENDPOINT", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_HEADERS", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_TIMEOUT", VariableKind::Text, "10000", Set(Milliseconds)),
+    variable("OTEL_EXPORTER_OTLP_CERTIFICATE", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_CLIENT_KEY", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", Ignored("TRACING_EXPORTER_PROTOCOL sets the protocol, as in the reference")),
+    variable("OTEL_EXPORTER_OTLP_INSECURE", VariableKind::Text, "", Ignored("the URL decides: https is TLS")),
+    variable("OTEL_EXPORTER_OTLP_COMPRESSION", VariableKind::Text, "", ByValue(&[
+        ("gzip", NotYet("compression")),
+        ("none", Ignored("weir does not compress")),
+    ])),
 
     variable("GOMAXPROCS", VariableKind::Text, "", Ignored("it configures Go; weir has the setting runtime.threads")),
     variable("GOGC", VariableKind::Text, "", Ignored("it configures Go; weir has no garbage collector")),
@@ -182,5 +196,5 @@ pub const VARIABLES: &[Variable] = &[
 /// Variables known by the prefix of their names.
 pub const FAMILIES: &[Variable] = &[
     variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", STATSD),
-    variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", TRACING),
+    variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
 ];

@@ -7,10 +7,10 @@ use std::fmt::{self, Debug, Write};
 
 use tracing::field::Field;
 use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
-use tracing_subscriber::fmt::{FmtContext, MakeWriter, fmt};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::escape::Escaping;
@@ -18,19 +18,18 @@ use crate::escape::Escaping;
 /// Further lines of a message are indented, so that each unindented line starts an event.
 const NEXT_LINE: &str = "\n    ";
 
-/// Returns a subscriber that writes events as text.
-pub(super) fn text<W>(filter: EnvFilter, out: W, color: bool) -> impl Subscriber + Send + Sync
+/// Returns a layer that writes events as text.
+pub(super) fn text<S, W>(out: W, color: bool) -> impl Layer<S> + Send + Sync
 where
+    S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    fmt()
+    layer()
         .log_internal_errors(false)
         .with_target(false)
         .with_ansi(color)
         .fmt_fields(debug_fn(write_field).delimited(" "))
-        .with_env_filter(filter)
         .with_writer(out)
-        .finish()
 }
 
 fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
@@ -48,20 +47,19 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
     }
 }
 
-/// Returns a subscriber that writes events as lines of JSON.
-pub(super) fn json<W>(filter: EnvFilter, out: W) -> impl Subscriber + Send + Sync
+/// Returns a layer that writes events as lines of JSON.
+pub(super) fn json<S, W>(out: W) -> impl Layer<S> + Send + Sync
 where
+    S: Subscriber + for<'a> LookupSpan<'a>,
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    fmt()
+    layer()
         .log_internal_errors(false)
         .with_target(false)
         .json()
         .flatten_event(true)
         .map_event_format(EscapedJson)
-        .with_env_filter(filter)
         .with_writer(out)
-        .finish()
 }
 
 /// Escapes the control characters that JSON does not: those outside ASCII.
@@ -91,6 +89,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use tracing::subscriber::with_default;
+    use tracing_subscriber::layer::SubscriberExt;
+    use tracing_subscriber::{Registry, registry};
 
     use super::*;
 
@@ -111,12 +111,12 @@ mod tests {
     }
 
     /// Returns the output for an event that contains `HOSTILE` in all places.
-    fn logged<S: Subscriber + Send + Sync>(
-        make: impl FnOnce(EnvFilter, Box<dyn Fn() -> Written + Send + Sync>) -> S,
+    fn logged<L: Layer<Registry> + Send + Sync>(
+        make: impl FnOnce(Box<dyn Fn() -> Written + Send + Sync>) -> L,
     ) -> String {
         let written = Written::default();
         let out = written.clone();
-        let subscriber = make(EnvFilter::new("trace"), Box::new(move || out.clone()));
+        let subscriber = registry().with(make(Box::new(move || out.clone())));
         with_default(subscriber, || {
             let _span = tracing::info_span!("span", hostile = HOSTILE, shown = %HOSTILE).entered();
             let error = std::io::Error::other(HOSTILE);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn text_has_no_control_characters_and_one_unindented_line_per_event() {
-        let logged = logged(|filter, out| text(filter, out, false));
+        let logged = logged(|out| text(out, false));
         let lines: Vec<&str> = logged.strip_suffix('\n').unwrap().split('\n').collect();
         assert!(lines.iter().all(|line| is_plain(line)), "{logged:?}");
         assert_eq!(lines.len(), 2, "{logged:?}");
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn on_a_terminal_only_the_colors_of_the_formatter_remain() {
-        let logged = logged(|filter, out| text(filter, out, true));
+        let logged = logged(|out| text(out, true));
         assert!(
             logged.contains("\u{1b}[3mshown\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\n2026"),
             "{logged:?}"
