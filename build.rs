@@ -1,6 +1,7 @@
-//! Compiles `proto/` in pure Rust: no `protoc` is needed.
+//! Compiles `proto/` in pure Rust, so no `protoc` is needed; and finds the commit that is built.
 
-use std::{env, fs, path::PathBuf};
+use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use prost::Message;
 
@@ -10,8 +11,12 @@ const SERVED: [&str; 2] =
 /// What it asks a management server.
 const ASKED: &str = "envoy/service/discovery/v3/ads.proto";
 
+/// The digits of a commit that are shown.
+const COMMIT_DIGITS: usize = 12;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
+    println!("cargo:rustc-env=WEIR_COMMIT={}", commit().as_deref().unwrap_or("unknown"));
     // Served by gRPC reflection, which is to list no service that is only asked, and used to read
     // and write the API's JSON form.
     let served = protox::compile(SERVED, ["proto"])?;
@@ -20,4 +25,51 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let all = protox::compile(SERVED.into_iter().chain([ASKED]), ["proto"])?;
     tonic_prost_build::configure().build_transport(false).compile_fds(all)?;
     Ok(())
+}
+
+/// Returns the commit: that of the variable `GIT_COMMIT`, else that of the repository. Debug builds
+/// do not look into the repository, because each commit would rebuild the crate.
+fn commit() -> Option<String> {
+    println!("cargo:rerun-if-env-changed=GIT_COMMIT");
+    let given = env::var("GIT_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let is_release = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let commit = given.or_else(|| if is_release { checked_out() } else { None })?;
+    let is_hash = commit.len() >= 7 && commit.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if !is_hash {
+        println!("cargo:warning=no commit is shown: {commit:?} is not one");
+    }
+    is_hash.then(|| commit.chars().take(COMMIT_DIGITS).collect())
+}
+
+/// Reads the commit that is checked out. None without a repository, as in a source archive.
+fn checked_out() -> Option<String> {
+    let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR")?);
+    let dot_git = root.join(".git");
+    // In a worktree it is a file with the path of the directory.
+    let git = match fs::read_to_string(&dot_git) {
+        Ok(link) => root.join(link.strip_prefix("gitdir:")?.trim()),
+        Err(_) => dot_git,
+    };
+    // Each commit appends to the log of HEAD, also if a packed branch gets a file of its own.
+    read(&git.join("logs/HEAD"));
+    let head = read(&git.join("HEAD"))?;
+    let Some(branch) = head.strip_prefix("ref:").map(str::trim) else { return Some(head) };
+    // Branches are shared between worktrees.
+    let common = fs::read_to_string(git.join("commondir"));
+    let common = common.map_or(git.clone(), |path| git.join(path.trim()));
+    read(&common.join(branch)).or_else(|| packed(&common, branch))
+}
+
+/// Finds the commit of a branch that has no file of its own.
+fn packed(git: &Path, branch: &str) -> Option<String> {
+    let packed = read(&git.join("packed-refs"))?;
+    let commit = packed.lines().find_map(|line| line.strip_suffix(branch)?.strip_suffix(' '));
+    commit.map(str::to_owned)
+}
+
+/// Reads a file that decides which commit is built.
+fn read(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    println!("cargo:rerun-if-changed={}", path.display());
+    Some(text.trim().to_owned())
 }

@@ -10,11 +10,13 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::version::LONG_VERSION;
+
 /// A rate-limit service for Envoy.
 ///
 /// Envoy, or any gRPC client, asks whether a request is allowed. weir answers from rules.
 #[derive(Debug, Parser)]
-#[command(name = "weir", version, arg_required_else_help = true)]
+#[command(name = "weir", version = LONG_VERSION, arg_required_else_help = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,

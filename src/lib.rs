@@ -48,6 +48,7 @@ pub mod telemetry;
 mod threads;
 pub mod throttle;
 pub mod trace;
+pub mod version;
 pub mod watch;
 pub mod workers;
 pub mod xds;

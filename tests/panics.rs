@@ -5,12 +5,14 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use weir::telemetry::log::LogFormat;
+
 /// Set in the process that panics: the number of lines it logs before.
 const LINES: &str = "WEIR_TEST_LINES";
 
 /// Panics on a thread of its own, and continues.
 fn panic_after_lines(lines: usize) {
-    let log = weir::telemetry::log::start("info", "text", None).unwrap();
+    let log = weir::telemetry::log::start("info".parse().unwrap(), LogFormat::Text, None).unwrap();
     for line in 0..lines {
         tracing::warn!(target: "weir", line, "a line to fill the pipe");
     }
@@ -44,6 +46,21 @@ fn a_panic_is_one_line_of_the_log() {
     assert_eq!(log.lines().count(), 1, "{log}");
     assert!(log.contains("ERROR panic error=thread 'worker' at tests/panics.rs:"), "{log}");
     assert!(log.ends_with(": on\\npurpose\n"), "{log}");
+}
+
+#[test]
+fn a_backtrace_is_a_field_of_its_own() {
+    if let Some(lines) = lines() {
+        return panic_after_lines(lines);
+    }
+    let mut program = program("a_backtrace_is_a_field_of_its_own", 0);
+    let ended = program.env("RUST_BACKTRACE", "1").output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    let log = String::from_utf8(ended.stderr).unwrap();
+    let mut lines = log.lines();
+    assert!(lines.next().unwrap().ends_with(": on\\npurpose backtrace="), "{log}");
+    assert!(lines.any(|line| line.contains("panic_after_lines")), "{log}");
+    assert!(log.lines().skip(1).all(|line| line.starts_with("    ")), "{log}");
 }
 
 #[test]

@@ -14,7 +14,6 @@ use crate::escape::escape;
 use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::Settings;
-use crate::settings::format::Choice;
 use crate::telemetry::log::{self, Log};
 use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
@@ -53,8 +52,8 @@ pub fn run(args: ServeArgs) -> ExitCode {
         }
     };
     // Dropping it writes its last lines.
-    let (level, format) = (settings.log.level.word(), settings.log.format.word());
-    let log = match log::start(level, format, otlp.span_layer()) {
+    let (levels, format) = (settings.log.level.clone(), *settings.log.format);
+    let log = match log::start(levels, format, otlp.span_layer()) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");

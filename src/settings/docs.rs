@@ -67,6 +67,7 @@ fn kind(kind: FormatKind) -> String {
         FormatKind::Bytes => "size".into(),
         FormatKind::Address => "host:port".into(),
         FormatKind::List => "list".into(),
+        FormatKind::LogLevels => "level, or `level,library=level`".into(),
         FormatKind::Choice(choices) => words(&choices()),
     }
 }
@@ -81,7 +82,9 @@ fn go_kind(kind: go::VariableKind) -> String {
         go::VariableKind::Duration => "duration".into(),
         go::VariableKind::List => "list".into(),
         go::VariableKind::Map => "`k:v,k2:v2`".into(),
-        go::VariableKind::Word(choices) | go::VariableKind::AnyCase(choices) => words(choices),
+        go::VariableKind::Word(choices)
+        | go::VariableKind::AnyCase(choices)
+        | go::VariableKind::LogLevels(choices) => words(choices),
     }
 }
 
@@ -94,8 +97,13 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host => format!("the host of {}", setting()),
             Meaning::Port => format!("the port of {}", setting()),
-            Meaning::LogLevel => "`log.level`; panic and fatal are error".into(),
-            Meaning::LogFormat => "`log.format`: json in any letter case; all else is text".into(),
+            Meaning::LogLevel => {
+                "`log.level`; panic and fatal are error; library=level for libraries may follow"
+                    .into()
+            }
+            Meaning::LogFormat => {
+                "`log.format`: json in any letter case is reference-json; all else is text".into()
+            }
         },
         Effect::SetText => setting(),
         Effect::Ignored(reason) => format!("ignored: {reason}"),

@@ -49,9 +49,14 @@ pub enum FormatKind {
     Bytes,
     Address,
     List,
+    LogLevels,
     /// The words, as a function returns them.
     Choice(fn() -> Vec<&'static str>),
 }
+
+/// What to write for log levels.
+pub(super) const LOG_LEVELS_EXPECTED: &str = "off, error, warn, info, debug or trace; and \
+     library=level for libraries, with commas between them: info,h2=debug";
 
 impl FormatKind {
     /// Returns what to write, for an error message.
@@ -68,6 +73,7 @@ impl FormatKind {
                 "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()
             }
             FormatKind::List => "a list, or text with commas between its parts".into(),
+            FormatKind::LogLevels => LOG_LEVELS_EXPECTED.into(),
             FormatKind::Choice(words) => format!("one of {}", words().join(", ")),
         }
     }

@@ -54,9 +54,9 @@ pub enum Meaning {
     /// The host, or the port, of an address.
     Host,
     Port,
-    /// A log level, by the names of logrus.
+    /// Log levels, by the names of logrus.
     LogLevel,
-    /// `json`; anything else is text.
+    /// `json` is that of the reference; anything else is text.
     LogFormat,
     /// The source of rules.
     Source,
@@ -101,16 +101,23 @@ impl Meaning {
             Meaning::Clamped => text
                 .parse()
                 .map_or_else(|_| text.to_owned(), |n: f64| n.clamp(0.0, 1.0).to_string()),
-            Meaning::LogLevel => match text.to_ascii_lowercase().as_str() {
-                "panic" | "fatal" => "error".to_owned(),
-                "warning" => "warn".to_owned(),
-                _ => text.to_owned(),
-            },
+            Meaning::LogLevel => text.split(',').map(log_level).collect::<Vec<_>>().join(","),
             Meaning::LogFormat => {
-                if text.eq_ignore_ascii_case("json") { "json" } else { "text" }.to_owned()
+                if text.eq_ignore_ascii_case("json") { "reference-json" } else { "text" }.to_owned()
             }
         }
     }
+}
+
+/// Translates `level` or `library=level`.
+fn log_level(text: &str) -> String {
+    let (library, level) = text.rsplit_once('=').map_or(("", text), |(name, level)| (name, level));
+    let level = match level.trim().to_ascii_lowercase().as_str() {
+        "panic" | "fatal" => "error".to_owned(),
+        "warning" => "warn".to_owned(),
+        level => level.to_owned(),
+    };
+    if library.is_empty() { level } else { format!("{library}={level}") }
 }
 
 #[cfg(test)]
@@ -154,5 +161,21 @@ mod tests {
         assert_eq!(Meaning::Port.translate("0x10", "127.0.0.1:8081"), "127.0.0.1:16");
         assert_eq!(Meaning::Host.translate("::", "0.0.0.0:8081"), "[::]:8081");
         assert_eq!(Meaning::Host.translate("", "127.0.0.1:8081"), ":8081");
+    }
+
+    #[test]
+    fn log_levels_have_the_names_of_logrus() {
+        for (theirs, ours) in [
+            ("WARN", "warn"),
+            ("Warning", "warn"),
+            ("panic", "error"),
+            ("info,h2=warning", "info,h2=warn"),
+            ("debug, hyper = fatal", "debug, hyper =error"),
+        ] {
+            assert_eq!(Meaning::LogLevel.translate(theirs, ""), ours);
+            ours.parse::<crate::telemetry::log::LogLevels>().unwrap();
+        }
+        assert_eq!(Meaning::LogFormat.translate("JSON", "text"), "reference-json");
+        assert_eq!(Meaning::LogFormat.translate("logfmt", "text"), "text");
     }
 }

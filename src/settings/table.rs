@@ -20,7 +20,7 @@ use std::sync::LazyLock;
 use super::layers::SettingReader;
 use super::setting::{Setting, SettingEntry};
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
-pub use log::{LogFormat, LogLevel, LogSettings};
+pub use log::LogSettings;
 pub use metrics::MetricsSettings;
 pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};

@@ -25,7 +25,7 @@ pub struct ServeArgs {
     /// Address of the debug listener: /rlconfig, /status and /metrics.
     #[arg(long, value_name = "HOST:PORT")]
     debug_address: Option<String>,
-    /// Log level: off, error, warn, info, debug or trace.
+    /// Log levels: off, error, warn, info, debug or trace; or info,h2=debug for a library.
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
     /// Any setting, as `a.b=value`; can be repeated.

@@ -22,6 +22,8 @@ pub enum VariableKind {
     Word(&'static [&'static str]),
     /// One of these words, in any letter case.
     AnyCase(&'static [&'static str]),
+    /// One of these words, in any letter case; and `library=word` for libraries, which only weir has.
+    LogLevels(&'static [&'static str]),
 }
 
 impl VariableKind {
@@ -44,6 +46,10 @@ impl VariableKind {
             VariableKind::AnyCase(words) => {
                 words.iter().any(|word| word.eq_ignore_ascii_case(text))
             }
+            VariableKind::LogLevels(words) => text.split(',').all(|part| {
+                let level = part.split_once('=').map_or(part, |(_, level)| level).trim();
+                VariableKind::AnyCase(words).accepts(level)
+            }),
         }
     }
 
@@ -62,6 +68,11 @@ impl VariableKind {
             VariableKind::Word(words) | VariableKind::AnyCase(words) => {
                 format!("one of {}", words.join(", "))
             }
+            VariableKind::LogLevels(words) => format!(
+                "one of {}; and library=level for libraries, with commas between them: \
+                 info,h2=debug",
+                words.join(", ")
+            ),
         }
     }
 }

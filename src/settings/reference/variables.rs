@@ -61,7 +61,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("GRPC_SERVER_TLS_KEY", VariableKind::Text, "", TLS),
     variable("GRPC_CLIENT_TLS_CACERT", VariableKind::Text, "", TLS),
     variable("GRPC_CLIENT_TLS_SAN", VariableKind::Text, "", TLS),
-    variable("LOG_LEVEL", VariableKind::AnyCase(LOG_LEVELS), "WARN", Set(LogLevel)),
+    variable("LOG_LEVEL", VariableKind::LogLevels(LOG_LEVELS), "WARN", Set(LogLevel)),
     variable("LOG_FORMAT", VariableKind::Text, "text", Set(LogFormat)),
 
     variable("CONFIG_TYPE", VariableKind::Word(&["FILE", "GRPC_XDS_SOTW"]), "FILE", Set(Source)),

@@ -1,48 +1,36 @@
 //! `log`: the log.
 
 use super::group;
-use crate::settings::format::Choice;
+use crate::settings::format::{Choice, Format, FormatKind, Int};
+use crate::telemetry::log::{LogFormat, LogLevels};
 
-/// A log level.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogLevel {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
-}
+impl Format for LogLevels {
+    type Value = LogLevels;
+    const KIND: FormatKind = FormatKind::LogLevels;
 
-impl Choice for LogLevel {
-    const CHOICES: &'static [(&'static str, LogLevel)] = &[
-        ("off", LogLevel::Off),
-        ("error", LogLevel::Error),
-        ("warn", LogLevel::Warn),
-        ("info", LogLevel::Info),
-        ("debug", LogLevel::Debug),
-        ("trace", LogLevel::Trace),
-    ];
-}
-
-/// A log format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
+    fn parse(text: &str) -> Option<LogLevels> {
+        text.parse().ok()
+    }
 }
 
 impl Choice for LogFormat {
-    const CHOICES: &'static [(&'static str, LogFormat)] =
-        &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+    const CHOICES: &'static [(&'static str, LogFormat)] = &[
+        ("text", LogFormat::Text),
+        ("json", LogFormat::Json),
+        ("reference-json", LogFormat::ReferenceJson),
+    ];
 }
 
 group! {
     /// The log.
     LogSettings "log" {
-        /// The least severe level that is logged.
-        level: LogLevel = "info", reference ["LOG_LEVEL"];
-        /// The format of log lines.
+        /// The least severe level that is logged: off, error, warn, info, debug or trace. At debug
+        /// every decision is logged. Libraries only log errors, unless they are named: info,h2=debug.
+        level: LogLevels = "info", reference ["LOG_LEVEL"];
+        /// The format of log lines; reference-json has the field names and levels of
+        /// envoyproxy/ratelimit.
         format: LogFormat = "text", reference ["LOG_FORMAT"];
+        /// Log up to this many denied requests per second, at level info; 0: none.
+        denials: Int<u32, 0, 1_000> = "0";
     }
 }

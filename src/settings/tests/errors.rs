@@ -16,7 +16,8 @@ fn all_errors_are_reported_at_once() {
         "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
         "GRPC_PORT: it is \"99999\"; write a whole number from 0 to 65535",
         "LOG_LEVEL: it is \"loud\"; \
-         write one of panic, fatal, error, warn, warning, info, debug, trace",
+         write one of panic, fatal, error, warn, warning, info, debug, trace; \
+         and library=level for libraries, with commas between them: info,h2=debug",
         "RUNTIME_WATCH_ROOT: it is \"\"; write true or false",
     ] {
         assert!(messages.iter().any(|t| t == wanted), "{wanted:?} is not among {messages:#?}");

@@ -37,6 +37,7 @@ fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::R
         "message" => write!(Escaping::new(out, NEXT_LINE), "{value:?}"),
         // The errors of rules are lines of text; the field comes last.
         "problems" => write!(Escaping::new(out, NEXT_LINE), "\n{value:?}"),
+        "backtrace" => write!(Escaping::new(out, NEXT_LINE), "backtrace=\n{value:?}"),
         name => {
             match out.has_ansi_escapes() {
                 true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
@@ -63,7 +64,7 @@ where
 }
 
 /// Escapes the control characters that JSON does not: those outside ASCII.
-struct EscapedJson<F>(F);
+pub(super) struct EscapedJson<F>(pub F);
 
 impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
 where
@@ -89,9 +90,10 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use tracing::subscriber::with_default;
+    use tracing_subscriber::Registry;
     use tracing_subscriber::layer::SubscriberExt;
-    use tracing_subscriber::{Registry, registry};
 
+    use super::super::reference;
     use super::*;
 
     const HOSTILE: &str = "a\n2026 ERROR forged\r\u{1b}[2J\u{9b}31m\u{7f}\u{2028}\u{202e}z";
@@ -116,8 +118,8 @@ mod tests {
     ) -> String {
         let written = Written::default();
         let out = written.clone();
-        let subscriber = registry().with(make(Box::new(move || out.clone())));
-        with_default(subscriber, || {
+        let layer = make(Box::new(move || out.clone()));
+        with_default(tracing_subscriber::registry().with(layer), || {
             let _span = tracing::info_span!("span", hostile = HOSTILE, shown = %HOSTILE).entered();
             let error = std::io::Error::other(HOSTILE);
             let source: &dyn std::error::Error = &error;
@@ -164,6 +166,22 @@ mod tests {
         assert!(is_plain(line), "{logged:?}");
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(event["message"], format!("say {HOSTILE}"));
+        for field in ["text", "shown", "source"] {
+            assert_eq!(event[field], HOSTILE, "{field}");
+        }
+    }
+
+    #[test]
+    fn json_of_the_reference_has_its_names_and_keeps_the_values() {
+        let logged = logged(reference::json);
+        let line = logged.strip_suffix('\n').unwrap();
+        assert!(is_plain(line), "{logged:?}");
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["@message"], format!("say {HOSTILE}"));
+        assert_eq!(event["level"], "info");
+        let time = event["@timestamp"].as_str().unwrap();
+        assert!(time.len() == "2026-11-22T04:26:53.123456789Z".len() && time.ends_with('Z'));
+        time.parse::<jiff::Timestamp>().unwrap();
         for field in ["text", "shown", "source"] {
             assert_eq!(event[field], HOSTILE, "{field}");
         }
