@@ -23,4 +23,6 @@ mod service;
 mod settings;
 mod starvation;
 mod support;
+#[cfg(feature = "otlp")]
+mod traces;
 mod xds;

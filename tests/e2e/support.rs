@@ -2,6 +2,8 @@
 
 pub mod api;
 pub mod backend;
+#[cfg(feature = "otlp")]
+pub mod collector;
 pub mod envoy;
 pub mod http;
 pub mod load;
