@@ -94,7 +94,7 @@ fn spans_reach_the_collector_by_http_and_grpc() {
             .env("TRACING_SERVICE_NAMESPACE", "edge")
             .env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc")
             // Spans do not depend on what is logged.
-            .env("LOG_LEVEL", "error")
+            .env("LOG_LEVEL", "warn")
             .start();
         let state = ("tracestate", "vendor=1".to_owned());
         for request in 0..3 {
@@ -209,7 +209,7 @@ fn interleaved_calls_have_their_own_spans() {
     let (collector, redis) = (Collector::grpc(None), redis::Server::start());
     let weir = traced(&collector)
         .env("TRACING_EXPORTER_PROTOCOL", "grpc")
-        .env("REDIS_URL", redis.address())
+        .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
         .start();
     call_interleaved(weir.grpc);
     for number in 0..CALLS {
@@ -235,7 +235,8 @@ async fn call_interleaved(to: SocketAddr) {
 fn a_failing_store_is_an_error_of_its_span() {
     let collector = Collector::http();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let weir = traced(&collector).env("REDIS_URL", address.to_string()).start_unhealthy();
+    let mut weir = traced(&collector).env("REDIS_URL", address.to_string()).start_unhealthy();
+    weir.until_said("rules are loaded").expect("it runs");
     fail(weir.grpc);
     let spans = collector.trace(&trace_id(1), 3);
     check_chain(&spans, CALL);

@@ -1,32 +1,25 @@
 //! A collector over TLS, by a certificate of its own authority.
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::*;
+use crate::support::certificates::Authority;
 
 #[test]
 fn spans_are_sent_over_tls_with_a_client_certificate() {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().unwrap();
-    let ca = params.self_signed(&key).unwrap().pem();
-    let issuer = Issuer::new(params, key);
-    let sign = |name: &str| {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-    };
-    let (cert, key) = sign("localhost");
+    let authority = Authority::new();
+    let identity = authority.sign(&["localhost"]);
     let tls = ServerTlsConfig::new()
-        .identity(Identity::from_pem(cert, key))
-        .client_ca_root(Certificate::from_pem(&ca));
+        .identity(Identity::from_pem(identity.cert, identity.key))
+        .client_ca_root(Certificate::from_pem(&authority.pem));
     let collector = Collector::grpc(Some(tls));
 
-    let (cert, key) = sign("weir.test");
+    let client = authority.sign(&["weir.test"]);
     let url = format!("https://localhost:{}", collector.address.port());
-    let setup =
-        traced(&collector).file("ca.pem", &ca).file("cert.pem", &cert).file("key.pem", &key);
+    let setup = traced(&collector)
+        .file("ca.pem", &authority.pem)
+        .file("cert.pem", &client.cert)
+        .file("key.pem", &client.key);
     let [ca, cert, key] = ["ca.pem", "cert.pem", "key.pem"].map(|name| setup.path(name));
     let weir = setup
         .env("TRACING_EXPORTER_PROTOCOL", "grpc")

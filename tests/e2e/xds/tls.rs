@@ -2,51 +2,28 @@
 
 use std::net::SocketAddr;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tonic::transport::{Certificate, Identity, ServerTlsConfig};
 
 use super::{any, asking, rules};
 use crate::reload::until;
+use crate::support::certificates::{self, Authority};
 use crate::support::management::Management;
 use crate::support::weir::Setup;
 
-/// A certificate authority.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { pem, issuer: Issuer::new(params, key) }
-    }
-
-    /// A certificate for that name, and its key.
-    fn sign(&self, name: &str) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([name.to_owned()]).unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
-}
-
 /// A server named `xds.test` that requires client certificates of the same authority.
 fn server(authority: &Authority) -> Management {
-    let (cert, key) = authority.sign("xds.test");
+    let certificates::Identity { cert, key } = authority.sign(&["xds.test"]);
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(cert, key))
         .client_ca_root(Certificate::from_pem(&authority.pem));
     Management::start_on("127.0.0.1:0".parse().unwrap(), Some(tls))
 }
 
-fn asking_over_tls(server: SocketAddr, ca: &Authority, client: (String, String)) -> Setup {
+fn asking_over_tls(server: SocketAddr, ca: &Authority, client: certificates::Identity) -> Setup {
     let setup = asking(server)
         .file("ca.pem", &ca.pem)
-        .file("cert.pem", &client.0)
-        .file("key.pem", &client.1)
+        .file("cert.pem", &client.cert)
+        .file("key.pem", &client.key)
         .env("CONFIG_GRPC_XDS_SERVER_USE_TLS", "true");
     let path = setup.path("ca.pem");
     setup.env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", path)
@@ -61,7 +38,7 @@ fn with_client(setup: Setup) -> Setup {
 fn both_sides_show_certificates() {
     let authority = Authority::new();
     let server = server(&authority);
-    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let setup = asking_over_tls(server.address, &authority, authority.sign(&["weir.test"]));
     let weir =
         with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
     server.sotw.next();
@@ -73,7 +50,7 @@ fn both_sides_show_certificates() {
 fn roots_of_the_system_verify_the_servers_certificate() {
     let authority = Authority::new();
     let server = server(&authority);
-    let setup = asking_over_tls(server.address, &authority, authority.sign("weir.test"));
+    let setup = asking_over_tls(server.address, &authority, authority.sign(&["weir.test"]));
     let path = setup.path("ca.pem");
     let weir = with_client(setup)
         .env("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", "")
@@ -89,7 +66,8 @@ fn roots_of_the_system_verify_the_servers_certificate() {
 fn a_side_without_a_valid_certificate_is_refused() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(&authority);
-    let of = |ca, client: &Authority| asking_over_tls(server.address, ca, client.sign("weir.test"));
+    let of =
+        |ca, client: &Authority| asking_over_tls(server.address, ca, client.sign(&["weir.test"]));
     let named = |setup: Setup| setup.env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test");
     for (setup, why) in [
         (named(of(&authority, &authority)), "rules.xds.tls.cert"),
@@ -109,11 +87,11 @@ fn a_side_without_a_valid_certificate_is_refused() {
 fn a_renewed_certificate_is_used_with_the_next_connection() {
     let (authority, other) = (Authority::new(), Authority::new());
     let server = server(&authority);
-    let setup = asking_over_tls(server.address, &authority, other.sign("weir.test"));
+    let setup = asking_over_tls(server.address, &authority, other.sign(&["weir.test"]));
     let mut weir =
         with_client(setup).env("CONFIG_GRPC_XDS_SERVER_TLS_SAN", "xds.test").start_unhealthy();
     weir.until_said("no stream from the management server").unwrap();
-    let (cert, key) = authority.sign("weir.test");
+    let certificates::Identity { cert, key } = authority.sign(&["weir.test"]);
     std::fs::write(weir.path("cert.pem"), cert).unwrap();
     std::fs::write(weir.path("key.pem"), key).unwrap();
     server.sotw.next();
@@ -123,7 +101,8 @@ fn a_renewed_certificate_is_used_with_the_next_connection() {
 fn unusable_tls_settings_are_reported_at_the_start() {
     let authority = Authority::new();
     let nowhere = "127.0.0.1:1".parse().unwrap();
-    let setup = || with_client(asking_over_tls(nowhere, &authority, authority.sign("weir.test")));
+    let setup =
+        || with_client(asking_over_tls(nowhere, &authority, authority.sign(&["weir.test"])));
     for (setup, said) in [
         (setup().file("ca.pem", "nonsense"), "rules.xds.tls.ca names "),
         (setup().file("key.pem", "nonsense"), "name a private key in PEM"),
