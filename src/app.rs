@@ -26,7 +26,7 @@ use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::store::Operations;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::trace::Sampler;
 
 /// The service, built but not running.
@@ -35,6 +35,8 @@ pub struct App {
     grpc: TcpListener,
     http: TcpListener,
     debug: TcpListener,
+    /// The listener for Prometheus, and the path that it serves.
+    prometheus: Option<(TcpListener, String)>,
     rate_limit: RateLimit<ConfiguredStore>,
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
@@ -59,6 +61,7 @@ pub struct Addresses {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub debug: SocketAddr,
+    pub metrics: Option<SocketAddr>,
 }
 
 /// How the service is to stop.
@@ -82,7 +85,10 @@ impl App {
         let store = stores::make(settings, clock.clone());
         let limiter = Arc::new(Limiter::new(store, settings.limiter_options()));
         let rules = Rules::default();
-        let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
+        let metrics = Arc::new(Metrics::new(*settings.metrics.max_series));
+        metrics.add(limiter.clone());
+        metrics.add(rules.clone());
+        metrics.add(Arc::new(ProcessMetrics::new()));
         let health =
             Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
         let loader =
@@ -94,11 +100,20 @@ impl App {
             RateLimit::new(limiter.clone(), rules.clone(), settings.service_options(protocol))
         };
         let http_limits = settings.http_limits();
+        let prometheus = &settings.metrics.prometheus;
+        let prometheus = match prometheus.address.as_str() {
+            "" => None,
+            address => {
+                let listener = listen(address, "metrics.prometheus.address").await?;
+                Some((listener, prometheus.path.to_string()))
+            }
+        };
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         Ok(App {
             grpc: listen(&settings.grpc.address, "grpc.address").await?,
             http: listen(&settings.http.address, "http.address").await?,
             debug: listen(&settings.debug.address, "debug.address").await?,
+            prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
             rules,
@@ -146,6 +161,10 @@ impl App {
             grpc: self.grpc.local_addr()?,
             http: self.http.local_addr()?,
             debug: self.debug.local_addr()?,
+            metrics: match &self.prometheus {
+                Some((listener, _)) => Some(listener.local_addr()?),
+                None => None,
+            },
         })
     }
 

@@ -4,3 +4,4 @@ pub mod log;
 pub mod metrics;
 #[cfg(feature = "otlp")]
 pub mod otlp;
+pub mod prometheus;

@@ -97,6 +97,10 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host => format!("the host of {}", setting()),
             Meaning::Port => format!("the port of {}", setting()),
+            Meaning::ListenOn(address) => {
+                format!("{}: `{address}`, if PROMETHEUS_ADDR is not set", setting())
+            }
+            Meaning::AddressIfSet => format!("{}, with USE_PROMETHEUS", setting()),
             Meaning::LogLevel => {
                 "`log.level`; panic and fatal are error; library=level for libraries may follow"
                     .into()

@@ -66,6 +66,10 @@ pub enum Meaning {
     Milliseconds,
     /// A number that is moved to the nearest from 0 to 1.
     Clamped,
+    /// Whether to listen: the default address if no other is set.
+    ListenOn(&'static str),
+    /// An address, if it is listened on at all.
+    AddressIfSet,
 }
 
 impl Meaning {
@@ -102,6 +106,11 @@ impl Meaning {
                 .parse()
                 .map_or_else(|_| text.to_owned(), |n: f64| n.clamp(0.0, 1.0).to_string()),
             Meaning::LogLevel => text.split(',').map(log_level).collect::<Vec<_>>().join(","),
+            Meaning::ListenOn(default) => {
+                let listens = without.is_empty() && go::read_bool(text) == Some(true);
+                if listens { default } else { without }.to_owned()
+            }
+            Meaning::AddressIfSet => if without.is_empty() { "" } else { text }.to_owned(),
             Meaning::LogFormat => {
                 if text.eq_ignore_ascii_case("json") { "reference-json" } else { "text" }.to_owned()
             }

@@ -35,7 +35,7 @@ use self::metrics::MetricsExporter;
 use self::spans::{SpanExporter, SpanQueue};
 use super::log::SpanLayer;
 use crate::clock::Clock;
-use crate::metrics::{Counter, MetricFamily, MetricSink, MetricType, SampleValue};
+use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 use crate::random::random_bytes;
 use crate::threads;
 
@@ -101,33 +101,42 @@ pub struct OtlpCounts {
     metric_failures: Counter,
 }
 
-impl OtlpCounts {
-    /// Lists the counts.
-    pub fn collect(&self, sink: &mut dyn MetricSink) {
-        let mut family = |name, help, samples: &[(&[(&str, &str)], &Counter)]| {
-            sink.family(MetricFamily { name, help, metric_type: MetricType::Counter });
-            for (labels, count) in samples {
-                sink.sample(labels, SampleValue::Counter(count.get()));
+const SPANS_EXPORTED: MetricFamily = MetricFamily::counter(
+    "trace_spans_exported",
+    "Spans accepted by the OpenTelemetry collector",
+    &[],
+);
+const SPANS_DROPPED: MetricFamily = MetricFamily::counter(
+    "trace_spans_dropped",
+    "Spans dropped because the queue was full or the collector did not accept them",
+    &["reason"],
+);
+const EXPORT_FAILURES: MetricFamily = MetricFamily::counter(
+    "otlp_export_failures",
+    "Failed requests to the OpenTelemetry collector, including those retried",
+    &["signal"],
+);
+
+impl MetricSource for OtlpCounts {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(SPANS_EXPORTED, self.spans_sent.get());
+        for (family, samples) in [
+            (
+                SPANS_DROPPED,
+                [("queue_full", &self.spans_overflowed), ("undelivered", &self.spans_undelivered)],
+            ),
+            (
+                EXPORT_FAILURES,
+                [("metrics", &self.metric_failures), ("traces", &self.trace_failures)],
+            ),
+        ] {
+            sink.family(family);
+            for (value, count) in samples {
+                let labels = family.labels.iter().map(|label| (*label, value));
+                let labels: Vec<_> = labels.collect();
+                sink.sample(&labels, SampleValue::Counter(count.get()));
             }
-        };
-        let help = "Spans accepted by the OpenTelemetry collector";
-        family("trace_spans_exported", help, &[(&[], &self.spans_sent)]);
-        family(
-            "trace_spans_dropped",
-            "Spans dropped because the queue was full or the collector did not accept them",
-            &[
-                (&[("reason", "queue_full")], &self.spans_overflowed),
-                (&[("reason", "undelivered")], &self.spans_undelivered),
-            ],
-        );
-        family(
-            "otlp_export_failures",
-            "Failed requests to the OpenTelemetry collector, including those retried",
-            &[
-                (&[("signal", "traces")], &self.trace_failures),
-                (&[("signal", "metrics")], &self.metric_failures),
-            ],
-        );
+        }
     }
 }
 
@@ -167,8 +176,9 @@ impl Otlp {
         self.traces.as_ref().map(|(_, queue)| spans::layer(queue, self.resource.clone()))
     }
 
-    pub fn counts(&self) -> OtlpCounts {
-        self.counts.clone()
+    /// Returns the counts of what is sent; none if nothing is.
+    pub fn counts(&self) -> Option<OtlpCounts> {
+        (self.traces.is_some() || self.metrics.is_some()).then(|| self.counts.clone())
     }
 
     /// Starts the thread. `collect` lists the metrics.

@@ -8,6 +8,7 @@ pub(super) use disabled::Otlp;
 
 #[cfg(feature = "otlp")]
 mod enabled {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use crate::app::App;
@@ -39,6 +40,9 @@ mod enabled {
         /// Starts to send.
         pub fn start(self, app: &App) -> anyhow::Result<Exporter> {
             let metrics = app.metrics();
+            if let Some(counts) = self.0.counts() {
+                metrics.add(Arc::new(counts));
+            }
             let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
             Ok(Exporter(self.0.start(collect, app.clock())?))
         }

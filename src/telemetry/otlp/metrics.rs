@@ -147,7 +147,10 @@ impl PointList {
         self.points += 1;
         let family = self.family.as_ref()?;
         let metrics = self.requests.last_mut()?;
-        let name = format!("weir_{}", family.name);
+        let name = match family.is_standard {
+            true => family.name.to_owned(),
+            false => format!("weir_{}", family.name),
+        };
         if metrics.last().is_none_or(|metric| metric.name != name) {
             metrics.push(metric(family, name));
         }
@@ -212,6 +215,9 @@ impl MetricSink for PointList {
                 let count = i64::try_from(count).unwrap_or(i64::MAX);
                 sum.data_points.push(point(Number::AsInt(count)));
             }
+            (Data::Sum(sum), SampleValue::FloatCounter(count)) => {
+                sum.data_points.push(point(Number::AsDouble(count)));
+            }
             (Data::Gauge(gauge), SampleValue::Gauge(value)) => {
                 gauge.data_points.push(point(Number::AsDouble(value)));
             }
@@ -238,20 +244,16 @@ mod tests {
     use super::*;
     use crate::metrics::HistogramSnapshot;
 
-    fn family(name: &'static str, metric_type: MetricType) -> MetricFamily {
-        MetricFamily { name, help: "Help", metric_type }
-    }
-
     #[test]
     fn metrics_become_cumulative_points_with_their_start() {
         let mut points = PointList::new(1, 9);
-        points.family(family("hits", MetricType::Counter));
+        points.family(MetricFamily::counter("hits", "Hits", &["rule"]));
         points.sample(&[("rule", "a")], SampleValue::Counter(3));
         points.sample(&[("rule", "b")], SampleValue::Counter(u64::MAX));
-        points.family(family("empty", MetricType::Counter));
-        points.family(family("size_bytes", MetricType::Gauge));
+        points.family(MetricFamily::counter("empty", "Nothing", &[]));
+        points.family(MetricFamily::gauge("size_bytes", "A size", &[]).standard());
         points.sample(&[], SampleValue::Gauge(0.5));
-        points.family(family("wait_seconds", MetricType::Histogram));
+        points.family(MetricFamily::histogram("wait_seconds", "A wait", &[]));
         let snapshot = HistogramSnapshot { bounds: vec![0.1], counts: vec![2, 1], sum: 1.5 };
         points.sample(&[], SampleValue::Histogram(&snapshot));
 
@@ -266,7 +268,7 @@ mod tests {
         assert_eq!((a.start_time_unix_nano, a.time_unix_nano), (1, 9));
         assert_eq!(a.attributes[0].key, "rule");
         assert_eq!((a.value, b.value), (Some(Number::AsInt(3)), Some(Number::AsInt(i64::MAX))));
-        assert_eq!(size.unit, "By");
+        assert_eq!((size.name.as_str(), size.unit.as_str()), ("size_bytes", "By"));
         let Some(Data::Histogram(histogram)) = &wait.data else { panic!("a histogram") };
         let point = &histogram.data_points[0];
         assert_eq!((point.count, point.sum), (3, Some(1.5)));
@@ -279,7 +281,7 @@ mod tests {
     #[test]
     fn many_points_are_split_into_requests() {
         let mut points = PointList::new(0, 0);
-        points.family(family("hits", MetricType::Counter));
+        points.family(MetricFamily::counter("hits", "Hits", &[]));
         for _ in 0..MAX_POINTS + 1 {
             points.sample(&[], SampleValue::Counter(1));
         }
