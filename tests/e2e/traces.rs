@@ -1,4 +1,4 @@
-//! Spans at a collector, for requests with and without the caller's trace context.
+//! Spans and metrics at a collector, by OTLP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, TcpListener};
@@ -16,6 +16,7 @@ use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{api, envoy, http, redis};
 
 mod exit;
+mod metrics;
 #[cfg(feature = "tls")]
 mod tls;
 

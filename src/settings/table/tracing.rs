@@ -14,7 +14,7 @@ group! {
         endpoint: Option<String> = "", reference ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
         /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
         /// theirs.
-        sampling: Ratio = "1.0", reference ["TRACING_SAMPLING_RATE"];
+        sampling: Ratio = "1", reference ["TRACING_SAMPLING_RATE"];
         /// The attribute `service.name`.
         service_name: String = "RateLimit", reference ["TRACING_SERVICE_NAME"];
         /// The attribute `service.namespace`.
