@@ -23,6 +23,7 @@ use weir::rules::source::RuleFile;
 use weir::rules::{self, RuleSet};
 use weir::service::{Options, RateLimit};
 use weir::store::memory::MemoryStore;
+use weir::trace::Sampler;
 
 const RULES: &str = "domain: bench
 descriptors:
@@ -45,13 +46,24 @@ const KEYS: usize = 100;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
-const CASES: [(&str, &[&str]); 5] = [
+const CASES: [(&str, &[&str]); 10] = [
     ("decide: one limit", &["one"]),
     ("decide: one limit, over", &["none"]),
     ("decide: three descriptors of four limits", &["four", "four", "four"]),
     ("serve: one at a time", &["one"]),
     ("serve: sixteen at a time", &["one"]),
+    ("serve: traceparent, tracing off", &["one"]),
+    ("serve: traceparent not sampled, tracing on", &["one"]),
+    ("serve: B3 headers, tracing off", &["one"]),
+    ("serve: B3 headers not sampled, tracing on", &["one"]),
+    ("serve: no context, not sampled, tracing on", &["one"]),
 ];
+
+/// The headers of a caller that does not record its trace.
+const TRACEPARENT: &[u8] =
+    b"\x00\x0btraceparent\x3700-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+const B3: &[u8] = b"\x00\x0cx-b3-traceid\x204bf92f3577b34da6a3ce929d0e0e4736\
+    \x00\x0bx-b3-spanid\x1000f067aa0ba902b7\x00\x0cx-b3-sampled\x010";
 
 type Service = RateLimit<MemoryStore<SystemClock>>;
 
@@ -93,7 +105,14 @@ fn decide(service: &Service, messages: &[Vec<u8>], requests: usize) {
 }
 
 /// Serves requests on a connection in memory, without system calls.
-fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usize) {
+fn serve(
+    (service, sampler): (Service, Sampler),
+    messages: &[Vec<u8>],
+    requests: usize,
+    in_flight: usize,
+    trace_headers: &[u8],
+) {
+    let headers = [HEADERS, trace_headers].concat();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         let limits = Limits {
@@ -106,7 +125,8 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
             max_age: Duration::from_secs(24 * 60 * 60),
             max_age_grace: Duration::from_secs(60 * 60),
         };
-        let grpc = Arc::new(Grpc::new(service, Routes::default(), limits));
+        let grpc = Grpc::new(service, Routes::default(), limits).with_sampler(sampler);
+        let grpc = Arc::new(grpc);
         let (mut client, server) = tokio::io::duplex(1 << 20);
         let (close, closed) = tokio::sync::watch::channel(false);
         let limits = connections::ConnectionLimits {
@@ -130,7 +150,7 @@ fn serve(service: Service, messages: &[Vec<u8>], requests: usize, in_flight: usi
         while answered < requests {
             for _ in 0..in_flight {
                 let Some(message) = messages.next() else { return };
-                frame(1, 4, stream, HEADERS, &mut out);
+                frame(1, 4, stream, &headers, &mut out);
                 let length = (message.len() as u32).to_be_bytes();
                 frame(0, 1, stream, &[&[0], &length[..], message].concat(), &mut out);
                 stream += 2;
@@ -187,8 +207,18 @@ impl Answers {
 fn run(case: usize, requests: usize) {
     let messages = messages(CASES[case].1);
     match case {
-        3 => serve(service(), &messages, requests, 1),
-        4 => serve(service(), &messages, requests, 16),
+        3..10 => {
+            // Without a caller, all but one in a million are not recorded.
+            let sampler = [Sampler::default(), Sampler::new(1e-6)];
+            let sampler = sampler[usize::from(matches!(case, 6 | 8 | 9))];
+            let in_flight = if case == 4 { 16 } else { 1 };
+            let headers: &[u8] = match case {
+                5 | 6 => TRACEPARENT,
+                7 | 8 => B3,
+                _ => &[],
+            };
+            serve((service(), sampler), &messages, requests, in_flight, headers);
+        }
         _ => decide(&service(), &messages, requests),
     }
 }
@@ -256,7 +286,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", case, requests] => match (case.parse(), requests.parse()) {
-            (Ok(case @ 0..5), Ok(requests)) => {
+            (Ok(case @ 0..10), Ok(requests)) => {
                 run(case, requests);
                 ExitCode::SUCCESS
             }

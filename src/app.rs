@@ -31,6 +31,7 @@ use crate::settings::Settings;
 use crate::store::Operations;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
+use crate::trace::Sampler;
 
 /// The service, built but not running.
 #[derive(Debug)]
@@ -52,6 +53,7 @@ pub struct App {
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     limits: grpc::Limits,
+    sampler: Sampler,
     shares: Shares,
     http_limits: http::Limits,
     threads: usize,
@@ -131,6 +133,7 @@ impl App {
             metrics,
             reference_page: reference_page::make(settings).map(Arc::new),
             limits: settings.grpc_limits(),
+            sampler: settings.sampler(),
             shares: descriptors::share(descriptors, max_grpc, max_http),
             http_limits,
             threads: settings.threads(),
@@ -158,6 +161,11 @@ impl App {
     /// Why the service is ready or not.
     pub fn health(&self) -> Arc<Health> {
         self.health.clone()
+    }
+
+    /// The clock of the limits.
+    pub fn clock(&self) -> Arc<SystemClock> {
+        self.clock.clone()
     }
 
     /// Adds work to do after the last request, such as sending telemetry. It may take what is left

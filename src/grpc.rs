@@ -39,6 +39,7 @@ use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
 use crate::store::Store;
 use crate::throttle::Throttle;
+use crate::trace::Sampler;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +70,7 @@ pub struct Grpc<S> {
     /// The services of all other methods.
     routes: Routes,
     limits: Limits,
+    sampler: Sampler,
     budget: Arc<MemoryBudget>,
     stats: Arc<GrpcStats>,
     abuse_log: Throttle,
@@ -86,10 +88,16 @@ impl<S: Store + 'static> Grpc<S> {
             rate_limit,
             routes: routes.prepare(),
             limits,
+            sampler: Sampler::default(),
             budget: MemoryBudget::new(limits.max_buffered),
             stats: Arc::new(GrpcStats::new()),
             abuse_log: Throttle::new(LOG_INTERVAL),
         }
+    }
+
+    /// Records the calls that `sampler` chooses.
+    pub fn with_sampler(self, sampler: Sampler) -> Grpc<S> {
+        Grpc { sampler, ..self }
     }
 
     /// The counts of its calls.

@@ -48,6 +48,7 @@ mod suggest;
 pub mod telemetry;
 mod threads;
 pub mod throttle;
+pub mod trace;
 pub mod version;
 pub mod watch;
 pub mod workers;

@@ -12,6 +12,7 @@ mod log;
 mod lookup;
 mod metrics;
 mod request;
+mod spans;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ use smallvec::SmallVec;
 use self::charges::Charges;
 use self::log::DenialLog;
 use self::lookup::{Lookup, Matched};
+use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::limit::{Decision, Op, Plan, SECOND};
 use crate::rules::{Domain, RuleSet};
@@ -110,16 +112,22 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let lookup = self.look_up(rules, request).inspect_err(|error| {
-            self.count_refused(request.domain, error);
-        })?;
+        let span = DecisionSpan::start(request);
+        let lookup = match self.look_up(rules, request) {
+            Ok(lookup) => lookup,
+            Err(error) => return self.refuse(request, error, span),
+        };
         let charges = Charges::new(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
+            let charge = span.charge(&batch);
             self.store.charge(batch, &mut answers).await;
+            charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        self.conclude(request, &lookup, &answers)
+        let decision = self.conclude(request, &lookup, &answers);
+        span.end(Some(&lookup), &decision);
+        decision
     }
 
     /// Decides a request as [`decide`](Self::decide) does, but without waiting. Returns `None`, with
@@ -131,22 +139,38 @@ impl<S: Store> Limiter<S> {
         budget: Duration,
         holds: &mut Holds,
     ) -> Option<Result<RequestDecision<'s>, RequestError>> {
+        let span = DecisionSpan::start(request);
         let lookup = match self.look_up(rules, request) {
             Ok(lookup) => lookup,
-            Err(error) => {
-                self.count_refused(request.domain, &error);
-                return Some(Err(error));
-            }
+            Err(error) => return Some(self.refuse(request, error, span)),
         };
         let charges = Charges::new(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
+            let charge = span.charge(&batch);
             if !self.store.try_charge(batch, &mut answers) {
                 return None;
             }
+            charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        Some(self.conclude(request, &lookup, &answers))
+        let decision = self.conclude(request, &lookup, &answers);
+        span.end(Some(&lookup), &decision);
+        Some(decision)
+    }
+
+    /// Counts and records that a request is invalid.
+    #[cold]
+    fn refuse<'s>(
+        &self,
+        request: &Request<'_>,
+        error: RequestError,
+        span: DecisionSpan,
+    ) -> Result<RequestDecision<'s>, RequestError> {
+        self.count_refused(request.domain, &error);
+        let decision = Err(error);
+        span.end(None, &decision);
+        decision
     }
 
     /// Looks up what applies to each descriptor of a request, in order.

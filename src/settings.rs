@@ -9,6 +9,7 @@ pub mod example;
 pub mod format;
 mod layers;
 mod options;
+mod otlp;
 mod redis;
 pub mod reference;
 mod secret;
@@ -27,8 +28,8 @@ use layers::SettingReader;
 use setting::SettingEntry;
 use table::{
     DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
-    MetricsSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup, StoreKind,
-    StoreSettings, TracingSettings,
+    MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup,
+    StoreKind, StoreSettings, TracingSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -72,6 +73,7 @@ pub struct Settings {
     pub runtime: RuntimeSettings,
     pub metrics: MetricsSettings,
     pub tracing: TracingSettings,
+    pub otlp: OtlpSettings,
     pub log: LogSettings,
     /// What replaces the names of metrics in DogStatsD.
     mogrifiers: statsd::Mogrifiers,
@@ -97,6 +99,7 @@ impl Settings {
             redis::read(&settings, &mut errors);
         }
         settings.check_drain(&mut errors);
+        otlp::check(&settings, &mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
@@ -113,6 +116,7 @@ impl Settings {
             runtime: RuntimeSettings::read(reader)?,
             metrics: MetricsSettings::read(reader)?,
             tracing: TracingSettings::read(reader)?,
+            otlp: OtlpSettings::read(reader)?,
             log: LogSettings::read(reader)?,
             mogrifiers: Default::default(),
             warnings: Vec::new(),
@@ -180,6 +184,7 @@ impl Settings {
         self.runtime.list(&mut entries);
         self.metrics.list(&mut entries);
         self.tracing.list(&mut entries);
+        self.otlp.list(&mut entries);
         self.log.list(&mut entries);
         entries
     }

@@ -12,7 +12,7 @@ const LINES: &str = "WEIR_TEST_LINES";
 
 /// Panics on a thread of its own, and continues.
 fn panic_after_lines(lines: usize) {
-    let log = weir::telemetry::log::start("info".parse().unwrap(), LogFormat::Text).unwrap();
+    let log = weir::telemetry::log::start("info".parse().unwrap(), LogFormat::Text, None).unwrap();
     for line in 0..lines {
         tracing::warn!(target: "weir", line, "a line to fill the pipe");
     }

@@ -74,7 +74,8 @@ impl App {
             [("grpc", self.shares.grpc), ("http", self.shares.http), ("debug", self.shares.debug)]
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
         let connect = self.connect_then_report();
-        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
+        let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
+            .with_sampler(self.sampler);
         let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let scrapers = connections("metrics", scrapers, &self.metrics);
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
@@ -100,7 +101,8 @@ impl App {
     /// first request need not wait for that.
     fn start_workers(&self, draining: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
         let routes = grpc_routes(self.health.clone())?;
-        let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, self.limits));
+        let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
+        let grpc = Arc::new(grpc.with_sampler(self.sampler));
         self.metrics.add(grpc.stats().clone());
         let (limiter, draining) = (self.limiter.clone(), draining.clone());
         Workers::start(self.threads, move || {

@@ -1,6 +1,7 @@
 //! `weir serve`: runs the service.
 
 mod args;
+mod otlp;
 mod signals;
 
 use std::io::Write;
@@ -20,6 +21,7 @@ use crate::threads::lower_priority;
 use crate::watch::RuleFiles;
 use crate::xds;
 pub use args::ServeArgs;
+use otlp::Otlp;
 use signals::stop_signal;
 
 /// The exit code for wrong settings: EX_USAGE of sysexits.
@@ -44,8 +46,16 @@ pub fn run(args: ServeArgs) -> ExitCode {
         print_settings(&settings);
         return ExitCode::SUCCESS;
     }
+    let otlp = match Otlp::new(&settings) {
+        Ok(otlp) => otlp,
+        Err(error) => {
+            eprintln!("weir cannot start: {}", escape(&error));
+            return ExitCode::from(EXIT_USAGE);
+        }
+    };
     // Dropping it writes its last lines.
-    let log = match log::start(settings.log.level.clone(), *settings.log.format) {
+    let (levels, format) = (settings.log.level.clone(), *settings.log.format);
+    let log = match log::start(levels, format, otlp.span_layer()) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");
@@ -62,7 +72,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    match serve(&settings, source, &log) {
+    match serve(&settings, source, &log, otlp) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.report_end("weir stops", &format!("{error:#}"));
@@ -132,7 +142,7 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<()> {
+fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
     // such as loading rules, at a lower priority than requests.
@@ -160,6 +170,8 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
                 tokio::spawn(async move { client.follow().await });
             }
         }
+        let exporter = otlp.start(&app)?;
+        app.flush_at_end("otlp", exporter.flush());
         app.run(stop).await
     });
     // A thread that reads rules may hang in a file system that does not respond.

@@ -17,7 +17,7 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::Grpc;
 use super::budget::Reservation;
@@ -29,6 +29,7 @@ use super::stats::Started;
 use crate::limiter::Holds;
 use crate::service::{RequestView, parse_timeout};
 use crate::store::Store;
+use crate::trace::RequestTrace;
 
 /// Requests up to this size are free while they wait for the store, whatever other clients hold.
 const FREE_REQUEST_BYTES: usize = 4 << 10;
@@ -56,6 +57,7 @@ pub(super) struct CompleteRequest {
     pub message: Bytes,
     /// The timeout that the client sent, if any.
     pub timeout: Option<Duration>,
+    pub trace: RequestTrace,
     pub respond: SendResponse<Bytes>,
     pub started: Started,
     /// The memory that the message holds, if it is counted.
@@ -78,6 +80,7 @@ pub(super) fn start<S: Store + 'static>(
         return CallState::Done(CallOutcome::Answered);
     }
     let timeout = head.headers.get("grpc-timeout").and_then(|it| parse_timeout(it.as_bytes()));
+    let trace = shared.grpc.sampler.start_call(&head.headers);
     let context = &mut Context::from_waker(Waker::noop());
     // The waker is not needed: a call that waits for the rest of the body polls again.
     let first = match body.poll_data(context) {
@@ -90,13 +93,14 @@ pub(super) fn start<S: Store + 'static>(
             first,
             body,
             timeout,
+            trace,
             respond,
         }));
     }
     let (reservation, outcome, started) = (None, CallOutcome::Answered, shared.timer.started());
     let mut next = complete(
         shared,
-        CompleteRequest { message: first, timeout, respond, started, reservation, outcome },
+        CompleteRequest { message: first, timeout, trace, respond, started, reservation, outcome },
     );
     if let CallState::WaitForStore(request) = &mut next
         && request.respond.poll_reset(context).is_ready()
@@ -115,14 +119,15 @@ fn is_grpc(content_type: &[u8]) -> bool {
 /// Answers a request if the store can answer now; else the call waits for the store.
 pub(super) fn complete<S: Store + 'static>(
     shared: &CallContext<S>,
-    request: CompleteRequest,
+    mut request: CompleteRequest,
 ) -> CallState {
     if !shared.grpc.rate_limit.is_immediate() {
         return CallState::WaitForStore(request);
     }
-    match answer_now(&shared.grpc, &request.message, request.timeout) {
+    match answer_now(&shared.grpc, &request) {
         Some(answer) => {
             shared.timer.answer();
+            end_span(&mut request.trace, &answer);
             send(shared, request.respond, answer, request.outcome)
         }
         None => CallState::WaitForStore(request),
@@ -136,11 +141,16 @@ impl CompleteRequest {
         shared: Arc<CallContext<S>>,
     ) -> CallState {
         let timeout = self.timeout;
+        let mut trace = std::mem::take(&mut self.trace);
         let answer = match self.read(&shared) {
-            Ok(view) => answer(&shared.grpc, &view, timeout).await,
+            Ok(mut view) => {
+                view.set_span(trace.span());
+                answer(&shared.grpc, &view, timeout).await
+            }
             Err(status) => (Err(status), HoldGuard::default()),
         };
         shared.timer.answer_later(self.started);
+        end_span(&mut trace, &answer);
         send(&shared, self.respond, answer, self.outcome)
     }
 
@@ -171,15 +181,15 @@ pub(super) type FramedResponse = (Result<Bytes, Status>, HoldGuard);
 /// Answers a request without waiting; none if the store cannot answer now.
 fn answer_now<S: Store + 'static>(
     grpc: &Grpc<S>,
-    message: &[u8],
-    timeout: Option<Duration>,
+    request: &CompleteRequest,
 ) -> Option<FramedResponse> {
-    let view = match read(grpc, message) {
+    let mut view = match read(grpc, &request.message) {
         Ok(view) => view,
         Err(status) => return Some((Err(status), HoldGuard::default())),
     };
+    view.set_span(request.trace.span());
     let mut holds = Holds::default();
-    let answer = grpc.rate_limit.answer_framed_now(&view, timeout, &mut holds)?;
+    let answer = grpc.rate_limit.answer_framed_now(&view, request.timeout, &mut holds)?;
     let answer = answer.map(Bytes::from).map_err(Status::from);
     Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
 }
@@ -192,6 +202,14 @@ async fn answer<S: Store + 'static>(
     let mut holds = Holds::default();
     let answer = grpc.rate_limit.answer_framed(view, timeout, &mut holds).await;
     (answer.map(Bytes::from).map_err(Status::from), HoldGuard::new(&grpc.rate_limit, holds))
+}
+
+/// Ends the span of a call that is answered.
+fn end_span(trace: &mut RequestTrace, (answer, _): &FramedResponse) {
+    match answer {
+        Ok(_) => trace.end_call(Code::Ok, ""),
+        Err(status) => trace.end_call(status.code(), status.message()),
+    }
 }
 
 /// Sends a response, or lets it wait if the flow-control window or the socket has no room for it.

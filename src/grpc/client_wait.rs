@@ -17,6 +17,7 @@ use super::hold_guard::HoldGuard;
 use super::outbound::{Outbound, RESPONSE_OVERHEAD_BYTES};
 use super::{Limits, framing};
 use crate::store::Store;
+use crate::trace::RequestTrace;
 
 /// A call that waits for its client.
 pub(super) enum ClientWait {
@@ -39,13 +40,14 @@ pub(super) struct PartialRequest {
     pub first: Bytes,
     pub body: RecvStream,
     pub timeout: Option<Duration>,
+    pub trace: RequestTrace,
     pub respond: SendResponse<Bytes>,
 }
 
 impl PartialRequest {
     /// Receives the rest of the request, and completes the call.
     async fn receive<S: Store + 'static>(self, shared: &CallContext<S>) -> CallState {
-        let PartialRequest { first, mut body, timeout, respond } = self;
+        let PartialRequest { first, mut body, timeout, mut trace, respond } = self;
         let limits = &shared.grpc.limits;
         let mut reservation = shared.budget.reservation();
         let receive = receive_message(first, &mut body, &mut reservation, limits);
@@ -58,12 +60,22 @@ impl PartialRequest {
             Ok(Some(message)) => {
                 let reservation = Some(reservation);
                 let started = shared.timer.started();
-                let request =
-                    CompleteRequest { message, timeout, respond, started, reservation, outcome };
-                call::complete(shared, request)
+                call::complete(
+                    shared,
+                    CompleteRequest {
+                        message,
+                        timeout,
+                        trace,
+                        respond,
+                        started,
+                        reservation,
+                        outcome,
+                    },
+                )
             }
             Ok(None) => CallState::Done(CallOutcome::Reset),
             Err(status) => {
+                trace.end_call(status.code(), status.message());
                 call::send(shared, respond, (Err(status), HoldGuard::default()), outcome)
             }
         }

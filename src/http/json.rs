@@ -13,8 +13,8 @@ use std::time::Duration;
 use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -28,6 +28,7 @@ use crate::service::RateLimit;
 use crate::store::Store;
 use crate::threads;
 use crate::throttle::Throttle;
+use crate::trace::{RequestTrace, Sampler};
 
 /// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;
@@ -41,6 +42,7 @@ pub struct Json {
     jobs: mpsc::UnboundedSender<Job>,
     budget: BufferBudget,
     max_body: usize,
+    sampler: Sampler,
     /// The timeout of receiving a body.
     timeout: Duration,
 }
@@ -49,6 +51,7 @@ pub struct Json {
 #[derive(Debug)]
 struct Job {
     body: Vec<u8>,
+    trace: RequestTrace,
     permit: BufferPermit,
     reply: oneshot::Sender<Response>,
 }
@@ -80,7 +83,13 @@ impl Json {
         })?;
         // One body has room, whatever the setting.
         let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
-        Ok(Json { jobs, budget, max_body: limits.max_body, timeout: limits.timeout })
+        let (max_body, timeout) = (limits.max_body, limits.timeout);
+        Ok(Json { jobs, budget, max_body, sampler: Sampler::default(), timeout })
+    }
+
+    /// Records the requests that `sampler` chooses.
+    pub fn with_sampler(self, sampler: Sampler) -> Json {
+        Json { sampler, ..self }
     }
 }
 
@@ -89,21 +98,29 @@ impl Json {
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
+    headers: HeaderMap,
     body: Body,
 ) -> Response {
+    let mut trace = json.sampler.start_json(&headers);
     let mut permit = json.budget.permit();
     let read = budget::read(body, json.max_body, &mut permit);
     let body = match tokio::time::timeout(json.timeout, read).await {
         Ok(Ok(body)) => body,
-        Ok(Err(status)) => return status.into_response(),
-        Err(_) => return StatusCode::REQUEST_TIMEOUT.into_response(),
+        Ok(Err(status)) => {
+            trace.end_http(status.as_u16());
+            return status.into_response();
+        }
+        Err(_) => {
+            trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
+            return StatusCode::REQUEST_TIMEOUT.into_response();
+        }
     };
     if let Some(Extension(connection)) = connection {
         // The client is no longer waited for.
         connection.set_busy(true);
     }
     let (reply, answered) = oneshot::channel();
-    let _ = json.jobs.send(Job { body, permit, reply });
+    let _ = json.jobs.send(Job { body, trace, permit, reply });
     answered.await.unwrap_or_else(|_| internal_error())
 }
 
@@ -116,7 +133,7 @@ struct JsonWorker<S> {
 
 impl<S: Store> JsonWorker<S> {
     async fn work(self: Arc<Self>, job: Job) {
-        let Job { body, permit, reply } = job;
+        let Job { body, mut trace, permit, reply } = job;
         let (message, reply) = if body.len() <= FREE_BYTES {
             (codec::decode(&body), reply)
         } else {
@@ -129,20 +146,22 @@ impl<S: Store> JsonWorker<S> {
             parsed
         };
         let answer = match message {
-            Ok(message) => self.decide(&message, permit).await,
+            Ok(message) => self.decide(&message, permit, &trace).await,
             Err(error) => bad_request(&error),
         };
+        trace.end_http(answer.status().as_u16());
         // The client may have disconnected.
         let _ = reply.send(answer);
     }
 
-    async fn decide(&self, message: &[u8], permit: BufferPermit) -> Response {
+    async fn decide(&self, message: &[u8], permit: BufferPermit, trace: &RequestTrace) -> Response {
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
         let Ok(_permit) = self.deciding.acquire_many(size).await else { return internal_error() };
-        let request = match self.rate_limit.decode(message) {
+        let mut request = match self.rate_limit.decode(message) {
             Ok(request) => request,
             Err(error) => return bad_request(&error),
         };
+        request.set_span(trace.span());
         match self.rate_limit.answer(&request, None).await {
             Ok(response) => self.respond(&response, permit),
             // Errors that the reference does not have are explained.

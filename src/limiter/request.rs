@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tracing::Span;
+
 use crate::limit::{Limit, Plan, Unit};
 use crate::store::Entry;
 
@@ -14,6 +16,8 @@ pub struct Request<'a> {
     pub beyond: usize,
     /// The hits of each descriptor without its own; 0 means 1.
     pub hits_addend: u32,
+    /// The span of the request, if it is recorded.
+    pub span: Option<&'a Span>,
 }
 
 /// One subject of a request; each is looked up and decided separately.

@@ -8,6 +8,7 @@ mod tests;
 mod wire;
 
 use smallvec::SmallVec;
+use tracing::Span;
 
 use self::wire::Message;
 use crate::limiter::{Descriptor, Override, Request};
@@ -28,6 +29,8 @@ pub struct RequestView<'a> {
     beyond: usize,
     /// The entries of all descriptors, in order.
     entries: SmallVec<[Entry<'a>; 8]>,
+    /// The span of the request, if it is recorded.
+    span: Option<&'a Span>,
 }
 
 /// A descriptor without its entries.
@@ -89,6 +92,11 @@ impl<'a> RequestView<'a> {
         Ok(header)
     }
 
+    /// Records the request below this span.
+    pub fn set_span(&mut self, span: Option<&'a Span>) {
+        self.span = span;
+    }
+
     /// Returns the heap bytes of this view, its descriptors and their keys, in addition to the
     /// message: 0 for small requests.
     pub fn heap_bytes(&self) -> usize {
@@ -119,8 +127,8 @@ impl<'a> RequestView<'a> {
 
     /// Returns the request with its [`descriptors`](RequestView::descriptors).
     pub fn request<'b>(&'b self, descriptors: &'b [Descriptor<'b>]) -> Request<'b> {
-        let RequestView { domain, beyond, hits_addend, .. } = *self;
-        Request { domain, descriptors, beyond, hits_addend }
+        let RequestView { domain, beyond, hits_addend, span, .. } = *self;
+        Request { domain, descriptors, beyond, hits_addend, span }
     }
 }
 

@@ -12,6 +12,7 @@ use super::{Settings, redis, reference};
 use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
+use crate::trace::Sampler;
 use crate::{grpc, http, limiter, rules, service, store, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
@@ -127,6 +128,14 @@ impl Settings {
             timeout: timeout(*grpc.timeout),
             max_age: timeout(*grpc.max_connection_age),
             max_age_grace: timeout(*grpc.max_connection_age_grace),
+        }
+    }
+
+    /// Returns which requests are recorded.
+    pub fn sampler(&self) -> Sampler {
+        match *self.tracing.enabled {
+            true => Sampler::new(f64::from(*self.tracing.sampling)),
+            false => Sampler::default(),
         }
     }
 

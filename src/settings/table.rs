@@ -7,6 +7,7 @@
 mod listeners;
 mod log;
 mod metrics;
+mod otlp;
 mod process;
 mod redis;
 mod response;
@@ -23,12 +24,13 @@ pub use log::LogSettings;
 pub use metrics::{
     DogStatsdSettings, MetricsSettings, PrometheusSettings, StatsdProtocol, StatsdSettings,
 };
+pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
 pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
-pub use tracing::{OtlpProtocol, TracingSettings};
+pub use tracing::TracingSettings;
 
 /// A group of settings.
 pub(super) trait SettingGroup: Sized {
@@ -127,6 +129,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     RuntimeSettings::declare(&mut settings);
     MetricsSettings::declare(&mut settings);
     TracingSettings::declare(&mut settings);
+    OtlpSettings::declare(&mut settings);
     LogSettings::declare(&mut settings);
     settings
 });

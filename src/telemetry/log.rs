@@ -11,12 +11,14 @@ use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 
 use tracing::subscriber::set_global_default;
-use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry, registry};
 
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::queue::Queue;
 use crate::escape::escape;
+use crate::trace::TARGET;
 
 /// The maximum size of the queue: about 10 000 lines.
 const QUEUE_BYTES: usize = 1 << 20;
@@ -33,6 +35,9 @@ pub enum LogFormat {
     ReferenceJson,
 }
 
+/// A layer that records the spans of requests.
+pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
 /// The running log. Flushes the queue when dropped.
 #[derive(Debug)]
 pub struct Log {
@@ -40,12 +45,12 @@ pub struct Log {
     levels: ActiveLevels,
 }
 
-/// Starts logging, and installs a panic hook. Call it once.
+/// Starts logging, and installs a panic hook. Call it once. `spans` records spans, whatever is logged.
 ///
 /// # Errors
 ///
 /// If the writing thread cannot be started, or a log is already running.
-pub fn start(levels: LogLevels, format: LogFormat) -> io::Result<Log> {
+pub fn start(levels: LogLevels, format: LogFormat, spans: Option<SpanLayer>) -> io::Result<Log> {
     // An error, because lines of any level may be missing.
     let report = |lines| tracing::error!(lines, "log lines dropped because the log was not read");
     let queue = Queue::start(QUEUE_BYTES, io::stderr(), report)?;
@@ -57,7 +62,8 @@ pub fn start(levels: LogLevels, format: LogFormat) -> io::Result<Log> {
         LogFormat::ReferenceJson => reference::json(out).boxed(),
     };
     // Each layer has a filter of its own.
-    let subscriber = tracing_subscriber::registry().with(events.with_filter(levels.clone()));
+    let logged = levels.clone().and(filter_fn(|metadata| metadata.target() != TARGET));
+    let subscriber = registry().with(spans).with(events.with_filter(logged));
     set_global_default(subscriber).map_err(io::Error::other)?;
     let log = queue.clone();
     panic::set_hook(Box::new(move |panic| report_panic(&log, panic)));

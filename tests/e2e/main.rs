@@ -29,4 +29,6 @@ mod starvation;
 #[cfg(feature = "statsd")]
 mod statsd;
 mod support;
+#[cfg(feature = "otlp")]
+mod traces;
 mod xds;

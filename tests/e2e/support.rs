@@ -4,6 +4,8 @@ pub mod api;
 pub mod backend;
 #[path = "../support/certificates.rs"]
 pub mod certificates;
+#[cfg(feature = "otlp")]
+pub mod collector;
 pub mod envoy;
 pub mod http;
 pub mod load;

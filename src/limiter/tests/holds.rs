@@ -29,7 +29,7 @@ descriptors:
 
 /// Decides a request and returns its holds.
 fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
-    let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0 };
+    let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0, span: None };
     let mut holds = Holds::default();
     let budget = Duration::from_millis(8);
     let decided = bench.limiter.decide_now(Some(&bench.rules), &request, budget, &mut holds);
@@ -49,7 +49,8 @@ fn give_back(bench: &Bench, holds: Holds) {
 /// Returns what remains according to a peek.
 fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
     let look = Descriptor { entries, hits_addend: Some(0), ..Default::default() };
-    let request = Request { domain: "d", descriptors: &[look], hits_addend: 0, beyond: 0 };
+    let request =
+        Request { domain: "d", descriptors: &[look], hits_addend: 0, beyond: 0, span: None };
     bench.decide(&request).unwrap().statuses[0].remaining
 }
 

@@ -51,7 +51,8 @@ pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrid
         let is_in_family = FAMILIES.iter().any(|family| {
             matches!(family.effect, Effect::NotYet(_)) && name.starts_with(family.name)
         });
-        if is_in_family && !text.is_empty() {
+        let is_listed = VARIABLES.iter().any(|variable| variable.name == name);
+        if is_in_family && !is_listed && !text.is_empty() {
             overrides.not_yet.push(name.clone());
         }
     }

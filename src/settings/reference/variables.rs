@@ -4,7 +4,8 @@ use super::Effect::{
     self, ByValue, Defines, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
 };
 use super::Meaning::{
-    AddressIfSet, Bytes, Host, IsPositive, ListenOn, LogFormat, LogLevel, Port, Same, Source,
+    AddressIfSet, Bytes, Clamped, Host, IsPositive, ListenOn, LogFormat, LogLevel, Milliseconds,
+    Port, Same, Source,
 };
 use super::go::VariableKind;
 use super::{RedisEffect, Variable};
@@ -26,7 +27,7 @@ const USE_TLS: Effect = Refused(
      TLS",
 );
 const TLS: Effect = Unused("only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it");
-const TRACING: Effect = NotYet("tracing");
+const OTLP: Effect = NotYet("values for traces or metrics alone, other than their endpoints");
 const USE_MEMCACHED: Effect =
     Refused("weir does not support Memcached: remove it to count in memory");
 const MEMCACHED: Effect = Unused("only BACKEND_TYPE=memcache, which is not supported, uses it");
@@ -171,7 +172,21 @@ pub const VARIABLES: &[Variable] = &[
     variable("TRACING_SERVICE_NAMESPACE", VariableKind::Text, "", Set(Same)),
     variable("TRACING_SERVICE_INSTANCE_ID", VariableKind::Text, "", Set(Same)),
     variable("TRACING_EXPORTER_PROTOCOL", VariableKind::Word(&["http", "grpc"]), "http", Set(Same)),
-    variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", Set(Same)),
+    variable("TRACING_SAMPLING_RATE", VariableKind::Float, "1", Set(Clamped)),
+    variable("OTEL_EXPORTER_OTLP_ENDPOINT", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_HEADERS", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_TIMEOUT", VariableKind::Text, "10000", Set(Milliseconds)),
+    variable("OTEL_EXPORTER_OTLP_CERTIFICATE", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_CLIENT_KEY", VariableKind::Text, "", SetText),
+    variable("OTEL_EXPORTER_OTLP_PROTOCOL", VariableKind::Text, "", Ignored("TRACING_EXPORTER_PROTOCOL sets the protocol, as in the reference")),
+    variable("OTEL_EXPORTER_OTLP_INSECURE", VariableKind::Text, "", Ignored("the URL decides: https is TLS")),
+    variable("OTEL_EXPORTER_OTLP_COMPRESSION", VariableKind::Text, "", ByValue(&[
+        ("gzip", NotYet("compression")),
+        ("none", Ignored("weir does not compress")),
+    ])),
 
     variable("GOMAXPROCS", VariableKind::Text, "", Ignored("it configures Go; weir has the setting runtime.threads")),
     variable("GOGC", VariableKind::Text, "", Ignored("it configures Go; weir has no garbage collector")),
@@ -181,5 +196,5 @@ pub const VARIABLES: &[Variable] = &[
 #[rustfmt::skip]
 pub const FAMILIES: &[Variable] = &[
     variable("DOG_STATSD_MOGRIFIER_", VariableKind::Text, "", Defines("`…_PATTERN`, `…_NAME` and `…_TAGS` of each name in `metrics.dogstatsd.mogrifiers`")),
-    variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", TRACING),
+    variable("OTEL_EXPORTER_OTLP_", VariableKind::Text, "", OTLP),
 ];

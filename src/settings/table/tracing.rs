@@ -1,19 +1,7 @@
 //! `tracing`: traces of requests.
 
-use super::group;
-use crate::settings::format::{Choice, Ratio};
-
-/// The protocol that spans are sent by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OtlpProtocol {
-    Http,
-    Grpc,
-}
-
-impl Choice for OtlpProtocol {
-    const CHOICES: &'static [(&'static str, OtlpProtocol)] =
-        &[("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
-}
+use super::{OtlpProtocol, group};
+use crate::settings::format::Ratio;
 
 group! {
     /// Traces.
@@ -22,9 +10,11 @@ group! {
         enabled: bool = "false", reference ["TRACING_ENABLED"];
         /// The protocol of OTLP.
         protocol: OtlpProtocol = "http", reference ["TRACING_EXPORTER_PROTOCOL"];
+        /// URL for spans, used as it is; empty: that of otlp.endpoint.
+        endpoint: Option<String> = "", reference ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"];
         /// The fraction of traces that are recorded, of those that start at weir. Callers decide about
         /// theirs.
-        sampling: Ratio = "1.0", reference ["TRACING_SAMPLING_RATE"];
+        sampling: Ratio = "1", reference ["TRACING_SAMPLING_RATE"];
         /// The attribute `service.name`.
         service_name: String = "RateLimit", reference ["TRACING_SERVICE_NAME"];
         /// The attribute `service.namespace`.

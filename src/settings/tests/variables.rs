@@ -99,12 +99,12 @@ fn unused_variables_cause_a_warning() {
 fn variables_without_effect_are_checked_and_named() {
     let settings = Settings::load(&inputs(&[
         ("USE_STATSD", "false"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "a=b"),
         ("CACHE_KEY_PREFIX", "x"),
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
-    let name = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let name = "OTEL_EXPORTER_OTLP_TRACES_HEADERS";
     assert_eq!(settings.warnings, [format!("{name} is set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),

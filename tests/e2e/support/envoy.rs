@@ -57,6 +57,32 @@ pub fn with_default_timeout(weir: &Weir) -> Envoy {
     with(&config.replace(timeout, "\n"), &[Replica::of(weir)], "", "")
 }
 
+/// Starts an Envoy that sends its spans to a collector by gRPC.
+#[cfg(feature = "otlp")]
+pub fn tracing_to(weir: &Weir, collector: SocketAddr) -> Envoy {
+    let route = "                route_config:\n";
+    let tracing = format!(
+        "                tracing:
+                  provider:
+                    name: envoy.tracers.opentelemetry
+                    typed_config:
+                      \"@type\": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig
+                      service_name: envoy
+                      grpc_service: {{ envoy_grpc: {{ cluster_name: collector }} }}
+{route}"
+    );
+    let weir_cluster = "    - name: weir\n";
+    let config = include_str!("envoy.yaml");
+    let (_, cluster) = config.split_once(weir_cluster).expect("the cluster of weir");
+    let (cluster, _) = cluster.split_once("    - name: backend\n").expect("the other cluster");
+    let cluster = cluster.replace("{weir}", &collector.port().to_string());
+    let cluster = cluster.replace("cluster_name: weir", "cluster_name: collector");
+    let config = config
+        .replace(route, &tracing)
+        .replace(weir_cluster, &format!("    - name: collector\n{cluster}{weir_cluster}"));
+    with(&config, &[Replica::of(weir)], "", "")
+}
+
 fn with(config: &str, replicas: &[Replica], filter: &str, cluster: &str) -> Envoy {
     let backend = Backend::start();
     let endpoint = |line: &str| -> String {

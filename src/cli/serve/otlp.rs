@@ -1,0 +1,87 @@
+//! Traces and metrics by OTLP, if this build has them.
+
+#[cfg(feature = "otlp")]
+pub(super) use enabled::Otlp;
+
+#[cfg(not(feature = "otlp"))]
+pub(super) use disabled::Otlp;
+
+#[cfg(feature = "otlp")]
+mod enabled {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use crate::app::App;
+    use crate::metrics::MetricSink;
+    use crate::settings::Settings;
+    use crate::telemetry::log::SpanLayer;
+    use crate::telemetry::otlp;
+
+    /// How long the process waits at its end until the last spans and metrics are sent.
+    const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
+
+    /// Prepared before the log, which shares its subscriber with spans.
+    pub struct Otlp(otlp::Otlp);
+
+    pub struct Exporter(otlp::Exporter);
+
+    impl Otlp {
+        /// # Errors
+        ///
+        /// A certificate or key cannot be used.
+        pub fn new(settings: &Settings) -> Result<Otlp, String> {
+            otlp::Otlp::new(settings.otlp_options()).map(Otlp)
+        }
+
+        pub fn span_layer(&self) -> Option<SpanLayer> {
+            self.0.span_layer()
+        }
+
+        /// Starts to send.
+        pub fn start(self, app: &App) -> anyhow::Result<Exporter> {
+            let metrics = app.metrics();
+            if let Some(counts) = self.0.counts() {
+                metrics.add(Arc::new(counts));
+            }
+            let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
+            Ok(Exporter(self.0.start(collect, app.clock())?))
+        }
+    }
+
+    impl Exporter {
+        /// Sends what is left.
+        pub async fn flush(self) {
+            self.0.flush(FLUSH_TIMEOUT).await;
+        }
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+mod disabled {
+    use crate::app::App;
+    use crate::settings::Settings;
+    use crate::telemetry::log::SpanLayer;
+
+    /// Nothing: settings that ask for it are errors.
+    pub struct Otlp;
+
+    pub struct Exporter;
+
+    impl Otlp {
+        pub fn new(_: &Settings) -> Result<Otlp, String> {
+            Ok(Otlp)
+        }
+
+        pub fn span_layer(&self) -> Option<SpanLayer> {
+            None
+        }
+
+        pub fn start(self, _: &App) -> anyhow::Result<Exporter> {
+            Ok(Exporter)
+        }
+    }
+
+    impl Exporter {
+        pub async fn flush(self) {}
+    }
+}

@@ -1,0 +1,148 @@
+//! The options of OTLP, from settings.
+
+use super::{SettingError, Settings};
+
+/// Checks the settings of traces and metrics by OTLP, if they are enabled.
+#[cfg(not(feature = "otlp"))]
+pub(super) fn check(settings: &Settings, errors: &mut Vec<SettingError>) {
+    for enabled in [&settings.tracing.enabled, &settings.metrics.otlp.enabled] {
+        if **enabled {
+            let help = "set it to false, or build weir with the feature otlp";
+            errors.push(enabled.error("is true, and this build of weir has no OTLP", help));
+        }
+    }
+}
+
+#[cfg(feature = "otlp")]
+pub(super) use enabled::check;
+
+#[cfg(feature = "otlp")]
+mod enabled {
+    use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+
+    use super::{SettingError, Settings};
+    use crate::settings::setting::Resolved;
+    use crate::settings::table::OtlpProtocol;
+    use crate::telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource, Tls};
+
+    /// Checks the settings of traces and metrics by OTLP, if they are enabled.
+    pub fn check(settings: &Settings, errors: &mut Vec<SettingError>) {
+        read(settings, errors);
+    }
+
+    impl Settings {
+        /// Returns what is sent by OTLP, and where to.
+        pub fn otlp_options(&self) -> Options {
+            // Its errors were reported by `load`.
+            read(self, &mut Vec::new())
+        }
+    }
+
+    fn read(settings: &Settings, errors: &mut Vec<SettingError>) -> Options {
+        let (tracing, metrics) = (&settings.tracing, &settings.metrics.otlp);
+        let mut destination = |enabled: bool, protocol, endpoint, path| {
+            let to = enabled.then(|| destination(settings, protocol, endpoint, path))?;
+            to.map_err(|error| errors.push(error)).ok()
+        };
+        let traces =
+            destination(*tracing.enabled, *tracing.protocol, &tracing.endpoint, "/v1/traces");
+        let to = destination(*metrics.enabled, *metrics.protocol, &metrics.endpoint, "/v1/metrics");
+        if to.is_some() && metrics.interval.is_zero() {
+            let help = "write a duration such as 60s, or set metrics.otlp.enabled to false";
+            errors.push(metrics.interval.error("is 0", help));
+        }
+        Options {
+            resource: Resource {
+                service_name: tracing.service_name.to_string(),
+                service_namespace: tracing.service_namespace.to_string(),
+                instance_id: tracing.instance_id.to_string(),
+            },
+            traces,
+            metrics: to.map(|to| MetricsOptions { to, interval: *metrics.interval }),
+        }
+    }
+
+    /// Returns where one signal is sent to; `path` is added to an endpoint that both signals share.
+    fn destination(
+        settings: &Settings,
+        protocol: OtlpProtocol,
+        own: &Resolved<Option<String>>,
+        path: &str,
+    ) -> Result<Destination, SettingError> {
+        let otlp = &settings.otlp;
+        let (protocol, default) = match protocol {
+            OtlpProtocol::Http => (Protocol::Http, "http://localhost:4318"),
+            OtlpProtocol::Grpc => (Protocol::Grpc, "http://localhost:4317"),
+        };
+        let (setting, url) = match (&own.value, &otlp.endpoint.value) {
+            (Some(url), _) => (own, url.clone()),
+            (None, shared) => {
+                let base = shared.as_deref().unwrap_or(default).trim_end_matches('/');
+                let path = if protocol == Protocol::Http { path } else { "" };
+                (&otlp.endpoint, format!("{base}{path}"))
+            }
+        };
+        let url = read_url(&url).ok_or_else(|| {
+            let message = format!("is {:?}", setting.shown);
+            setting.error(&message, format!("write a URL such as {default}"))
+        })?;
+        let tls = Tls {
+            ca: otlp.ca.value.clone(),
+            cert: otlp.cert.value.clone(),
+            key: otlp.key.value.clone(),
+        };
+        for (set, setting, other) in
+            [(&tls.cert, &otlp.cert, &tls.key), (&tls.key, &otlp.key, &tls.cert)]
+        {
+            if set.is_some() && other.is_none() {
+                let help = "set both otlp.cert and otlp.key";
+                return Err(setting.error("is set, and the other of the pair is not", help));
+            }
+        }
+        Ok(Destination {
+            protocol,
+            url,
+            headers: headers(&otlp.headers)?,
+            timeout: *otlp.timeout,
+            tls,
+        })
+    }
+
+    fn read_url(text: &str) -> Option<Uri> {
+        let url: Uri = text.parse().ok()?;
+        let is_known = matches!(url.scheme_str(), Some("http" | "https"));
+        let has_host = url.host().is_some_and(|host| !host.is_empty());
+        (is_known && has_host).then_some(url)
+    }
+
+    fn headers(setting: &Resolved<Vec<String>>) -> Result<HeaderMap, SettingError> {
+        let read = |header: &String| -> Option<(HeaderName, HeaderValue)> {
+            let (name, value) = header.split_once('=')?;
+            let name = HeaderName::from_bytes(name.trim().as_bytes()).ok()?;
+            let mut value = HeaderValue::from_bytes(&percent_decoded(value.trim())?).ok()?;
+            value.set_sensitive(true);
+            Some((name, value))
+        };
+        let headers: Option<HeaderMap> = setting.iter().map(read).collect();
+        headers.ok_or_else(|| {
+            setting
+                .error("has a part that is not name=value", "write name=value, with commas between")
+        })
+    }
+
+    fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((first, after)) = rest.split_first() {
+            if *first == b'%' {
+                let (digits, after) = after.split_at_checked(2)?;
+                bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
+                rest = after;
+            } else {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+        Some(bytes)
+    }
+}

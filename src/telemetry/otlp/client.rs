@@ -1,0 +1,261 @@
+//! Sends messages of OTLP over HTTP or gRPC, with retries.
+
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, TE};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body::Body as _;
+use hyper_rustls::HttpsConnector;
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use prost::Message;
+use rustls::ClientConfig;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use super::{Destination, Protocol, tls};
+use crate::metrics::Counter;
+use crate::random::random;
+use crate::throttle::Throttle;
+
+/// The largest response that is read.
+const MAX_RESPONSE_BYTES: usize = 64 << 10;
+
+/// The wait before the first retry; each further wait is twice as long, up to the maximum.
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(10);
+
+/// How long one message is retried.
+const MAX_RETRYING: Duration = Duration::from_secs(60);
+
+/// The shortest interval between two log lines about one destination.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// How often a connection that is in use is checked.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A kind of telemetry.
+pub(super) trait Signal {
+    const NAME: &'static str;
+    /// The path of the gRPC method.
+    const METHOD: &'static str;
+    type Request: Message;
+    type Response: Message + Default;
+
+    /// Returns how many items the collector rejected, and why.
+    fn rejected(response: Self::Response) -> Option<(i64, String)>;
+}
+
+/// Where messages are sent to, without connections yet.
+#[derive(Debug)]
+pub(super) struct Client {
+    to: Destination,
+    tls: Arc<ClientConfig>,
+    failures: Counter,
+}
+
+/// A client with its connections, which belong to the runtime of its thread.
+pub(super) struct Connected {
+    to: Destination,
+    client: HyperClient<HttpsConnector<HttpConnector>, Body>,
+    failures: Counter,
+    log: Throttle,
+}
+
+/// Why a message was not accepted.
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    #[error("no answer within {0:?}")]
+    TimedOut(Duration),
+    #[error("{0}")]
+    Transport(String),
+    #[error("status {0}: {1}")]
+    Http(StatusCode, String),
+    #[error("gRPC status {:?}: {}", .0.code(), .0.message())]
+    Grpc(Box<Status>),
+}
+
+impl SendError {
+    /// Whether to send the message again, as OTLP's specification says.
+    fn is_transient(&self) -> bool {
+        match self {
+            SendError::TimedOut(_) | SendError::Transport(_) => true,
+            SendError::Http(status, _) => matches!(status.as_u16(), 429 | 502 | 503 | 504),
+            SendError::Grpc(status) => matches!(
+                status.code(),
+                Code::Cancelled
+                    | Code::DeadlineExceeded
+                    | Code::ResourceExhausted
+                    | Code::Aborted
+                    | Code::OutOfRange
+                    | Code::Unavailable
+                    | Code::DataLoss
+            ),
+        }
+    }
+}
+
+impl Client {
+    /// Reads the certificates of a destination.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be used.
+    pub fn new(to: Destination, failures: Counter) -> Result<Client, String> {
+        let tls = tls::config(&to)?;
+        Ok(Client { to, tls: Arc::new(tls), failures })
+    }
+
+    /// Prepares connections on the current runtime.
+    pub fn connect(self) -> Connected {
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(Some(self.to.timeout));
+        let client = HyperClient::builder(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .pool_timer(TokioTimer::new())
+            .http2_only(self.to.protocol == Protocol::Grpc)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .http2_keep_alive_timeout(KEEP_ALIVE)
+            .build(HttpsConnector::from((http, self.tls)));
+        let log = Throttle::new(LOG_INTERVAL);
+        Connected { to: self.to, client, failures: self.failures, log }
+    }
+}
+
+impl Connected {
+    /// Sends a message, again if it may help: until `give_up`, or until the exporter is stopped.
+    /// Returns whether the collector accepted it.
+    pub async fn send<S: Signal>(
+        &self,
+        message: &S::Request,
+        give_up: Duration,
+        stop: &mut watch::Receiver<Option<Instant>>,
+    ) -> bool {
+        let message = self.encode(message);
+        let give_up = Instant::now() + give_up.min(MAX_RETRYING);
+        let mut backoff = MIN_BACKOFF;
+        loop {
+            let Err(error) = self.send_once::<S>(message.clone()).await else { return true };
+            self.failures.inc();
+            // Replicas do not retry at the same time.
+            let wait = backoff.mul_f64(0.5 + random() / 2.0);
+            let retry = error.is_transient() && Instant::now() + wait < give_up;
+            self.log_failure(S::NAME, &error, retry);
+            if !retry || stop.borrow().is_some() {
+                return false;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                // One more attempt.
+                _ = stop.wait_for(Option::is_some) => {}
+            }
+            backoff = (backoff * 2).min(MAX_BACKOFF);
+        }
+    }
+
+    fn log_failure(&self, signal: &str, error: &SendError, retry: bool) {
+        if let Some(suppressed) = self.log.pass() {
+            let url = self.to.url.authority().map(tracing::field::display);
+            tracing::warn!(signal, collector = url, %error, retry, suppressed, "cannot export telemetry");
+        }
+    }
+
+    /// Returns the body of a request.
+    fn encode(&self, message: &impl Message) -> Bytes {
+        let length = message.encoded_len();
+        let mut body = BytesMut::with_capacity(length + 5);
+        if self.to.protocol == Protocol::Grpc {
+            body.put_u8(0);
+            body.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
+        }
+        body.put_slice(&message.encode_to_vec());
+        body.freeze()
+    }
+
+    async fn send_once<S: Signal>(&self, body: Bytes) -> Result<(), SendError> {
+        let answered = tokio::time::timeout(self.to.timeout, self.request(S::METHOD, body)).await;
+        let answer = answered.map_err(|_| SendError::TimedOut(self.to.timeout))??;
+        let response = S::Response::decode(answer.as_slice()).unwrap_or_default();
+        if let Some((rejected, message)) = S::rejected(response)
+            && let Some(suppressed) = self.log.pass()
+        {
+            let signal = S::NAME;
+            tracing::warn!(signal, rejected, %message, suppressed, "the collector rejected telemetry");
+        }
+        Ok(())
+    }
+
+    /// Sends a request. Returns the message of the response.
+    async fn request(&self, method: &'static str, body: Bytes) -> Result<Vec<u8>, SendError> {
+        let grpc = self.to.protocol == Protocol::Grpc;
+        let mut request = Request::new(Body::from(body));
+        *request.method_mut() = Method::POST;
+        *request.headers_mut() = self.to.headers.clone();
+        let content_type = if grpc { "application/grpc" } else { "application/x-protobuf" };
+        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        *request.uri_mut() = match grpc {
+            true => with_path(&self.to.url, method).map_err(|error| transport(&error))?,
+            false => self.to.url.clone(),
+        };
+        if grpc {
+            request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+        }
+        let response = self.client.request(request).await.map_err(|error| transport(&error))?;
+        let (head, body) = response.into_parts();
+        let (body, trailers) = read(body).await.map_err(|error| transport(&error))?;
+        if !head.status.is_success() {
+            let text: String = String::from_utf8_lossy(&body).chars().take(200).collect();
+            return Err(SendError::Http(head.status, text));
+        }
+        if !grpc {
+            return Ok(body);
+        }
+        let status = Status::from_header_map(trailers.as_ref().unwrap_or(&head.headers));
+        match status {
+            Some(status) if status.code() == Code::Ok => {
+                Ok(body.get(5..).unwrap_or_default().to_vec())
+            }
+            Some(status) => Err(SendError::Grpc(Box::new(status))),
+            None => Err(SendError::Transport("the answer has no gRPC status".to_owned())),
+        }
+    }
+}
+
+/// Returns the URL of a gRPC method.
+fn with_path(url: &Uri, method: &'static str) -> Result<Uri, http::uri::InvalidUriParts> {
+    let mut parts = url.clone().into_parts();
+    parts.path_and_query = Some(PathAndQuery::from_static(method));
+    Uri::from_parts(parts)
+}
+
+/// Reads a response. What is too long is left out.
+async fn read(body: hyper::body::Incoming) -> Result<(Vec<u8>, Option<HeaderMap>), hyper::Error> {
+    let mut body = pin!(body);
+    let (mut read, mut trailers) = (Vec::new(), None);
+    while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
+        match frame?.into_data() {
+            Ok(data) if read.len() + data.len() <= MAX_RESPONSE_BYTES => read.extend(data),
+            Ok(_) => break,
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    Ok((read, trailers))
+}
+
+/// Describes an error by its causes: that of hyper says little itself.
+fn transport(error: &(dyn std::error::Error + 'static)) -> SendError {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let causes: Vec<String> = causes.map(ToString::to_string).collect();
+    SendError::Transport(causes.join(": "))
+}

@@ -1,0 +1,62 @@
+//! TLS to the collector.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper_rustls::ConfigBuilderExt;
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::pem::{self, PemObject};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::{Destination, Protocol};
+
+/// Returns the configuration for a destination. One without TLS trusts nobody.
+///
+/// # Errors
+///
+/// A file cannot be used.
+pub(super) fn config(to: &Destination) -> Result<ClientConfig, String> {
+    let provider = Arc::new(ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    if to.url.scheme_str() != Some("https") {
+        return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
+    }
+    let builder = match &to.tls.ca {
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in certificates(path)? {
+                roots.add(certificate).map_err(|error| unusable(path, &error))?;
+            }
+            builder.with_root_certificates(roots)
+        }
+        None => builder
+            .with_native_roots()
+            .map_err(|error| format!("the system's CA certificates: {error}"))?,
+    };
+    let mut config = match (&to.tls.cert, &to.tls.key) {
+        (Some(cert), Some(key)) => {
+            let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
+            let chain = certificates(cert)?;
+            builder.with_client_auth_cert(chain, read).map_err(|error| unusable(key, &error))?
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    if to.protocol == Protocol::Grpc {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    Ok(config)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let read: Result<Vec<_>, pem::Error> =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    let read = read.map_err(|error| unusable(path, &error))?;
+    if read.is_empty() { Err(unusable(path, &"it has no certificate")) } else { Ok(read) }
+}
+
+fn unusable(path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("cannot use {}: {error}", path.display())
+}

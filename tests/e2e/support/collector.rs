@@ -1,0 +1,287 @@
+//! An OpenTelemetry collector that records what it receives, by HTTP or gRPC.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::{
+    MetricsService, MetricsServiceServer,
+};
+use opentelemetry_proto::tonic::collector::metrics::v1::{
+    ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::{Metric, metric};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use tokio::runtime::Runtime;
+use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Server, ServerTlsConfig};
+use tonic::{Request, Response, Status};
+
+use super::wait_for;
+
+/// A running collector. It and its connections end when it is dropped.
+#[derive(Debug)]
+pub struct Collector {
+    pub address: SocketAddr,
+    pub is_http: bool,
+    received: Received,
+    runtime: Option<Runtime>,
+}
+
+/// What the collector has received.
+#[derive(Clone, Debug, Default)]
+struct Received {
+    traces: Arc<Mutex<Vec<ExportTraceServiceRequest>>>,
+    metrics: Arc<Mutex<Vec<ExportMetricsServiceRequest>>>,
+    /// The `authorization` header of each request.
+    authorizations: Arc<Mutex<Vec<String>>>,
+    /// Requests still to be refused as if the collector were overloaded.
+    refusals: Arc<Mutex<usize>>,
+}
+
+impl Collector {
+    /// Starts a collector for HTTP.
+    pub fn http() -> Collector {
+        Collector::start(true, |listener, received| async move {
+            let routes = axum::Router::new()
+                .route("/v1/traces", post(http_traces))
+                .route("/v1/metrics", post(http_metrics))
+                .with_state(received);
+            axum::serve(listener, routes).await.expect("serves");
+        })
+    }
+
+    /// Starts a collector for gRPC.
+    pub fn grpc(tls: Option<ServerTlsConfig>) -> Collector {
+        Collector::start(false, |listener, received| async move {
+            let mut server = Server::builder();
+            if let Some(tls) = tls {
+                server = server.tls_config(tls).expect("good certificates");
+            }
+            let serving = server
+                .add_service(TraceServiceServer::new(received.clone()))
+                .add_service(MetricsServiceServer::new(received));
+            serving.serve_with_incoming(TcpIncoming::from(listener)).await.expect("serves");
+        })
+    }
+
+    fn start<F>(
+        is_http: bool,
+        serve: impl FnOnce(tokio::net::TcpListener, Received) -> F,
+    ) -> Collector
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        // Its own thread, because tests block theirs.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        listener.set_nonblocking(true).expect("a listener");
+        let received = Received::default();
+        let guard = runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+        runtime.spawn(serve(listener, received.clone()));
+        drop(guard);
+        Collector { address, is_http, received, runtime: Some(runtime) }
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Refuses the next requests as if it were overloaded.
+    pub fn refuse(&self, requests: usize) {
+        *self.received.refusals.lock().unwrap() = requests;
+    }
+
+    /// Waits until all of those requests were refused.
+    pub fn wait_until_refused(&self) {
+        let all = || (*self.received.refusals.lock().unwrap() == 0).then_some(());
+        wait_for("requests are refused", all);
+    }
+
+    /// The spans received so far, each with the attributes of its process.
+    pub fn spans(&self) -> Vec<RecordedSpan> {
+        let requests = self.received.traces.lock().unwrap();
+        let resources = requests.iter().flat_map(|request| &request.resource_spans);
+        let spans = resources.flat_map(|resource| {
+            let process = resource.resource.clone().unwrap_or_default().attributes;
+            let spans = resource.scope_spans.iter().flat_map(|scope| scope.spans.clone());
+            spans.map(move |span| RecordedSpan { span, process: process.clone() })
+        });
+        spans.collect()
+    }
+
+    /// Waits until a trace has this number of spans. Returns them.
+    pub fn trace(&self, trace_id: &str, spans: usize) -> Vec<RecordedSpan> {
+        wait_for(&format!("{spans} spans of {trace_id}"), || {
+            let mut found = self.spans();
+            found.retain(|span| span.trace_id() == trace_id);
+            (found.len() >= spans).then_some(found)
+        })
+    }
+
+    /// The metrics requests received so far.
+    pub fn metrics(&self) -> Vec<ExportMetricsServiceRequest> {
+        self.received.metrics.lock().unwrap().clone()
+    }
+
+    /// The `authorization` headers received so far.
+    pub fn authorizations(&self) -> Vec<String> {
+        self.received.authorizations.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A span with the attributes of its process.
+#[derive(Clone, Debug)]
+pub struct RecordedSpan {
+    pub span: Span,
+    process: Vec<KeyValue>,
+}
+
+impl RecordedSpan {
+    pub fn trace_id(&self) -> String {
+        hex(&self.span.trace_id)
+    }
+
+    pub fn id(&self) -> String {
+        hex(&self.span.span_id)
+    }
+
+    pub fn parent(&self) -> String {
+        hex(&self.span.parent_span_id)
+    }
+
+    /// Returns an attribute as text; empty if there is none.
+    pub fn attribute(&self, key: &str) -> String {
+        attribute(&self.span.attributes, key)
+    }
+
+    /// Returns an attribute of the process.
+    pub fn process(&self, key: &str) -> String {
+        attribute(&self.process, key)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Returns an attribute as text; empty if there is none.
+pub fn attribute(attributes: &[KeyValue], key: &str) -> String {
+    let value = attributes.iter().find(|attribute| attribute.key == key);
+    let value = value.and_then(|attribute| attribute.value.clone());
+    match value {
+        Some(AnyValue { value: Some(Value::StringValue(text)) }) => text,
+        Some(AnyValue { value: Some(Value::IntValue(number)) }) => number.to_string(),
+        Some(AnyValue { value: Some(Value::BoolValue(is)) }) => is.to_string(),
+        other => other.map(|value| format!("{value:?}")).unwrap_or_default(),
+    }
+}
+
+/// Returns the metric of that name in a request.
+pub fn find_metric<'a>(request: &'a ExportMetricsServiceRequest, name: &str) -> Option<&'a Metric> {
+    let scopes = request.resource_metrics.iter().flat_map(|resource| &resource.scope_metrics);
+    scopes.flat_map(|scope| &scope.metrics).find(|metric| metric.name == name)
+}
+
+/// Returns the sum of a counter's points.
+pub fn sum(metric: &Metric) -> i64 {
+    use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value;
+    let Some(metric::Data::Sum(sum)) = &metric.data else { panic!("{metric:?}") };
+    assert!(sum.is_monotonic, "{metric:?}");
+    let counts = sum.data_points.iter().map(|point| match point.value {
+        Some(Value::AsInt(count)) => count,
+        _ => panic!("{point:?}"),
+    });
+    counts.sum()
+}
+
+impl Received {
+    /// Records a request's authorization; an error if it is to be refused.
+    fn admit(&self, authorization: Option<&str>) -> Result<(), ()> {
+        let mut refusals = self.refusals.lock().unwrap();
+        if *refusals > 0 {
+            *refusals -= 1;
+            return Err(());
+        }
+        let authorization = authorization.unwrap_or_default().to_owned();
+        self.authorizations.lock().unwrap().push(authorization);
+        Ok(())
+    }
+
+    fn admit_http(&self, headers: &HeaderMap) -> Result<(), axum::http::StatusCode> {
+        assert_eq!(headers["content-type"], "application/x-protobuf");
+        let authorization = headers.get("authorization").and_then(|value| value.to_str().ok());
+        let admitted = self.admit(authorization);
+        admitted.map_err(|()| axum::http::StatusCode::SERVICE_UNAVAILABLE)
+    }
+
+    fn admit_grpc<T>(&self, request: &Request<T>) -> Result<(), Status> {
+        let authorization = request.metadata().get("authorization");
+        let authorization = authorization.and_then(|value| value.to_str().ok());
+        self.admit(authorization).map_err(|()| Status::unavailable("overloaded"))
+    }
+}
+
+type HttpAnswer = Result<Vec<u8>, axum::http::StatusCode>;
+
+async fn http_traces(State(to): State<Received>, headers: HeaderMap, body: Bytes) -> HttpAnswer {
+    to.admit_http(&headers)?;
+    to.traces.lock().unwrap().push(ExportTraceServiceRequest::decode(body).expect("a message"));
+    Ok(ExportTraceServiceResponse::default().encode_to_vec())
+}
+
+async fn http_metrics(State(to): State<Received>, headers: HeaderMap, body: Bytes) -> HttpAnswer {
+    to.admit_http(&headers)?;
+    to.metrics.lock().unwrap().push(ExportMetricsServiceRequest::decode(body).expect("a message"));
+    Ok(ExportMetricsServiceResponse::default().encode_to_vec())
+}
+
+#[tonic::async_trait]
+impl TraceService for Received {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        self.admit_grpc(&request)?;
+        self.traces.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl MetricsService for Received {
+    async fn export(
+        &self,
+        request: Request<ExportMetricsServiceRequest>,
+    ) -> Result<Response<ExportMetricsServiceResponse>, Status> {
+        self.admit_grpc(&request)?;
+        self.metrics.lock().unwrap().push(request.into_inner());
+        Ok(Response::new(ExportMetricsServiceResponse::default()))
+    }
+}
