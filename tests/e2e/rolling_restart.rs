@@ -2,8 +2,11 @@
 //! Envoy fails a request whose call to weir fails, so each lost call shows.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use crate::support::envoy::{Envoy, Replica};
+use crate::support::redis::Server;
+use crate::support::redis::proxy::Proxy;
 use crate::support::service_address::ServiceAddress;
 use crate::support::traffic::{Outcomes, Traffic};
 use crate::support::weir::{Setup, Weir, serving};
@@ -23,16 +26,39 @@ const DELAY: &str = "2s";
 const CLIENTS: u32 = 8;
 const PER_SECOND: u32 = 100;
 
-fn setup() -> Setup {
-    serving(RULES).env("WEIR__DRAIN__DELAY", DELAY)
+/// How late Redis answers, so that requests are in flight at any moment.
+const LATENCY: Duration = Duration::from_millis(20);
+
+/// A Redis that answers late, for all replicas.
+struct SlowRedis {
+    proxy: Proxy,
+    _server: Server,
+}
+
+impl SlowRedis {
+    fn start() -> SlowRedis {
+        let server = Server::start();
+        let proxy = Proxy::start(server.port());
+        proxy.delay(LATENCY);
+        SlowRedis { proxy, _server: server }
+    }
+
+    fn replica(&self) -> Setup {
+        serving(RULES)
+            .env("WEIR__DRAIN__DELAY", DELAY)
+            .env("REDIS_URL", format!("127.0.0.1:{}", self.proxy.port()))
+            .env("WEIR__STORE__BUDGET", "10s")
+            .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+    }
 }
 
 /// Starts a replica where an earlier one was.
-fn start_at(grpc: SocketAddr, http: SocketAddr) -> Weir {
+fn start_at(redis: &SlowRedis, grpc: SocketAddr, http: SocketAddr) -> Weir {
     let (grpc, http) = (grpc.to_string(), http.to_string());
     // Another process may have taken the port for a moment.
     wait_for("the port is free", || {
-        let setup = setup().arg("--grpc-address").arg(&grpc).arg("--http-address").arg(&http);
+        let setup =
+            redis.replica().arg("--grpc-address").arg(&grpc).arg("--http-address").arg(&http);
         setup.arg("--debug-address").arg("127.0.0.1:0").try_start().ok()
     })
 }
@@ -64,7 +90,8 @@ fn stop(weir: &mut Weir) {
 
 /// Restarts both of two replicas in place, with this kind of health check.
 fn restart_with_health_checks(check: &str, probed: impl Fn(&Weir) -> SocketAddr) {
-    let mut replicas = [setup().start(), setup().start()];
+    let redis = SlowRedis::start();
+    let mut replicas = [redis.replica().start(), redis.replica().start()];
     let endpoints = [0, 1].map(|i: usize| {
         let weir = &replicas[i];
         Replica { grpc: weir.grpc, probed: probed(weir) }
@@ -86,7 +113,7 @@ fn restart_with_health_checks(check: &str, probed: impl Fn(&Weir) -> SocketAddr)
             (envoy.calls_to(replica.grpc) > calls + 20).then_some(())
         });
         stop(replica);
-        *replica = start_at(replica.grpc, replica.http);
+        *replica = start_at(&redis, replica.grpc, replica.http);
         both_healthy();
         wait_for_answers(&traffic, 100);
     }
@@ -107,9 +134,9 @@ fn with_http_health_checks_a_restart_loses_no_request() {
 /// connections to replicas that are ready, and each replica is replaced by one at another address.
 #[test]
 fn on_one_address_without_health_checks_a_restart_loses_no_request() {
-    let service = ServiceAddress::start();
+    let (redis, service) = (SlowRedis::start(), ServiceAddress::start());
     let start = || {
-        let weir = setup().start();
+        let weir = redis.replica().start();
         service.add(&weir);
         wait_for("the replica is ready", || service.routes_to(&weir).then_some(()));
         weir
@@ -133,7 +160,8 @@ fn on_one_address_without_health_checks_a_restart_loses_no_request() {
 
 #[test]
 fn connections_that_reach_their_age_lose_no_request() {
-    let weir = setup().env("GRPC_MAX_CONNECTION_AGE", "50ms").start();
+    let redis = SlowRedis::start();
+    let weir = redis.replica().env("GRPC_MAX_CONNECTION_AGE", "50ms").start();
     let envoy = envoy::in_front_of_replicas(&[Replica::of(&weir)], "");
     let traffic = Traffic::start(envoy.address, CLIENTS, PER_SECOND);
     let connections = || envoy.stat("cluster.weir.upstream_cx_total");

@@ -51,7 +51,7 @@ group! {
 group! {
     /// The HTTP listener.
     HttpSettings "http" {
-        /// Address of the HTTP listener: /json, /healthcheck and /metrics.
+        /// Address of the HTTP listener: /json, /healthcheck, /livez, /readyz and /metrics.
         address: Address = "0.0.0.0:8080", reference ["HOST", "PORT"];
         /// Concurrent HTTP connections, on each of http.address and debug.address. Near the limit a new
         /// connection replaces one that has no complete request in progress.
