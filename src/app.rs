@@ -10,7 +10,7 @@ mod stores;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -28,6 +28,7 @@ use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::store::Operations;
+use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::Metrics;
 
 /// The service, built but not running.
@@ -45,6 +46,8 @@ pub struct App {
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
+    log_levels: Option<ActiveLevels>,
+    started: Instant,
     limits: grpc::Limits,
     shares: Shares,
     http_limits: http::Limits,
@@ -110,6 +113,8 @@ impl App {
             clock,
             health,
             metrics,
+            log_levels: None,
+            started: Instant::now(),
             limits: settings.grpc_limits(),
             shares: descriptors::share(descriptors, max_grpc, max_http),
             http_limits,
@@ -133,6 +138,11 @@ impl App {
 
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// Lets clients of the debug port change the levels of the log.
+    pub fn set_log_levels(&mut self, levels: ActiveLevels) {
+        self.log_levels = Some(levels);
     }
 
     /// Why the service is ready or not.

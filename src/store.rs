@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::limit::{Decision, Op, Plan, Source};
 
 pub use self::metric_families::{MetricFamilies, MetricFamily, MetricType, Sample};
-pub use self::operations::Operations;
+pub use self::operations::{BackendStatus, FailureStatus, Operations, StoreStatus};
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
 

@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::http;
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
-use crate::store::Operations;
+use crate::store::{Operations, StoreStatus};
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use crate::workers::Workers;
@@ -65,8 +65,21 @@ impl App {
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
-        let main = http::main(json, self.health, self.metrics.clone());
-        let router = http::debug(self.rules, self.loader, self.metrics);
+        let limiter = self.limiter.clone();
+        let router = http::debug(http::DebugPages {
+            rules: self.rules,
+            loader: self.loader,
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+            store: Box::new(move || {
+                let mut status = StoreStatus::default();
+                limiter.store().status(&mut status);
+                status
+            }),
+            log_levels: self.log_levels,
+            started: self.started,
+        });
+        let main = http::main(json, self.health, self.metrics);
         let limits = &self.http_limits;
         Ok(Servers {
             grpc: start_accepting(self.grpc, workers, grpc, closed.clone(), drain)?,

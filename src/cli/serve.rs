@@ -130,7 +130,8 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
     let served = runtime.block_on(async {
         // Before the service listens: from then on a signal must drain it.
         let stop = stop_signal(log.queue().clone())?;
-        let app = App::build(settings, descriptors).await?;
+        let mut app = App::build(settings, descriptors).await?;
+        app.set_log_levels(log.levels().clone());
         app.metrics().log(log.queue().dropped());
         let addresses = app.addresses()?;
         announce(&addresses, settings.debug.address.is_default());

@@ -11,7 +11,9 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Store, StoreError};
+use super::{
+    Answer, Answers, Batch, Charge, MetricFamilies, Operations, Store, StoreError, StoreStatus,
+};
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 
@@ -229,6 +231,10 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
 
     fn collect(&self, families: &mut MetricFamilies) {
         self.inner.collect(families);
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        self.inner.status(status);
     }
 }
 

@@ -8,7 +8,10 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Role, Store, StoreError};
+use super::{
+    Answer, Answers, Batch, Charge, MetricFamilies, Operations, Role, Store, StoreError,
+    StoreStatus,
+};
 use crate::limit::Micros;
 
 /// When charges were made, by the clock of the store that made them.
@@ -202,6 +205,17 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
         families.with_label("instance", "main", |families| self.main.collect(families));
         if let Some(second) = &self.per_second {
             families.with_label("instance", "per_second", |families| second.collect(families));
+        }
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        self.main.status(status);
+        let main = status.backends.len();
+        if let Some(second) = &self.per_second {
+            second.status(status);
+            for backend in status.backends.iter_mut().skip(main) {
+                backend.instance = "per_second";
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
-use crate::store::{Answers, Batch, MetricFamilies, Operations, Store};
+use crate::store::{Answers, Batch, MetricFamilies, Operations, Store, StoreStatus};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -69,5 +69,9 @@ impl Operations for ConfiguredStore {
 
     fn collect(&self, families: &mut MetricFamilies) {
         dispatch!(self, store => store.collect(families));
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        dispatch!(self, store => store.status(status));
     }
 }

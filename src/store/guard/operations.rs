@@ -2,7 +2,9 @@
 
 use super::{Guard, kind_name};
 use crate::clock::{Clock, Monotonic};
-use crate::store::{MetricFamilies, OnStoreFailure, Operations, StoreError};
+use crate::store::{
+    FailureStatus, MetricFamilies, OnStoreFailure, Operations, StoreError, StoreStatus,
+};
 
 impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     async fn connect(&self) {
@@ -34,5 +36,15 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
             families.counter("store_failed_charges", help, &labels, self.counts.failed(kind));
         }
         self.inner.collect(families);
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        self.inner.status(status);
+        let degraded = OnStoreFailure::ALL;
+        status.failures = Some(FailureStatus {
+            on_failure: self.on_failure.name(),
+            is_failing: self.outage.is_active(),
+            degraded: degraded.map(|it| (it.name(), self.counts.degraded(it))).to_vec(),
+        });
     }
 }

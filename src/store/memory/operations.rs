@@ -7,7 +7,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::MemoryStore;
 use super::evictions::Evictions;
 use crate::clock::Clock;
-use crate::store::{MetricFamilies, Operations};
+use crate::store::{BackendStatus, MetricFamilies, Operations, StoreStatus};
 
 /// How often some shards are swept, and how many times it takes to sweep all.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -31,6 +31,12 @@ impl<C: Clock> Operations for MemoryStore<C> {
                 evictions.check(self);
             }
         }
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        let keys = Some(self.stats().keys);
+        let (instance, kind) = ("main", "memory");
+        status.backends.push(BackendStatus { instance, kind, keys, ..BackendStatus::default() });
     }
 
     fn collect(&self, families: &mut MetricFamilies) {
