@@ -75,10 +75,8 @@ async fn dropped_lines_are_counted_and_reported_once_the_log_is_read() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_the_process_even_with_an_unread_log() {
     for unread in [false, true] {
-        let mut weir = with_debug_log()
-            .env("WEIR__DRAIN__DELAY", "1h")
-            .env("WEIR__DRAIN__TIMEOUT", "2h")
-            .start();
+        let setup = with_debug_log().env("WEIR__DRAIN__TIMEOUT", "2h");
+        let mut weir = setup.env("WEIR__DRAIN__DELAY", "1h").start();
         if unread {
             stall(&weir).await;
         }
