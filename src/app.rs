@@ -11,7 +11,7 @@ mod stores;
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -29,6 +29,7 @@ use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::store::Operations;
+use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
 use crate::trace::Sampler;
@@ -52,6 +53,8 @@ pub struct App {
     metrics: Arc<Metrics>,
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
+    log_levels: Option<ActiveLevels>,
+    started: Instant,
     limits: grpc::Limits,
     sampler: Sampler,
     shares: Shares,
@@ -132,6 +135,8 @@ impl App {
             health,
             metrics,
             reference_page: reference_page::make(settings).map(Arc::new),
+            log_levels: None,
+            started: Instant::now(),
             limits: settings.grpc_limits(),
             sampler: settings.sampler(),
             shares: descriptors::share(descriptors, max_grpc, max_http),
@@ -156,6 +161,11 @@ impl App {
 
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// Lets clients of the debug port change the levels of the log.
+    pub fn set_log_levels(&mut self, levels: ActiveLevels) {
+        self.log_levels = Some(levels);
     }
 
     /// Why the service is ready or not.

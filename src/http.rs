@@ -1,13 +1,15 @@
 //! HTTP: `/json`, health, metrics, and the debug pages.
 
 mod budget;
+mod debug;
 mod json;
 mod metrics;
 mod page;
 mod serve;
 mod write_timeout;
 
-pub use json::Json;
+pub use debug::{DebugPages, debug};
+pub use json::{Json, JsonErrors};
 pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
 
@@ -19,10 +21,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get};
 
-use self::page::Page;
 use crate::health::Health;
-use crate::loader::Loader;
-use crate::service::Rules;
 
 /// Whether the service is ready, as the reference reports it.
 const HEALTHCHECK: &str = "/healthcheck";
@@ -42,23 +41,6 @@ pub fn main(json: Json, health: Arc<Health>, metrics: Arc<MetricsPages>) -> Rout
         .route(LIVEZ, any(async || "ok\n"))
         .route(READYZ, any(readyz).with_state(health))
         .route("/metrics", get(metrics::answer).with_state(metrics))
-}
-
-/// Returns the debug router for `/rlconfig`, `/status` and `/metrics`; any other path lists them.
-pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<MetricsPages>) -> Router {
-    let rlconfig = Page::new("text/plain; charset=utf-8", move || {
-        rules.load_full().map(|rules| rules.dump()).unwrap_or_default()
-    });
-    let status = Page::new("application/json", move || format!("{:#}\n", loader.status()));
-    Router::new()
-        .route("/rlconfig", get(page::answer).with_state(rlconfig))
-        .route("/status", get(page::answer).with_state(status))
-        .route("/metrics", get(metrics::answer).with_state(metrics))
-        .fallback(get(|| async {
-            "/metrics: metrics, for Prometheus\n\
-             /rlconfig: print out the currently loaded configuration for debugging\n\
-             /status: the active rules, and the errors of rules that were not applied\n"
-        }))
 }
 
 async fn healthcheck(State(health): State<Arc<Health>>) -> Response {

@@ -226,9 +226,7 @@ impl<S: Store> Limiter<S> {
                 Some(plan) => {
                     let answer = unread.next().unwrap_or(&Err(StoreError::Unavailable));
                     match answer {
-                        Ok(decision) => {
-                            self.charged_status(lookup.domain, matched, plan, decision)
-                        }
+                        Ok(decision) => self.charged_status(lookup.domain, matched, plan, decision),
                         Err(error) => {
                             return Err(self.store_failed(request, lookup, answers, *error));
                         }

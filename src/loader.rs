@@ -86,8 +86,10 @@ impl LogLine {
 struct LoadStatus {
     /// When the active rules were loaded, and their numbers.
     loaded: Option<(SystemTime, Summary)>,
-    /// The errors of the newest set if it was refused, and when that was.
-    refused: Option<(SystemTime, String)>,
+    /// Whether the newest set was refused.
+    is_refused: bool,
+    /// The errors of the last set that was refused, and when that was.
+    last_error: Option<(SystemTime, String)>,
 }
 
 /// The numbers of files, domains and rules of a set.
@@ -208,7 +210,9 @@ impl Loader {
                 }
             }
             self.metrics.config_load_error.inc();
-            self.status.lock().refused = Some((now, problems.clone()));
+            let mut status = self.status.lock();
+            (status.is_refused, status.last_error) = (true, Some((now, problems.clone())));
+            drop(status);
             return Err(Refusal { problems, errors: loaded.count(Severity::Error) });
         }
         let summary = Summary {
@@ -218,7 +222,9 @@ impl Loader {
         };
         drop(previous);
         let before = self.rules.swap(Some(Arc::new(loaded.rules)));
-        *self.status.lock() = LoadStatus { loaded: Some((now, summary)), refused: None };
+        let mut status = self.status.lock();
+        (status.loaded, status.is_refused) = (Some((now, summary)), false);
+        drop(status);
         self.metrics.config_load_success.inc();
         self.health.rules_loaded(summary.domains);
         let Summary { files, domains, rules } = summary;
@@ -254,6 +260,9 @@ impl Loader {
     pub fn status(&self) -> serde_json::Value {
         let status = self.status.lock().clone();
         let age = |then: SystemTime| then.elapsed().unwrap_or_default().as_secs();
+        let last_error = status
+            .last_error
+            .map(|(when, problems)| json!({ "seconds_ago": age(when), "problems": problems }));
         json!({
             "serving": self.health.is_serving(),
             "source": *self.source.lock(),
@@ -263,10 +272,8 @@ impl Loader {
                 "domains": summary.domains,
                 "rules": summary.rules,
             })),
-            "refused": status.refused.map(|(when, problems)| json!({
-                "seconds_ago": age(when),
-                "problems": problems,
-            })),
+            "refused": last_error.as_ref().filter(|_| status.is_refused),
+            "last_error": last_error,
         })
     }
 }

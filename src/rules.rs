@@ -4,6 +4,7 @@
 //! every problem, and adds the rules to the matcher of their domain.
 
 mod compile;
+mod describe;
 mod document;
 mod keys;
 mod loaded;
@@ -115,7 +116,8 @@ impl RuleSet {
         found
     }
 
-    /// Lists the rules, one per line, in the format of the reference's `/rlconfig`.
+    /// Lists the rules, one per line, in the format of the reference's `/rlconfig`; what that cannot
+    /// show is appended.
     pub fn dump(&self) -> String {
         let mut out = String::new();
         for rule in self.rules() {
@@ -130,6 +132,7 @@ impl RuleSet {
                 rule.shadow_mode,
                 rule.quota_mode,
             );
+            out += &describe::extensions(rule, self.domain(rule.domain()));
             out.push('\n');
         }
         out

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{Decision, Op, Plan, Source};
 
-pub use self::operations::Operations;
+pub use self::operations::{BackendStatus, FailureStatus, Operations, StoreStatus};
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;
 

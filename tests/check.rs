@@ -180,7 +180,8 @@ fn output_as_json() {
     assert_eq!(
         json["rules"][0],
         serde_json::json!({
-            "domain": "shop", "rule": "path_/a/*", "file": "./a.yaml", "line": 3,
+            "domain": "shop", "rule": "path_/a/*", "file": "./a.yaml", "line": 3, "column": 5,
+            "entries": [{ "key": "path", "value": "/a/*" }],
             "unlimited": false,
             "limits": [{
                 "requests_per_unit": 300, "unit": "minute", "unit_multiplier": 15,

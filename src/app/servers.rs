@@ -18,7 +18,7 @@ use crate::health::Health;
 use crate::http;
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
-use crate::store::Operations;
+use crate::store::{Operations, StoreStatus};
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use crate::workers::Workers;
@@ -79,8 +79,21 @@ impl App {
         let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let scrapers = connections("metrics", scrapers, &self.metrics);
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
+        let limiter = self.limiter.clone();
+        let router = http::debug(http::DebugPages {
+            rules: self.rules,
+            loader: self.loader,
+            health: self.health.clone(),
+            metrics: pages.clone(),
+            store: Box::new(move || {
+                let mut status = StoreStatus::default();
+                limiter.store().status(&mut status);
+                status
+            }),
+            log_levels: self.log_levels,
+            started: self.started,
+        });
         let main = http::main(json, self.health, pages.clone());
-        let router = http::debug(self.rules, self.loader, pages.clone());
         let limits = &self.http_limits;
         let metrics = match self.prometheus {
             Some((listener, path)) => {

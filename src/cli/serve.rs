@@ -154,6 +154,7 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
         // Before the service listens: from then on a signal must drain it.
         let stop = stop_signal(log.queue().clone())?;
         let mut app = App::build(settings, descriptors).await?;
+        app.set_log_levels(log.levels().clone());
         app.metrics().log(log.queue().dropped());
         #[cfg(feature = "statsd")]
         start_statsd(settings, &mut app)?;

@@ -4,6 +4,7 @@
 //! their own, and large bodies are parsed on a third, so that no body delays health or a decision.
 
 mod codec;
+mod failure;
 
 use std::future::Future;
 use std::io;
@@ -18,10 +19,11 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use self::failure::Failure;
+pub use self::failure::JsonErrors;
 use super::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
 use super::serve::Limits;
 use crate::connections::ConnectionHandle;
-use crate::limiter::RequestError;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
@@ -45,6 +47,7 @@ pub struct Json {
     sampler: Sampler,
     /// The timeout of receiving a body.
     timeout: Duration,
+    errors: JsonErrors,
 }
 
 /// A body to be decided. A connection has at most one in progress.
@@ -73,6 +76,7 @@ impl Json {
             rate_limit,
             deciding: Semaphore::new(DECIDING_BYTES),
             throttle: Throttle::new(LOG_INTERVAL),
+            errors: limits.json_errors,
         };
         threads::start("weir-json", || async move {
             tokio::spawn(background);
@@ -83,8 +87,8 @@ impl Json {
         })?;
         // One body has room, whatever the setting.
         let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
-        let (max_body, timeout) = (limits.max_body, limits.timeout);
-        Ok(Json { jobs, budget, max_body, sampler: Sampler::default(), timeout })
+        let (max_body, timeout, errors) = (limits.max_body, limits.timeout, limits.json_errors);
+        Ok(Json { jobs, budget, max_body, sampler: Sampler::default(), timeout, errors })
     }
 
     /// Records the requests that `sampler` chooses.
@@ -93,8 +97,9 @@ impl Json {
     }
 }
 
-/// Answers 200 within the limits, 429 over them and 400 for any error, as the reference does; and
-/// 413 for a body that is too large, 408 for one that is too slow, 503 if there is no room for it.
+/// Answers 200 within the limits, 429 over them and, unless failures are to be detailed, 400 for any
+/// error, as the reference does; and 413 for a body that is too large, 408 for one that is too slow,
+/// 503 if there is no room for it.
 pub(super) async fn answer(
     State(json): State<Arc<Json>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
@@ -108,11 +113,11 @@ pub(super) async fn answer(
         Ok(Ok(body)) => body,
         Ok(Err(status)) => {
             trace.end_http(status.as_u16());
-            return status.into_response();
+            return Failure::Body(status).respond(json.errors);
         }
         Err(_) => {
             trace.end_http(StatusCode::REQUEST_TIMEOUT.as_u16());
-            return StatusCode::REQUEST_TIMEOUT.into_response();
+            return Failure::Body(StatusCode::REQUEST_TIMEOUT).respond(json.errors);
         }
     };
     if let Some(Extension(connection)) = connection {
@@ -121,7 +126,7 @@ pub(super) async fn answer(
     }
     let (reply, answered) = oneshot::channel();
     let _ = json.jobs.send(Job { body, trace, permit, reply });
-    answered.await.unwrap_or_else(|_| internal_error())
+    answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors))
 }
 
 #[derive(Debug)]
@@ -129,6 +134,7 @@ struct JsonWorker<S> {
     rate_limit: RateLimit<S>,
     deciding: Semaphore,
     throttle: Throttle,
+    errors: JsonErrors,
 }
 
 impl<S: Store> JsonWorker<S> {
@@ -147,35 +153,37 @@ impl<S: Store> JsonWorker<S> {
         };
         let answer = match message {
             Ok(message) => self.decide(&message, permit, &trace).await,
-            Err(error) => bad_request(&error),
+            Err(error) => Err(Failure::Invalid(error)),
         };
+        let answer = answer.unwrap_or_else(|failure| {
+            failure.log();
+            failure.respond(self.errors)
+        });
         trace.end_http(answer.status().as_u16());
         // The client may have disconnected.
         let _ = reply.send(answer);
     }
 
-    async fn decide(&self, message: &[u8], permit: BufferPermit, trace: &RequestTrace) -> Response {
+    async fn decide(
+        &self,
+        message: &[u8],
+        permit: BufferPermit,
+        trace: &RequestTrace,
+    ) -> Result<Response, Failure> {
         let size = u32::try_from(message.len().min(DECIDING_BYTES)).unwrap_or(u32::MAX);
-        let Ok(_permit) = self.deciding.acquire_many(size).await else { return internal_error() };
-        let mut request = match self.rate_limit.decode(message) {
-            Ok(request) => request,
-            Err(error) => return bad_request(&error),
-        };
+        let _permit = self.deciding.acquire_many(size).await.map_err(|_| Failure::Internal)?;
+        let request = self.rate_limit.decode(message);
+        let mut request = request.map_err(|error| Failure::Invalid(error.to_string()))?;
         request.set_span(trace.span());
-        match self.rate_limit.answer(&request, None).await {
-            Ok(response) => self.respond(&response, permit),
-            // Errors that the reference does not have are explained.
-            Err(
-                error @ (RequestError::BadDescriptor(..) | RequestError::TooManyDescriptors(..)),
-            ) => {
-                tracing::debug!(%error, "invalid request to /json");
-                plain(StatusCode::BAD_REQUEST, format!("{error}\n"))
-            }
-            Err(error) => bad_request(&error),
-        }
+        let response = self.rate_limit.answer(&request, None).await.map_err(Failure::Request)?;
+        self.respond(&response, permit)
     }
 
-    fn respond(&self, response: &RateLimitResponse, permit: BufferPermit) -> Response {
+    fn respond(
+        &self,
+        response: &RateLimitResponse,
+        permit: BufferPermit,
+    ) -> Result<Response, Failure> {
         let status = match response.overall_code() {
             Code::Ok => StatusCode::OK,
             Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
@@ -187,14 +195,14 @@ impl<S: Store> JsonWorker<S> {
                 if let Some(suppressed) = self.throttle.pass() {
                     tracing::error!(%error, suppressed, "cannot encode a response as JSON");
                 }
-                internal_error()
+                Err(Failure::Internal)
             }
         }
     }
 }
 
 /// Returns a response that holds its permit until it is sent.
-fn send(status: StatusCode, body: Vec<u8>, mut permit: BufferPermit) -> Response {
+fn send(status: StatusCode, body: Vec<u8>, mut permit: BufferPermit) -> Result<Response, Failure> {
     struct BudgetedBody {
         body: Vec<u8>,
         _permit: BufferPermit,
@@ -205,21 +213,8 @@ fn send(status: StatusCode, body: Vec<u8>, mut permit: BufferPermit) -> Response
         }
     }
     if !permit.grow_to(body.len()) {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        return Err(Failure::Body(StatusCode::SERVICE_UNAVAILABLE));
     }
     let body = Bytes::from_owner(BudgetedBody { body, _permit: permit });
-    (status, [(CONTENT_TYPE, "application/json")], body).into_response()
-}
-
-fn plain(status: StatusCode, text: impl IntoResponse) -> Response {
-    (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
-}
-
-fn bad_request(error: &dyn std::fmt::Display) -> Response {
-    tracing::debug!(%error, "invalid request to /json");
-    plain(StatusCode::BAD_REQUEST, "Bad Request\n")
-}
-
-fn internal_error() -> Response {
-    plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n")
+    Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
 }

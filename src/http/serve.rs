@@ -1,6 +1,7 @@
 //! Serves HTTP/1.1 connections.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
 use super::PROBES;
+use super::json::JsonErrors;
 use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::workers::prepare;
@@ -34,6 +36,19 @@ pub struct Limits {
     pub max_body: usize,
     /// Bytes of large request and response bodies across all clients.
     pub max_buffered: usize,
+    /// How requests to `/json` that get no decision are answered.
+    pub json_errors: JsonErrors,
+}
+
+/// The client's address, for handlers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(Option<IpAddr>);
+
+impl Peer {
+    /// Whether the client is on this machine.
+    pub fn is_local(self) -> bool {
+        self.0.is_some_and(|address| address.to_canonical().is_loopback())
+    }
 }
 
 /// The largest head of a request.
@@ -83,7 +98,8 @@ async fn connection(
     let _ = prepare(&socket);
     // hyper adds it to the current time. A timeout that overflows that is no timeout.
     let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
-    let service = service_fn(|request| answer(router.clone(), request, handle.clone()));
+    let peer = Peer(socket.peer_addr().ok().map(|address| address.ip()));
+    let service = service_fn(|request| answer(router.clone(), request, handle.clone(), peer));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
@@ -110,6 +126,7 @@ async fn answer(
     mut router: Router,
     request: Request<Incoming>,
     handle: Arc<ConnectionHandle>,
+    peer: Peer,
 ) -> Result<Response, Infallible> {
     if handle.is_overflow() && !PROBES.contains(&request.uri().path()) {
         let refusal = (StatusCode::SERVICE_UNAVAILABLE, [(CONNECTION, "close")]);
@@ -118,6 +135,7 @@ async fn answer(
     let mut request = request.map(Body::new);
     handle.set_busy(request.body().is_end_stream());
     request.extensions_mut().insert(handle.clone());
+    request.extensions_mut().insert(peer);
     let response = router.call(request).await;
     handle.set_busy(false);
     handle.count_request();

@@ -103,9 +103,13 @@ impl MatcherNode {
 
     /// The position of the child with this text.
     pub(super) fn origin(&self, text: &str) -> Option<&Origin> {
+        self.named(text).map(|child| &child.origin)
+    }
+
+    fn named(&self, text: &str) -> Option<&Child> {
         let is = |&i: &u32| *self.children[i as usize].text == *text;
         let found = self.exact.find(hash(&[text]), is)?;
-        self.children.get(*found as usize).map(|child| &child.origin)
+        self.children.get(*found as usize)
     }
 
     /// The number of wildcards, which are tried one by one.
@@ -137,6 +141,24 @@ impl MatcherNode {
         let mut shared = entries.to_vec();
         self.walk(entries, |i, pattern| shared[i].1 = pattern);
         shared
+    }
+
+    /// Returns for each entry of a rule whether the values that it matches share the threshold.
+    pub(super) fn share_thresholds<'e>(
+        &self,
+        entries: impl Iterator<Item = Entry<'e>>,
+    ) -> Vec<bool> {
+        let mut node = Some(self);
+        let shares = entries.map(|(key, value)| {
+            let text = match value.is_empty() {
+                true => key.to_owned(),
+                false => format!("{key}_{value}"),
+            };
+            let child = node.and_then(|node| node.named(&text));
+            node = child.map(|child| &child.below);
+            child.is_some_and(|child| child.flags.share_threshold)
+        });
+        shares.collect()
     }
 
     /// Follows `entries` to their rule, and calls `share` for each value that a pattern replaces. There

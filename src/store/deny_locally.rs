@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, Operations, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, Operations, Store, StoreError, StoreStatus};
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 use crate::metrics::MetricSink;
@@ -230,6 +230,10 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
 
     fn collect(&self, sink: &mut dyn MetricSink) {
         self.inner.collect(sink);
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        self.inner.status(status);
     }
 }
 

@@ -2,8 +2,46 @@
 
 use std::future::{Future, pending, ready};
 
-use super::Store;
+use super::{Store, StoreError};
 use crate::metrics::MetricSink;
+
+/// What the status page shows of a store.
+#[derive(Clone, Debug, Default)]
+pub struct StoreStatus {
+    /// Where states are kept: one, or two if limits of one second are kept separately.
+    pub backends: Vec<BackendStatus>,
+    /// None if nothing can fail.
+    pub failures: Option<FailureStatus>,
+}
+
+/// A place where states are kept.
+#[derive(Clone, Debug, Default)]
+pub struct BackendStatus {
+    /// `main` or `per_second`.
+    pub instance: &'static str,
+    pub kind: &'static str,
+    /// Without logins; none in memory.
+    pub address: Option<String>,
+    /// The keys held, if they are in memory.
+    pub keys: Option<usize>,
+    /// Connections, and those that are down: their charges fail at once, until the server answers a
+    /// probe in time.
+    pub connections: usize,
+    pub connections_down: usize,
+    /// Why one of them is down.
+    pub down_because: Option<StoreError>,
+}
+
+/// How failures of the store are answered.
+#[derive(Clone, Debug)]
+pub struct FailureStatus {
+    /// The policy of domains without their own.
+    pub on_failure: &'static str,
+    /// Whether a charge has failed within the last ten seconds of requests.
+    pub is_failing: bool,
+    /// Charges answered by policies, since the start.
+    pub degraded: Vec<(&'static str, u64)>,
+}
 
 /// Runs a store. The defaults suit one that is ready from the start and needs no maintenance.
 pub trait Operations: Store {
@@ -32,4 +70,7 @@ pub trait Operations: Store {
 
     /// Lists the store's metrics.
     fn collect(&self, _sink: &mut dyn MetricSink) {}
+
+    /// Adds what the status page shows of the store to `status`.
+    fn status(&self, _status: &mut StoreStatus) {}
 }

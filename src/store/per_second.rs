@@ -8,7 +8,7 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, Operations, Role, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, Operations, Role, Store, StoreError, StoreStatus};
 use crate::limit::Micros;
 use crate::metrics::{MergedFamilies, MetricSink};
 
@@ -208,5 +208,16 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
             second.collect(&mut merged);
         }
         merged.write(sink);
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        self.main.status(status);
+        let main = status.backends.len();
+        if let Some(second) = &self.per_second {
+            second.status(status);
+            for backend in status.backends.iter_mut().skip(main) {
+                backend.instance = "per_second";
+            }
+        }
     }
 }

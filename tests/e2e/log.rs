@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
-use crate::support::api::{HIGH_LIMIT, channel, user_request, wait_for_code};
+use crate::support::api::{HIGH_LIMIT, channel, code, request, user_request, wait_for_code};
 use crate::support::redis::Server;
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{http, wait_for};
@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(10);
 
 const DROPPED: &str = "weir_log_lines_dropped_total";
 
-/// A service that logs each HTTP/2 frame, which is not throttled.
+/// A service that logs each decision, which is not throttled.
 fn with_debug_log() -> Setup {
     serving(HIGH_LIMIT).env("WEIR__LOG__LEVEL", "debug").env("WEIR__DRAIN__DELAY", "200ms")
 }
@@ -95,7 +95,7 @@ async fn a_second_signal_ends_the_process_even_with_an_unread_log() {
 #[test]
 fn text_from_files_and_clients_is_escaped() {
     let rules = "domain: d\n\"kye\\u001b[31m\\nforged\\u009b\\u2028\": 1\n";
-    for format in ["text", "json"] {
+    for format in ["text", "json", "reference-json"] {
         let mut weir = serving(rules)
             .env("WEIR__LOG__LEVEL", "debug")
             .env("WEIR__LOG__FORMAT", format)
@@ -107,8 +107,86 @@ fn text_from_files_and_clients_is_escaped() {
         weir.wait_until_ended();
         for line in weir.said_in_all().lines() {
             assert_eq!(weir::escape::escape(line), line);
-            let begins = if format == "json" { &["{\"timestamp\""][..] } else { &["2", "    "] };
+            let begins = match format {
+                "json" => &["{\"timestamp\""][..],
+                "reference-json" => &["{\"@message\""],
+                _ => &["2", "    "],
+            };
             assert!(begins.iter().any(|begin| line.starts_with(begin)), "{line}");
         }
     }
+}
+
+/// Starts a service with these variables, asks once per user, and returns its whole log.
+async fn log_of(env: &[(&str, &str)], users: &[&str]) -> String {
+    let rules = "domain: shop\ndescriptors:\n- key: user\n  \
+                 rate_limit: { unit: year, requests_per_unit: 1 }\n";
+    let setup = env.iter().fold(serving(rules), |setup, (name, value)| setup.env(name, value));
+    let mut weir = setup.start();
+    for user in users {
+        code(weir.grpc, request("shop", &[("user", user)])).await;
+    }
+    weir.signal("INT");
+    weir.wait_until_ended();
+    weir.said_in_all()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_json_of_the_reference_has_its_fields() {
+    let log = log_of(&[("LOG_FORMAT", "json"), ("LOG_LEVEL", "DEBUG")], &["ann"]).await;
+    let mut levels = Vec::new();
+    for line in log.lines() {
+        let event: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+        let time = event["@timestamp"].as_str().unwrap();
+        assert!(time.parse::<jiff::Timestamp>().is_ok() && time.len() == 30, "{line}");
+        assert!(event["@message"].is_string(), "{line}");
+        levels.push(event["level"].as_str().unwrap().to_owned());
+        if event["@message"] == "decision" {
+            assert_eq!((&event["descriptor"], &event["hits"]), (&"user=ann".into(), &1.into()));
+        }
+    }
+    for level in ["warning", "info", "debug"] {
+        assert!(levels.iter().any(|it| it == level), "{level}: {log}");
+    }
+    assert!(log.contains("\"@message\":\"Listening for gRPC on '"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_decision_is_one_line_at_debug_and_libraries_are_silent() {
+    let long = "x".repeat(5_000);
+    let log = log_of(&[("LOG_LEVEL", "debug")], &["ann", "ann", &long]).await;
+    // A connection that ends may have a line too.
+    assert!(log.matches(" DEBUG ").count() <= 6, "{log}");
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("DEBUG decision ")).collect();
+    assert_eq!(lines.len(), 3, "{lines:#?}");
+    for (line, rest) in [
+        (lines[0], "hits=1 used_before=0 remaining=0 result=\"ok\" overall=\"ok\""),
+        (lines[1], "result=\"over_limit\" overall=\"over_limit\""),
+    ] {
+        let start = "decision domain=\"shop\" descriptor=\"user=ann\" rule=\"user\" \
+                     key=\"{shop|user=ann}f31536000\" limit=1 per year hits=1 used_before=";
+        assert!(line.contains(start) && line.ends_with(rest), "{line}");
+    }
+    assert!(lines[1].contains(" used_before=1 remaining=0 retry_after_ms="), "{}", lines[1]);
+    assert!(lines[2].contains("xx…\"") && lines[2].len() < 1_000, "{}", lines[2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_library_is_raised_by_name() {
+    let log = log_of(&[("LOG_LEVEL", "info,h2=debug")], &["ann"]).await;
+    assert!(log.contains(" DEBUG ") && !log.contains("decision domain"), "{log}");
+    let log = log_of(&[("LOG_LEVEL", "warning,weir::limiter=debug")], &["ann"]).await;
+    assert!(log.contains("decision domain") && !log.contains(" INFO "), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn denials_are_logged_if_asked_for_and_bounded() {
+    let log = log_of(&[("WEIR__LOG__DENIALS", "0")], &["ann", "ann"]).await;
+    assert!(!log.contains("request denied"), "{log}");
+    let log = log_of(&[("WEIR__LOG__DENIALS", "1000")], &["ann", "ann", "ann", "bob"]).await;
+    let denied: Vec<&str> = log.lines().filter(|line| line.contains("request denied")).collect();
+    assert_eq!(denied.len(), 2, "{denied:#?}");
+    assert!(denied[0].contains("INFO request denied domain=\"shop\" descriptor=\"user=ann\""));
+    assert!(denied[0].ends_with(" suppressed=0"), "{denied:#?}");
 }

@@ -11,6 +11,7 @@
 mod bad_input;
 mod clock;
 mod connections;
+mod debug_port;
 mod documents;
 mod drain;
 mod envoy;

@@ -9,7 +9,7 @@ use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
-use crate::store::{Answers, Batch, Operations, Store};
+use crate::store::{Answers, Batch, Operations, Store, StoreStatus};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -70,5 +70,9 @@ impl Operations for ConfiguredStore {
 
     fn collect(&self, sink: &mut dyn MetricSink) {
         dispatch!(self, store => store.collect(sink));
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        dispatch!(self, store => store.status(status));
     }
 }

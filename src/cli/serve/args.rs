@@ -22,7 +22,7 @@ pub struct ServeArgs {
     /// Address of the HTTP listener: /json, /healthcheck and /metrics.
     #[arg(long, value_name = "HOST:PORT")]
     http_address: Option<String>,
-    /// Address of the debug listener: /rlconfig, /status and /metrics.
+    /// Address of the debug listener: rules, status, log level and metrics.
     #[arg(long, value_name = "HOST:PORT")]
     debug_address: Option<String>,
     /// Log levels: off, error, warn, info, debug or trace; or info,h2=debug for a library.

@@ -3,7 +3,13 @@
 use std::time::Duration;
 
 use super::group;
-use crate::settings::format::{Address, Bytes, Int};
+use crate::http::JsonErrors;
+use crate::settings::format::{Address, Bytes, Choice, Int};
+
+impl Choice for JsonErrors {
+    const CHOICES: &'static [(&'static str, JsonErrors)] =
+        &[("reference", JsonErrors::Reference), ("detailed", JsonErrors::Detailed)];
+}
 
 group! {
     /// The gRPC listener.
@@ -63,6 +69,9 @@ group! {
         /// Memory for the bodies and responses of /json across all clients; the first 16 KiB of each
         /// is free. A request beyond it gets status 503.
         max_buffered: Bytes<usize> = "16MiB";
+        /// Answers to requests of /json that get no decision: reference is 400 as with
+        /// envoyproxy/ratelimit; detailed is JSON with the reason, and 503 if the store failed.
+        json_errors: JsonErrors = "reference";
         /// Whether clients of /json may override limits in requests.
         allow_overrides: bool = "true";
         // Envoy needs refunds, and does not use /json.
@@ -74,8 +83,8 @@ group! {
 group! {
     /// The debug listener.
     DebugSettings "debug" {
-        /// Address of the debug listener: /rlconfig, /status and /metrics. DEBUG_HOST or DEBUG_PORT
-        /// alone opens it to other hosts, as in the reference.
+        /// Address of the debug listener: rules, status, log level and metrics. DEBUG_HOST or
+        /// DEBUG_PORT alone opens it to other hosts, as in the reference.
         address: Address = "127.0.0.1:6070", reference ["DEBUG_HOST", "DEBUG_PORT"];
     }
 }

@@ -3,7 +3,7 @@
 use super::{Guard, kind_name};
 use crate::clock::{Clock, Monotonic};
 use crate::metrics::{MetricFamily, MetricSink, SampleValue};
-use crate::store::{OnStoreFailure, Operations, StoreError};
+use crate::store::{FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 
 const DEGRADED_CHARGES: MetricFamily = MetricFamily::counter(
     "store_degraded_charges",
@@ -52,5 +52,15 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         }
         sink.gauge(OUTAGE, f64::from(self.outage.is_active()));
         self.inner.collect(sink);
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        self.inner.status(status);
+        let degraded = OnStoreFailure::ALL;
+        status.failures = Some(FailureStatus {
+            on_failure: self.on_failure.name(),
+            is_failing: self.outage.is_active(),
+            degraded: degraded.map(|it| (it.name(), self.counts.degraded(it))).to_vec(),
+        });
     }
 }

@@ -8,7 +8,7 @@ use super::MemoryStore;
 use super::evictions::Evictions;
 use crate::clock::Clock;
 use crate::metrics::{MetricFamily, MetricSink, SampleValue};
-use crate::store::Operations;
+use crate::store::{BackendStatus, Operations, StoreStatus};
 
 /// How often some shards are swept, and how many times it takes to sweep all.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -48,6 +48,12 @@ impl<C: Clock> Operations for MemoryStore<C> {
                 evictions.check(self);
             }
         }
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        let keys = Some(self.stats().keys);
+        let (instance, kind) = ("main", "memory");
+        status.backends.push(BackendStatus { instance, kind, keys, ..BackendStatus::default() });
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

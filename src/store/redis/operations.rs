@@ -1,11 +1,13 @@
 //! Readiness, maintenance and metrics.
 
 use std::future::pending;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
 use crate::metrics::{MetricFamily, MetricSink};
-use crate::store::Operations;
+use crate::store::{BackendStatus, Operations, StoreStatus};
 
 type Pick = fn(&RedisCounts) -> &AtomicU64;
 
@@ -44,6 +46,21 @@ impl Operations for RedisStore {
     /// Whether any connection is up.
     fn is_connected(&self) -> bool {
         self.any_connection_up()
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        let (connections, connections_down) = self.connections_down();
+        let all =
+            self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all);
+        status.backends.push(BackendStatus {
+            instance: "main",
+            kind: "redis",
+            address: Some(self.shared.options.topology.to_string()),
+            keys: None,
+            connections,
+            connections_down,
+            down_because: all.into_iter().find_map(|connection| connection.down()),
+        });
     }
 
     async fn maintain(&self) {

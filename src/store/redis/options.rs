@@ -1,5 +1,6 @@
 //! The options of the Redis store.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,21 @@ pub enum Topology {
     },
     /// A cluster, given by some of its nodes.
     Cluster(Vec<Endpoint>),
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |endpoints: &[Endpoint]| {
+            endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Topology::Single(endpoint) => endpoint.fmt(f),
+            Topology::Sentinel { master, sentinels } => {
+                write!(f, "the master {master:?} by the sentinels {}", list(sentinels))
+            }
+            Topology::Cluster(seeds) => write!(f, "the cluster of {}", list(seeds)),
+        }
+    }
 }
 
 /// The clock that limits go by.

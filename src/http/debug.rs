@@ -1,0 +1,81 @@
+//! The debug pages: what runs, by which rules, in which state.
+
+mod log_level;
+mod status;
+
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+use super::MetricsPages;
+use super::page::{self, Page};
+use crate::health::Health;
+use crate::loader::Loader;
+use crate::rules::RuleSet;
+use crate::service::Rules;
+use crate::store::StoreStatus;
+use crate::telemetry::log::ActiveLevels;
+
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+
+/// The pages with a line of help for each, sorted. `/rlconfig` has the reference's.
+const INDEX: &str = "\
+/log_level: the levels that are logged; PUT /log_level?level=info,h2=debug changes them
+/metrics: metrics, for Prometheus
+/rlconfig: print out the currently loaded configuration for debugging
+/rules: the active rules as JSON, with all limits and the place of each in its file
+/status: version, rules, store and health, as JSON or, with ?format=text, as text
+";
+
+/// What the pages show.
+pub struct DebugPages {
+    pub rules: Rules,
+    pub loader: Arc<Loader>,
+    pub health: Arc<Health>,
+    pub metrics: Arc<MetricsPages>,
+    /// Reads the state of the store.
+    pub store: Box<dyn Fn() -> StoreStatus + Send + Sync>,
+    /// None if the log of the process is not weir's.
+    pub log_levels: Option<ActiveLevels>,
+    pub started: Instant,
+}
+
+impl Debug for DebugPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DebugPages").finish_non_exhaustive()
+    }
+}
+
+/// Returns the router of the debug port; any unknown path lists its pages, as in the reference.
+pub fn debug(pages: DebugPages) -> Router {
+    let pages = Arc::new(pages);
+    let rlconfig = rules_page(&pages, TEXT, |rules| rules.dump(), "");
+    let rules = rules_page(&pages, JSON, |rules| rules.to_json(), "{\"rules\":[]}\n");
+    let status = Arc::new(status::StatusPages::new(&pages));
+    Router::new()
+        .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
+        .route("/metrics", get(super::metrics::answer).with_state(pages.metrics.clone()))
+        .route("/rlconfig", get(page::answer).with_state(rlconfig))
+        .route("/rules", get(page::answer).with_state(rules))
+        .route("/status", get(status::answer).with_state(status))
+        .fallback(get(|| async { ([(CONTENT_TYPE, TEXT)], INDEX).into_response() }))
+}
+
+/// A page about the active rules; `without` is shown if there are none.
+fn rules_page(
+    pages: &Arc<DebugPages>,
+    content_type: &'static str,
+    show: fn(&RuleSet) -> String,
+    without: &'static str,
+) -> Arc<Page> {
+    let pages = pages.clone();
+    Page::new(content_type, move || {
+        pages.rules.load_full().map_or_else(|| without.to_owned(), |rules| show(&rules))
+    })
+}

@@ -1,0 +1,127 @@
+//! Requests to `/json` that get no decision: as the reference answers them, or in detail.
+
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use crate::escape::escape;
+use crate::limiter::RequestError;
+
+/// The longest message: it may quote the request.
+const MAX_MESSAGE_CHARS: usize = 500;
+
+/// How failures are answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JsonErrors {
+    /// 400 `Bad Request` for every failure of the reference.
+    #[default]
+    Reference,
+    /// A JSON body with the reason: `{"error":{"status":503,"reason":"store_failed","message":"…"}}`.
+    Detailed,
+}
+
+/// Why a request gets no decision.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The body was not received: too large, too slow, or no room.
+    Body(StatusCode),
+    /// The body is not a request.
+    Invalid(String),
+    /// The request is refused, or the store failed.
+    Request(RequestError),
+    Internal,
+}
+
+impl Failure {
+    pub fn respond(&self, errors: JsonErrors) -> Response {
+        match errors {
+            JsonErrors::Reference => self.as_the_reference(),
+            JsonErrors::Detailed => self.detailed(),
+        }
+    }
+
+    fn as_the_reference(&self) -> Response {
+        match self {
+            Failure::Body(status) => status.into_response(),
+            // Errors that the reference does not have are explained.
+            Failure::Request(
+                error @ (RequestError::BadDescriptor(..) | RequestError::TooManyDescriptors(..)),
+            ) => plain(StatusCode::BAD_REQUEST, format!("{error}\n")),
+            Failure::Invalid(_) | Failure::Request(_) => {
+                plain(StatusCode::BAD_REQUEST, "Bad Request\n")
+            }
+            Failure::Internal => {
+                plain(StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error\n")
+            }
+        }
+    }
+
+    fn detailed(&self) -> Response {
+        let (status, reason) = self.reason();
+        let message = match self {
+            Failure::Body(StatusCode::PAYLOAD_TOO_LARGE) => {
+                "the body is larger than grpc.max_message, or was not received whole".to_owned()
+            }
+            Failure::Body(StatusCode::REQUEST_TIMEOUT) => {
+                "the body was not received within http.timeout".to_owned()
+            }
+            Failure::Body(_) => {
+                "large requests and responses use too much memory (setting http.max_buffered)"
+                    .to_owned()
+            }
+            Failure::Invalid(error) => shortened(error),
+            Failure::Request(error) => shortened(&error.to_string()),
+            Failure::Internal => "see the log".to_owned(),
+        };
+        let error = json!({ "status": status.as_u16(), "reason": reason, "message": message });
+        let body = format!("{}\n", json!({ "error": error }));
+        (status, [(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+
+    /// Returns the status and the reason of a detailed answer.
+    fn reason(&self) -> (StatusCode, &'static str) {
+        match self {
+            Failure::Body(StatusCode::PAYLOAD_TOO_LARGE) => {
+                (StatusCode::PAYLOAD_TOO_LARGE, "too_large")
+            }
+            Failure::Body(StatusCode::REQUEST_TIMEOUT) => (StatusCode::REQUEST_TIMEOUT, "too_slow"),
+            Failure::Body(status) => (*status, "overloaded"),
+            Failure::Invalid(_) => (StatusCode::BAD_REQUEST, "invalid_json"),
+            Failure::Request(RequestError::Store(_)) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "store_failed")
+            }
+            Failure::Request(RequestError::NoRules) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "no_rules")
+            }
+            Failure::Request(_) => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Failure::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal"),
+        }
+    }
+
+    /// Logs a request that its client can correct.
+    pub fn log(&self) {
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let error = match self {
+                Failure::Body(status) => status.to_string(),
+                Failure::Invalid(error) => shortened(error),
+                Failure::Request(error) => error.to_string(),
+                Failure::Internal => return,
+            };
+            tracing::debug!(%error, "request to /json failed");
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_MESSAGE_CHARS).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    escape(&short).into_owned()
+}
+
+fn plain(status: StatusCode, text: impl Into<String>) -> Response {
+    let text: String = text.into();
+    (status, [(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
