@@ -7,7 +7,7 @@ mod page;
 mod serve;
 mod write_timeout;
 
-pub use json::Json;
+pub use json::{Json, JsonStats};
 pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
 

@@ -74,6 +74,7 @@ impl App {
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
+        self.metrics.add(json.stats().clone());
         let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let scrapers = connections("metrics", scrapers, &self.metrics);
         let pages = http::MetricsPages::new(self.metrics);

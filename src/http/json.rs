@@ -8,7 +8,7 @@ mod codec;
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -22,6 +22,7 @@ use super::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
 use super::serve::Limits;
 use crate::connections::ConnectionHandle;
 use crate::limiter::RequestError;
+use crate::metrics::{Histogram, MetricFamily, MetricSink, MetricSource};
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
@@ -43,6 +44,42 @@ pub struct Json {
     max_body: usize,
     /// The timeout of receiving a body.
     timeout: Duration,
+    stats: Arc<JsonStats>,
+}
+
+/// The latencies of requests.
+#[derive(Debug)]
+pub struct JsonStats {
+    durations: Histogram,
+}
+
+/// The bounds of latencies, in microseconds.
+const LATENCY_BOUNDS: &[u64] = &[
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 10_000_000,
+];
+
+const REQUESTS: MetricFamily =
+    MetricFamily::counter("json_requests", "Requests to /json that were answered", &[]);
+const DURATION: MetricFamily = MetricFamily::histogram(
+    "json_request_duration_seconds",
+    "Time from receiving the head of a request to /json to its response",
+    &[],
+);
+
+impl JsonStats {
+    #[expect(clippy::new_without_default, reason = "as for the other statistics")]
+    pub fn new() -> JsonStats {
+        JsonStats { durations: Histogram::new(LATENCY_BOUNDS, 1e6) }
+    }
+}
+
+impl MetricSource for JsonStats {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let durations = self.durations.snapshot();
+        sink.counter(REQUESTS, durations.count());
+        sink.histogram(DURATION, &durations);
+    }
 }
 
 /// A body to be decided. A connection has at most one in progress.
@@ -80,7 +117,15 @@ impl Json {
         })?;
         // One body has room, whatever the setting.
         let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
-        Ok(Json { jobs, budget, max_body: limits.max_body, timeout: limits.timeout })
+        let stats = Arc::new(JsonStats::new());
+        Ok(Json { jobs, budget, max_body: limits.max_body, timeout: limits.timeout, stats })
+    }
+}
+
+impl Json {
+    /// The latencies of its requests.
+    pub fn stats(&self) -> &Arc<JsonStats> {
+        &self.stats
     }
 }
 
@@ -91,6 +136,7 @@ pub(super) async fn answer(
     connection: Option<Extension<Arc<ConnectionHandle>>>,
     body: Body,
 ) -> Response {
+    let started = Instant::now();
     let mut permit = json.budget.permit();
     let read = budget::read(body, json.max_body, &mut permit);
     let body = match tokio::time::timeout(json.timeout, read).await {
@@ -104,7 +150,9 @@ pub(super) async fn answer(
     }
     let (reply, answered) = oneshot::channel();
     let _ = json.jobs.send(Job { body, permit, reply });
-    answered.await.unwrap_or_else(|_| internal_error())
+    let response = answered.await.unwrap_or_else(|_| internal_error());
+    json.stats.durations.record(started.elapsed().as_micros() as u64);
+    response
 }
 
 #[derive(Debug)]
