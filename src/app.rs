@@ -3,6 +3,8 @@
 mod descriptors;
 mod lifecycle;
 mod listen;
+#[cfg(test)]
+mod metrics_docs;
 mod reference_page;
 mod servers;
 mod store_health;

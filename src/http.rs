@@ -9,7 +9,7 @@ mod serve;
 mod write_timeout;
 
 pub use debug::{DebugPages, debug};
-pub use json::{Json, JsonErrors};
+pub use json::{Json, JsonErrors, JsonStats};
 pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
 

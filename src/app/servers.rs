@@ -76,6 +76,7 @@ impl App {
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
             .with_sampler(self.sampler);
+        self.metrics.add(json.stats().clone());
         let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
         let scrapers = connections("metrics", scrapers, &self.metrics);
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);

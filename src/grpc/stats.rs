@@ -52,7 +52,8 @@ impl OtherMethod {
 }
 
 impl GrpcStats {
-    pub(super) fn new() -> GrpcStats {
+    #[expect(clippy::new_without_default, reason = "there is no obvious one")]
+    pub fn new() -> GrpcStats {
         let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6);
         GrpcStats {
             should_rate_limit: latencies(),

@@ -5,11 +5,12 @@
 
 mod codec;
 mod failure;
+mod stats;
 
 use std::future::Future;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
@@ -21,6 +22,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use self::failure::Failure;
 pub use self::failure::JsonErrors;
+pub use self::stats::JsonStats;
 use super::budget::{self, BufferBudget, BufferPermit, FREE_BYTES};
 use super::serve::Limits;
 use crate::connections::ConnectionHandle;
@@ -48,6 +50,7 @@ pub struct Json {
     /// The timeout of receiving a body.
     timeout: Duration,
     errors: JsonErrors,
+    stats: Arc<JsonStats>,
 }
 
 /// A body to be decided. A connection has at most one in progress.
@@ -88,12 +91,18 @@ impl Json {
         // One body has room, whatever the setting.
         let budget = BufferBudget::new(limits.max_buffered.max(2 * limits.max_body));
         let (max_body, timeout, errors) = (limits.max_body, limits.timeout, limits.json_errors);
-        Ok(Json { jobs, budget, max_body, sampler: Sampler::default(), timeout, errors })
+        let (sampler, stats) = (Sampler::default(), Arc::default());
+        Ok(Json { jobs, budget, max_body, sampler, timeout, errors, stats })
     }
 
     /// Records the requests that `sampler` chooses.
     pub fn with_sampler(self, sampler: Sampler) -> Json {
         Json { sampler, ..self }
+    }
+
+    /// The latencies of its requests.
+    pub fn stats(&self) -> &Arc<JsonStats> {
+        &self.stats
     }
 }
 
@@ -107,6 +116,7 @@ pub(super) async fn answer(
     body: Body,
 ) -> Response {
     let mut trace = json.sampler.start_json(&headers);
+    let started = Instant::now();
     let mut permit = json.budget.permit();
     let read = budget::read(body, json.max_body, &mut permit);
     let body = match tokio::time::timeout(json.timeout, read).await {
@@ -126,7 +136,9 @@ pub(super) async fn answer(
     }
     let (reply, answered) = oneshot::channel();
     let _ = json.jobs.send(Job { body, trace, permit, reply });
-    answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors))
+    let response = answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors));
+    json.stats.record(started.elapsed());
+    response
 }
 
 #[derive(Debug)]

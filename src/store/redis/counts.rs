@@ -2,10 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::metrics::Histogram;
 use crate::store::StoreError;
 
 /// Counts of the traffic to Redis, since the start.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RedisCounts {
     /// Round trips.
     pub trips: AtomicU64,
@@ -24,6 +25,40 @@ pub struct RedisCounts {
     pub up: AtomicU64,
     /// Failed keys, by kind: wrong type, unreadable state, no memory, read-only, other.
     pub failed: [AtomicU64; 5],
+    /// Times of round trips, in microseconds.
+    pub(super) trip_times: Histogram,
+    /// Keys charged in each round trip.
+    pub(super) batch_keys: Histogram,
+}
+
+/// The bounds of the times of round trips, in microseconds.
+const TIME_BOUNDS: &[u64] = &[
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000,
+];
+
+const KEY_BOUNDS: &[u64] = &[1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
+
+impl Default for RedisCounts {
+    fn default() -> RedisCounts {
+        let (trips, calls, charges, keys, plain) = Default::default();
+        let (overdue, down, up, failed) = Default::default();
+        let trip_times = Histogram::new(TIME_BOUNDS, 1e6);
+        let batch_keys = Histogram::new(KEY_BOUNDS, 1.0);
+        RedisCounts {
+            trips,
+            calls,
+            charges,
+            keys,
+            plain,
+            overdue,
+            down,
+            up,
+            failed,
+            trip_times,
+            batch_keys,
+        }
+    }
 }
 
 impl RedisCounts {

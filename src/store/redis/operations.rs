@@ -31,6 +31,13 @@ const COUNTERS: [(MetricFamily, Pick); 8] = [
     (counter("redis_connection_recoveries", "Connections that came up"), |c| &c.up),
 ];
 
+const ROUND_TRIP: MetricFamily = MetricFamily::histogram(
+    "store_round_trip_seconds",
+    "Time of a round trip to the store, answered or not",
+    LABELS,
+);
+const BATCH_KEYS: MetricFamily =
+    MetricFamily::histogram("redis_batch_keys", "Keys charged in a batch", LABELS);
 const CONNECTIONS_DOWN: MetricFamily =
     MetricFamily::gauge("redis_connections_down", "Connections that are down now", LABELS);
 
@@ -74,6 +81,8 @@ impl Operations for RedisStore {
         for (family, pick) in COUNTERS {
             sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
         }
+        sink.histogram(ROUND_TRIP, &self.counts().trip_times.snapshot());
+        sink.histogram(BATCH_KEYS, &self.counts().batch_keys.snapshot());
         sink.gauge(CONNECTIONS_DOWN, self.connections_down().1 as f64);
     }
 }

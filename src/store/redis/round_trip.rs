@@ -1,6 +1,7 @@
 //! One round trip: sends a batch, answers its charges, and returns what is left to do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
@@ -84,6 +85,7 @@ pub(super) fn build_batch(
     add(&shared.counts.charges, charges);
     add(&shared.counts.keys, keys);
     add(&shared.counts.plain, plain);
+    shared.counts.batch_keys.record(keys as u64);
     batch
 }
 
@@ -103,7 +105,10 @@ pub(super) async fn run(
     let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
     let pipeline = pipeline(&mut server.scripts, batch, ask_time);
     shared.counts.trips.fetch_add(1, Ordering::Relaxed);
-    let mut replies = match link.send_packed_commands(&pipeline, 0, pipeline.len()).await {
+    let sent = Instant::now();
+    let replies = link.send_packed_commands(&pipeline, 0, pipeline.len()).await;
+    shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
+    let mut replies = match replies {
         Ok(replies) => replies,
         Err(error) => {
             batch.increments.iter().for_each(|increment| increment.fail(StoreError::Unavailable));

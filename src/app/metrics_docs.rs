@@ -1,0 +1,103 @@
+//! The table of `docs/metrics.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::stores;
+use crate::clock::SystemClock;
+use crate::grpc::GrpcStats;
+use crate::http::JsonStats;
+use crate::limiter::{self, Limiter};
+use crate::metrics::{Counter, MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
+use crate::service::Rules;
+use crate::settings::{Inputs, Settings};
+use crate::telemetry::metrics::{Metrics, ProcessMetrics};
+
+/// Checks that samples are what their family declares.
+struct Checked {
+    family: Option<MetricFamily>,
+    families: MergedFamilies,
+}
+
+impl MetricSink for Checked {
+    fn family(&mut self, family: MetricFamily) {
+        let known = self.families.families().any(|known| known.name == family.name);
+        assert!(!known, "{} is started twice", family.name);
+        let ends_well = !family.name.ends_with("_total") && !family.help.ends_with('.');
+        assert!(ends_well, "{}: no _total, no final period", family.name);
+        self.families.family(family);
+        self.family = Some(family);
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
+        let family = self.family.expect("a family is started first");
+        let names: Vec<&str> = labels.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, family.labels, "{}", family.name);
+        let metric_type = match value {
+            SampleValue::Counter(_) | SampleValue::FloatCounter(_) => MetricType::Counter,
+            SampleValue::Gauge(_) => MetricType::Gauge,
+            SampleValue::Histogram(_) => MetricType::Histogram,
+        };
+        assert_eq!(metric_type, family.metric_type, "{}", family.name);
+    }
+}
+
+/// Returns all families of a process that counts in memory or in Redis.
+fn families(redis: bool) -> Vec<MetricFamily> {
+    let mut inputs = Inputs::default();
+    if redis {
+        inputs.env.push(("WEIR__STORE__KIND".to_owned(), "redis".to_owned()));
+    }
+    let settings = Settings::load(&inputs).expect("valid settings");
+    let store = stores::make(&settings, Arc::new(SystemClock::new()));
+    let metrics = Metrics::new(10);
+    metrics.add(Arc::new(Limiter::new(store, limiter::Options::default())));
+    metrics.add(Rules::default());
+    metrics.add(Arc::new(GrpcStats::new()));
+    metrics.add(Arc::new(JsonStats::default()));
+    metrics.add(Arc::new(ProcessMetrics::new()));
+    metrics.connections("grpc");
+    metrics.xds();
+    metrics.log(&Counter::default());
+    let mut checked = Checked { family: None, families: MergedFamilies::default() };
+    metrics.collect(&mut checked);
+    checked.families.families().collect()
+}
+
+fn table() -> String {
+    let mut all = families(false);
+    for family in families(true) {
+        if !all.iter().any(|known| known.name == family.name) {
+            all.push(family);
+        }
+    }
+    all.sort_by_key(|family| (family.is_standard, family.name));
+    let mut table = "| Metric | Type | Labels | Meaning |\n| --- | --- | --- | --- |\n".to_owned();
+    for family in all {
+        let prefix = if family.is_standard { "" } else { "weir_" };
+        let (suffix, metric_type) = match family.metric_type {
+            MetricType::Counter => ("_total", "counter"),
+            MetricType::Gauge => ("", "gauge"),
+            MetricType::Histogram => ("", "histogram"),
+        };
+        let labels: Vec<String> = family.labels.iter().map(|name| format!("`{name}`")).collect();
+        let (name, labels, help) = (family.name, labels.join(", "), family.help);
+        let _ = writeln!(table, "| `{prefix}{name}{suffix}` | {metric_type} | {labels} | {help} |");
+    }
+    table
+}
+
+#[test]
+fn the_document_has_the_metrics_of_the_code() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/metrics.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let (begin, end) = ("<!-- metrics: from the code -->\n", "<!-- end of metrics -->");
+    let (head, rest) = document.split_once(begin).expect("the beginning is marked");
+    let (_, tail) = rest.split_once(end).expect("the end is marked");
+    let wanted = format!("{head}{begin}\n{}\n{end}{tail}", table());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, wanted).unwrap();
+    } else {
+        assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
+    }
+}
