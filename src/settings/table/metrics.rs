@@ -35,5 +35,4 @@ group! {
         statsd: StatsdSettings;
         dogstatsd: DogStatsdSettings;
     }
-    groups { prometheus: PrometheusSettings; }
 }

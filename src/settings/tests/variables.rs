@@ -198,25 +198,6 @@ fn use_prometheus_listens_unless_stats_are_disabled() {
 }
 
 #[test]
-fn use_prometheus_listens_unless_stats_are_disabled() {
-    let address = |env: &[(&str, &str)]| {
-        let prometheus = Settings::load(&inputs(env)).unwrap().metrics.prometheus;
-        prometheus.address.to_string()
-    };
-    let (on, at) = (("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:9102"));
-    assert_eq!(address(&[]), "");
-    assert_eq!(address(&[at]), "", "the address alone opens nothing, as in the reference");
-    assert_eq!(address(&[on]), ":9090");
-    assert_eq!(address(&[on, at]), "127.0.0.1:9102");
-    assert_eq!(address(&[on, at, ("DISABLE_STATS", "true")]), "");
-    let own = ("WEIR__METRICS__PROMETHEUS__ADDRESS", ":1");
-    assert_eq!(address(&[on, at, own]), ":1");
-    assert_eq!(address(&[("USE_PROMETHEUS", "false"), own]), ":1");
-    let error = Settings::load(&inputs(&[on, ("PROMETHEUS_ADDR", "9102")])).unwrap_err();
-    assert_eq!(error[0].origin, "PROMETHEUS_ADDR");
-}
-
-#[test]
 fn the_references_variables_name_a_management_server() {
     assert!(Settings::load(&inputs(&[("CONFIG_TYPE", "FILE")])).unwrap().xds_options().is_none());
     let xds = |env: &[(&str, &str)]| {
