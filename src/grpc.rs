@@ -14,6 +14,7 @@ mod hold_guard;
 mod outbound;
 mod read_scheduler;
 mod reset_counter;
+mod stats;
 mod throttled_io;
 mod tonic_bridge;
 
@@ -31,6 +32,8 @@ use self::budget::{ConnectionBudget, MemoryBudget};
 use self::connection::CallContext;
 use self::outbound::Outbound;
 pub use self::read_scheduler::ReadScheduler;
+use self::stats::CallTimer;
+pub use self::stats::GrpcStats;
 use self::throttled_io::ThrottledIo;
 use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
@@ -67,6 +70,7 @@ pub struct Grpc<S> {
     routes: Routes,
     limits: Limits,
     budget: Arc<MemoryBudget>,
+    stats: Arc<GrpcStats>,
     abuse_log: Throttle,
 }
 
@@ -83,8 +87,14 @@ impl<S: Store + 'static> Grpc<S> {
             routes: routes.prepare(),
             limits,
             budget: MemoryBudget::new(limits.max_buffered),
+            stats: Arc::new(GrpcStats::new()),
             abuse_log: Throttle::new(LOG_INTERVAL),
         }
+    }
+
+    /// The counts of its calls.
+    pub fn stats(&self) -> &Arc<GrpcStats> {
+        &self.stats
     }
 
     /// Serves one connection until it is closed; `scheduler` is that of its thread.
@@ -103,8 +113,13 @@ impl<S: Store + 'static> Grpc<S> {
         let outbound = Arc::<Outbound>::default();
         let io = ThrottledIo::new(io, turn.clone(), outbound.clone());
         let budget = ConnectionBudget::new(&self.budget);
-        let shared =
-            CallContext { grpc: self.clone(), budget, outbound, tonic_calls: Arc::default() };
+        let shared = CallContext {
+            grpc: self.clone(),
+            budget,
+            outbound,
+            timer: CallTimer::new(self.stats.clone()),
+            tonic_calls: Arc::default(),
+        };
         let mut served = pin!(connection::serve(Arc::new(shared), io, handle, peer, shutdown));
         poll_fn(|cx| {
             turn.start_poll();

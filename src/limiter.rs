@@ -27,8 +27,9 @@ use smallvec::SmallVec;
 
 use self::charges::Charges;
 use self::lookup::{Lookup, Matched};
+use self::stats::CountedHits;
 use crate::limit::{Decision, Op, Plan, SECOND};
-use crate::rules::RuleSet;
+use crate::rules::{Domain, RuleSet};
 use crate::store::{Answers, Store, StoreError};
 
 /// How requests are decided, besides the rules.
@@ -41,6 +42,8 @@ pub struct Options {
     /// The fraction of a limit above which hits count as near it.
     pub near_limit_ratio: f32,
     pub max_descriptors: usize,
+    /// The maximum number of unknown domains that are counted separately.
+    pub max_series: usize,
 }
 
 impl Default for Options {
@@ -50,6 +53,7 @@ impl Default for Options {
             quota_mode: false,
             near_limit_ratio: 0.8,
             max_descriptors: 256,
+            max_series: 10_000,
         }
     }
 }
@@ -64,7 +68,7 @@ pub struct Limiter<S> {
 
 impl<S: Store> Limiter<S> {
     pub fn new(store: S, options: Options) -> Limiter<S> {
-        Limiter { store, options, counts: LimiterCounts::default() }
+        Limiter { store, options, counts: LimiterCounts::new(options.max_series) }
     }
 
     pub fn counts(&self) -> &LimiterCounts {
@@ -153,7 +157,7 @@ impl<S: Store> Limiter<S> {
         let domain = rules.domain(request.domain);
         if domain.is_none() {
             // Nothing is charged then, so the request is decided now and counted once.
-            self.counts.domain_not_found.fetch_add(sent as u64, Ordering::Relaxed);
+            self.counts.domain_not_found.add(request.domain, sent as u64);
         }
         let mut lookup = Lookup::new(domain, sent);
         for (i, descriptor) in request.descriptors.iter().enumerate() {
@@ -184,7 +188,7 @@ impl<S: Store> Limiter<S> {
                 Some(plan) => {
                     let answer = answers.next().unwrap_or(Err(StoreError::Unavailable));
                     let decision = answer.map_err(|error| self.count_error(error.into()))?;
-                    self.charged_status(matched, plan, &decision)
+                    self.charged_status(lookup.domain, matched, plan, &decision)
                 }
                 None => uncharged_status(matched),
             };
@@ -205,18 +209,20 @@ impl<S: Store> Limiter<S> {
     /// The status of a descriptor that was charged; adds its hits to the counts of its rule.
     fn charged_status<'s>(
         &self,
+        domain: Option<&Domain>,
         matched: &Matched<'s, '_>,
         plan: &Plan,
         decision: &Decision,
     ) -> Status<'s> {
         let limit = &plan.limits()[usize::from(decision.limit)];
         let (mut shadow, mut name, mut metadata) = (false, "", None);
+        let hits = match matched.op {
+            Op::Take(hits) => hits,
+            Op::GiveBack(_) => 0,
+        };
+        let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
+        stats::count(&counted, domain, matched, decision.limit);
         if let Some(rule) = matched.applies.rule() {
-            let hits = match matched.op {
-                Op::Take(hits) => hits,
-                Op::GiveBack(_) => 0,
-            };
-            stats::count(rule, hits, limit, decision, self.options.near_limit_ratio);
             shadow = rule.shadow_mode;
             metadata = rule.metadata.as_ref();
             name = rule.limit_name(decision.limit);

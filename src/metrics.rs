@@ -6,11 +6,13 @@
 mod capped;
 mod histogram;
 mod merged;
+mod series;
 mod value;
 
 pub use capped::CappedSink;
 pub use histogram::{Histogram, HistogramSnapshot};
 pub use merged::MergedFamilies;
+pub use series::{SeriesBudget, SeriesMap};
 
 use std::fmt::Debug;
 use std::sync::Arc;

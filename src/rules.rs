@@ -8,6 +8,7 @@ mod document;
 mod keys;
 mod loaded;
 mod matcher;
+mod metric_path;
 mod metrics;
 mod position;
 mod problem;
@@ -26,12 +27,13 @@ mod yaml_help;
 pub use document::Document;
 pub use loaded::Loaded;
 pub use matcher::Found;
+pub use metric_path::sent_path;
 pub use position::Position;
 pub(crate) use problem::truncate;
 pub use problem::{Problem, Severity};
 pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use rule::{Metadata, Origin, Rule};
-pub use stats::RuleStats;
+pub use stats::{RuleSeries, RuleStats};
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -46,6 +48,8 @@ pub struct RuleSet {
     domains: HashMap<Box<str>, Domain>,
     /// In the order of the files.
     rules: Vec<Arc<Rule>>,
+    /// The budget of all series that values of requests distinguish.
+    series: Arc<stats::RuleSeriesBudget>,
 }
 
 /// The rules of one domain.
@@ -56,6 +60,8 @@ pub struct Domain {
     /// The failure policy; none for that of the settings.
     pub on_store_failure: Option<OnStoreFailure>,
     root: matcher::MatcherNode,
+    /// The counters of limits sent with requests.
+    override_series: Option<Arc<RuleSeries>>,
 }
 
 /// Options of compilation.
@@ -67,12 +73,14 @@ pub struct Options {
     pub max_log_bytes: u64,
     /// The maximum number of errors, and of warnings, listed per file.
     pub max_problems: usize,
+    /// The maximum number of rules and series that have metrics of their own.
+    pub max_series: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let max_problems = DEFAULT_MAX_PROBLEMS;
-        Options { merge_domains: false, max_log_bytes: 16 << 20, max_problems }
+        Options { merge_domains: false, max_log_bytes: 16 << 20, max_problems, max_series: 10_000 }
     }
 }
 
@@ -132,6 +140,16 @@ impl Domain {
     /// Finds the rule that all of `entries` match.
     pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
         self.root.find(entries)
+    }
+
+    /// The counters of limits sent with requests, by [`sent_path`].
+    pub fn override_series(&self) -> Option<&RuleSeries> {
+        self.override_series.as_deref()
+    }
+
+    /// The path in the metrics of a rule that `entries` match.
+    pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
+        self.root.metric_path(entries, rule.detailed_metric)
     }
 
     /// The entries of a descriptor's key. Where a wildcard has `share_threshold`, its pattern

@@ -101,6 +101,7 @@ impl App {
     fn start_workers(&self, draining: &watch::Receiver<bool>) -> anyhow::Result<Workers> {
         let routes = grpc_routes(self.health.clone())?;
         let grpc = Arc::new(Grpc::new(self.rate_limit.clone(), routes, self.limits));
+        self.metrics.add(grpc.stats().clone());
         let (limiter, draining) = (self.limiter.clone(), draining.clone());
         Workers::start(self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());

@@ -61,6 +61,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         merge_domains: args.merge_domains,
         max_log_bytes: args.max_log_bytes,
         max_problems: args.max_problems,
+        ..Options::default()
     };
     let loaded = Loaded::read(&selection, &options, None);
     // The reader may have closed the pipe, as `head` does. The exit code still reports errors.

@@ -25,6 +25,7 @@ use super::client_wait::{ClientWait, PartialRequest, PendingResponse};
 use super::connection::CallContext;
 use super::framing::read;
 use super::hold_guard::HoldGuard;
+use super::stats::Started;
 use crate::limiter::Holds;
 use crate::service::{RequestView, parse_timeout};
 use crate::store::Store;
@@ -56,6 +57,7 @@ pub(super) struct CompleteRequest {
     /// The timeout that the client sent, if any.
     pub timeout: Option<Duration>,
     pub respond: SendResponse<Bytes>,
+    pub started: Started,
     /// The memory that the message holds, if it is counted.
     pub reservation: Option<Reservation>,
     pub outcome: CallOutcome,
@@ -91,10 +93,10 @@ pub(super) fn start<S: Store + 'static>(
             respond,
         }));
     }
-    let (reservation, outcome) = (None, CallOutcome::Answered);
+    let (reservation, outcome, started) = (None, CallOutcome::Answered, shared.timer.started());
     let mut next = complete(
         shared,
-        CompleteRequest { message: first, timeout, respond, reservation, outcome },
+        CompleteRequest { message: first, timeout, respond, started, reservation, outcome },
     );
     if let CallState::WaitForStore(request) = &mut next
         && request.respond.poll_reset(context).is_ready()
@@ -119,7 +121,10 @@ pub(super) fn complete<S: Store + 'static>(
         return CallState::WaitForStore(request);
     }
     match answer_now(&shared.grpc, &request.message, request.timeout) {
-        Some(answer) => send(shared, request.respond, answer, request.outcome),
+        Some(answer) => {
+            shared.timer.answer();
+            send(shared, request.respond, answer, request.outcome)
+        }
         None => CallState::WaitForStore(request),
     }
 }
@@ -135,6 +140,7 @@ impl CompleteRequest {
             Ok(view) => answer(&shared.grpc, &view, timeout).await,
             Err(status) => (Err(status), HoldGuard::default()),
         };
+        shared.timer.answer_later(self.started);
         send(&shared, self.respond, answer, self.outcome)
     }
 

@@ -57,7 +57,9 @@ impl PartialRequest {
         match received {
             Ok(Some(message)) => {
                 let reservation = Some(reservation);
-                let request = CompleteRequest { message, timeout, respond, reservation, outcome };
+                let started = shared.timer.started();
+                let request =
+                    CompleteRequest { message, timeout, respond, started, reservation, outcome };
                 call::complete(shared, request)
             }
             Ok(None) => CallState::Done(CallOutcome::Reset),

@@ -62,6 +62,7 @@ use super::budget::ConnectionBudget;
 use super::call::CompleteRequest;
 use super::client_wait::ClientWait;
 use super::outbound::Outbound;
+use super::stats::CallTimer;
 use crate::connections::ConnectionHandle;
 use crate::store::Store;
 
@@ -74,6 +75,7 @@ pub(super) struct CallContext<S> {
     pub grpc: Arc<Grpc<S>>,
     pub budget: Arc<ConnectionBudget>,
     pub outbound: Arc<Outbound>,
+    pub timer: CallTimer,
     /// Cloned by each call that tonic serves: the reference count is one more than those calls.
     pub tonic_calls: Arc<()>,
 }

@@ -4,7 +4,7 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
@@ -17,6 +17,7 @@ use tower_service::Service;
 
 use super::call::memory_exceeded;
 use super::connection::CallContext;
+use super::stats::OtherMethod;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.
 const MAX_CALLS: usize = 100;
@@ -53,26 +54,31 @@ pub(super) fn start<S>(
     }
     let held = (reservation, shared.tonic_calls.clone());
     let (routes, timeout) = (shared.grpc.routes.clone(), shared.grpc.limits.timeout);
+    let (stats, started) = (shared.grpc.stats.clone(), Instant::now());
+    let method = OtherMethod::of(request.uri().path());
     tokio::spawn(async move {
-        forward(routes, request, respond, timeout).await;
+        let answered = || stats.count_other(method, started.elapsed());
+        forward(routes, request, respond, timeout, answered).await;
         drop(held);
     });
 }
 
 /// Forwards one call, until its client resets it. `timeout` is the time that the client has to read
-/// each part of the response.
+/// each part of the response; `answered` is called when there is one.
 async fn forward(
     mut routes: Routes,
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
     timeout: Duration,
+    answered: impl FnOnce(),
 ) {
-    let mut response = pin!(routes.call(request.map(RequestBody)));
-    let answered = poll_fn(|cx| match respond.poll_reset(cx) {
+    let mut routed = pin!(routes.call(request.map(RequestBody)));
+    let response = poll_fn(|cx| match respond.poll_reset(cx) {
         Poll::Ready(_) => Poll::Ready(None),
-        Poll::Pending => response.as_mut().poll(cx).map(Some),
+        Poll::Pending => routed.as_mut().poll(cx).map(Some),
     });
-    let Some(Ok(response)) = answered.await else { return };
+    let Some(Ok(response)) = response.await else { return };
+    answered();
     let (head, body) = response.into_parts();
     let ends = body.is_end_stream();
     let Ok(stream) = respond.send_response(Response::from_parts(head, ()), ends) else { return };

@@ -1,14 +1,17 @@
 //! The metrics of requests, and of the store.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Limiter;
-use crate::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use crate::metrics::{
+    MetricFamily, MetricSink, MetricSource, OTHER, SampleValue, SeriesBudget, SeriesMap,
+};
 use crate::store::Operations;
 
 /// Counts of requests, besides the counts of each rule. A request has one outcome.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct LimiterCounts {
     /// Requests answered as within their limits.
     pub ok: AtomicU64,
@@ -19,15 +22,69 @@ pub struct LimiterCounts {
     /// Requests that got an error because the store failed.
     pub store_error: AtomicU64,
     /// Descriptors whose domain has no rules.
-    pub domain_not_found: AtomicU64,
+    pub domain_not_found: DomainCounts,
     /// Requests over their limit that the global shadow mode let pass.
     pub global_shadow_mode: AtomicU64,
+}
+
+impl LimiterCounts {
+    /// Creates counts, of up to `max_series` unknown domains.
+    pub fn new(max_series: usize) -> LimiterCounts {
+        LimiterCounts {
+            ok: AtomicU64::default(),
+            over_limit: AtomicU64::default(),
+            invalid: AtomicU64::default(),
+            store_error: AtomicU64::default(),
+            domain_not_found: DomainCounts::new(max_series),
+            global_shadow_mode: AtomicU64::default(),
+        }
+    }
+}
+
+/// Counts by a domain that clients choose.
+#[derive(Debug)]
+pub struct DomainCounts {
+    budget: Arc<SeriesBudget<AtomicU64>>,
+    domains: SeriesMap<AtomicU64>,
+}
+
+impl DomainCounts {
+    fn new(max: usize) -> DomainCounts {
+        let budget = Arc::new(SeriesBudget::default());
+        budget.set_max(max);
+        DomainCounts { domains: SeriesMap::new(budget.clone()), budget }
+    }
+
+    pub(super) fn add(&self, domain: &str, count: u64) {
+        self.domains.update(domain, |counter| {
+            counter.fetch_add(count, Ordering::Relaxed);
+        });
+    }
+
+    /// The count of all domains.
+    pub fn total(&self) -> u64 {
+        let mut total = self.budget.other.load(Ordering::Relaxed);
+        self.domains.for_each(|_, count| total += count.load(Ordering::Relaxed));
+        total
+    }
+
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.family(DOMAIN_NOT_FOUND);
+        self.domains.for_each(|domain, count| {
+            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
+            sink.sample(&[("domain", domain)], count);
+        });
+        let other = self.budget.other.load(Ordering::Relaxed);
+        if other > 0 {
+            sink.sample(&[("domain", OTHER)], SampleValue::Counter(other));
+        }
+    }
 }
 
 const REQUESTS: MetricFamily =
     MetricFamily::counter("requests", "Requests for a decision, by outcome", &["outcome"]);
 const DOMAIN_NOT_FOUND: MetricFamily =
-    MetricFamily::counter("domain_not_found", "Descriptors whose domain has no rules", &[]);
+    MetricFamily::counter("domain_not_found", "Descriptors whose domain has no rules", &["domain"]);
 const GLOBAL_SHADOW_MODE: MetricFamily = MetricFamily::counter(
     "global_shadow_mode",
     "Requests over their limit passed by the global shadow mode",
@@ -47,7 +104,7 @@ impl<S: Operations + Debug> MetricSource for Limiter<S> {
             let count = SampleValue::Counter(count.load(Ordering::Relaxed));
             sink.sample(&[("outcome", outcome)], count);
         }
-        sink.counter(DOMAIN_NOT_FOUND, counts.domain_not_found.load(Ordering::Relaxed));
+        counts.domain_not_found.collect(sink);
         sink.counter(GLOBAL_SHADOW_MODE, counts.global_shadow_mode.load(Ordering::Relaxed));
         self.store.collect(sink);
     }

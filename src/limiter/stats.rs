@@ -2,29 +2,85 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::lookup::{Match, Matched};
 use crate::limit::{Decision, Limit, Source};
-use crate::rules::Rule;
+use crate::rules::{Domain, Found, RuleStats, sent_path};
 
-/// Adds a decided charge of `hits` to the counts of its rule, by the limit that decided.
-pub(super) fn count(rule: &Rule, hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) {
-    let stats = &rule.stats;
-    let split = split(hits, decision.used_before, limit.requests_per_unit, near_ratio);
-    add(&stats.total_hits, hits);
-    if decision.source == Source::DeniedLocally {
-        // The store was not called, so the hits used before are not known: all are over.
-        add(&stats.over_limit, hits);
-        add(&stats.over_limit_with_local_cache, hits);
-        if rule.shadow_mode {
-            add(&stats.shadow_mode, hits);
+/// The hits of a decided charge, split.
+pub(super) struct CountedHits {
+    hits: u64,
+    split: HitSplit,
+    allowed: bool,
+    denied_locally: bool,
+}
+
+impl CountedHits {
+    /// Splits a charge of `hits` by the limit that decided.
+    pub fn new(hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) -> CountedHits {
+        CountedHits {
+            hits,
+            split: split(hits, decision.used_before, limit.requests_per_unit, near_ratio),
+            allowed: decision.allowed,
+            denied_locally: decision.source == Source::DeniedLocally,
         }
-    } else if decision.allowed {
-        add(&stats.within_limit, hits);
-        add(&stats.near_limit, split.near);
-    } else {
-        add(&stats.over_limit, split.over);
-        add(&stats.near_limit, split.near);
-        if rule.shadow_mode {
-            add(&stats.shadow_mode, split.over);
+    }
+
+    /// The hits over the limit.
+    fn over(&self) -> u64 {
+        // Without a call to the store the hits used before are not known: all are over.
+        if self.denied_locally { self.hits } else { self.split.over }
+    }
+
+    /// Adds them to the counts of a rule, or of a series of it.
+    fn add_to(&self, stats: &RuleStats, shadow: bool) {
+        add(&stats.total_hits, self.hits);
+        if self.denied_locally {
+            add(&stats.over_limit_with_local_cache, self.hits);
+        } else {
+            add(&stats.near_limit, self.split.near);
+            if self.allowed {
+                return add(&stats.within_limit, self.hits);
+            }
+        }
+        add(&stats.over_limit, self.over());
+        if shadow {
+            add(&stats.shadow_mode, self.over());
+        }
+    }
+}
+
+/// Adds the hits of a descriptor to the counts of what applies to it, whose limit number `limit`
+/// decided.
+#[inline]
+pub(super) fn count(
+    counted: &CountedHits,
+    domain: Option<&Domain>,
+    matched: &Matched<'_, '_>,
+    limit: u8,
+) {
+    match &matched.applies {
+        Match::Nothing => {}
+        Match::Rule(Found { rule, .. }) => {
+            if !counted.allowed || counted.denied_locally {
+                rule.count_denied(limit, counted.over());
+            }
+            match (&rule.series, domain) {
+                (Some(series), Some(domain)) => {
+                    let path = domain.metric_path(rule, matched.descriptor.entries);
+                    if path == rule.path() {
+                        counted.add_to(&rule.stats, rule.shadow_mode);
+                    } else {
+                        series.update(&path, |stats| counted.add_to(stats, rule.shadow_mode));
+                    }
+                }
+                _ => counted.add_to(&rule.stats, rule.shadow_mode),
+            }
+        }
+        Match::Override(_) => {
+            if let Some(series) = domain.and_then(Domain::override_series) {
+                let path = sent_path(matched.descriptor.entries);
+                series.update(&path, |stats| counted.add_to(stats, false));
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use super::document::Document;
 use super::problem::Problem;
 use super::problems::Problems;
 use super::read::{Budget, Reader, Root};
-use super::{Options, Origin, RuleSet, RuleStats, matcher};
+use super::{Options, Origin, Rule, RuleSeries, RuleSet, matcher};
 
 impl RuleSet {
     /// Compiles documents and returns the listed problems. The set must not be used if one of them is
@@ -28,12 +28,12 @@ impl RuleSet {
         previous: Option<&RuleSet>,
         problems: &mut Problems,
     ) -> RuleSet {
-        let stats: HashMap<&str, Arc<RuleStats>> = previous
-            .iter()
-            .flat_map(|set| &set.rules)
-            .map(|rule| (&*rule.name, rule.stats.clone()))
-            .collect();
+        let previous_rules: HashMap<&str, &Rule> =
+            previous.iter().flat_map(|set| set.rules()).map(|rule| (&*rule.name, rule)).collect();
         let mut set = RuleSet::default();
+        if let Some(previous) = previous {
+            set.series = previous.series.clone();
+        }
         // The first position of each domain.
         let mut domains: HashMap<String, Origin> = HashMap::new();
         for document in documents {
@@ -50,7 +50,8 @@ impl RuleSet {
                 problems,
                 budget: Budget::of(document.text_bytes()),
                 rules: &mut set.rules,
-                stats: &stats,
+                previous: &previous_rules,
+                series: &set.series,
                 max_log_bytes: options.max_log_bytes,
                 together: false,
             };
@@ -61,6 +62,14 @@ impl RuleSet {
                 check_repeated_domain(&mut reader, &root, first, options);
             }
             let domain = set.domains.entry(root.domain.as_str().into()).or_default();
+            let override_series = || {
+                let previous = previous?.domain(&root.domain)?;
+                previous.override_series.clone()
+            };
+            if domain.override_series.is_none() {
+                let new = || Arc::new(RuleSeries::new(set.series.clone()));
+                domain.override_series = Some(override_series().unwrap_or_else(new));
+            }
             if known && options.merge_domains && domain.together != root.together {
                 let message = "config error, `charge` differs from that of this domain elsewhere";
                 let help = "write the same `charge` in every file of the domain";
@@ -79,6 +88,9 @@ impl RuleSet {
                 domains.insert(root.domain, origin);
             }
             problems.sort_file();
+        }
+        if !problems.has_errors() {
+            set.series.set_max(options.max_series.saturating_sub(set.rules.len()));
         }
         set
     }

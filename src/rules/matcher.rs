@@ -31,11 +31,19 @@ pub(super) struct Child {
     /// `key` or `key_value`.
     text: Box<str>,
     rule: Option<Arc<Rule>>,
-    /// Whether all values that the wildcard matches are counted together.
-    share_threshold: bool,
+    flags: NodeFlags,
     /// The position of its key.
     origin: Origin,
     below: MatcherNode,
+}
+
+/// What a descriptor of a rule file says about its values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NodeFlags {
+    /// Whether all values that the wildcard matches are counted together.
+    pub share_threshold: bool,
+    /// Whether values that the node does not name distinguish metrics.
+    pub value_to_metric: bool,
 }
 
 #[derive(Debug)]
@@ -43,6 +51,16 @@ struct Wildcard {
     child: u32,
     /// The literal parts around the stars: at least two.
     parts: Box<[Box<str>]>,
+}
+
+/// How an entry matches a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MatchKind {
+    /// By key and value.
+    Value,
+    Wildcard,
+    /// By key alone.
+    Key,
 }
 
 /// The rule that a descriptor matched.
@@ -58,7 +76,7 @@ impl MatcherNode {
     pub(super) fn add(
         &mut self,
         text: String,
-        share_threshold: bool,
+        flags: NodeFlags,
         origin: Origin,
     ) -> Option<(&mut Option<Arc<Rule>>, &mut MatcherNode)> {
         if self.origin(&text).is_some() {
@@ -73,7 +91,7 @@ impl MatcherNode {
         self.children.push(Child {
             text: text.into(),
             rule: None,
-            share_threshold,
+            flags,
             origin,
             below: MatcherNode::default(),
         });
@@ -131,7 +149,7 @@ impl MatcherNode {
         let mut node = self;
         for (i, &(key, value)) in entries.iter().enumerate() {
             let (child, by_wildcard) = node.child(key, value)?;
-            if by_wildcard && child.share_threshold {
+            if by_wildcard && child.flags.share_threshold {
                 let pattern = child.text.strip_prefix(key).and_then(|rest| rest.strip_prefix('_'));
                 share(i, pattern.unwrap_or(&child.text));
             }
@@ -141,6 +159,26 @@ impl MatcherNode {
             node = &child.below;
         }
         None
+    }
+
+    /// Calls `part` with each entry, the text and the flags of the child that it matches, and how it
+    /// matches.
+    pub(super) fn each_match<'e>(
+        &self,
+        entries: &[Entry<'e>],
+        mut part: impl FnMut(Entry<'e>, &str, NodeFlags, MatchKind),
+    ) {
+        let mut node = self;
+        for &(key, value) in entries {
+            let Some((child, by_wildcard)) = node.child(key, value) else { return };
+            let kind = match by_wildcard {
+                true => MatchKind::Wildcard,
+                false if child.text.len() == key.len() => MatchKind::Key,
+                false => MatchKind::Value,
+            };
+            part((key, value), &child.text, child.flags, kind);
+            node = &child.below;
+        }
     }
 
     /// Finds the child that an entry matches, and whether it is a wildcard.

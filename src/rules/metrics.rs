@@ -1,13 +1,14 @@
 //! The metrics of the active rules.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
-use super::{Rule, RuleSet, RuleStats};
-use crate::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use super::{RuleSeries, RuleSet, RuleStats};
+use crate::metrics::{MetricFamily, MetricSink, MetricSource, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
 
@@ -38,47 +39,98 @@ const FAMILIES: [(MetricFamily, Pick); 6] = [
     ),
 ];
 
+const LIMIT_OVER_LIMIT: MetricFamily = MetricFamily::counter(
+    "limit_over_limit",
+    "Hits over the limit by the limit that decided (its name or number), for rules with several limits",
+    &["domain", "rule", "limit"],
+);
+const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
+    "metrics_folded_updates",
+    "Decisions counted in the series with the labels `other`, because values of requests make more \
+     series than metrics.max_series",
+    &[],
+);
+
 impl MetricSource for ArcSwapOption<RuleSet> {
     fn collect(&self, sink: &mut dyn MetricSink) {
         let rules = self.load();
-        let rules = rules.as_deref().map(series).unwrap_or_default();
-        for (family, pick) in FAMILIES {
-            sink.family(family);
-            for series in &rules {
-                let labels = [("domain", series.domain), ("rule", series.path)];
-                let count = series.stats.iter();
-                let count = count.map(|stats| pick(stats).load(Ordering::Relaxed)).sum();
+        let rules = rules.as_deref();
+        let all = rules.map(series).unwrap_or_default();
+        for (i, (family, _)) in FAMILIES.iter().enumerate() {
+            sink.family(*family);
+            for ((domain, path), counts) in &all {
+                let labels = [("domain", *domain), ("rule", path)];
+                sink.sample(&labels, SampleValue::Counter(counts[i]));
+            }
+            let budget = rules.map(|rules| &rules.series);
+            if let Some(budget) = budget.filter(|budget| budget.folded.get() > 0) {
+                let labels = [("domain", OTHER), ("rule", OTHER)];
+                sink.sample(&labels, SampleValue::Counter(counts(&budget.other)[i]));
+            }
+        }
+        sink.family(LIMIT_OVER_LIMIT);
+        for rule in rules.iter().flat_map(|rules| rules.rules()) {
+            for limit in &rule.limit_stats {
+                let labels =
+                    [("domain", rule.domain()), ("rule", rule.path()), ("limit", &*limit.label)];
+                let count = limit.over_limit.load(Ordering::Relaxed);
                 sink.sample(&labels, SampleValue::Counter(count));
             }
         }
+        sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
     }
 }
 
-/// The counts of all rules with one name.
-struct Series<'a> {
-    domain: &'a str,
-    path: &'a str,
-    stats: Vec<&'a Arc<RuleStats>>,
+/// The counts of a series, one for each of [`FAMILIES`].
+type Counts = [u64; FAMILIES.len()];
+
+fn counts(stats: &RuleStats) -> Counts {
+    FAMILIES.map(|(_, pick)| pick(stats).load(Ordering::Relaxed))
 }
 
-/// Returns the series of all rules, in their order. Rules have the same name if their keys contain
-/// dots: they are one series.
-fn series(set: &RuleSet) -> Vec<Series<'_>> {
-    let mut index: HashMap<&str, usize> = HashMap::with_capacity(set.rules.len());
-    let mut all: Vec<Series<'_>> = Vec::with_capacity(set.rules.len());
-    for rule in set.rules.iter().map(AsRef::<Rule>::as_ref) {
-        let at = *index.entry(&rule.name).or_insert(all.len());
-        match all.get_mut(at) {
-            Some(series) if !series.stats.iter().any(|stats| Arc::ptr_eq(stats, &rule.stats)) => {
-                series.stats.push(&rule.stats);
-            }
-            Some(_) => {}
-            None => all.push(Series {
-                domain: rule.domain(),
-                path: rule.path(),
-                stats: vec![&rule.stats],
-            }),
+/// The series of a set, each once.
+#[derive(Default)]
+struct AllSeries<'a> {
+    list: Vec<((&'a str, Cow<'a, str>), Counts)>,
+    /// The index of each.
+    index: HashMap<(&'a str, Cow<'a, str>), usize>,
+}
+
+impl<'a> AllSeries<'a> {
+    /// Adds to the counts of a series. Dots in keys and values may give several rules the same path.
+    fn add(&mut self, domain: &'a str, path: Cow<'a, str>, more: Counts) {
+        let key = (domain, path);
+        if let Some((_, counts)) = self.index.get(&key).and_then(|at| self.list.get_mut(*at)) {
+            counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+            return;
+        }
+        self.index.insert(key.clone(), self.list.len());
+        self.list.push((key, more));
+    }
+}
+
+/// Returns the domain, the path and the counts of all rules in their order, and then of the series
+/// that values distinguish.
+fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
+    let mut all = AllSeries::default();
+    // Rules of one name share their counts after a reload.
+    let mut seen: HashSet<*const RuleStats> = HashSet::new();
+    for rule in set.rules() {
+        if seen.insert(Arc::as_ptr(&rule.stats)) {
+            all.add(rule.domain(), rule.path().into(), counts(&rule.stats));
         }
     }
-    all
+    let of_rules = set.rules().filter_map(|rule| Some((rule.domain(), rule.series.as_ref()?)));
+    let of_overrides = set.domains.iter();
+    let of_overrides =
+        of_overrides.filter_map(|(name, domain)| Some((&**name, domain.override_series.as_ref()?)));
+    let mut seen: HashSet<*const RuleSeries> = HashSet::new();
+    for (domain, series) in of_rules.chain(of_overrides) {
+        if seen.insert(Arc::as_ptr(series)) {
+            series.for_each(|path, stats| {
+                all.add(domain, Cow::Owned(path.to_owned()), counts(stats));
+            });
+        }
+    }
+    all.list
 }

@@ -8,12 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys::Section;
-use super::matcher::MatcherNode as Tree;
+use super::matcher::{MatcherNode as Tree, NodeFlags};
 use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
+use super::stats::{LimitStats, RuleSeriesBudget};
 use super::tree::{Content, Node};
-use super::{Origin, Rule, RuleStats};
+use super::{Origin, Rule, RuleSeries};
 use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 pub(super) use budget::Budget;
@@ -36,8 +37,9 @@ pub(super) struct Reader<'r> {
     /// The memory that its rules may still take.
     pub budget: Budget,
     pub rules: &'r mut Vec<Arc<Rule>>,
-    /// Counters by rule name, carried over from the previous set.
-    pub stats: &'r HashMap<&'r str, Arc<RuleStats>>,
+    /// The rules of the previous set by name, whose counters are carried over.
+    pub previous: &'r HashMap<&'r str, &'r Rule>,
+    pub series: &'r Arc<RuleSeriesBudget>,
     /// The maximum state of one key, in bytes.
     pub max_log_bytes: u64,
     /// The `charge` of the domain; known once the root is read.
@@ -180,19 +182,26 @@ impl Reader<'_> {
         let mut entries = above.entries.to_vec();
         entries.push((key.into(), value.into()));
         self.spend(node.position, budget::rule_bytes(&name, entries.len(), rate_limit.as_ref()));
+        let flags = NodeFlags { share_threshold, value_to_metric };
         let value_to_metric = above.value_to_metric || value_to_metric;
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.
         let (rule, below) =
-            tree.add(text, share_threshold, origin).unwrap_or((&mut dropped_rule, &mut dropped));
+            tree.add(text, flags, origin).unwrap_or((&mut dropped_rule, &mut dropped));
         // After an error the set is not used, so its rules are not built.
         if let Some(rate_limit) = rate_limit
             && !self.problems.has_errors()
         {
+            let previous = self.previous.get(&*name).copied();
+            let series = (detailed_metric || value_to_metric).then(|| {
+                let known = previous.and_then(|rule| rule.series.clone());
+                known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.series.clone())))
+            });
             let built = Arc::new(Rule {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),
+                limit_stats: LimitStats::for_limits(&rate_limit.limits, previous),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty())
                     .then(|| Arc::new(Plan::new(rate_limit.limits))),
@@ -202,7 +211,8 @@ impl Reader<'_> {
                 detailed_metric,
                 value_to_metric,
                 metadata,
-                stats: self.stats.get(&*name).cloned().unwrap_or_default(),
+                stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
+                series,
                 origin: Origin { file: self.file.clone(), position: node.position },
                 name: name.clone().into(),
             });

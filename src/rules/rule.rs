@@ -2,9 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use super::RuleStats;
 use super::position::Position;
+use super::stats::LimitStats;
+use super::{RuleSeries, RuleStats};
 use crate::entry::Entry;
 use crate::limit::Plan;
 
@@ -31,6 +33,11 @@ pub struct Rule {
     pub value_to_metric: bool,
     pub metadata: Option<Metadata>,
     pub stats: Arc<RuleStats>,
+    /// The counters by [`Domain::metric_path`](super::Domain::metric_path) where it differs from the
+    /// rule's own path; none if it cannot.
+    pub series: Option<Arc<RuleSeries>>,
+    /// The denials by each limit; empty if the rule has only one.
+    pub(super) limit_stats: Box<[LimitStats]>,
     pub origin: Origin,
 }
 
@@ -65,6 +72,13 @@ impl Rule {
     /// Keys and values from the root to the rule; a value that the rule does not name is empty.
     pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.entries.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Adds hits that one of its limits denied.
+    pub fn count_denied(&self, limit: u8, hits: u64) {
+        if let Some(stats) = self.limit_stats.get(usize::from(limit)) {
+            stats.over_limit.fetch_add(hits, Ordering::Relaxed);
+        }
     }
 
     /// The name of one of its limits; empty if it has none.

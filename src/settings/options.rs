@@ -25,6 +25,7 @@ impl Settings {
             merge_domains: *self.rules.merge_domains,
             max_log_bytes: *self.rules.max_log_bytes,
             max_problems: *self.rules.max_problems,
+            max_series: *self.metrics.max_series,
         }
     }
 
@@ -150,6 +151,7 @@ impl Settings {
             quota_mode: *self.response.quota_mode,
             near_limit_ratio: *self.metrics.near_limit_ratio,
             max_descriptors: *self.grpc.max_descriptors,
+            max_series: *self.metrics.max_series,
         }
     }
 

@@ -76,6 +76,15 @@ where
 
     /// Starts queued requests and resumes waiting calls, until all wait or no more responses fit.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
+        if self.has_queued() || !self.waiting_for_client.is_empty() {
+            self.shared.timer.start_poll();
+        }
+        let polled = self.poll_all(cx);
+        self.shared.timer.end_poll();
+        polled
+    }
+
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Result<(), TooManyResets> {
         while let Some(state) = self.poll_next(cx) {
             match state {
                 CallState::Done(outcome) => {

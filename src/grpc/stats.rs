@@ -1,0 +1,164 @@
+//! Counts and latencies of calls.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::metrics::{Histogram, MetricFamily, MetricSink, MetricSource, SampleValue};
+
+/// The bounds of latencies, in microseconds.
+const LATENCY_BOUNDS: &[u64] = &[
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 5_000_000, 10_000_000,
+];
+
+const REQUESTS: MetricFamily =
+    MetricFamily::counter("grpc_requests", "gRPC requests answered, by method", &["method"]);
+const DURATION: MetricFamily = MetricFamily::histogram(
+    "request_duration_seconds",
+    "Time from receiving a gRPC request to its response, by method",
+    &["method"],
+);
+
+/// The other methods that are served, by their paths; all further ones count together.
+const METHODS: [(&str, &str); 5] = [
+    ("/grpc.health.v1.Health/Check", "Check"),
+    ("/grpc.health.v1.Health/List", "List"),
+    ("/grpc.health.v1.Health/Watch", "Watch"),
+    ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
+    ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "ServerReflectionInfo"),
+];
+
+/// How many of [`METHODS`] have one response, whose time says something.
+const UNARY: usize = 2;
+
+/// Counts and latencies of calls, by method.
+#[derive(Debug)]
+pub struct GrpcStats {
+    should_rate_limit: Histogram,
+    unary: [Histogram; UNARY],
+    streams: [AtomicU64; METHODS.len() - UNARY],
+    unknown: AtomicU64,
+}
+
+/// A method other than `ShouldRateLimit`, as an index into [`METHODS`] if it is known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OtherMethod(Option<usize>);
+
+impl OtherMethod {
+    pub fn of(path: &str) -> OtherMethod {
+        OtherMethod(METHODS.iter().position(|(known, _)| *known == path))
+    }
+}
+
+impl GrpcStats {
+    pub(super) fn new() -> GrpcStats {
+        let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6);
+        GrpcStats {
+            should_rate_limit: latencies(),
+            unary: std::array::from_fn(|_| latencies()),
+            streams: std::array::from_fn(|_| AtomicU64::new(0)),
+            unknown: AtomicU64::new(0),
+        }
+    }
+
+    /// Counts a call that tonic began to answer after `elapsed`.
+    pub(super) fn count_other(&self, method: OtherMethod, elapsed: Duration) {
+        let unary = method.0.and_then(|index| self.unary.get(index));
+        let stream = method.0.and_then(|index| self.streams.get(index.checked_sub(UNARY)?));
+        if let Some(latencies) = unary {
+            latencies.record(elapsed.as_micros() as u64);
+        } else {
+            stream.unwrap_or(&self.unknown).fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl MetricSource for GrpcStats {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let names = METHODS.iter().map(|(_, name)| *name);
+        let unary = names.clone().zip(&self.unary).map(|(name, times)| (name, times.snapshot()));
+        let durations: Vec<_> = [("ShouldRateLimit", self.should_rate_limit.snapshot())]
+            .into_iter()
+            .chain(unary)
+            .collect();
+        let reflection: u64 =
+            self.streams.iter().skip(1).map(|count| count.load(Ordering::Relaxed)).sum();
+        let watch = self.streams.first().map_or(0, |count| count.load(Ordering::Relaxed));
+        sink.family(REQUESTS);
+        let durations_counts = durations.iter().map(|(method, times)| (*method, times.count()));
+        let others = [
+            ("Watch", watch),
+            ("ServerReflectionInfo", reflection),
+            ("unknown", self.unknown.load(Ordering::Relaxed)),
+        ];
+        for (method, count) in durations_counts.chain(others) {
+            sink.sample(&[("method", method)], SampleValue::Counter(count));
+        }
+        sink.family(DURATION);
+        for (method, times) in &durations {
+            sink.sample(&[("method", method)], SampleValue::Histogram(times));
+        }
+    }
+}
+
+/// Times the calls of `ShouldRateLimit` on one connection.
+///
+/// The clock is read twice for all calls that are started and answered in one poll of the connection:
+/// they were read together, and their responses are written together. Its numbers are atomic only to
+/// be shared; one thread uses them.
+#[derive(Debug)]
+pub(super) struct CallTimer {
+    stats: Arc<GrpcStats>,
+    opened: Instant,
+    /// When the calls of this poll were started, in microseconds since `opened`.
+    started: AtomicU64,
+    /// Calls that were started and answered in this poll.
+    answered: AtomicU64,
+}
+
+/// When a call was started, in microseconds since its connection was opened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Started(u64);
+
+impl CallTimer {
+    pub fn new(stats: Arc<GrpcStats>) -> CallTimer {
+        let (started, answered) = Default::default();
+        CallTimer { stats, opened: Instant::now(), started, answered }
+    }
+
+    fn now(&self) -> u64 {
+        self.opened.elapsed().as_micros() as u64
+    }
+
+    /// Starts a poll that may start calls.
+    pub fn start_poll(&self) {
+        self.started.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// When the calls of this poll were started.
+    pub fn started(&self) -> Started {
+        Started(self.started.load(Ordering::Relaxed))
+    }
+
+    /// Counts a call that was started in this poll and is answered.
+    pub fn answer(&self) {
+        self.answered.store(self.answered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Counts a call that was started in an earlier poll and is answered.
+    pub fn answer_later(&self, Started(started): Started) {
+        self.stats.should_rate_limit.record(self.now().saturating_sub(started));
+    }
+
+    /// Ends a poll.
+    pub fn end_poll(&self) {
+        let answered = self.answered.load(Ordering::Relaxed);
+        if answered > 0 {
+            self.answered.store(0, Ordering::Relaxed);
+            let Started(started) = self.started();
+            let elapsed = self.now().saturating_sub(started);
+            self.stats.should_rate_limit.record_times(elapsed, answered);
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Series whose names clients choose.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+
+use super::Counter;
+
+/// The longest name that gets a series of its own, in bytes.
+const MAX_NAME_BYTES: usize = 256;
+
+/// The number of series that several [`SeriesMap`]s may have together, and what counts the rest.
+#[derive(Debug, Default)]
+pub struct SeriesBudget<V> {
+    max: AtomicUsize,
+    used: AtomicUsize,
+    /// Counts what has no series of its own.
+    pub other: V,
+    /// Updates of `other`.
+    pub folded: Counter,
+}
+
+/// Values by name. A name beyond the budget, or a very long one, has no value of its own.
+#[derive(Debug)]
+pub struct SeriesMap<V> {
+    budget: Arc<SeriesBudget<V>>,
+    series: RwLock<HashMap<Box<str>, V>>,
+}
+
+impl<V> SeriesBudget<V> {
+    /// Sets the number of series; those beyond a smaller number stay.
+    pub fn set_max(&self, max: usize) {
+        self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// Takes one series, if there is room.
+    fn take(&self) -> bool {
+        let max = self.max.load(Ordering::Relaxed);
+        let more = |used| (used < max).then_some(used + 1);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+}
+
+impl<V: Default> SeriesMap<V> {
+    pub fn new(budget: Arc<SeriesBudget<V>>) -> SeriesMap<V> {
+        SeriesMap { budget, series: RwLock::default() }
+    }
+
+    /// Calls `update` with the value of `name`, which is created if there is room, or else with that
+    /// of all others.
+    pub fn update(&self, name: &str, update: impl FnOnce(&V)) {
+        if let Some(value) = self.series.read().get(name) {
+            return update(value);
+        }
+        if name.len() <= MAX_NAME_BYTES {
+            let mut series = self.series.write();
+            // Another thread may have added it.
+            if let Some(value) = series.get(name) {
+                return update(value);
+            }
+            if self.budget.take() {
+                return update(series.entry(name.into()).or_default());
+            }
+        }
+        self.budget.folded.inc();
+        update(&self.budget.other);
+    }
+
+    /// Calls `read` with each name and its value, in no order.
+    pub fn for_each(&self, mut read: impl FnMut(&str, &V)) {
+        self.series.read().iter().for_each(|(name, value)| read(name, value));
+    }
+}
+
+/// The room of its series is free again.
+impl<V> Drop for SeriesMap<V> {
+    fn drop(&mut self) {
+        self.budget.used.fetch_sub(self.series.get_mut().len(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+
+    fn budget(max: usize) -> Arc<SeriesBudget<AtomicU64>> {
+        let budget = SeriesBudget::default();
+        budget.set_max(max);
+        Arc::new(budget)
+    }
+
+    fn add(map: &SeriesMap<AtomicU64>, name: &str) {
+        map.update(name, |count| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+
+    fn counts(map: &SeriesMap<AtomicU64>) -> Vec<(String, u64)> {
+        let mut counts = Vec::new();
+        map.for_each(|name, count| counts.push((name.into(), count.load(Ordering::Relaxed))));
+        counts.sort();
+        counts
+    }
+
+    #[test]
+    fn names_beyond_the_budget_and_long_ones_are_counted_together() {
+        let budget = budget(2);
+        let map = SeriesMap::new(budget.clone());
+        add(&map, &"x".repeat(MAX_NAME_BYTES + 1));
+        for name in ["a", "b", "c", "a", "d"] {
+            add(&map, name);
+        }
+        assert_eq!(counts(&map), [("a".into(), 2), ("b".into(), 1)]);
+        assert_eq!(budget.other.load(Ordering::Relaxed), 3);
+        assert_eq!(budget.folded.get(), 3);
+    }
+
+    #[test]
+    fn maps_share_a_budget_and_give_it_back() {
+        let budget = budget(2);
+        let (one, two) = (SeriesMap::new(budget.clone()), SeriesMap::new(budget.clone()));
+        add(&one, "a");
+        add(&two, "a");
+        add(&two, "b");
+        assert_eq!(counts(&two), [("a".into(), 1)]);
+        drop(one);
+        add(&two, "b");
+        assert_eq!(counts(&two), [("a".into(), 1), ("b".into(), 1)]);
+    }
+
+    #[test]
+    fn racing_threads_stay_within_the_budget() {
+        let budget = budget(10);
+        let map = SeriesMap::new(budget.clone());
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let map = &map;
+                scope.spawn(move || (0..100).for_each(|i| add(map, &format!("{thread} {i}"))));
+            }
+        });
+        let own: u64 = counts(&map).iter().map(|(_, count)| count).sum();
+        assert_eq!(counts(&map).len(), 10);
+        assert_eq!(own + budget.other.load(Ordering::Relaxed), 400);
+    }
+}
