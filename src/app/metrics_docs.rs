@@ -46,7 +46,7 @@ impl MetricSink for Checked {
 fn families(redis: bool) -> Vec<MetricFamily> {
     let mut inputs = Inputs::default();
     if redis {
-        inputs.env.push(("WEIR__STORE__KIND".to_owned(), "redis".to_owned()));
+        inputs.env.push(("REDIS_URL".to_owned(), "localhost:6379".to_owned()));
     }
     let settings = Settings::load(&inputs).expect("valid settings");
     let store = stores::make(&settings, Arc::new(SystemClock::new()));

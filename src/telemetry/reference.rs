@@ -8,7 +8,7 @@ pub mod page;
 mod sanitize;
 mod tags;
 
-use crate::metrics::{HistogramSnapshot, MetricFamily, MetricSink, SampleValue};
+use crate::metrics::{HistogramSnapshot, MetricFamily, MetricSink, OTHER, SampleValue};
 use sanitize::sanitize;
 pub use tags::Tags;
 
@@ -43,6 +43,9 @@ pub struct ReferenceSink<'a> {
     family: Option<Family>,
     name: String,
 }
+
+/// Methods that the reference does not count: streams, and those that it lacks.
+const OTHER_METHODS: [&str; 4] = ["Watch", "List", "ServerReflectionInfo", OTHER];
 
 /// A family of metrics that the reference has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +120,8 @@ impl<'a> ReferenceSink<'a> {
                 push(name, &["ratelimit.service.rate_limit.", domain, ".domain_not_found"]);
             }
             Family::Method(statistic) => {
-                push(name, &["ratelimit_server.", label("method")?, ".", statistic]);
+                let method = label("method").filter(|method| !OTHER_METHODS.contains(method))?;
+                push(name, &["ratelimit_server.", method, ".", statistic]);
             }
             Family::Redis(statistic) => {
                 let pool = match label("instance") {
@@ -234,6 +238,7 @@ mod tests {
         let options = Options::default();
         assert_eq!(name(&options, "requests", &[("outcome", "ok")]), None);
         assert_eq!(name(&options, "store_evictions", &[]), None);
+        assert_eq!(name(&options, "grpc_requests", &[("method", "Watch")]), None);
         let rule = [("domain", "d"), ("rule", "r")];
         assert_eq!(name(&options, "rule_over_limit_with_local_cache", &rule), None);
     }
