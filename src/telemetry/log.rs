@@ -11,7 +11,7 @@ use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 
 use tracing::subscriber::set_global_default;
-use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::filter::{FilterExt, FilterFn, LevelFilter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, registry};
 
@@ -62,7 +62,9 @@ pub fn start(levels: LogLevels, format: LogFormat, spans: Option<SpanLayer>) -> 
         LogFormat::ReferenceJson => reference::json(out).boxed(),
     };
     // Each layer has a filter of its own.
-    let logged = levels.clone().and(filter_fn(|metadata| metadata.target() != TARGET));
+    // With a hint, so that what is less severe than all levels keeps costing one comparison.
+    let no_spans = FilterFn::new(|metadata| metadata.target() != TARGET);
+    let logged = levels.clone().and(no_spans.with_max_level_hint(LevelFilter::TRACE));
     let subscriber = registry().with(spans).with(events.with_filter(logged));
     set_global_default(subscriber).map_err(io::Error::other)?;
     let log = queue.clone();

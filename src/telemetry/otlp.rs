@@ -244,10 +244,9 @@ impl Exporter {
 /// Resolves when the exporter has to end.
 async fn deadline(mut stop: watch::Receiver<Option<Instant>>) {
     let end = stop.wait_for(Option::is_some).await.ok().and_then(|end| *end);
-    match end {
-        Some(end) => tokio::time::sleep_until(end).await,
-        // The exporter was dropped without flushing: the process ends.
-        None => {}
+    // None: the exporter was dropped without flushing, as the process ends.
+    if let Some(end) = end {
+        tokio::time::sleep_until(end).await;
     }
 }
 

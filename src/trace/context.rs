@@ -221,7 +221,7 @@ mod tests {
             (format!("{TRACE}-{SPAN}"), (None, true)),
             (format!("{}-{SPAN}-1", &TRACE[16..]), (Some(true), true)),
             (format!("{TRACE}-{SPAN}-2"), (None, false)),
-            (format!("{TRACE}"), (None, false)),
+            (TRACE.to_owned(), (None, false)),
             (format!("{TRACE}-{}", &SPAN[1..]), (None, false)),
             ("-".into(), (None, false)),
         ] {

@@ -23,7 +23,8 @@ mod enabled {
     /// Prepared before the log, which shares its subscriber with spans.
     pub struct Otlp(otlp::Otlp);
 
-    pub struct Exporter(otlp::Exporter);
+    /// None if nothing is sent.
+    pub struct Exporter(Option<otlp::Exporter>);
 
     impl Otlp {
         /// # Errors
@@ -37,21 +38,26 @@ mod enabled {
             self.0.span_layer()
         }
 
-        /// Starts to send.
+        /// Starts to send, if there is anything to send.
+        ///
+        /// # Errors
+        ///
+        /// The system cannot start a thread.
         pub fn start(self, app: &App) -> anyhow::Result<Exporter> {
             let metrics = app.metrics();
-            if let Some(counts) = self.0.counts() {
-                metrics.add(Arc::new(counts));
-            }
+            let Some(counts) = self.0.counts() else { return Ok(Exporter(None)) };
+            metrics.add(Arc::new(counts));
             let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
-            Ok(Exporter(self.0.start(collect, app.clock())?))
+            Ok(Exporter(Some(self.0.start(collect, app.clock())?)))
         }
     }
 
     impl Exporter {
         /// Sends what is left.
         pub async fn flush(self) {
-            self.0.flush(FLUSH_TIMEOUT).await;
+            if let Some(exporter) = self.0 {
+                exporter.flush(FLUSH_TIMEOUT).await;
+            }
         }
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::filter_fn;
+use tracing_subscriber::filter::{FilterFn, LevelFilter};
 
 use super::OtlpCounts;
 use super::client::{Client, Connected, Signal};
@@ -104,6 +104,7 @@ pub(super) fn layer(queue: &Arc<SpanQueue>, resource: Resource) -> SpanLayer {
         .with_sampler(Sampler::AlwaysOn)
         .with_resource(resource)
         .build();
+    let only_requests = FilterFn::new(|metadata| metadata.is_span() && metadata.target() == TARGET);
     let layer = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("weir"))
         .with_location(false)
@@ -111,7 +112,7 @@ pub(super) fn layer(queue: &Arc<SpanQueue>, resource: Resource) -> SpanLayer {
         .with_target(false)
         .with_tracked_inactivity(false)
         .with_context_activation(false)
-        .with_filter(filter_fn(|metadata| metadata.is_span() && metadata.target() == TARGET));
+        .with_filter(only_requests.with_max_level_hint(LevelFilter::INFO));
     Box::new(layer)
 }
 
