@@ -14,6 +14,7 @@ mod connections;
 mod documents;
 mod drain;
 mod envoy;
+mod envoy_gateway;
 mod holds;
 mod http_connections;
 mod log;
