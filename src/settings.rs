@@ -16,6 +16,7 @@ pub mod setting;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -91,6 +92,7 @@ impl Settings {
         if *settings.store.kind == StoreKind::Redis {
             redis::read(&settings, &mut errors);
         }
+        settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 

@@ -14,8 +14,10 @@ use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::Settings;
 use crate::settings::format::Choice;
+use crate::sockets::Address;
 use crate::telemetry::log::{self, Log};
 use crate::threads::lower_priority;
+use crate::tls::Certificates;
 use crate::watch::RuleFiles;
 use crate::xds;
 pub use args::ServeArgs;
@@ -54,7 +56,8 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
-    let source = match check_redis(&settings).and_then(|()| RuleSource::of(&settings)) {
+    let usable = check_tls(&settings).and_then(|()| check_redis(&settings));
+    let source = match usable.and_then(|()| RuleSource::of(&settings)) {
         Ok(source) => source,
         Err(error) => {
             log.report_end("weir cannot start", &error);
@@ -118,6 +121,16 @@ impl RuleSource {
     }
 }
 
+/// Checks the certificates of the listeners, which are loaded again when these are bound.
+///
+/// # Errors
+///
+/// They cannot be used.
+fn check_tls(settings: &Settings) -> Result<(), String> {
+    let listeners = [settings.grpc_tls_options(), settings.http_tls_options()];
+    listeners.into_iter().flatten().try_for_each(|options| Certificates::load(options).map(drop))
+}
+
 /// Raises the soft limit of file descriptors to the hard limit: a connection needs one, and the
 /// default of many systems is low. Returns the limit, if there is one.
 fn raise_descriptor_limit() -> Option<u64> {
@@ -149,7 +162,7 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
         // The service listens before it has rules.
         match source {
             RuleSource::Files(selection) => {
-                follow_files(settings, selection, &app, addresses.http.port())
+                follow_files(settings, selection, &app, &addresses.http)
             }
             RuleSource::Xds(options) => {
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
@@ -164,15 +177,20 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log) -> anyhow::Result<(
     served
 }
 
-/// Loads rule files now and when they change. `http` is the port for the example request.
-fn follow_files(settings: &Settings, selection: Selection, app: &App, http: u16) {
+/// Loads rule files now and when they change. `http` is the address for the example request.
+fn follow_files(settings: &Settings, selection: Selection, app: &App, http: &Address) {
+    let port = if let Address::Tcp(http) = http { http.port() } else { 0 };
+    let http = match *settings.http.tls.enabled {
+        true => format!("-k https://localhost:{port}"),
+        false => format!("localhost:{port}"),
+    };
     let files = RuleFiles::new(selection, settings.watch_options(), app.loader(), app.metrics());
     let rules = app.rules().clone();
     tokio::spawn(async move {
         files.load().await;
         if let Some(body) = rules.load_full().as_deref().and_then(example) {
             let body = body.replace('\'', r"'\''");
-            let command = format!("curl -i localhost:{http}/json -d '{body}'");
+            let command = format!("curl -i {http}/json -d '{body}'");
             tracing::info!(%command, "example request");
         }
         files.follow().await;

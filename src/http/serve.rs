@@ -14,14 +14,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
 use super::HEALTH;
 use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
-use crate::workers::prepare;
+use crate::sockets::{Listener, Socket};
+use crate::tls::Opener;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -45,19 +45,20 @@ pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
 /// Serves connections until `shutdown` turns true; then ends when all requests are answered.
 pub async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     connections: Arc<Connections>,
-    timeout: Duration,
+    opener: Opener,
     shutdown: watch::Receiver<bool>,
 ) {
     let (serving, mut served) = mpsc::channel::<()>(1);
     let mut stop = shutdown.clone();
     let spawn = |socket, handle: ConnectionHandle| {
         let (router, shutdown, serving) = (router.clone(), shutdown.clone(), serving.clone());
+        let opener = opener.clone();
         tokio::spawn(async move {
             let handle = Arc::new(handle);
-            connection(socket, router, timeout, handle.clone(), shutdown).await;
+            connection(socket, router, &opener, handle.clone(), shutdown).await;
             // After the socket: its descriptor is free.
             drop((handle, serving));
         });
@@ -71,14 +72,16 @@ pub async fn serve(
 }
 
 async fn connection(
-    socket: TcpStream,
+    socket: Socket,
     router: Router,
-    timeout: Duration,
+    opener: &Opener,
     handle: Arc<ConnectionHandle>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     // If this fails, the connection fails too.
-    let _ = prepare(&socket);
+    let _ = socket.prepare();
+    let timeout = opener.timeout;
+    let Some(stream) = opener.open(socket, &handle).await else { return };
     // hyper adds it to the current time. A timeout that overflows that is no timeout.
     let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
     let service = service_fn(|request| answer(router.clone(), request, handle.clone()));
@@ -87,7 +90,7 @@ async fn connection(
         .header_read_timeout(head_timeout)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(
-            TokioIo::new(WriteTimeout::new(socket, timeout, handle.clone())),
+            TokioIo::new(WriteTimeout::new(stream, timeout, handle.clone())),
             service,
         );
     let mut connection = std::pin::pin!(connection);

@@ -12,6 +12,7 @@ mod redis;
 mod response;
 mod rules;
 mod store;
+mod tls;
 mod tracing;
 
 use std::sync::LazyLock;
@@ -26,6 +27,7 @@ pub use redis::{RedisSettings, TopologyKind};
 pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
+pub use tls::{GrpcTlsSettings, HttpTlsSettings};
 pub use tracing::{OtlpProtocol, TracingSettings};
 
 /// A group of settings.

@@ -41,7 +41,7 @@ async fn connect(weir: &Weir) -> SendRequest<Bytes> {
     client.ready().await.unwrap()
 }
 
-fn head() -> http::request::Builder {
+pub fn head() -> http::request::Builder {
     let uri = format!("http://weir{PATH}");
     Request::post(uri).header("content-type", "application/grpc").header("te", "trailers")
 }
@@ -52,20 +52,20 @@ fn framed(message: &[u8]) -> Bytes {
     [&[0], &length[..], message].concat().into()
 }
 
-fn framed_request(user: &str) -> Bytes {
+pub fn framed_request(user: &str) -> Bytes {
     framed(&request("shop", &[("user", user)]).encode_to_vec())
 }
 
 /// A response: the HTTP status, the body, and the gRPC status and message.
-struct Answer {
-    http: StatusCode,
-    body: Vec<u8>,
-    status: Option<String>,
-    message: String,
+pub struct Answer {
+    pub http: StatusCode,
+    pub body: Vec<u8>,
+    pub status: Option<String>,
+    pub message: String,
 }
 
 /// Sends a request with its body in these parts, and returns the response.
-async fn send(
+pub async fn send(
     client: &mut SendRequest<Bytes>,
     head: http::request::Builder,
     parts: &[Bytes],

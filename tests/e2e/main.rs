@@ -24,4 +24,7 @@ mod service;
 mod settings;
 mod starvation;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
+mod unix_socket;
 mod xds;

@@ -13,6 +13,8 @@ pub mod messages;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod weir;
 
 use std::time::{Duration, Instant};
