@@ -26,7 +26,7 @@ use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
 use crate::sockets::{Address, BoundSocket};
 use crate::store::Operations;
-use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::tls::{self, Certificates};
 
 /// The service, built but not running.
@@ -35,6 +35,8 @@ pub struct App {
     grpc: BoundSocket,
     http: BoundSocket,
     debug: BoundSocket,
+    /// The listener for Prometheus, and the path that it serves.
+    prometheus: Option<(BoundSocket, String)>,
     grpc_tls: Option<Arc<Certificates>>,
     http_tls: Option<Arc<Certificates>>,
     rate_limit: RateLimit<ConfiguredStore>,
@@ -60,6 +62,7 @@ pub struct Addresses {
     pub grpc: Address,
     pub http: Address,
     pub debug: Address,
+    pub metrics: Option<Address>,
 }
 
 /// How the service is to stop.
@@ -83,7 +86,10 @@ impl App {
         let store = stores::make(settings, clock.clone());
         let limiter = Arc::new(Limiter::new(store, settings.limiter_options()));
         let rules = Rules::default();
-        let metrics = Arc::new(Metrics::new(limiter.clone(), rules.clone()));
+        let metrics = Arc::new(Metrics::new(*settings.metrics.max_series));
+        metrics.add(limiter.clone());
+        metrics.add(rules.clone());
+        metrics.add(Arc::new(ProcessMetrics::new()));
         let health =
             Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
         let loader =
@@ -95,6 +101,14 @@ impl App {
             RateLimit::new(limiter.clone(), rules.clone(), settings.service_options(protocol))
         };
         let http_limits = settings.http_limits();
+        let prometheus = &settings.metrics.prometheus;
+        let prometheus = match prometheus.address.as_str() {
+            "" => None,
+            address => {
+                let listener = listen(address, "metrics.prometheus.address").await?;
+                Some((listener, prometheus.path.to_string()))
+            }
+        };
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         Ok(App {
             grpc_tls: certificates(settings.grpc_tls_options())?,
@@ -105,6 +119,7 @@ impl App {
             },
             http: listen(&settings.http.address, "http.address").await?,
             debug: listen(&settings.debug.address, "debug.address").await?,
+            prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
             rules,
@@ -146,6 +161,10 @@ impl App {
             grpc: self.grpc.address()?,
             http: self.http.address()?,
             debug: self.debug.address()?,
+            metrics: match &self.prometheus {
+                Some((listener, _)) => Some(listener.address()?),
+                None => None,
+            },
         })
     }
 

@@ -23,11 +23,11 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use self::entry::{ConnectionEntry, EvictionClass, EvictionRank};
+use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, SampleValue};
 use crate::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs one atomic load per request.
@@ -48,6 +48,35 @@ pub struct ConnectionCounts {
     pub open: Gauge,
     pub evicted: Counter,
     pub refused: Counter,
+}
+
+const OPEN: MetricFamily =
+    MetricFamily::gauge("connections", "Open connections, by listener", &["listener"]);
+const EVICTED: MetricFamily = MetricFamily::counter(
+    "connections_evicted",
+    "Connections closed to make room for others, by listener",
+    &["listener"],
+);
+const REFUSED: MetricFamily = MetricFamily::counter(
+    "connections_refused",
+    "Connections refused because all others had requests in progress, by listener",
+    &["listener"],
+);
+
+/// Lists the metrics of all listeners, by their names.
+pub fn collect(listeners: &[(&str, ConnectionCounts)], sink: &mut dyn MetricSink) {
+    sink.family(OPEN);
+    for (listener, counts) in listeners {
+        sink.sample(&[("listener", listener)], SampleValue::Gauge(counts.open.get() as f64));
+    }
+    sink.family(EVICTED);
+    for (listener, counts) in listeners {
+        sink.sample(&[("listener", listener)], SampleValue::Counter(counts.evicted.get()));
+    }
+    sink.family(REFUSED);
+    for (listener, counts) in listeners {
+        sink.sample(&[("listener", listener)], SampleValue::Counter(counts.refused.get()));
+    }
 }
 
 /// The limits of a listener.

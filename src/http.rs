@@ -2,11 +2,13 @@
 
 mod budget;
 mod json;
+mod metrics;
 mod page;
 mod serve;
 mod write_timeout;
 
 pub use json::Json;
+pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
 
 use std::sync::Arc;
@@ -21,21 +23,20 @@ use self::page::Page;
 use crate::health::Health;
 use crate::loader::Loader;
 use crate::service::Rules;
-use crate::telemetry::metrics::Metrics;
 
 /// The only path that is served to connections beyond the limit.
 const HEALTH: &str = "/healthcheck";
 
 /// Returns the router for `/json`, `/healthcheck` and `/metrics`.
-pub fn main(json: Json, health: Arc<Health>, metrics: Arc<Metrics>) -> Router {
+pub fn main(json: Json, health: Arc<Health>, metrics: Arc<MetricsPages>) -> Router {
     Router::new()
         .route("/json", any(json::answer).with_state(Arc::new(json)))
         .route(HEALTH, any(healthcheck).with_state(health))
-        .route("/metrics", get(page::answer).with_state(metrics_page(metrics)))
+        .route("/metrics", get(metrics::answer).with_state(metrics))
 }
 
 /// Returns the debug router for `/rlconfig`, `/status` and `/metrics`; any other path lists them.
-pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<Metrics>) -> Router {
+pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<MetricsPages>) -> Router {
     let rlconfig = Page::new("text/plain; charset=utf-8", move || {
         rules.load_full().map(|rules| rules.dump()).unwrap_or_default()
     });
@@ -43,17 +44,12 @@ pub fn debug(rules: Rules, loader: Arc<Loader>, metrics: Arc<Metrics>) -> Router
     Router::new()
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/status", get(page::answer).with_state(status))
-        .route("/metrics", get(page::answer).with_state(metrics_page(metrics)))
+        .route("/metrics", get(metrics::answer).with_state(metrics))
         .fallback(get(|| async {
-            "/metrics: metrics in the OpenMetrics format, for Prometheus\n\
+            "/metrics: metrics, for Prometheus\n\
              /rlconfig: print out the currently loaded configuration for debugging\n\
              /status: the active rules, and the errors of rules that were not applied\n"
         }))
-}
-
-fn metrics_page(metrics: Arc<Metrics>) -> Arc<Page> {
-    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    Page::new(content_type, move || metrics.encode())
 }
 
 async fn healthcheck(State(health): State<Arc<Health>>) -> Response {

@@ -9,6 +9,7 @@ mod charges;
 mod decision;
 mod holds;
 mod lookup;
+mod metrics;
 mod request;
 mod stats;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use holds::Holds;
+pub use metrics::LimiterCounts;
 pub use request::{Descriptor, Override, Request};
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,23 +54,6 @@ impl Default for Options {
     }
 }
 
-/// Counts of requests, besides the counts of each rule.
-#[derive(Debug, Default)]
-pub struct LimiterCounts {
-    /// Requests for a decision, including invalid ones.
-    pub requests: AtomicU64,
-    /// Requests answered as over their limit.
-    pub over_limit: AtomicU64,
-    /// Descriptors whose domain has no rules.
-    pub domain_not_found: AtomicU64,
-    /// Requests over their limit that the global shadow mode let pass.
-    pub global_shadow_mode: AtomicU64,
-    /// Invalid requests rejected.
-    pub service_error: AtomicU64,
-    /// Requests that got an error because the store failed.
-    pub store_error: AtomicU64,
-}
-
 /// Decides requests by rules, counting in a store.
 #[derive(Debug)]
 pub struct Limiter<S> {
@@ -97,8 +82,7 @@ impl<S: Store> Limiter<S> {
 
     /// Counts a request that was rejected before it reached the limiter.
     pub fn count_refused(&self) {
-        add(&self.counts.requests);
-        add(&self.counts.service_error);
+        add(&self.counts.invalid);
     }
 
     /// Decides a request by the rules of one snapshot, within `budget`. What it takes of concurrency
@@ -214,10 +198,7 @@ impl<S: Store> Limiter<S> {
             add(&self.counts.global_shadow_mode);
             over = false;
         }
-        add(&self.counts.requests);
-        if over {
-            add(&self.counts.over_limit);
-        }
+        add(if over { &self.counts.over_limit } else { &self.counts.ok });
         Ok(RequestDecision { over_limit: over, statuses })
     }
 
@@ -256,10 +237,9 @@ impl<S: Store> Limiter<S> {
 
     /// Counts a request that gets no decision.
     fn count_error(&self, error: RequestError) -> RequestError {
-        add(&self.counts.requests);
         match error {
             RequestError::Store(_) => add(&self.counts.store_error),
-            _ => add(&self.counts.service_error),
+            _ => add(&self.counts.invalid),
         }
         error
     }

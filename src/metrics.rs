@@ -1,18 +1,38 @@
 //! Counters, gauges and histograms, and the interface that exporters read them by.
 //!
-//! Whatever has metrics lists them with a `collect` method for a [`MetricSink`]; Prometheus, StatsD
-//! and OTLP are sinks. Recording never waits, and nothing is copied until an exporter asks.
+//! Whatever has metrics is a [`MetricSource`], which lists them for a [`MetricSink`]; Prometheus,
+//! StatsD and OTLP are sinks. Recording never waits, and nothing is copied until an exporter asks.
 
+mod capped;
+mod histogram;
+mod merged;
+mod value;
+
+pub use capped::CappedSink;
+pub use histogram::{Histogram, HistogramSnapshot};
+pub use merged::MergedFamilies;
+
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+/// The value of every label of the series that stands for those beyond a cap.
+pub const OTHER: &str = "other";
+
 /// Receives metrics, one family after the other.
 pub trait MetricSink {
-    /// Starts a family: all samples up to the next call belong to it. A family is started once.
+    /// Starts a family: all samples up to the next call belong to it. A family is started once, also
+    /// if it has no samples.
     fn family(&mut self, family: MetricFamily);
 
-    /// Adds a sample. Its labels are names and values, with the same names for all of a family.
+    /// Adds a sample. Its labels are names and values, with the names and the order of the family;
+    /// no other sample of the family has the same.
     fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>);
+}
+
+/// Lists its metrics.
+pub trait MetricSource: Debug + Send + Sync {
+    fn collect(&self, sink: &mut dyn MetricSink);
 }
 
 /// What the samples of one metric have in common.
@@ -24,6 +44,10 @@ pub struct MetricFamily {
     /// A noun phrase.
     pub help: &'static str,
     pub metric_type: MetricType,
+    /// The names of the labels.
+    pub labels: &'static [&'static str],
+    /// Whether other programs have the metric by the same name, so that it takes no prefix.
+    pub is_standard: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +63,59 @@ pub enum MetricType {
 #[derive(Clone, Copy, Debug)]
 pub enum SampleValue<'a> {
     Counter(u64),
+    /// A counter of fractions.
+    FloatCounter(f64),
     Gauge(f64),
     Histogram(&'a HistogramSnapshot),
+}
+
+impl MetricFamily {
+    pub const fn counter(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> MetricFamily {
+        MetricFamily { name, help, metric_type: MetricType::Counter, labels, is_standard: false }
+    }
+
+    pub const fn gauge(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> MetricFamily {
+        MetricFamily { name, help, metric_type: MetricType::Gauge, labels, is_standard: false }
+    }
+
+    pub const fn histogram(
+        name: &'static str,
+        help: &'static str,
+        labels: &'static [&'static str],
+    ) -> MetricFamily {
+        MetricFamily { name, help, metric_type: MetricType::Histogram, labels, is_standard: false }
+    }
+
+    /// Returns the family of a metric that other programs have by the same name.
+    pub const fn standard(self) -> MetricFamily {
+        MetricFamily { is_standard: true, ..self }
+    }
+}
+
+/// Families of one sample without labels.
+impl dyn MetricSink + '_ {
+    pub fn counter(&mut self, family: MetricFamily, value: u64) {
+        self.family(family);
+        self.sample(&[], SampleValue::Counter(value));
+    }
+
+    pub fn gauge(&mut self, family: MetricFamily, value: f64) {
+        self.family(family);
+        self.sample(&[], SampleValue::Gauge(value));
+    }
+
+    pub fn histogram(&mut self, family: MetricFamily, value: &HistogramSnapshot) {
+        self.family(family);
+        self.sample(&[], SampleValue::Histogram(value));
+    }
 }
 
 /// A shared counter.
@@ -80,75 +155,5 @@ impl Gauge {
 
     pub fn get(&self) -> i64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// A distribution of numbers in buckets.
-#[derive(Debug)]
-pub struct Histogram {
-    /// The upper bounds of all buckets but the last, in ascending order.
-    bounds: &'static [u64],
-    /// The numbers in each bucket; one more than `bounds`.
-    counts: Box<[AtomicU64]>,
-    sum: AtomicU64,
-    /// What a recorded 1 is in the unit of the metric: 1e-6 if microseconds are recorded and seconds
-    /// are shown.
-    scale: f64,
-}
-
-/// A copy of a [`Histogram`] in the unit of its metric.
-#[derive(Clone, Debug, PartialEq)]
-pub struct HistogramSnapshot {
-    /// The upper bounds of all buckets but the last, in ascending order.
-    pub bounds: Vec<f64>,
-    /// The numbers in each bucket, not cumulative; one more than `bounds`.
-    pub counts: Vec<u64>,
-    pub sum: f64,
-}
-
-impl Histogram {
-    /// Creates an empty histogram of integers, which are shown multiplied by `scale`. A bucket
-    /// includes its bound.
-    pub fn new(bounds: &'static [u64], scale: f64) -> Histogram {
-        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
-        Histogram { bounds, counts, sum: AtomicU64::new(0), scale }
-    }
-
-    pub fn record(&self, value: u64) {
-        let bucket = self.bounds.partition_point(|bound| *bound < value);
-        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
-        self.sum.fetch_add(value, Ordering::Relaxed);
-    }
-
-    pub fn snapshot(&self) -> HistogramSnapshot {
-        HistogramSnapshot {
-            bounds: self.bounds.iter().map(|bound| *bound as f64 * self.scale).collect(),
-            counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
-            sum: self.sum.load(Ordering::Relaxed) as f64 * self.scale,
-        }
-    }
-}
-
-impl HistogramSnapshot {
-    /// The number of recorded values.
-    pub fn count(&self) -> u64 {
-        self.counts.iter().sum()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_include_their_bounds() {
-        let histogram = Histogram::new(&[10, 100], 0.5);
-        for value in [0, 10, 11, 100, 101, 1_000] {
-            histogram.record(value);
-        }
-        let snapshot = histogram.snapshot();
-        assert_eq!(snapshot.bounds, [5.0, 50.0]);
-        assert_eq!(snapshot.counts, [2, 2, 2]);
-        assert_eq!((snapshot.count(), snapshot.sum), (6, 611.0));
     }
 }

@@ -8,6 +8,7 @@ mod document;
 mod keys;
 mod loaded;
 mod matcher;
+mod metrics;
 mod position;
 mod problem;
 mod problems;

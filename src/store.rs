@@ -5,7 +5,6 @@ pub mod conformance;
 pub mod deny_locally;
 pub mod guard;
 pub mod memory;
-mod metric_families;
 mod operations;
 pub mod per_second;
 pub mod redis;
@@ -16,7 +15,6 @@ use smallvec::SmallVec;
 
 use crate::limit::{Decision, Op, Plan, Source};
 
-pub use self::metric_families::{MetricFamilies, MetricFamily, MetricType, Sample};
 pub use self::operations::Operations;
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;

@@ -27,6 +27,9 @@ use crate::workers::Workers;
 /// once and evict another.
 const MIN_IDLE: Duration = Duration::from_secs(1);
 
+/// Connections to the listener for Prometheus; a few servers scrape it.
+const MAX_METRICS_CONNECTIONS: usize = 64;
+
 /// The size limit of health and reflection requests, which name one service or symbol.
 const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
 
@@ -37,6 +40,7 @@ pub(super) struct Servers {
     grpc: oneshot::Receiver<()>,
     http: oneshot::Receiver<()>,
     debug: oneshot::Receiver<()>,
+    metrics: Option<oneshot::Receiver<()>>,
 }
 
 impl Servers {
@@ -46,7 +50,13 @@ impl Servers {
     ///
     /// A thread panicked.
     pub async fn ended(self) -> anyhow::Result<()> {
-        let ended = tokio::try_join!(self.grpc, self.http, self.debug);
+        let metrics = async {
+            match self.metrics {
+                Some(ended) => ended.await,
+                None => Ok(()),
+            }
+        };
+        let ended = tokio::try_join!(self.grpc, self.http, self.debug, metrics);
         ended.map(drop).context("a thread failed: see the log")
     }
 }
@@ -64,15 +74,26 @@ impl App {
                 .map(|(listener, max)| connections(listener, max, &self.metrics));
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?;
-        let main = http::main(json, self.health, self.metrics.clone());
-        let router = http::debug(self.rules, self.loader, self.metrics);
+        let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
+        let scrapers = connections("metrics", scrapers, &self.metrics);
+        let pages = http::MetricsPages::new(self.metrics);
+        let main = http::main(json, self.health, pages.clone());
+        let router = http::debug(self.rules, self.loader, pages.clone());
         let timeout = self.http_limits.timeout;
         let http_opener = opener(self.http_tls.as_ref(), 1, timeout)?;
-        let debug_opener = Opener { handshakes: None, timeout };
+        let plain = Opener { handshakes: None, timeout };
+        let metrics = match self.prometheus {
+            Some((listener, path)) => {
+                let (router, opener) = (http::metrics(pages, path), plain.clone());
+                Some(serve_http("weir-metrics", listener, router, scrapers, opener, closed)?)
+            }
+            None => None,
+        };
         Ok(Servers {
+            metrics,
             grpc: start_accepting(self.grpc, workers, grpc, closed.clone())?,
             http: serve_http("weir-http", self.http, main, http, http_opener, closed)?,
-            debug: serve_http("weir-debug", self.debug, router, debug, debug_opener, closed)?,
+            debug: serve_http("weir-debug", self.debug, router, debug, plain, closed)?,
         })
     }
 

@@ -203,6 +203,9 @@ fn announce(addresses: &Addresses, debug_is_default: bool) {
     tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
     tracing::warn!("Listening for HTTP on '{}'", addresses.http);
     tracing::warn!("Listening for debug on '{}'", addresses.debug);
+    if let Some(address) = &addresses.metrics {
+        tracing::warn!("Listening for metrics on '{address}'");
+    }
     if debug_is_default {
         tracing::info!(
             setting = "debug.address",

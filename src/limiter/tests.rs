@@ -107,14 +107,14 @@ async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
     let request = Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0 };
     let (rules, counts) = (Some(&rules), limiter.counts());
     assert!(limiter.decide_now(rules, &request, budget, holds).is_none());
-    assert_eq!(counts.requests.load(Relaxed), 0);
+    assert_eq!(counts.ok.load(Relaxed), 0);
     let decision = limiter.decide(rules, &request, budget, holds).await.unwrap();
     assert_eq!(decision.statuses[0].remaining, 1);
-    assert_eq!(counts.requests.load(Relaxed), 1);
+    assert_eq!(counts.ok.load(Relaxed), 1);
     // Without a charge the store is not needed.
     let other = Request { domain: "other", ..request };
     assert!(limiter.decide_now(rules, &other, budget, holds).unwrap().is_ok());
-    assert_eq!(counts.requests.load(Relaxed), 2);
+    assert_eq!(counts.ok.load(Relaxed), 2);
     assert_eq!(counts.domain_not_found.load(Relaxed), 1);
 }
 
@@ -190,7 +190,7 @@ fn invalid_requests_get_the_errors_of_the_reference() {
     assert_eq!(RequestError::NoRules.to_string(), "no rate limit configuration loaded");
     let many = vec![Descriptor::default(); 257];
     assert_eq!(ask("d", &many), RequestError::TooManyDescriptors(257, 256));
-    assert_eq!(bench.limiter.counts().service_error.load(Relaxed), 3);
+    assert_eq!(bench.limiter.counts().invalid.load(Relaxed), 3);
     // A descriptor without entries matches nothing.
     assert_eq!(bench.send(&some, 0), (false, vec![(false, None, 0, 0)]));
 }

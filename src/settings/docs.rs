@@ -94,6 +94,10 @@ fn effect(variable: &Variable, effect_of: Effect) -> String {
             Meaning::Source => "`rules.source`: `FILE` is files, `GRPC_XDS_SOTW` is xds".into(),
             Meaning::Host => format!("the host of {}", setting()),
             Meaning::Port => format!("the port of {}", setting()),
+            Meaning::ListenOn(address) => {
+                format!("{}: `{address}`, if PROMETHEUS_ADDR is not set", setting())
+            }
+            Meaning::AddressIfSet => format!("{}, with USE_PROMETHEUS", setting()),
             Meaning::LogLevel => "`log.level`; panic and fatal are error".into(),
             Meaning::LogFormat => "`log.format`: json in any letter case; all else is text".into(),
         },

@@ -160,6 +160,19 @@ impl Format for Address {
     }
 }
 
+/// An [`Address`], or empty for none.
+#[derive(Debug)]
+pub struct OptionalAddress;
+
+impl Format for OptionalAddress {
+    type Value = String;
+    const KIND: FormatKind = FormatKind::Address;
+
+    fn parse(text: &str) -> Option<String> {
+        if text.is_empty() { Some(String::new()) } else { Address::parse(text) }
+    }
+}
+
 /// Returns a scalar as text; none for a list or a table.
 pub(super) fn text(value: &Value) -> Option<String> {
     match &value.kind {

@@ -62,6 +62,10 @@ pub enum Meaning {
     Source,
     /// A number of bytes, in any base of Go's.
     Bytes,
+    /// Whether to listen: the default address if no other is set.
+    ListenOn(&'static str),
+    /// An address, if it is listened on at all.
+    AddressIfSet,
 }
 
 impl Meaning {
@@ -97,6 +101,11 @@ impl Meaning {
                 "warning" => "warn".to_owned(),
                 _ => text.to_owned(),
             },
+            Meaning::ListenOn(default) => {
+                let listens = without.is_empty() && go::read_bool(text) == Some(true);
+                if listens { default } else { without }.to_owned()
+            }
+            Meaning::AddressIfSet => if without.is_empty() { "" } else { text }.to_owned(),
             Meaning::LogFormat => {
                 if text.eq_ignore_ascii_case("json") { "json" } else { "text" }.to_owned()
             }

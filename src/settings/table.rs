@@ -21,7 +21,7 @@ use super::layers::SettingReader;
 use super::setting::{Setting, SettingEntry};
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use log::{LogFormat, LogLevel, LogSettings};
-pub use metrics::MetricsSettings;
+pub use metrics::{MetricsSettings, PrometheusSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
 pub use response::ResponseSettings;

@@ -11,9 +11,10 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, Operations, Store, StoreError};
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, Micros, Op, Source};
+use crate::metrics::MetricSink;
 
 /// A wrapper that answers what it knows to be denied without the inner store.
 ///
@@ -223,8 +224,8 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
         self.inner.maintain().await;
     }
 
-    fn collect(&self, families: &mut MetricFamilies) {
-        self.inner.collect(families);
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        self.inner.collect(sink);
     }
 }
 

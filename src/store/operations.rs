@@ -2,7 +2,8 @@
 
 use std::future::{Future, pending, ready};
 
-use super::{MetricFamilies, Store};
+use super::Store;
+use crate::metrics::MetricSink;
 
 /// Runs a store. The defaults suit one that is ready from the start and needs no maintenance.
 pub trait Operations: Store {
@@ -24,6 +25,6 @@ pub trait Operations: Store {
         pending()
     }
 
-    /// Adds the store's metrics to `families`.
-    fn collect(&self, _families: &mut MetricFamilies) {}
+    /// Lists the store's metrics.
+    fn collect(&self, _sink: &mut dyn MetricSink) {}
 }

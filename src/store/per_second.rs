@@ -8,8 +8,9 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, MetricFamilies, Operations, Role, Store, StoreError};
+use super::{Answer, Answers, Batch, Charge, Operations, Role, Store, StoreError};
 use crate::limit::Micros;
+use crate::metrics::{MergedFamilies, MetricSink};
 
 /// When charges were made, by the clock of the store that made them.
 pub type Times = SmallVec<[Micros; 4]>;
@@ -192,11 +193,15 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
         }
     }
 
-    /// Adds the metrics of both stores, with the label `instance`.
-    fn collect(&self, families: &mut MetricFamilies) {
-        families.with_label("instance", "main", |families| self.main.collect(families));
+    /// Lists the metrics of both stores, with the label `instance` before theirs.
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let mut merged = MergedFamilies::default();
+        merged.set_label("instance", "main");
+        self.main.collect(&mut merged);
         if let Some(second) = &self.per_second {
-            families.with_label("instance", "per_second", |families| second.collect(families));
+            merged.set_label("instance", "per_second");
+            second.collect(&mut merged);
         }
+        merged.write(sink);
     }
 }

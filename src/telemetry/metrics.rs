@@ -1,90 +1,84 @@
-//! The registry of metrics, scraped at `/metrics`. Most counts live where events happen (rules,
-//! limiter, store), and are read for each scrape.
+//! The registry of metrics. Counts live where events happen (rules, limiter, store), and are read
+//! when an exporter asks.
 
-mod store;
+mod process;
 
-use std::fmt::{self, Debug};
+pub use process::ProcessMetrics;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
-use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
 
-use crate::connections;
-use crate::limiter::{Limiter, LimiterCounts};
-use crate::rules::RuleStats;
-use crate::service::Rules;
-use crate::store::Operations;
+use crate::connections::{self, ConnectionCounts};
+use crate::metrics::{CappedSink, Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 
 /// The registry, and the counts that live nowhere else.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Mutex<Registry>,
+    sources: Mutex<Vec<Arc<dyn MetricSource>>>,
+    listeners: Mutex<Vec<(&'static str, ConnectionCounts)>>,
+    max_series: usize,
     pub config_load_success: Counter,
     pub config_load_error: Counter,
     pub rules_watch_error: Counter,
 }
 
+const CONFIG_LOAD_SUCCESS: MetricFamily =
+    MetricFamily::counter("config_load_success", "Rule sets loaded", &[]);
+const CONFIG_LOAD_ERROR: MetricFamily =
+    MetricFamily::counter("config_load_error", "Rule sets rejected", &[]);
+const RULES_WATCH_ERRORS: MetricFamily =
+    MetricFamily::counter("rules_watch_errors", "Failures to watch or read rule files", &[]);
+
 impl Metrics {
-    pub fn new<S: Operations + Debug + 'static>(limiter: Arc<Limiter<S>>, rules: Rules) -> Metrics {
-        let mut registry = Registry::with_prefix("weir");
-        let (success, error) = (Counter::default(), Counter::default());
-        let watch_error = Counter::default();
-        registry.register("config_load_success", "Rule sets loaded", success.clone());
-        registry.register("config_load_error", "Rule sets rejected", error.clone());
-        let help = "Failures to watch or read rule files";
-        registry.register("rules_watch_errors", help, watch_error.clone());
-        registry.register_collector(Box::new(RuleCounts(rules)));
-        registry.register_collector(Box::new(ServiceCounts(limiter)));
+    /// Creates a registry that lists up to `max_series` series of each metric.
+    pub fn new(max_series: usize) -> Metrics {
         Metrics {
-            registry: Mutex::new(registry),
-            config_load_success: success,
-            config_load_error: error,
-            rules_watch_error: watch_error,
+            sources: Mutex::default(),
+            listeners: Mutex::default(),
+            max_series,
+            config_load_success: Counter::default(),
+            config_load_error: Counter::default(),
+            rules_watch_error: Counter::default(),
         }
+    }
+
+    /// Adds a source. Its families must not be those of another source.
+    pub fn add(&self, source: Arc<dyn MetricSource>) {
+        self.sources.lock().push(source);
     }
 
     /// Adds the metrics of a management server. Call it once.
     pub fn xds(&self) -> XdsMetrics {
         let xds = XdsMetrics::default();
-        let mut registry = self.registry.lock();
-        let help = "Open streams from the management server (0 or 1)";
-        registry.register("xds_connected", help, xds.connected.clone());
-        let help = "Streams from the management server that failed or ended";
-        registry.register("xds_stream_failures", help, xds.stream_failures.clone());
+        self.add(Arc::new(xds.clone()));
         xds
     }
 
     /// Adds the metrics of the log. Call it once.
     pub fn log(&self, dropped: &Counter) {
-        let help = "Log lines dropped because standard error was not read in time";
-        self.registry.lock().register("log_lines_dropped", help, dropped.clone());
+        self.add(Arc::new(LogMetrics { dropped: dropped.clone() }));
     }
 
     /// Adds the metrics of the connections of one listener. Call it once for each.
-    pub fn connections(&self, listener: &str) -> connections::ConnectionCounts {
-        let counts = connections::ConnectionCounts::default();
-        let mut registry = self.registry.lock();
-        let name = |end| format!("{listener}_connections{end}");
-        registry.register(name(""), "Open connections", counts.open.clone());
-        let help = "Connections closed to make room for others";
-        registry.register(name("_evicted"), help, counts.evicted.clone());
-        let help = "Connections refused because all others had requests in progress";
-        registry.register(name("_refused"), help, counts.refused.clone());
+    pub fn connections(&self, listener: &'static str) -> ConnectionCounts {
+        let counts = ConnectionCounts::default();
+        self.listeners.lock().push((listener, counts.clone()));
         counts
     }
 
-    /// Encodes all metrics as OpenMetrics text.
-    pub fn encode(&self) -> String {
-        let mut out = String::new();
-        // Writing to a string cannot fail.
-        let _ = text::encode(&mut out, &self.registry.lock());
-        out
+    /// Lists all metrics.
+    pub fn collect(&self, sink: &mut dyn MetricSink) {
+        // Cloned, so that a source is not called with a lock held.
+        let (sources, listeners) = (self.sources.lock().clone(), self.listeners.lock().clone());
+        let mut capped = CappedSink::new(sink, self.max_series);
+        let sink: &mut dyn MetricSink = &mut capped;
+        sources.iter().for_each(|source| source.collect(sink));
+        connections::collect(&listeners, sink);
+        sink.counter(CONFIG_LOAD_SUCCESS, self.config_load_success.get());
+        sink.counter(CONFIG_LOAD_ERROR, self.config_load_error.get());
+        sink.counter(RULES_WATCH_ERRORS, self.rules_watch_error.get());
+        capped.finish();
     }
 }
 
@@ -95,70 +89,34 @@ pub struct XdsMetrics {
     pub stream_failures: Counter,
 }
 
-/// The counts of the active rules.
-#[derive(Debug)]
-struct RuleCounts(Rules);
+const XDS_CONNECTED: MetricFamily =
+    MetricFamily::gauge("xds_connected", "Open streams from the management server (0 or 1)", &[]);
+const XDS_STREAM_FAILURES: MetricFamily = MetricFamily::counter(
+    "xds_stream_failures",
+    "Streams from the management server that failed or ended",
+    &[],
+);
 
-type Pick = fn(&RuleStats) -> &AtomicU64;
-
-const RULE_COUNTS: [(&str, &str, Pick); 6] = [
-    ("rule_hits", "Hits requested", |s| &s.total_hits),
-    ("rule_over_limit", "Hits over the limit", |s| &s.over_limit),
-    ("rule_near_limit", "Hits near the limit", |s| &s.near_limit),
-    ("rule_within_limit", "Hits within the limit", |s| &s.within_limit),
-    (
-        "rule_over_limit_with_local_cache",
-        "Hits over the limit that were denied without the store",
-        |s| &s.over_limit_with_local_cache,
-    ),
-    ("rule_shadow_mode", "Hits over the limit passed by shadow mode", |s| &s.shadow_mode),
-];
-
-impl Collector for RuleCounts {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let rules = self.0.load();
-        let Some(rules) = rules.as_ref() else { return Ok(()) };
-        for (name, help, pick) in RULE_COUNTS {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-            for rule in rules.rules() {
-                let labels = [("domain", rule.domain()), ("rule", rule.path())];
-                let count = ConstCounter::new(pick(&rule.stats).load(Ordering::Relaxed));
-                count.encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
+impl MetricSource for XdsMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.gauge(XDS_CONNECTED, self.connected.get() as f64);
+        sink.counter(XDS_STREAM_FAILURES, self.stream_failures.get());
     }
 }
 
-/// The counts of the limiter and its store.
 #[derive(Debug)]
-struct ServiceCounts<S>(Arc<Limiter<S>>);
+struct LogMetrics {
+    dropped: Counter,
+}
 
-impl<S: Operations + Debug + 'static> Collector for ServiceCounts<S> {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let LimiterCounts {
-            requests,
-            over_limit,
-            domain_not_found,
-            global_shadow_mode,
-            service_error,
-            store_error,
-        } = self.0.counts();
-        for (name, help, count) in [
-            ("requests", "Requests for a decision, including invalid ones", requests),
-            ("requests_over_limit", "Requests answered OVER_LIMIT", over_limit),
-            ("domain_not_found", "Descriptors whose domain has no rules", domain_not_found),
-            (
-                "global_shadow_mode",
-                "Requests over their limit passed by the global shadow mode",
-                global_shadow_mode,
-            ),
-            ("service_error", "Invalid requests rejected", service_error),
-            ("store_error", "Requests that failed because the store failed", store_error),
-        ] {
-            let count = ConstCounter::new(count.load(Ordering::Relaxed));
-            count.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
-        }
-        store::encode(self.0.store(), &mut encoder)
+const LOG_LINES_DROPPED: MetricFamily = MetricFamily::counter(
+    "log_lines_dropped",
+    "Log lines dropped because standard error was not read in time",
+    &[],
+);
+
+impl MetricSource for LogMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(LOG_LINES_DROPPED, self.dropped.get());
     }
 }

@@ -1,6 +1,6 @@
 //! The metrics of a listener's TLS.
 
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricType, SampleValue};
+use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, SampleValue};
 
 /// What the TLS of one listener counts.
 #[derive(Clone, Debug, Default)]
@@ -34,17 +34,17 @@ impl TlsMetrics {
             return;
         }
         for (name, help, pick) in COUNTERS {
-            sink.family(MetricFamily { name, help, metric_type: MetricType::Counter });
+            sink.family(MetricFamily::counter(name, help, &["listener"]));
             for (listener, metrics) in listeners {
                 let value = SampleValue::Counter(pick(metrics).get());
                 sink.sample(&[("listener", *listener)], value);
             }
         }
-        sink.family(MetricFamily {
-            name: "tls_certificate_expiry_timestamp_seconds",
-            help: "Time at which the active certificate expires, in seconds since 1970",
-            metric_type: MetricType::Gauge,
-        });
+        sink.family(MetricFamily::gauge(
+            "tls_certificate_expiry_timestamp_seconds",
+            "Time at which the active certificate expires, in seconds since 1970",
+            &["listener"],
+        ));
         for (listener, metrics) in listeners {
             let value = SampleValue::Gauge(metrics.certificate_expiry.get() as f64);
             sink.sample(&[("listener", *listener)], value);

@@ -45,7 +45,7 @@ async fn errors_of_the_reference_keep_their_code_and_text() {
     let (code, text) = refused(&weir, none).await;
     let wanted = "rate limit descriptor list must not be empty";
     assert_eq!((code, text.as_str()), (Status::Unknown, wanted));
-    assert_eq!(weir.metric("weir_service_error_total"), 2);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="invalid"}"#), 2);
     still_works(&mut weir).await;
 }
 

@@ -209,7 +209,7 @@ async fn a_client_that_does_not_read_is_disconnected() {
     });
     flush.await;
     let give_up = Instant::now() + PATIENCE;
-    while weir.metric("weir_grpc_connections") > 1 {
+    while weir.metric(r#"weir_connections{listener="grpc"}"#) > 1 {
         assert!(Instant::now() < give_up);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
@@ -241,8 +241,8 @@ async fn connections_with_open_streams_are_kept_and_newcomers_refused() {
         started.push((response, stream));
     }
     assert!(is_refused(TcpStream::connect(weir.grpc).unwrap()));
-    assert_eq!(weir.metric("weir_grpc_connections_refused_total"), 1);
-    assert_eq!(weir.metric("weir_grpc_connections_evicted_total"), 0);
+    assert_eq!(weir.metric(r#"weir_connections_refused_total{listener="grpc"}"#), 1);
+    assert_eq!(weir.metric(r#"weir_connections_evicted_total{listener="grpc"}"#), 0);
     for (response, mut stream) in started {
         stream.send_data(framed_request("ann").slice(7..), true).unwrap();
         assert_eq!(response.await.unwrap().status(), StatusCode::OK);
@@ -286,7 +286,7 @@ async fn newcomers_replace_connections_without_requests_and_then_idle_ones() {
     let (silent, connection) = h2::client::handshake(socket).await.unwrap();
     let silent_ended = tokio::spawn(connection);
     let give_up = Instant::now() + PATIENCE;
-    while weir.metric("weir_grpc_connections") < 3 {
+    while weir.metric(r#"weir_connections{listener="grpc"}"#) < 3 {
         assert!(Instant::now() < give_up);
     }
     // The one without a request is evicted first, with GOAWAY.

@@ -359,7 +359,9 @@ async fn requests_succeed_during_fifty_reloads() {
     stop.store(true, Ordering::Relaxed);
     let asked = asking.await.unwrap();
     assert!(asked >= 50, "{asked}");
-    assert_eq!(weir.metric("weir_requests_total"), asked);
+    let answered = ["ok", "over_limit"]
+        .map(|outcome| weir.metric(&format!(r#"weir_requests_total{{outcome="{outcome}"}}"#)));
+    assert_eq!(answered.iter().sum::<u64>(), asked);
     assert_eq!(weir.metric("weir_config_load_error_total"), 0);
-    assert_eq!(weir.metric("weir_service_error_total"), 0);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="invalid"}"#), 0);
 }

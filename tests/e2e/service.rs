@@ -169,9 +169,13 @@ async fn metrics_rules_and_health_are_served_over_http() {
     let labels = r#"{domain="shop",rule="user"}"#;
     assert_eq!(weir.metric(&format!("weir_rule_hits_total{labels}")), 3);
     assert_eq!(weir.metric(&format!("weir_rule_over_limit_total{labels}")), 1);
-    assert_eq!(weir.metric("weir_requests_total"), 3);
-    assert_eq!(weir.metric("weir_requests_over_limit_total"), 1);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="ok"}"#), 2);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="over_limit"}"#), 1);
     let metrics = http::get(weir.debug, "/metrics");
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    assert_eq!(metrics.header("content-type"), Some(content_type));
+    let accept = ("accept", "application/openmetrics-text;version=1.0.0;q=0.6,*/*;q=0.1");
+    let metrics = http::get_with(weir.debug, "/metrics", &[accept]);
     assert!(metrics.body.ends_with("# EOF\n"), "{metrics:?}");
 
     let rules = http::get(weir.debug, "/rlconfig");
@@ -184,6 +188,28 @@ async fn metrics_rules_and_health_are_served_over_http() {
     assert_eq!((health.status, health.body.as_str()), (200, "OK"));
     assert_eq!(http::get(weir.http, "/whatever").status, 404);
     assert_eq!(http::get(weir.http, "/rlconfig").status, 404);
+}
+
+#[test]
+fn prometheus_scrapes_a_listener_of_its_own() {
+    let setup = serving(RULES).env("USE_PROMETHEUS", "true").env("PROMETHEUS_PATH", "/scrape");
+    let mut weir = setup.env("PROMETHEUS_ADDR", "127.0.0.1:0").start();
+    let rest = weir.until_said("Listening for metrics on '").unwrap();
+    let address = rest.split('\'').next().unwrap().parse().unwrap();
+    let page = http::get(address, "/scrape");
+    let content_type = page.header("content-type");
+    assert_eq!(content_type, Some("text/plain; version=0.0.4; charset=utf-8"));
+    for line in [
+        "# TYPE weir_rule_hits_total counter",
+        r#"weir_rule_hits_total{domain="shop",rule="user"} 0"#,
+        r#"weir_connections{listener="metrics"} 1"#,
+        "# TYPE process_cpu_seconds_total counter",
+    ] {
+        assert!(page.body.lines().any(|it| it == line), "{line}: {page:?}");
+    }
+    for path in ["/metrics", "/", "/json", "/healthcheck", "/{scrape}"] {
+        assert_eq!(http::get(address, path).status, 404, "{path}");
+    }
 }
 
 #[test]

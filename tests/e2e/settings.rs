@@ -151,7 +151,7 @@ async fn each_entrance_has_its_own_permissions() {
     let off = "descriptor 0: is_negative_hits is disabled (setting http.allow_negative_hits)\n";
     assert_eq!(post(&weir, refund), (400, off.to_owned()));
     assert_eq!(code(weir.grpc, negative.clone()).await, Code::Ok);
-    assert_eq!(weir.metric("weir_service_error_total"), 1);
+    assert_eq!(weir.metric(r#"weir_requests_total{outcome="invalid"}"#), 1);
 
     let weir = serving(RULES)
         .env("WEIR__HTTP__ALLOW_NEGATIVE_HITS", "true")

@@ -120,7 +120,7 @@ fn slow_http_requests_do_not_delay_health() {
     let to = weir.http;
     let _attack = Attack::start(1, move || drop(open_slow(to, 50)));
     assert_healthy(&weir);
-    assert!(weir.metric("weir_http_connections_evicted_total") > 100);
+    assert!(weir.metric(r#"weir_connections_evicted_total{listener="http"}"#) > 100);
 }
 
 /// A body that is slow to parse: one request with many entries.
@@ -208,7 +208,7 @@ fn idle_grpc_connections_leave_descriptors_to_others() {
     let _idle: Vec<TcpStream> = (0..400).map(open).collect();
     assert_healthy(&weir);
     assert_newcomer_served(&weir);
-    assert!(weir.metric("weir_grpc_connections_evicted_total") > 100);
+    assert!(weir.metric(r#"weir_connections_evicted_total{listener="grpc"}"#) > 100);
     assert_eq!(http::get(weir.debug, "/status").status, 200);
 }
 

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::clock::SystemClock;
+use crate::metrics::MetricSink;
 use crate::store::deny_locally::DenyLocally;
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
-use crate::store::{Answers, Batch, MetricFamilies, Operations, Store};
+use crate::store::{Answers, Batch, Operations, Store};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -63,7 +64,7 @@ impl Operations for ConfiguredStore {
         dispatch!(self, store => store.maintain().await);
     }
 
-    fn collect(&self, families: &mut MetricFamilies) {
-        dispatch!(self, store => store.collect(families));
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        dispatch!(self, store => store.collect(sink));
     }
 }

@@ -26,8 +26,12 @@ pub struct Overrides {
 pub fn read(env: &[(String, String)], below: impl Fn(&str) -> String) -> Overrides {
     let mut overrides = Overrides::default();
     let mut so_far = BTreeMap::new();
+    let disables_stats = env.iter().any(|(name, text)| name == "DISABLE_STATS" && is_on(text));
     for variable in VARIABLES {
         let Some((_, text)) = env.iter().find(|(name, _)| name == variable.name) else { continue };
+        if disables_stats && variable.name == "USE_PROMETHEUS" && variable.kind.accepts(text) {
+            continue;
+        }
         if is_from_kubernetes(variable.name, text) {
             overrides.warnings.push(format!(
                 "{}={text} is ignored: Kubernetes sets it for a Service",

@@ -3,7 +3,9 @@
 use super::Effect::{
     self, ByValue, Ignored, NamesRedis, NotYet, Redis, Refused, Set, SetText, Unused,
 };
-use super::Meaning::{Bytes, Host, LogFormat, LogLevel, Port, Same, Source};
+use super::Meaning::{
+    AddressIfSet, Bytes, Host, ListenOn, LogFormat, LogLevel, Port, Same, Source,
+};
 use super::go::VariableKind;
 use super::{RedisEffect, Variable};
 
@@ -19,9 +21,7 @@ const fn variable(
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
 const STATSD: Effect = NotYet("StatsD; read Prometheus metrics at /metrics");
-const PROMETHEUS: Effect = NotYet(
-    "its own Prometheus listener; the metrics are at /metrics of the HTTP and the debug port",
-);
+const PROMETHEUS: Effect = NotYet("the reference's names of metrics");
 const TRACING: Effect = NotYet("tracing");
 const USE_MEMCACHED: Effect =
     Refused("weir does not support Memcached: remove it to count in memory");
@@ -146,7 +146,7 @@ pub const VARIABLES: &[Variable] = &[
     variable("MEMCACHE_TLS_CACERT", VariableKind::Text, "", MEMCACHED),
     variable("MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", VariableKind::Bool, "false", MEMCACHED),
 
-    variable("DISABLE_STATS", VariableKind::Bool, "false", Ignored("weir sends no metrics; /metrics stays available")),
+    variable("DISABLE_STATS", VariableKind::Bool, "false", Ignored("true makes USE_PROMETHEUS false; /metrics of the HTTP and the debug listener stays available")),
     variable("USE_STATSD", VariableKind::Bool, "true", STATSD),
     variable("STATSD_HOST", VariableKind::Text, "localhost", STATSD),
     variable("STATSD_PORT", VariableKind::PORT, "8125", STATSD),
@@ -155,9 +155,9 @@ pub const VARIABLES: &[Variable] = &[
     variable("EXTRA_TAGS", VariableKind::Map, "", NotYet("tags on metrics")),
     variable("USE_DOG_STATSD", VariableKind::Bool, "false", STATSD),
     variable("USE_DOG_STATSD_MOGRIFIERS", VariableKind::List, "", STATSD),
-    variable("USE_PROMETHEUS", VariableKind::Bool, "false", PROMETHEUS),
-    variable("PROMETHEUS_ADDR", VariableKind::Text, ":9090", PROMETHEUS),
-    variable("PROMETHEUS_PATH", VariableKind::Text, "/metrics", PROMETHEUS),
+    variable("USE_PROMETHEUS", VariableKind::Bool, "false", Set(ListenOn(":9090"))),
+    variable("PROMETHEUS_ADDR", VariableKind::Text, ":9090", Set(AddressIfSet)),
+    variable("PROMETHEUS_PATH", VariableKind::Text, "/metrics", Set(Same)),
     variable("PROMETHEUS_MAPPER_YAML", VariableKind::Text, "", PROMETHEUS),
     variable("PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", VariableKind::Bool, "false", PROMETHEUS),
 

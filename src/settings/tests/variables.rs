@@ -88,13 +88,12 @@ fn variables_without_effect_are_checked_and_named() {
     let settings = Settings::load(&inputs(&[
         ("GRPC_MAX_CONNECTION_AGE", "1h"),
         ("USE_STATSD", "false"),
-        ("USE_PROMETHEUS", "true"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318"),
         ("CACHE_KEY_PREFIX", "x"),
         ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable"),
     ]))
     .unwrap();
-    let names = "GRPC_MAX_CONNECTION_AGE, USE_PROMETHEUS, OTEL_EXPORTER_OTLP_ENDPOINT";
+    let names = "GRPC_MAX_CONNECTION_AGE, OTEL_EXPORTER_OTLP_ENDPOINT";
     assert_eq!(settings.warnings, [format!("{names} are set but not effective yet")]);
     for (name, text, shown) in [
         ("GRPC_MAX_CONNECTION_AGE", "10", "10"),
@@ -115,6 +114,25 @@ fn one_way_to_send_metrics_is_accepted() {
     assert_eq!(errors[0].origin, "USE_STATSD, USE_PROMETHEUS");
     let none = [("USE_STATSD", "true"), ("USE_PROMETHEUS", "1"), ("DISABLE_STATS", "true")];
     assert!(Settings::load(&inputs(&none)).is_ok());
+}
+
+#[test]
+fn use_prometheus_listens_unless_stats_are_disabled() {
+    let address = |env: &[(&str, &str)]| {
+        let prometheus = Settings::load(&inputs(env)).unwrap().metrics.prometheus;
+        prometheus.address.to_string()
+    };
+    let (on, at) = (("USE_PROMETHEUS", "true"), ("PROMETHEUS_ADDR", "127.0.0.1:9102"));
+    assert_eq!(address(&[]), "");
+    assert_eq!(address(&[at]), "", "the address alone opens nothing, as in the reference");
+    assert_eq!(address(&[on]), ":9090");
+    assert_eq!(address(&[on, at]), "127.0.0.1:9102");
+    assert_eq!(address(&[on, at, ("DISABLE_STATS", "true")]), "");
+    let own = ("WEIR__METRICS__PROMETHEUS__ADDRESS", ":1");
+    assert_eq!(address(&[on, at, own]), ":1");
+    assert_eq!(address(&[("USE_PROMETHEUS", "false"), own]), ":1");
+    let error = Settings::load(&inputs(&[on, ("PROMETHEUS_ADDR", "9102")])).unwrap_err();
+    assert_eq!(error[0].origin, "PROMETHEUS_ADDR");
 }
 
 #[test]

@@ -2,7 +2,24 @@
 
 use super::{Guard, kind_name};
 use crate::clock::{Clock, Monotonic};
-use crate::store::{MetricFamilies, OnStoreFailure, Operations, StoreError};
+use crate::metrics::{MetricFamily, MetricSink, SampleValue};
+use crate::store::{OnStoreFailure, Operations, StoreError};
+
+const DEGRADED_CHARGES: MetricFamily = MetricFamily::counter(
+    "store_degraded_charges",
+    "Charges that the store failed to answer, by the policy that answered",
+    &["policy"],
+);
+const FAILED_CHARGES: MetricFamily = MetricFamily::counter(
+    "store_failed_charges",
+    "Charges that the store failed to answer, by reason",
+    &["reason"],
+);
+const OUTAGE: MetricFamily = MetricFamily::gauge(
+    "store_outage",
+    "Whether charges failed and the store has not answered for ten seconds without a failure since",
+    &[],
+);
 
 impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
     async fn connect(&self) {
@@ -18,17 +35,18 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
         self.inner.maintain().await;
     }
 
-    fn collect(&self, families: &mut MetricFamilies) {
-        let help = "Charges that the store failed to answer, by the policy that answered";
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.family(DEGRADED_CHARGES);
         for policy in OnStoreFailure::ALL {
-            let labels = [("policy", policy.name())];
-            families.counter("store_degraded_charges", help, &labels, self.counts.degraded(policy));
+            let count = SampleValue::Counter(self.counts.degraded(policy));
+            sink.sample(&[("policy", policy.name())], count);
         }
-        let help = "Charges that the store failed to answer, by reason";
+        sink.family(FAILED_CHARGES);
         for kind in StoreError::ALL {
-            let labels = [("reason", kind_name(kind))];
-            families.counter("store_failed_charges", help, &labels, self.counts.failed(kind));
+            let count = SampleValue::Counter(self.counts.failed(kind));
+            sink.sample(&[("reason", kind_name(kind))], count);
         }
-        self.inner.collect(families);
+        sink.gauge(OUTAGE, f64::from(self.outage.is_active()));
+        self.inner.collect(sink);
     }
 }

@@ -7,7 +7,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::MemoryStore;
 use super::evictions::Evictions;
 use crate::clock::Clock;
-use crate::store::{MetricFamilies, Operations};
+use crate::metrics::{MetricFamily, MetricSink, SampleValue};
+use crate::store::Operations;
 
 /// How often some shards are swept, and how many times it takes to sweep all.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -15,6 +16,22 @@ const SWEEPS_PER_ROUND: usize = 100;
 
 /// How many sweeps lie between two looks at evictions.
 const SWEEPS_PER_CHECK: u32 = 10;
+
+const KEYS: MetricFamily = MetricFamily::gauge("store_keys", "Keys held", &[]);
+const TABLE_BYTES: MetricFamily =
+    MetricFamily::gauge("store_table_bytes", "Bytes allocated for keys", &[]);
+const EVICTIONS: MetricFamily = MetricFamily::counter(
+    "store_evictions",
+    "Keys evicted to make room that had expired or were below their limit",
+    &["state"],
+);
+const EVICTIONS_AT_LIMIT: MetricFamily = MetricFamily::counter(
+    "store_evictions_at_limit",
+    "Keys evicted to make room that were at or over their limit",
+    &[],
+);
+const EXPIRED_KEYS: MetricFamily =
+    MetricFamily::counter("store_expired_keys", "Expired keys removed by sweeping", &[]);
 
 impl<C: Clock> Operations for MemoryStore<C> {
     /// Frees expired keys while there is no traffic; requests free them along the way. Warns if the
@@ -33,23 +50,17 @@ impl<C: Clock> Operations for MemoryStore<C> {
         }
     }
 
-    fn collect(&self, families: &mut MetricFamilies) {
+    fn collect(&self, sink: &mut dyn MetricSink) {
         let stats = self.stats();
-        families.gauge("store_keys", "Keys held", &[], stats.keys);
-        families.gauge("store_table_bytes", "Bytes allocated for keys", &[], stats.table_bytes);
-        let help = "Keys evicted to make room that had expired or were below their limit";
+        sink.gauge(KEYS, stats.keys as f64);
+        sink.gauge(TABLE_BYTES, stats.table_bytes as f64);
+        sink.family(EVICTIONS);
         for (state, count) in
             [("expired", stats.evicted.expired), ("below_limit", stats.evicted.live)]
         {
-            families.counter("store_evictions", help, &[("state", state)], count);
+            sink.sample(&[("state", state)], SampleValue::Counter(count));
         }
-        let help = "Keys evicted to make room that were at or over their limit";
-        families.counter("store_evictions_at_limit", help, &[], stats.evicted.full);
-        families.counter(
-            "store_expired_keys",
-            "Expired keys removed by sweeping",
-            &[],
-            stats.swept,
-        );
+        sink.counter(EVICTIONS_AT_LIMIT, stats.evicted.full);
+        sink.counter(EXPIRED_KEYS, stats.swept);
     }
 }

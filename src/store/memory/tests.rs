@@ -3,10 +3,11 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::clock::ManualClock;
+use crate::clock::{ManualClock, SystemClock};
 use crate::limit::{Op, SECOND, Unit};
+use crate::metrics::MergedFamilies;
 use crate::store::conformance::{self, DAWN, charge, model, plan, take};
-use crate::store::{Key, Role};
+use crate::store::{Key, Operations, Role};
 
 mod full;
 
@@ -185,5 +186,26 @@ proptest! {
             let sweep = || store.sweep(1);
             runtime.block_on(model::agrees(&store, &clock, "model", &steps, sweep));
         }
+    }
+}
+
+#[tokio::test]
+async fn evictions_of_keys_at_their_limit_are_a_metric_of_their_own() {
+    let store = MemoryStore::new(Arc::new(SystemClock::new()), 8);
+    let (one, more) = (plan(1, Unit::Year), plan(9, Unit::Year));
+    for i in 0..10 {
+        take(&store, "d", &i.to_string(), &more, 1).await;
+    }
+    for i in 0..20 {
+        take(&store, "full", &i.to_string(), &one, 1).await;
+    }
+    let mut metrics = MergedFamilies::default();
+    store.collect(&mut metrics);
+    for line in [
+        r#"store_evictions [("state", "below_limit")] 10"#,
+        r#"store_evictions [("state", "expired")] 0"#,
+        "store_evictions_at_limit [] 12",
+    ] {
+        assert!(metrics.lines().iter().any(|it| it == line), "{line}: {metrics:?}");
     }
 }

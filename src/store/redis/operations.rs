@@ -4,20 +4,33 @@ use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{RedisCounts, RedisStore};
-use crate::store::{MetricFamilies, Operations};
+use crate::metrics::{MetricFamily, MetricSink};
+use crate::store::Operations;
 
 type Pick = fn(&RedisCounts) -> &AtomicU64;
 
-const COUNTERS: [(&str, &str, Pick); 8] = [
-    ("redis_round_trips", "Round trips started", |c| &c.trips),
-    ("redis_script_calls", "Script calls", |c| &c.calls),
-    ("redis_charges", "Charges sent", |c| &c.charges),
-    ("redis_keys", "Keys charged, equal ones of a round trip counted once", |c| &c.keys),
-    ("redis_incrby_keys", "Keys charged by INCRBY instead of a script", |c| &c.plain),
-    ("redis_slow_round_trips", "Round trips slower than store.redis.slow_after", |c| &c.overdue),
-    ("redis_connection_failures", "Connections that went down", |c| &c.down),
-    ("redis_connection_recoveries", "Connections that came up", |c| &c.up),
+/// [`PerSecond`](crate::store::per_second::PerSecond) adds the label `instance`.
+const LABELS: &[&str] = &["instance"];
+
+const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily::counter(name, help, LABELS)
+}
+
+const COUNTERS: [(MetricFamily, Pick); 8] = [
+    (counter("redis_round_trips", "Round trips started"), |c| &c.trips),
+    (counter("redis_script_calls", "Script calls"), |c| &c.calls),
+    (counter("redis_charges", "Charges sent"), |c| &c.charges),
+    (counter("redis_keys", "Keys charged, equal ones of a round trip counted once"), |c| &c.keys),
+    (counter("redis_incrby_keys", "Keys charged by INCRBY instead of a script"), |c| &c.plain),
+    (counter("redis_slow_round_trips", "Round trips slower than store.redis.slow_after"), |c| {
+        &c.overdue
+    }),
+    (counter("redis_connection_failures", "Connections that went down"), |c| &c.down),
+    (counter("redis_connection_recoveries", "Connections that came up"), |c| &c.up),
 ];
+
+const CONNECTIONS_DOWN: MetricFamily =
+    MetricFamily::gauge("redis_connections_down", "Connections that are down now", LABELS);
 
 impl Operations for RedisStore {
     async fn connect(&self) {
@@ -35,11 +48,10 @@ impl Operations for RedisStore {
         }
     }
 
-    fn collect(&self, families: &mut MetricFamilies) {
-        for (name, help, pick) in COUNTERS {
-            families.counter(name, help, &[], pick(self.counts()).load(Ordering::Relaxed));
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        for (family, pick) in COUNTERS {
+            sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
         }
-        let help = "Connections that are down now";
-        families.gauge("redis_connections_down", help, &[], self.connections_down().1);
+        sink.gauge(CONNECTIONS_DOWN, self.connections_down().1 as f64);
     }
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use prometheus_client::metrics::counter::Counter;
 use tracing_subscriber::fmt::MakeWriter;
+
+use crate::metrics::Counter;
 
 /// The maximum size of a write: pipes write up to this many bytes atomically, so the lines of several
 /// processes do not mix.

@@ -176,7 +176,7 @@ fn assert_blocked_clients_stay_within_the_bound_and_are_closed(setup: Setup) {
     let grown = weir.resident_bytes() - before;
     assert!(grown < MAX_BUFFERED + ATTACKERS * CONNECTION, "{} MiB", grown / MIB);
     wait_for("the connections to close", || {
-        (weir.metric("weir_grpc_connections") == 0).then_some(())
+        (weir.metric(r#"weir_connections{listener="grpc"}"#) == 0).then_some(())
     });
     drop(sockets);
 }

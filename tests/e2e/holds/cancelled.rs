@@ -139,7 +139,7 @@ async fn a_call_that_is_cancelled_while_redis_decides_leaves_no_hold() {
     ends.wait_until_read(5);
     drop(ends);
     // weir notices the end before Redis answers: only `resets` stays open.
-    while weir.metric("weir_grpc_connections") > 1 {
+    while weir.metric(r#"weir_connections{listener="grpc"}"#) > 1 {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     proxy.resume();

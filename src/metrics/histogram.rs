@@ -1,0 +1,96 @@
+//! Distributions of numbers in buckets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A distribution of numbers in buckets.
+#[derive(Debug)]
+pub struct Histogram {
+    /// The upper bounds of all buckets but the last, in ascending order.
+    bounds: &'static [u64],
+    /// The numbers in each bucket; one more than `bounds`.
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+    /// How much of the metric's unit a recorded 1 is: 1e6 of it to one if microseconds are recorded
+    /// and seconds are shown.
+    per_unit: f64,
+}
+
+/// A copy of a [`Histogram`] in the unit of its metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistogramSnapshot {
+    /// The upper bounds of all buckets but the last, in ascending order.
+    pub bounds: Vec<f64>,
+    /// The numbers in each bucket, not cumulative; one more than `bounds`.
+    pub counts: Vec<u64>,
+    pub sum: f64,
+}
+
+impl Histogram {
+    /// Creates an empty histogram of integers, which are shown divided by `per_unit`. A bucket
+    /// includes its bound.
+    pub fn new(bounds: &'static [u64], per_unit: f64) -> Histogram {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Histogram { bounds, counts, sum: AtomicU64::new(0), per_unit }
+    }
+
+    pub fn record(&self, value: u64) {
+        self.record_times(value, 1);
+    }
+
+    /// Records `value` as many times as `times`.
+    pub fn record_times(&self, value: u64, times: u64) {
+        let bucket = self.bounds.partition_point(|bound| *bound < value);
+        self.counts[bucket].fetch_add(times, Ordering::Relaxed);
+        self.sum.fetch_add(value.saturating_mul(times), Ordering::Relaxed);
+    }
+
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        HistogramSnapshot {
+            // Dividing gives the number nearest to the decimal one, which multiplying does not.
+            bounds: self.bounds.iter().map(|bound| *bound as f64 / self.per_unit).collect(),
+            counts: self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect(),
+            sum: self.sum.load(Ordering::Relaxed) as f64 / self.per_unit,
+        }
+    }
+}
+
+impl HistogramSnapshot {
+    /// The number of recorded values.
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// Adds the values of another histogram with the same bounds.
+    pub fn add(&mut self, other: &HistogramSnapshot) {
+        for (count, more) in self.counts.iter_mut().zip(&other.counts) {
+            *count += more;
+        }
+        self.sum += other.sum;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_include_their_bounds() {
+        let histogram = Histogram::new(&[10, 100], 2.0);
+        for value in [0, 10, 11, 100, 101, 1_000] {
+            histogram.record(value);
+        }
+        let mut snapshot = histogram.snapshot();
+        assert_eq!(snapshot.bounds, [5.0, 50.0]);
+        assert_eq!(snapshot.counts, [2, 2, 2]);
+        assert_eq!((snapshot.count(), snapshot.sum), (6, 611.0));
+        snapshot.add(&snapshot.clone());
+        assert_eq!((snapshot.count(), snapshot.sum), (12, 1222.0));
+    }
+
+    #[test]
+    fn a_value_can_be_recorded_several_times() {
+        let histogram = Histogram::new(&[10], 1.0);
+        histogram.record_times(7, 3);
+        assert_eq!((histogram.snapshot().counts, histogram.snapshot().sum), (vec![3, 0], 21.0));
+    }
+}
