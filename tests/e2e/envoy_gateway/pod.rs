@@ -90,7 +90,7 @@ pub fn in_pod(name: &str, test: impl FnOnce(Place)) {
         }
         let itself = std::env::current_exe().expect("this program");
         let itself = itself.to_str().expect("text");
-        let mut command = inside(&[itself, "--exact", name, "--nocapture"]);
+        let mut command = inside(&[itself, "--exact", name, "--nocapture", "--include-ignored"]);
         let output = command.output().expect("starts");
         let said =
             String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
