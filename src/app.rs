@@ -11,7 +11,6 @@ mod store_health;
 mod stores;
 
 use std::future::Future;
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ use tokio::sync::watch;
 
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
-use self::listen::listen;
+use self::listen::{listen, listen_on_path};
 use self::store_health::follow_store;
 use self::stores::ConfiguredStore;
 use crate::clock::SystemClock;
@@ -30,20 +29,24 @@ use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
+use crate::sockets::{Address, BoundSocket};
 use crate::store::Operations;
 use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
+use crate::tls::{self, Certificates};
 use crate::trace::Sampler;
 
 /// The service, built but not running.
 #[derive(Debug)]
 pub struct App {
-    grpc: TcpListener,
-    http: TcpListener,
-    debug: TcpListener,
+    grpc: BoundSocket,
+    http: BoundSocket,
+    debug: BoundSocket,
     /// The listener for Prometheus, and the path that it serves.
-    prometheus: Option<(TcpListener, String)>,
+    prometheus: Option<(BoundSocket, String)>,
+    grpc_tls: Option<Arc<Certificates>>,
+    http_tls: Option<Arc<Certificates>>,
     rate_limit: RateLimit<ConfiguredStore>,
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
@@ -70,12 +73,12 @@ pub struct App {
 }
 
 /// The addresses that the service listens on.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Addresses {
-    pub grpc: SocketAddr,
-    pub http: SocketAddr,
-    pub debug: SocketAddr,
-    pub metrics: Option<SocketAddr>,
+    pub grpc: Address,
+    pub http: Address,
+    pub debug: Address,
+    pub metrics: Option<Address>,
 }
 
 /// How the service is to stop.
@@ -93,7 +96,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened on.
+    /// An address cannot be listened on, or the files of TLS cannot be used.
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone());
@@ -124,7 +127,12 @@ impl App {
         };
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         Ok(App {
-            grpc: listen(&settings.grpc.address, "grpc.address").await?,
+            grpc_tls: certificates(settings.grpc_tls_options())?,
+            http_tls: certificates(settings.http_tls_options())?,
+            grpc: match &*settings.grpc.uds {
+                Some(path) => listen_on_path(path, "grpc.uds")?,
+                None => listen(&settings.grpc.address, "grpc.address").await?,
+            },
             http: listen(&settings.http.address, "http.address").await?,
             debug: listen(&settings.debug.address, "debug.address").await?,
             prometheus,
@@ -197,11 +205,11 @@ impl App {
     /// The system cannot report the address of a socket.
     pub fn addresses(&self) -> anyhow::Result<Addresses> {
         Ok(Addresses {
-            grpc: self.grpc.local_addr()?,
-            http: self.http.local_addr()?,
-            debug: self.debug.local_addr()?,
+            grpc: self.grpc.address()?,
+            http: self.http.address()?,
+            debug: self.debug.address()?,
             metrics: match &self.prometheus {
-                Some((listener, _)) => Some(listener.local_addr()?),
+                Some((listener, _)) => Some(listener.address()?),
                 None => None,
             },
         })
@@ -223,6 +231,9 @@ impl App {
         };
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
         let (health, follows_store) = (self.health.clone(), self.follows_store);
+        for certificates in [&self.grpc_tls, &self.http_tls].into_iter().flatten() {
+            tokio::spawn(certificates.clone().follow());
+        }
         let servers = self.start(&closed)?;
         tokio::select! {
             stopped = lifecycle.run(servers.ended(), stop) => stopped,
@@ -232,4 +243,9 @@ impl App {
             () = clock.follow() => Ok(()),
         }
     }
+}
+
+/// Loads the certificates of a listener, if it has TLS.
+fn certificates(options: Option<tls::Options>) -> anyhow::Result<Option<Arc<Certificates>>> {
+    options.map(Certificates::load).transpose().map_err(anyhow::Error::msg)
 }

@@ -18,6 +18,7 @@ mod statsd;
 pub mod table;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::path::PathBuf;
 
@@ -100,6 +101,7 @@ impl Settings {
         }
         settings.check_drain(&mut errors);
         otlp::check(&settings, &mut errors);
+        settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 

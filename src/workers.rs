@@ -7,21 +7,15 @@
 
 use std::future::Future;
 use std::io;
-use std::net::TcpStream as Socket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::Context;
-use rustix::net::sockopt::set_socket_send_buffer_size;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::connections::{ConnectionHandle, Connections, accept};
+use crate::sockets::{DetachedSocket, Listener, Socket};
 use crate::threads;
-
-/// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client
-/// that does not read.
-const SEND_BUFFER_BYTES: usize = 128 << 10;
 
 /// The threads that serve the connections of one listener.
 #[derive(Debug)]
@@ -31,7 +25,7 @@ pub struct Workers {
 
 #[derive(Debug)]
 struct Worker {
-    sockets: mpsc::UnboundedSender<(Socket, ConnectionHandle, OpenGuard)>,
+    sockets: mpsc::UnboundedSender<(DetachedSocket, ConnectionHandle, OpenGuard)>,
     open: Arc<AtomicUsize>,
     ended: oneshot::Receiver<()>,
 }
@@ -66,7 +60,7 @@ impl Workers {
     ) -> anyhow::Result<Workers>
     where
         Background: Future<Output = ()> + Send + 'static,
-        Serve: Fn(TcpStream, Arc<ConnectionHandle>) -> Served,
+        Serve: Fn(Socket, Arc<ConnectionHandle>) -> Served,
         Served: Future<Output = ()> + Send + 'static,
     {
         let workers = (0..threads).map(|i| {
@@ -88,7 +82,7 @@ impl Workers {
     /// any more, and ends when the last connection is closed.
     pub async fn serve(
         self,
-        listener: TcpListener,
+        listener: Listener,
         connections: Arc<Connections>,
         closed: impl Future<Output = ()>,
         on_closed: impl FnOnce(),
@@ -112,26 +106,16 @@ impl Workers {
         }
     }
 
-    fn hand_out(&self, next: usize, socket: TcpStream, handle: ConnectionHandle) {
+    fn hand_out(&self, next: usize, socket: Socket, handle: ConnectionHandle) {
         // Round robin among workers with equally many connections.
         let (before, after) = self.workers.split_at(next % self.workers.len());
         let fewest = after.iter().chain(before).min_by_key(|worker| worker.open());
         let Some(worker) = fewest else { return };
-        let handed = prepare(&socket).and_then(|()| socket.into_std());
+        let handed = socket.prepare().and_then(|()| socket.detach());
         if let Ok(socket) = handed {
             let _ = worker.sockets.send((socket, handle, OpenGuard::new(&worker.open)));
         }
     }
-}
-
-/// Turns Nagle's algorithm off, and bounds the send buffer.
-///
-/// # Errors
-///
-/// The socket is closed.
-pub fn prepare(socket: &TcpStream) -> io::Result<()> {
-    socket.set_nodelay(true)?;
-    Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
 }
 
 impl Worker {
@@ -142,15 +126,15 @@ impl Worker {
 
 /// Serves the connections that are handed over, until the channel and all connections are closed.
 async fn work<Served>(
-    mut handed: mpsc::UnboundedReceiver<(Socket, ConnectionHandle, OpenGuard)>,
-    serve: impl Fn(TcpStream, Arc<ConnectionHandle>) -> Served,
+    mut handed: mpsc::UnboundedReceiver<(DetachedSocket, ConnectionHandle, OpenGuard)>,
+    serve: impl Fn(Socket, Arc<ConnectionHandle>) -> Served,
 ) where
     Served: Future<Output = ()> + Send + 'static,
 {
     // The receiver ends when the last connection has dropped its sender.
     let (serving, mut served) = mpsc::channel::<()>(1);
     while let Some((socket, handle, open)) = handed.recv().await {
-        let Ok(socket) = TcpStream::from_std(socket) else { continue };
+        let Ok(socket) = socket.attach() else { continue };
         let handle = Arc::new(handle);
         let (connection, serving) = (serve(socket, handle.clone()), serving.clone());
         tokio::spawn(async move {

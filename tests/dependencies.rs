@@ -182,3 +182,14 @@ fn license_expressions_are_evaluated() {
         assert_eq!(is_allowed(expression, &allowed), expected, "{expression:?}");
     }
 }
+
+/// With two providers, rustls cannot choose and would panic at the first connection.
+#[test]
+fn there_is_one_crypto_provider() {
+    let packages = packages();
+    let has = |name: &str| packages.iter().any(|package| package.name == name);
+    assert!(has("rustls") && has("ring"));
+    for other in ["aws-lc-rs", "aws-lc-sys", "native-tls", "openssl", "openssl-sys"] {
+        assert!(!has(other), "{other}");
+    }
+}

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 
 use anyhow::Context;
 use rustix::net::sockopt::set_ipv6_v6only;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
+
+use crate::sockets::BoundSocket;
 
 /// Connections that may wait to be accepted; the system limits it too (somaxconn). Beyond it, clients
 /// retry only after a second.
@@ -16,14 +19,29 @@ const BACKLOG: u32 = 4_096;
 /// # Errors
 ///
 /// The address cannot be resolved or bound; names `setting`.
-pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<std::net::TcpListener> {
+pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<BoundSocket> {
     let listener = match address.strip_prefix(':').and_then(|port| port.parse().ok()) {
         Some(port) => on_all(port),
         None => on_any_of(address).await,
     };
     // The thread that serves it registers it with its own runtime.
-    listener.and_then(TcpListener::into_std).with_context(|| {
+    listener.and_then(TcpListener::into_std).map(BoundSocket::Tcp).with_context(|| {
         format!("cannot listen on {address} ({setting}): choose another address or port")
+    })
+}
+
+/// Listens on the Unix socket `path`, the value of `setting`.
+///
+/// # Errors
+///
+/// The socket is in use or cannot be created; names `setting`.
+pub(super) fn listen_on_path(path: &Path, setting: &str) -> anyhow::Result<BoundSocket> {
+    BoundSocket::unix(path).with_context(|| {
+        format!(
+            "cannot listen on {} ({setting}): choose another path in a directory that weir may \
+             write to",
+            path.display()
+        )
     })
 }
 

@@ -2,12 +2,10 @@
 //! `/json`.
 
 use std::future::Future;
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpStream;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
@@ -18,9 +16,11 @@ use crate::health::Health;
 use crate::http;
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
+use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::store::{Operations, StoreStatus};
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
+use crate::tls::{Certificates, Handshakes, Opener};
 use crate::workers::Workers;
 
 /// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
@@ -95,19 +95,21 @@ impl App {
             started: self.started,
         });
         let main = http::main(json, self.health, pages.clone());
-        let limits = &self.http_limits;
+        let timeout = self.http_limits.timeout;
+        let http_opener = opener(self.http_tls.as_ref(), 1, timeout)?;
+        let plain = Opener { handshakes: None, timeout };
         let metrics = match self.prometheus {
             Some((listener, path)) => {
-                let router = http::metrics(pages, path);
-                Some(serve_http("weir-metrics", listener, router, scrapers, limits, closed)?)
+                let (router, opener) = (http::metrics(pages, path), plain.clone());
+                Some(serve_http("weir-metrics", listener, router, scrapers, opener, closed)?)
             }
             None => None,
         };
         Ok(Servers {
             metrics,
             grpc: start_accepting(self.grpc, workers, grpc, closed.clone(), drain)?,
-            http: serve_http("weir-http", self.http, main, http, limits, closed)?,
-            debug: serve_http("weir-debug", self.debug, router, debug, limits, closed)?,
+            http: serve_http("weir-http", self.http, main, http, http_opener, closed)?,
+            debug: serve_http("weir-debug", self.debug, router, debug, plain, closed)?,
         })
     }
 
@@ -118,15 +120,19 @@ impl App {
         let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
         self.metrics.add(grpc.stats().clone());
+        let opener = opener(self.grpc_tls.as_ref(), self.threads, self.limits.timeout)?;
         let (limiter, draining) = (self.limiter.clone(), draining.clone());
         Workers::start(self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
-            let scheduler = ReadScheduler::default();
-            let serve = move |socket: TcpStream, handle: Arc<connections::ConnectionHandle>| {
+            let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
+            let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
                 let (grpc, draining, scheduler) =
                     (grpc.clone(), draining.clone(), scheduler.clone());
-                let peer = socket.peer_addr().ok();
-                async move { grpc.serve(socket, &handle, peer, draining, &scheduler).await }
+                let (opener, peer) = (opener.clone(), socket.peer());
+                async move {
+                    let Some(stream) = opener.open(socket, &handle).await else { return };
+                    grpc.serve(stream, &handle, peer, draining, &scheduler).await;
+                }
             };
             let connect = async move { limiter.store().connect().await };
             (connect, serve)
@@ -156,7 +162,7 @@ fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Con
 /// Accepts gRPC connections on a thread of its own, so that nothing delays it. Then sets `drain`:
 /// connections get GOAWAY when the listener is closed, or their clients would connect to it again.
 fn start_accepting(
-    listener: TcpListener,
+    listener: BoundSocket,
     workers: Workers,
     connections: Arc<Connections>,
     mut closed: watch::Receiver<bool>,
@@ -173,25 +179,33 @@ fn start_accepting(
 /// Serves HTTP on a thread of its own. The receiver resolves when it has ended.
 fn serve_http(
     thread: &str,
-    listener: TcpListener,
+    listener: BoundSocket,
     router: axum::Router,
     connections: Arc<Connections>,
-    limits: &http::Limits,
+    opener: Opener,
     closed: &watch::Receiver<bool>,
 ) -> anyhow::Result<oneshot::Receiver<()>> {
-    let (timeout, closed) = (limits.timeout, closed.clone());
+    let closed = closed.clone();
     let started = threads::start(thread, move || async move {
         let Some(listener) = register(listener) else { return };
-        http::serve(listener, router, connections, timeout, closed).await;
+        http::serve(listener, router, connections, opener, closed).await;
     });
     started.with_context(|| format!("cannot start the thread {thread}"))
 }
 
+/// Returns what opens the connections of a listener, which `threads` threads serve.
+fn opener(
+    tls: Option<&Arc<Certificates>>,
+    threads: usize,
+    timeout: Duration,
+) -> anyhow::Result<Opener> {
+    let handshakes = tls.map(|tls| Handshakes::start(tls.clone(), threads)).transpose()?;
+    Ok(Opener { handshakes, timeout })
+}
+
 /// Registers a listener with this thread's runtime.
-fn register(listener: TcpListener) -> Option<tokio::net::TcpListener> {
-    tokio::net::TcpListener::from_std(listener)
-        .inspect_err(|error| tracing::error!(%error, "cannot listen"))
-        .ok()
+fn register(listener: BoundSocket) -> Option<Listener> {
+    listener.attach().inspect_err(|error| tracing::error!(%error, "cannot listen")).ok()
 }
 
 /// Health and reflection, which gRPC serves besides the API.

@@ -14,10 +14,12 @@ use crate::escape::escape;
 use crate::rules::RuleSet;
 use crate::rules::source::Selection;
 use crate::settings::Settings;
+use crate::sockets::Address;
 use crate::telemetry::log::{self, Log};
 #[cfg(feature = "statsd")]
 use crate::telemetry::statsd;
 use crate::threads::lower_priority;
+use crate::tls::Certificates;
 use crate::watch::RuleFiles;
 use crate::xds;
 pub use args::ServeArgs;
@@ -65,7 +67,8 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
-    let source = match check_redis(&settings).and_then(|()| RuleSource::of(&settings)) {
+    let usable = check_tls(&settings).and_then(|()| check_redis(&settings));
+    let source = match usable.and_then(|()| RuleSource::of(&settings)) {
         Ok(source) => source,
         Err(error) => {
             log.report_end("weir cannot start", &error);
@@ -129,6 +132,16 @@ impl RuleSource {
     }
 }
 
+/// Checks the certificates of the listeners, which are loaded again when these are bound.
+///
+/// # Errors
+///
+/// They cannot be used.
+fn check_tls(settings: &Settings) -> Result<(), String> {
+    let listeners = [settings.grpc_tls_options(), settings.http_tls_options()];
+    listeners.into_iter().flatten().try_for_each(|options| Certificates::load(options).map(drop))
+}
+
 /// Raises the soft limit of file descriptors to the hard limit: a connection needs one, and the
 /// default of many systems is low. Returns the limit, if there is one.
 fn raise_descriptor_limit() -> Option<u64> {
@@ -163,7 +176,7 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
         // The service listens before it has rules.
         match source {
             RuleSource::Files(selection) => {
-                follow_files(settings, selection, &app, addresses.http.port())
+                follow_files(settings, selection, &app, &addresses.http)
             }
             RuleSource::Xds(options) => {
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
@@ -191,15 +204,20 @@ fn start_statsd(settings: &Settings, app: &mut App) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads rule files now and when they change. `http` is the port for the example request.
-fn follow_files(settings: &Settings, selection: Selection, app: &App, http: u16) {
+/// Loads rule files now and when they change. `http` is the address for the example request.
+fn follow_files(settings: &Settings, selection: Selection, app: &App, http: &Address) {
+    let port = if let Address::Tcp(http) = http { http.port() } else { 0 };
+    let http = match *settings.http.tls.enabled {
+        true => format!("-k https://localhost:{port}"),
+        false => format!("localhost:{port}"),
+    };
     let files = RuleFiles::new(selection, settings.watch_options(), app.loader(), app.metrics());
     let rules = app.rules().clone();
     tokio::spawn(async move {
         files.load().await;
         if let Some(body) = rules.load_full().as_deref().and_then(example) {
             let body = body.replace('\'', r"'\''");
-            let command = format!("curl -i localhost:{http}/json -d '{body}'");
+            let command = format!("curl -i {http}/json -d '{body}'");
             tracing::info!(%command, "example request");
         }
         files.follow().await;
@@ -212,7 +230,7 @@ fn announce(addresses: &Addresses, debug_is_default: bool) {
     tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
     tracing::warn!("Listening for HTTP on '{}'", addresses.http);
     tracing::warn!("Listening for debug on '{}'", addresses.debug);
-    if let Some(address) = addresses.metrics {
+    if let Some(address) = &addresses.metrics {
         tracing::warn!("Listening for metrics on '{address}'");
     }
     if debug_is_default {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{ConnectionHandle, Connections, LOG_INTERVAL, TICK};
+use crate::sockets::{Listener, Socket};
 use crate::throttle::Throttle;
 
 /// How long to wait if the system is out of descriptors or memory.
@@ -17,9 +17,9 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);
 
 /// Accepts connections and hands them to `serve`. Never ends.
 pub async fn accept(
-    listener: TcpListener,
+    listener: Listener,
     connections: Arc<Connections>,
-    mut serve: impl FnMut(TcpStream, ConnectionHandle),
+    mut serve: impl FnMut(Socket, ConnectionHandle),
 ) {
     let limits = connections.limits;
     let (failure_log, refusal_log) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
@@ -37,7 +37,7 @@ pub async fn accept(
             }
         };
         let socket = match accepted {
-            Ok((socket, _)) => {
+            Ok(socket) => {
                 // If it used up a spare descriptor, another connection has to close.
                 if !spares.refill() {
                     connections.evict();

@@ -85,7 +85,10 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for ThrottledIo<T> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(cx)
+        // With TLS, what the socket does not take is noticed here.
+        let flushed = Pin::new(&mut self.io).poll_flush(cx);
+        self.after_write(cx, &flushed);
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

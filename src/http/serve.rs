@@ -15,7 +15,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tower_service::Service;
 
@@ -23,7 +22,8 @@ use super::PROBES;
 use super::json::JsonErrors;
 use super::write_timeout::WriteTimeout;
 use crate::connections::{ConnectionHandle, Connections, accept};
-use crate::workers::prepare;
+use crate::sockets::{Listener, Socket};
+use crate::tls::Opener;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -60,19 +60,20 @@ pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 
 /// Serves connections until `shutdown` turns true; then ends when all requests are answered.
 pub async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     connections: Arc<Connections>,
-    timeout: Duration,
+    opener: Opener,
     shutdown: watch::Receiver<bool>,
 ) {
     let (serving, mut served) = mpsc::channel::<()>(1);
     let mut stop = shutdown.clone();
     let spawn = |socket, handle: ConnectionHandle| {
         let (router, shutdown, serving) = (router.clone(), shutdown.clone(), serving.clone());
+        let opener = opener.clone();
         tokio::spawn(async move {
             let handle = Arc::new(handle);
-            connection(socket, router, timeout, handle.clone(), shutdown).await;
+            connection(socket, router, &opener, handle.clone(), shutdown).await;
             // After the socket: its descriptor is free.
             drop((handle, serving));
         });
@@ -88,24 +89,26 @@ pub async fn serve(
 }
 
 async fn connection(
-    socket: TcpStream,
+    socket: Socket,
     router: Router,
-    timeout: Duration,
+    opener: &Opener,
     handle: Arc<ConnectionHandle>,
     mut shutdown: watch::Receiver<bool>,
 ) {
     // If this fails, the connection fails too.
-    let _ = prepare(&socket);
+    let _ = socket.prepare();
+    let peer = Peer(socket.peer().map(|address| address.ip()));
+    let timeout = opener.timeout;
+    let Some(stream) = opener.open(socket, &handle).await else { return };
     // hyper adds it to the current time. A timeout that overflows that is no timeout.
     let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
-    let peer = Peer(socket.peer_addr().ok().map(|address| address.ip()));
     let service = service_fn(|request| answer(router.clone(), request, handle.clone(), peer));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(head_timeout)
         .max_buf_size(MAX_HEAD_BYTES)
         .serve_connection(
-            TokioIo::new(WriteTimeout::new(socket, timeout, handle.clone())),
+            TokioIo::new(WriteTimeout::new(stream, timeout, handle.clone())),
             service,
         );
     let mut connection = std::pin::pin!(connection);

@@ -13,6 +13,7 @@ mod redis;
 mod response;
 mod rules;
 mod store;
+mod tls;
 mod tracing;
 
 use std::sync::LazyLock;
@@ -30,6 +31,7 @@ pub use redis::{RedisSettings, TopologyKind};
 pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
+pub use tls::{GrpcTlsSettings, HttpTlsSettings};
 pub use tracing::TracingSettings;
 
 /// A group of settings.

@@ -57,15 +57,15 @@ pub fn framed_request(user: &str) -> Bytes {
 }
 
 /// A response: the HTTP status, the body, and the gRPC status and message.
-struct Answer {
-    http: StatusCode,
-    body: Vec<u8>,
-    status: Option<String>,
-    message: String,
+pub struct Answer {
+    pub http: StatusCode,
+    pub body: Vec<u8>,
+    pub status: Option<String>,
+    pub message: String,
 }
 
 /// Sends a request with its body in these parts, and returns the response.
-async fn send(
+pub async fn send(
     client: &mut SendRequest<Bytes>,
     head: http::request::Builder,
     parts: &[Bytes],

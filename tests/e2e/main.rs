@@ -16,6 +16,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod envoy_docs;
+mod envoy_gateway;
 mod health;
 mod holds;
 mod http_connections;
@@ -30,6 +31,9 @@ mod starvation;
 #[cfg(feature = "statsd")]
 mod statsd;
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 #[cfg(feature = "otlp")]
 mod traces;
+mod unix_socket;
 mod xds;

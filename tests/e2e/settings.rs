@@ -387,17 +387,6 @@ fn variables_without_effect_are_named_at_the_start() {
 }
 
 #[test]
-fn weir_does_not_start_without_the_tls_that_is_asked_for() {
-    let tls = |value| serving(RULES).env("GRPC_SERVER_USE_TLS", value).env("LOG_LEVEL", "error");
-    let (status, output) = tls("true").run();
-    assert_eq!(status.code(), Some(64), "{output}");
-    assert!(output.contains("GRPC_SERVER_USE_TLS: it is \"true\"; "), "{output}");
-    let weir = tls("false").env("GRPC_SERVER_TLS_CERT", "/certs/tls.crt").env("LOG_LEVEL", "warn");
-    let output = weir.start().said();
-    assert!(output.contains("GRPC_SERVER_TLS_CERT has no effect: "), "{output}");
-}
-
-#[test]
 fn redis_is_printed_with_its_origin_and_without_passwords() {
     let (status, output) = serving(RULES)
         .arg("--print-settings")

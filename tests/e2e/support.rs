@@ -18,6 +18,8 @@ pub mod redis;
 pub mod service_address;
 #[cfg(feature = "statsd")]
 pub mod statsd;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod traffic;
 pub mod weir;
 

@@ -1,9 +1,7 @@
 //! One HTTP/2 connection with many calls in flight.
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -11,69 +9,12 @@ use httlib_hpack::Decoder;
 
 use crate::frames::{self, Call, FrameHeader, HEADER_LEN};
 use crate::message::Decision;
+use crate::socket::{Socket, TlsClient};
 
 /// Room for thousands of responses, but small enough for thousands of idle connections.
 const BUFFER: usize = 64 * 1024;
 /// Renew the receive window after this many bytes, far below the maximum.
 const WINDOW_REFILL: u32 = 1 << 28;
-
-/// The authority that the client sends.
-pub fn authority(addr: &str) -> &str {
-    match addr.strip_prefix("unix:") {
-        Some(_) => "localhost",
-        None => addr.trim_start_matches("http://").trim_end_matches('/'),
-    }
-}
-
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Socket {
-    /// `http://host:port`, `host:port` or `unix:/path`.
-    fn open(addr: &str) -> Result<Self> {
-        if let Some(path) = addr.strip_prefix("unix:") {
-            let stream = UnixStream::connect(path).with_context(|| format!("connect {addr}"))?;
-            return Ok(Self::Unix(stream));
-        }
-        let host = authority(addr);
-        let target = host.to_socket_addrs()?.next().with_context(|| format!("resolve {host}"))?;
-        let stream = TcpStream::connect(target).with_context(|| format!("connect {host}"))?;
-        stream.set_nodelay(true)?;
-        Ok(Self::Tcp(stream))
-    }
-
-    fn set_nonblocking(&self) -> std::io::Result<()> {
-        match self {
-            Self::Tcp(s) => s.set_nonblocking(true),
-            Self::Unix(s) => s.set_nonblocking(true),
-        }
-    }
-
-    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.read(buf),
-            Self::Unix(s) => s.read(buf),
-        }
-    }
-
-    fn write(&mut self, buf: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(s) => s.write(buf),
-            Self::Unix(s) => s.write(buf),
-        }
-    }
-}
-
-impl AsFd for Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(s) => s.as_fd(),
-            Self::Unix(s) => s.as_fd(),
-        }
-    }
-}
 
 /// How a call ended.
 pub struct Outcome {
@@ -112,9 +53,14 @@ pub struct Connection {
 
 impl Connection {
     /// Connects and exchanges settings.
-    pub fn open(addr: &str, concurrency: usize, decode_headers: bool) -> Result<Self> {
+    pub fn open(
+        addr: &str,
+        tls: Option<&TlsClient>,
+        concurrency: usize,
+        decode_headers: bool,
+    ) -> Result<Self> {
         let mut connection = Self {
-            socket: Socket::open(addr)?,
+            socket: Socket::open(addr, tls)?,
             out: frames::preface(frames::MAX_WINDOW),
             input: vec![0; BUFFER],
             parsed: 0,
@@ -170,7 +116,7 @@ impl Connection {
     }
 
     pub fn wants_write(&self) -> bool {
-        !self.out.is_empty()
+        !self.out.is_empty() || self.socket.wants_write()
     }
 
     pub fn flush(&mut self) -> Result<()> {
@@ -185,7 +131,10 @@ impl Connection {
             }
         }
         self.out.drain(..written);
-        Ok(())
+        match self.socket.flush() {
+            Err(e) if e.kind() != ErrorKind::WouldBlock => Err(e.into()),
+            _ => Ok(()),
+        }
     }
 
     /// Reads what has arrived and reports the calls that ended.

@@ -39,7 +39,7 @@ impl Tally {
         })
     }
 
-    fn count(&mut self, outcome: &Outcome, now: Instant) {
+    pub fn count(&mut self, outcome: &Outcome, now: Instant) {
         let waited = now.saturating_duration_since(outcome.started);
         self.latency_ns.saturating_record(waited.as_nanos() as u64);
         match outcome.decision {
@@ -78,7 +78,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    fn choose(&mut self) -> u64 {
+    pub fn choose(&mut self) -> u64 {
         match self {
             Self::Random { keys: 1, .. } => 0,
             Self::Random { keys, rng } => rng.random_range(0..*keys),

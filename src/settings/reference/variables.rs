@@ -21,12 +21,6 @@ const fn variable(
 
 const LOG_LEVELS: &[&str] =
     &["panic", "fatal", "error", "warn", "warning", "info", "debug", "trace"];
-// Ignoring it would send unencrypted what must be encrypted.
-const USE_TLS: Effect = Refused(
-    "this version serves gRPC without TLS only: remove it, and let a proxy in front of weir terminate \
-     TLS",
-);
-const TLS: Effect = Unused("only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it");
 const OTLP: Effect = NotYet("values for traces or metrics alone, other than their endpoints");
 const USE_MEMCACHED: Effect =
     Refused("weir does not support Memcached: remove it to count in memory");
@@ -49,17 +43,16 @@ pub const VARIABLES: &[Variable] = &[
     variable("PORT", VariableKind::PORT, "8080", Set(Port)),
     variable("DEBUG_HOST", VariableKind::Text, "0.0.0.0", Set(Host)),
     variable("DEBUG_PORT", VariableKind::PORT, "6070", Set(Port)),
-    // A port is open to more clients than the socket that was asked for.
-    variable("GRPC_UDS", VariableKind::Text, "", Refused("this version serves gRPC over TCP only: remove it and set GRPC_HOST and GRPC_PORT")),
+    variable("GRPC_UDS", VariableKind::Text, "", Set(Same)),
     variable("GRPC_HOST", VariableKind::Text, "0.0.0.0", Set(Host)),
     variable("GRPC_PORT", VariableKind::PORT, "8081", Set(Port)),
     variable("GRPC_MAX_CONNECTION_AGE", VariableKind::Duration, "24h", Set(Same)),
     variable("GRPC_MAX_CONNECTION_AGE_GRACE", VariableKind::Duration, "1h", Set(Same)),
-    variable("GRPC_SERVER_USE_TLS", VariableKind::Bool, "false", USE_TLS),
-    variable("GRPC_SERVER_TLS_CERT", VariableKind::Text, "", TLS),
-    variable("GRPC_SERVER_TLS_KEY", VariableKind::Text, "", TLS),
-    variable("GRPC_CLIENT_TLS_CACERT", VariableKind::Text, "", TLS),
-    variable("GRPC_CLIENT_TLS_SAN", VariableKind::Text, "", TLS),
+    variable("GRPC_SERVER_USE_TLS", VariableKind::Bool, "false", Set(Same)),
+    variable("GRPC_SERVER_TLS_CERT", VariableKind::Text, "", Set(Same)),
+    variable("GRPC_SERVER_TLS_KEY", VariableKind::Text, "", Set(Same)),
+    variable("GRPC_CLIENT_TLS_CACERT", VariableKind::Text, "", Set(Same)),
+    variable("GRPC_CLIENT_TLS_SAN", VariableKind::Text, "", Set(Same)),
     variable("LOG_LEVEL", VariableKind::LogLevels(LOG_LEVELS), "WARN", Set(LogLevel)),
     variable("LOG_FORMAT", VariableKind::Text, "text", Set(LogFormat)),
 

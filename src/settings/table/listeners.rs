@@ -1,8 +1,10 @@
 //! `grpc`, `http` and `debug`: the listeners and their limits.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
+use super::tls::{GrpcTlsSettings, HttpTlsSettings};
 use crate::http::JsonErrors;
 use crate::settings::format::{Address, Bytes, Choice, Int};
 
@@ -16,6 +18,9 @@ group! {
     GrpcSettings "grpc" {
         /// Address of the gRPC listener.
         address: Address = "0.0.0.0:8081", reference ["GRPC_HOST", "GRPC_PORT"];
+        /// Path of a Unix socket for gRPC, instead of grpc.address. The file of a socket on which no
+        /// process listens is replaced.
+        uds: Option<PathBuf> = "", reference ["GRPC_UDS"];
         // A request from Envoy is some 100 bytes. This leaves room for long values and many
         // descriptors, and bounds the memory of a request: an entry is at least two bytes of it, and
         // 32 bytes once decoded, for a moment in a list half as long again.
@@ -52,6 +57,7 @@ group! {
         /// Whether gRPC clients may refund hits.
         allow_negative_hits: bool = "true";
     }
+    groups { tls: GrpcTlsSettings; }
 }
 
 group! {
@@ -78,6 +84,7 @@ group! {
         /// Whether clients of /json may refund hits.
         allow_negative_hits: bool = "false";
     }
+    groups { tls: HttpTlsSettings; }
 }
 
 group! {

@@ -57,17 +57,8 @@ fn naming_redis_makes_it_the_store_and_reports_its_errors_with_all_others() {
 
 #[test]
 fn variables_that_are_dangerous_to_ignore_are_refused() {
-    for (name, text) in [
-        ("BACKEND_TYPE", "memcache"),
-        ("GRPC_UDS", "/run/weir.sock"),
-        ("GRPC_SERVER_USE_TLS", "true"),
-    ] {
-        let errors = Settings::load(&inputs(&[(name, text)])).unwrap_err();
-        assert!(errors.len() == 1 && errors[0].origin == name, "{errors:?}");
-    }
-    assert!(
-        Settings::load(&inputs(&[("GRPC_SERVER_USE_TLS", "false")])).unwrap().warnings.is_empty()
-    );
+    let errors = Settings::load(&inputs(&[("BACKEND_TYPE", "memcache")])).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].origin == "BACKEND_TYPE", "{errors:?}");
 }
 
 #[test]
@@ -87,9 +78,6 @@ fn unused_variables_cause_a_warning() {
     ];
     let names = "MEMCACHE_HOST_PORT, MEMCACHE_MAX_IDLE_CONNS have";
     assert_eq!(warnings(&compose), [format!("{names} {memcache}")]);
-    let tls = "no effect: only GRPC_SERVER_USE_TLS=true, which is not supported yet, uses it";
-    let certificate = [("GRPC_SERVER_TLS_CERT", "/cert"), ("GRPC_SERVER_USE_TLS", "false")];
-    assert_eq!(warnings(&certificate), [format!("GRPC_SERVER_TLS_CERT has {tls}")]);
     // The reference must still be able to read it.
     let bad = Settings::load(&inputs(&[("MEMCACHE_MAX_IDLE_CONNS", "many")])).unwrap_err();
     assert_eq!(bad[0].origin, "MEMCACHE_MAX_IDLE_CONNS");

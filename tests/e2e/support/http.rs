@@ -46,9 +46,20 @@ pub fn ask(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> std::io::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
+    let stream = TcpStream::connect_timeout(&to, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
+    ask_on(stream, method, path, headers, body)
+}
+
+/// As [`ask`], on a connection with timeouts of its own.
+pub fn ask_on(
+    mut stream: TcpStream,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> std::io::Result<Answer> {
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n");
     head += &format!("content-length: {}\r\n", body.len());
     for (name, value) in headers {

@@ -1,7 +1,7 @@
 //! The real binary on free ports, with a directory of its own.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -145,6 +145,10 @@ impl Setup {
             let rest = program.until_said(&format!("Listening for {what} on '"))?;
             // In JSON, more follows on the line.
             let address = rest.split('\'').next().unwrap_or_default();
+            if address.starts_with('/') {
+                // The path of a Unix socket.
+                return Ok((Ipv4Addr::UNSPECIFIED, 0).into());
+            }
             Ok(address.parse().unwrap_or_else(|e| panic!("{rest}: {e}")))
         };
         let (grpc, http, debug) = (listens("gRPC")?, listens("HTTP")?, listens("debug")?);

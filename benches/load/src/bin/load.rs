@@ -2,15 +2,18 @@
 //! loads: calls are copied from a template, responses are read only as far as their decision, and
 //! a whole batch of calls is one `write`.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
-use load::connection::{self, Connection};
+use load::connection::Connection;
 use load::cpu::Snapshot;
 use load::frames::Call;
 use load::message::{PATH, Template};
+use load::reconnect;
 use load::report::report;
+use load::socket::{TlsClient, authority};
 use load::worker::{Keys, Schedule, Tally, Worker};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
@@ -29,6 +32,13 @@ struct Args {
     /// `http://host:port`, `host:port` or `unix:/path/to/socket`.
     #[arg(long, default_value = "http://127.0.0.1:8081")]
     addr: String,
+    /// Connect by TLS and trust the certificates of this PEM file.
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// Open a connection for each call, one after the other, from the start on; latency counts from
+    /// the connect.
+    #[arg(long, conflicts_with_all = ["rate", "warmup"])]
+    reconnect: bool,
     #[arg(long, default_value_t = 1)]
     connections: usize,
     /// Calls in flight on each connection (maximum with --rate).
@@ -96,12 +106,27 @@ fn main() -> Result<()> {
         headers.extend(ENVOY_HEADERS.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
     let template = Template::new(&args.domain, &args.descriptors, args.hits_addend, args.keys)?;
-    let call = Call::new(connection::authority(&args.addr), PATH, &headers, &template)?;
+    let call = Call::new(authority(&args.addr), PATH, &headers, &template)?;
+
+    let tls = args.tls_ca.as_deref().map(TlsClient::new).transpose()?;
+    if args.reconnect {
+        let keys = Keys::Random { keys: args.keys, rng: SmallRng::from_os_rng() };
+        let stop = Instant::now() + Duration::from_secs_f64(args.seconds);
+        let budget = args.requests.unwrap_or(u64::MAX);
+        let before = Snapshot::take(&pids)?;
+        let tally = reconnect::run(&args.addr, tls.as_ref(), &call, keys, budget, stop)?;
+        return finish(&args, &pids, &tally, &before);
+    }
 
     let threads = args.threads.clamp(1, args.connections);
     let mut shares: Vec<Vec<Connection>> = (0..threads).map(|_| Vec::new()).collect();
     for i in 0..args.connections {
-        let connection = Connection::open(&args.addr, args.concurrency, args.decode_headers)?;
+        let connection = Connection::open(
+            &args.addr,
+            tls.as_ref(),
+            args.concurrency,
+            args.decode_headers,
+        )?;
         shares[i % threads].push(connection);
     }
 
@@ -137,8 +162,13 @@ fn main() -> Result<()> {
             Err(_) => bail!("a thread panicked"),
         }
     }
-    let after = Snapshot::take(&pids)?;
-    report(args.json, &pids, &tally, &before, &after)?;
+    finish(&args, &pids, &tally, &before)
+}
+
+/// Prints the report of a run that ends now.
+fn finish(args: &Args, pids: &[(String, u32)], tally: &Tally, before: &Snapshot) -> Result<()> {
+    let after = Snapshot::take(pids)?;
+    report(args.json, pids, tally, before, &after)?;
     ensure!(tally.errors == 0 || args.allow_errors, "{} calls failed", tally.errors);
     Ok(())
 }

@@ -16,7 +16,7 @@ const AT_ONCE: usize = 100;
 pub fn run(target: &Target, count: usize) -> Result<Value> {
     let mut connections = Vec::new();
     for i in 0..count {
-        let opened = Connection::open(&target.addr, 1, false);
+        let opened = Connection::open(&target.addr, None, 1, false);
         connections.push(opened.with_context(|| format!("connection {}", i + 1))?);
     }
     let opened_in = target.start.elapsed();

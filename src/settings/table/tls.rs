@@ -1,0 +1,47 @@
+//! `grpc.tls` and `http.tls`: TLS on the listeners.
+
+use std::path::PathBuf;
+
+use super::group;
+
+group! {
+    /// TLS on the gRPC listener.
+    GrpcTlsSettings "grpc.tls" {
+        /// Whether gRPC is served over TLS only. The other settings of the group need it.
+        enabled: bool = "false", reference ["GRPC_SERVER_USE_TLS"];
+        /// PEM file with weir's certificate, followed by those of intermediate authorities. This and
+        /// the other files are read again when they change.
+        cert: Option<PathBuf> = "", reference ["GRPC_SERVER_TLS_CERT"];
+        /// PEM file with the key of the certificate.
+        key: Option<PathBuf> = "", reference ["GRPC_SERVER_TLS_KEY"];
+        /// PEM file with the CA certificates that a client's certificate must come from; clients then
+        /// need one. Empty: clients need no certificate.
+        client_ca: Option<PathBuf> = "", reference ["GRPC_CLIENT_TLS_CACERT"];
+        /// DNS names or IP addresses. A client's certificate must be valid for one of them, or match
+        /// client_uri_sans. Both empty: every certificate of client_ca is accepted.
+        client_dns_sans: Vec<String> = "", reference ["GRPC_CLIENT_TLS_SAN"];
+        /// URIs, such as SPIFFE IDs, of which a client's certificate must have one. A URI that ends
+        /// in /* means all that start so.
+        client_uri_sans: Vec<String> = "";
+    }
+}
+
+group! {
+    /// TLS on the HTTP listener.
+    HttpTlsSettings "http.tls" {
+        /// Whether HTTP is served over TLS only, including /healthcheck. No variable of the reference
+        /// sets it: its probes speak plain HTTP.
+        enabled: bool = "false";
+        /// PEM file with weir's certificate, as grpc.tls.cert.
+        cert: Option<PathBuf> = "";
+        /// PEM file with the key of the certificate.
+        key: Option<PathBuf> = "";
+        /// PEM file with the CA certificates that a client's certificate must come from, as
+        /// grpc.tls.client_ca.
+        client_ca: Option<PathBuf> = "";
+        /// DNS names or IP addresses of clients, as grpc.tls.client_dns_sans.
+        client_dns_sans: Vec<String> = "";
+        /// URIs of clients, as grpc.tls.client_uri_sans.
+        client_uri_sans: Vec<String> = "";
+    }
+}

@@ -1,0 +1,126 @@
+//! The options of TLS, from the groups `grpc.tls` and `http.tls`.
+
+use std::path::PathBuf;
+
+use super::setting::Resolved;
+use super::table::SettingGroup;
+use super::{SettingError, Settings};
+use crate::tls::Options;
+
+/// The settings that both groups have, of one of them.
+#[derive(Clone, Copy, Debug)]
+struct TlsGroup<'a> {
+    enabled: &'a Resolved<bool>,
+    cert: &'a Resolved<Option<PathBuf>>,
+    key: &'a Resolved<Option<PathBuf>>,
+    client_ca: &'a Resolved<Option<PathBuf>>,
+    client_dns_sans: &'a Resolved<Vec<String>>,
+    client_uri_sans: &'a Resolved<Vec<String>>,
+}
+
+/// Borrows the settings of one of the two groups.
+macro_rules! tls_group {
+    ($settings:expr) => {
+        TlsGroup {
+            enabled: &$settings.enabled,
+            cert: &$settings.cert,
+            key: &$settings.key,
+            client_ca: &$settings.client_ca,
+            client_dns_sans: &$settings.client_dns_sans,
+            client_uri_sans: &$settings.client_uri_sans,
+        }
+    };
+}
+
+impl Settings {
+    /// Returns the TLS of the gRPC listener; none if it has none.
+    pub fn grpc_tls_options(&self) -> Option<Options> {
+        tls_group!(self.grpc.tls).options("grpc.tls", "grpc", "h2")
+    }
+
+    /// Returns the TLS of the HTTP listener; none if it has none.
+    pub fn http_tls_options(&self) -> Option<Options> {
+        tls_group!(self.http.tls).options("http.tls", "http", "http/1.1")
+    }
+
+    /// Checks both groups. Warns of what has no effect.
+    pub(super) fn check_tls(&mut self, errors: &mut Vec<SettingError>) {
+        tls_group!(self.grpc.tls).check(errors);
+        tls_group!(self.http.tls).check(errors);
+        let warnings = [
+            unused(*self.grpc.tls.enabled, &self.grpc.tls, "grpc.tls.enabled"),
+            unused(*self.http.tls.enabled, &self.http.tls, "http.tls.enabled"),
+        ];
+        self.warnings.extend(warnings.into_iter().flatten());
+    }
+}
+
+impl TlsGroup<'_> {
+    fn check(&self, errors: &mut Vec<SettingError>) {
+        if !**self.enabled {
+            return;
+        }
+        for (file, what) in [(self.cert, "certificate"), (self.key, "key of the certificate")] {
+            if file.is_none() {
+                let name = file.setting.name;
+                let message = format!("is true without {name}");
+                let help = format!("name a PEM file with the {what} in {}", names(file));
+                errors.push(self.enabled.error(&message, help));
+            }
+        }
+        for sans in [self.client_dns_sans, self.client_uri_sans] {
+            if !sans.is_empty() && self.client_ca.is_none() {
+                let message = format!("is set without {}", self.client_ca.setting.name);
+                let help = format!(
+                    "name a PEM file with the CA of the clients in {}, or remove it",
+                    names(self.client_ca)
+                );
+                errors.push(sans.error(&message, help));
+            }
+        }
+    }
+
+    fn options(
+        &self,
+        group: &'static str,
+        listener: &'static str,
+        protocol: &'static str,
+    ) -> Option<Options> {
+        // Its errors were reported by `load`.
+        let (Some(cert), Some(key)) = (&**self.cert, &**self.key) else { return None };
+        (**self.enabled).then(|| Options {
+            group,
+            listener,
+            protocol,
+            cert: cert.clone(),
+            key: key.clone(),
+            client_ca: self.client_ca.value.clone(),
+            client_dns_sans: self.client_dns_sans.to_vec(),
+            client_uri_sans: self.client_uri_sans.to_vec(),
+        })
+    }
+}
+
+/// Returns the names of a setting, for an error message: its own, and the reference's.
+fn names<T>(setting: &Resolved<T>) -> String {
+    match setting.setting.reference {
+        [variable] => format!("{} ({variable})", setting.setting.name),
+        _ => setting.setting.name.to_owned(),
+    }
+}
+
+/// Returns a warning if settings of a group are set and the group is not enabled.
+fn unused(is_enabled: bool, group: &impl SettingGroup, enabled: &str) -> Option<String> {
+    let mut entries = Vec::new();
+    group.list(&mut entries);
+    let set: Vec<_> = entries
+        .iter()
+        .filter(|entry| entry.setting.name != enabled && !entry.text.is_empty())
+        .map(|entry| entry.origin)
+        .collect();
+    if is_enabled || set.is_empty() {
+        return None;
+    }
+    let verb = if set.len() == 1 { "has" } else { "have" };
+    Some(format!("{} {verb} no effect: {enabled} is false", set.join(", ")))
+}

@@ -1,0 +1,223 @@
+//! TCP and Unix sockets, behind one type each for listeners and connections.
+
+mod unix;
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use rustix::net::sockopt::set_socket_send_buffer_size;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+pub use unix::UnixSocketFile;
+
+/// The size of a socket's send buffer. By default the system lets it grow to megabytes for a client
+/// that does not read.
+const SEND_BUFFER_BYTES: usize = 128 << 10;
+
+/// A bound socket that no runtime knows yet.
+#[derive(Debug)]
+pub enum BoundSocket {
+    Tcp(std::net::TcpListener),
+    Unix(std::os::unix::net::UnixListener, UnixSocketFile),
+}
+
+/// Where a socket is bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+/// A listener of the current runtime.
+#[derive(Debug)]
+pub enum Listener {
+    Tcp(TcpListener),
+    /// Removes its file when it is dropped.
+    Unix(UnixListener, UnixSocketFile),
+}
+
+/// A connection of the current runtime.
+#[derive(Debug)]
+pub enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection on its way from one runtime to another.
+#[derive(Debug)]
+pub enum DetachedSocket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
+
+impl BoundSocket {
+    /// Returns where it is bound.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot report the address.
+    pub fn address(&self) -> io::Result<Address> {
+        Ok(match self {
+            BoundSocket::Tcp(socket) => Address::Tcp(socket.local_addr()?),
+            BoundSocket::Unix(_, file) => Address::Unix(file.path().to_owned()),
+        })
+    }
+
+    /// Registers it with the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// The runtime has no room for it.
+    pub fn attach(self) -> io::Result<Listener> {
+        Ok(match self {
+            BoundSocket::Tcp(socket) => Listener::Tcp(TcpListener::from_std(socket)?),
+            BoundSocket::Unix(socket, file) => {
+                Listener::Unix(UnixListener::from_std(socket)?, file)
+            }
+        })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Tcp(address) => address.fmt(f),
+            Address::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl Listener {
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    ///
+    /// The connection was aborted, or the system is out of resources.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Listener::Tcp(listener) => Socket::Tcp(listener.accept().await?.0),
+            Listener::Unix(listener, _) => Socket::Unix(listener.accept().await?.0),
+        })
+    }
+}
+
+impl Socket {
+    /// Turns Nagle's algorithm off, and bounds the send buffer.
+    ///
+    /// # Errors
+    ///
+    /// The socket is closed.
+    pub fn prepare(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => {
+                socket.set_nodelay(true)?;
+                Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
+            }
+            Socket::Unix(socket) => Ok(set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?),
+        }
+    }
+
+    /// Returns the address of the client; none over a Unix socket.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match self {
+            Socket::Tcp(socket) => socket.peer_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// Waits until there is something to read, or the client has closed the connection.
+    ///
+    /// # Errors
+    ///
+    /// The runtime is shutting down.
+    pub async fn readable(&self) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.readable().await,
+            Socket::Unix(socket) => socket.readable().await,
+        }
+    }
+
+    /// Takes it out of the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// The runtime fails.
+    pub fn detach(self) -> io::Result<DetachedSocket> {
+        Ok(match self {
+            Socket::Tcp(socket) => DetachedSocket::Tcp(socket.into_std()?),
+            Socket::Unix(socket) => DetachedSocket::Unix(socket.into_std()?),
+        })
+    }
+}
+
+impl DetachedSocket {
+    /// Registers it with the current runtime.
+    ///
+    /// # Errors
+    ///
+    /// The runtime has no room for it.
+    pub fn attach(self) -> io::Result<Socket> {
+        Ok(match self {
+            DetachedSocket::Tcp(socket) => Socket::Tcp(TcpStream::from_std(socket)?),
+            DetachedSocket::Unix(socket) => Socket::Unix(UnixStream::from_std(socket)?),
+        })
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_read(cx, buf),
+            Socket::Unix(socket) => Pin::new(socket).poll_read(cx, buf),
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Socket::Unix(socket) => Pin::new(socket).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
+            Socket::Unix(socket) => Pin::new(socket).poll_write_vectored(cx, bytes),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Nothing is buffered.
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Socket::Tcp(socket) => Pin::new(socket).poll_shutdown(cx),
+            Socket::Unix(socket) => Pin::new(socket).poll_shutdown(cx),
+        }
+    }
+}

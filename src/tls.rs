@@ -1,0 +1,62 @@
+//! TLS on the listeners: certificates that are read again when they change, and handshakes that
+//! cannot delay requests.
+//!
+//! | file | task |
+//! | --- | --- |
+//! | `config` | reads the files of a listener and checks them |
+//! | `certificates` | the active set of a listener, and its replacement |
+//! | `client_verifier` | which client certificates are accepted |
+//! | `handshake` | threads that do handshakes |
+//! | `stream` | an established connection |
+//! | `expiry` | when a certificate expires |
+//! | `absent` | what remains in builds without the feature `tls` |
+
+#[cfg(not(feature = "tls"))]
+mod absent;
+#[cfg(feature = "tls")]
+mod certificates;
+#[cfg(feature = "tls")]
+mod client_verifier;
+#[cfg(feature = "tls")]
+mod config;
+#[cfg(feature = "tls")]
+mod expiry;
+#[cfg(feature = "tls")]
+mod handshake;
+mod metrics;
+mod open;
+#[cfg(feature = "tls")]
+mod stream;
+#[cfg(all(test, feature = "tls"))]
+mod tests;
+
+use std::path::PathBuf;
+
+#[cfg(not(feature = "tls"))]
+pub use absent::{Certificates, Handshakes, TlsStream};
+#[cfg(feature = "tls")]
+pub use certificates::Certificates;
+#[cfg(feature = "tls")]
+pub use handshake::Handshakes;
+pub use metrics::TlsMetrics;
+pub use open::{Opener, Stream};
+#[cfg(feature = "tls")]
+pub use stream::TlsStream;
+
+/// The TLS of one listener. Files are in PEM format.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The group of the settings, for messages: `grpc.tls`.
+    pub group: &'static str,
+    /// The name of the listener, for the log.
+    pub listener: &'static str,
+    /// The protocol that is negotiated, as in ALPN.
+    pub protocol: &'static str,
+    pub cert: PathBuf,
+    pub key: PathBuf,
+    /// Where client certificates must come from; none if clients need no certificate.
+    pub client_ca: Option<PathBuf>,
+    /// The names of which a client must have one. If both lists are empty, it may have any.
+    pub client_dns_sans: Vec<String>,
+    pub client_uri_sans: Vec<String>,
+}

@@ -1,0 +1,137 @@
+//! The active certificates of a listener, and their replacement when the files change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use rustls::ServerConfig;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::config::{Checked, Files};
+use super::{Options, TlsMetrics};
+use crate::throttle::Throttle;
+
+/// How often the files are read. Polling finds every kind of change, also of links (as Kubernetes
+/// replaces `..data`) and on network file systems, and three small files cost little.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The certificates of one listener. A changed set replaces the active one as a whole if it is
+/// valid: certificate, key and client CA.
+#[derive(Debug)]
+pub struct Certificates {
+    options: Options,
+    active: ArcSwap<ServerConfig>,
+    seen: Mutex<Seen>,
+    metrics: TlsMetrics,
+    reload_log: Throttle,
+}
+
+/// The fingerprints of the files.
+#[derive(Debug)]
+struct Seen {
+    active: u64,
+    /// At the last poll.
+    last: u64,
+    /// Of the invalid set that was reported.
+    reported: Option<u64>,
+}
+
+impl Certificates {
+    /// Reads the files of a listener.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be used. The message names the setting, the file, the cause and the fix.
+    pub fn load(options: Options) -> Result<Arc<Certificates>, String> {
+        let files = Files::read(&options);
+        let checked = files.check(&options)?;
+        let fingerprint = files.fingerprint();
+        let metrics = TlsMetrics::default();
+        metrics.certificate_expiry.set(checked.expiry.unwrap_or_default());
+        Ok(Arc::new(Certificates {
+            options,
+            active: ArcSwap::new(checked.config),
+            seen: Mutex::new(Seen { active: fingerprint, last: fingerprint, reported: None }),
+            metrics,
+            reload_log: Throttle::new(LOG_INTERVAL),
+        }))
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub fn metrics(&self) -> &TlsMetrics {
+        &self.metrics
+    }
+
+    /// Returns the configuration for a new connection.
+    pub(super) fn active(&self) -> Arc<ServerConfig> {
+        self.active.load_full()
+    }
+
+    /// Loads every change. Never ends.
+    pub async fn follow(self: Arc<Self>) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let certificates = self.clone();
+            // A file system may not respond, and checking keys takes a while.
+            if tokio::task::spawn_blocking(move || certificates.poll()).await.is_err() {
+                self.metrics.reload_failures.inc();
+            }
+        }
+    }
+
+    /// Reads the files, and activates them if they have changed and are valid.
+    pub(super) fn poll(&self) {
+        let files = Files::read(&self.options);
+        let fingerprint = files.fingerprint();
+        let mut seen = self.seen.lock();
+        let has_settled = std::mem::replace(&mut seen.last, fingerprint) == fingerprint;
+        if fingerprint == seen.active || seen.reported == Some(fingerprint) {
+            return;
+        }
+        match files.check(&self.options) {
+            Ok(checked) => {
+                seen.active = fingerprint;
+                seen.reported = None;
+                drop(seen);
+                self.activate(checked);
+            }
+            // Else it may be half written: the certificate before its key.
+            Err(error) if has_settled => {
+                seen.reported = Some(fingerprint);
+                drop(seen);
+                self.report(&error);
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn activate(&self, Checked { config, expiry }: Checked) {
+        self.active.store(config);
+        self.metrics.reloads.inc();
+        self.metrics.certificate_expiry.set(expiry.unwrap_or_default());
+        let expires = expiry.and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
+        let expires = expires.map(tracing::field::display);
+        tracing::info!(listener = self.options.listener, expires, "TLS certificates reloaded");
+    }
+
+    fn report(&self, error: &str) {
+        self.metrics.reload_failures.inc();
+        if let Some(suppressed) = self.reload_log.pass() {
+            tracing::error!(
+                listener = self.options.listener,
+                error,
+                suppressed,
+                "changed TLS certificates are invalid: the previous ones stay active"
+            );
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Which client certificates are accepted: those of the given authorities, with one of the given
+//! names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use webpki::EndEntityCert;
+
+use super::Options;
+
+/// Verifies the chain of a client certificate, and then its names.
+#[derive(Debug)]
+pub(super) struct ClientVerifier {
+    /// Verifies the chain, against the given authorities and no others.
+    chain: Arc<dyn ClientCertVerifier>,
+    /// If there are none, all certificates of the authorities are accepted.
+    names: Vec<AllowedName>,
+    group: &'static str,
+}
+
+/// A name of which a client certificate must have one.
+#[derive(Debug)]
+enum AllowedName {
+    /// A DNS name or an address. The certificate may have a wildcard for it.
+    Host(ServerName<'static>),
+    /// `*.example.com`: the certificate must have the same wildcard, as in the reference.
+    Wildcard(String),
+    Uri(String),
+    /// All URIs that start so; ends in a slash.
+    UriPrefix(String),
+}
+
+/// The certificate has none of the allowed names.
+#[derive(Clone, Debug)]
+struct NameNotAllowed {
+    group: &'static str,
+}
+
+impl fmt::Display for NameNotAllowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = self.group;
+        write!(f, "no name that {group}.client_dns_sans or {group}.client_uri_sans allows")
+    }
+}
+
+impl std::error::Error for NameNotAllowed {}
+
+impl ClientVerifier {
+    /// Adds the allowed names to the verification of the chain.
+    ///
+    /// # Errors
+    ///
+    /// A name can be no certificate's. The message names the setting and the fix.
+    pub fn new(
+        chain: Arc<dyn ClientCertVerifier>,
+        options: &Options,
+    ) -> Result<ClientVerifier, String> {
+        let hosts = options.client_dns_sans.iter().map(|name| {
+            host(name).ok_or_else(|| {
+                let group = options.group;
+                format!("{group}.client_dns_sans has {name:?}; write a DNS name or an IP address")
+            })
+        });
+        let uris = options.client_uri_sans.iter().map(|name| {
+            uri(name).ok_or_else(|| {
+                let group = options.group;
+                format!(
+                    "{group}.client_uri_sans has {name:?}; write a URI such as \
+                     spiffe://cluster.local/ns/edge/sa/envoy"
+                )
+            })
+        });
+        let names: Result<_, String> = hosts.chain(uris).collect();
+        Ok(ClientVerifier { chain, names: names?, group: options.group })
+    }
+
+    fn verify_name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let certificate = EndEntityCert::try_from(certificate)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        if self.names.iter().any(|name| name.is_name_of(&certificate)) {
+            return Ok(());
+        }
+        let error = OtherError(Arc::new(NameNotAllowed { group: self.group }));
+        Err(Error::InvalidCertificate(CertificateError::Other(error)))
+    }
+}
+
+impl AllowedName {
+    fn is_name_of(&self, certificate: &EndEntityCert<'_>) -> bool {
+        match self {
+            AllowedName::Host(name) => certificate.verify_is_valid_for_subject_name(name).is_ok(),
+            AllowedName::Wildcard(wildcard) => {
+                certificate.valid_dns_names().any(|name| name.eq_ignore_ascii_case(wildcard))
+            }
+            AllowedName::Uri(uri) => certificate.valid_uri_names().any(|name| name == uri),
+            AllowedName::UriPrefix(prefix) => certificate
+                .valid_uri_names()
+                .any(|name| name.len() > prefix.len() && name.starts_with(prefix)),
+        }
+    }
+}
+
+/// Reads a DNS name, with or without a wildcard, or an address, with or without brackets.
+fn host(name: &str) -> Option<AllowedName> {
+    if let Some(parent) = name.strip_prefix("*.") {
+        let ServerName::DnsName(_) = ServerName::try_from(parent).ok()? else { return None };
+        return Some(AllowedName::Wildcard(name.to_owned()));
+    }
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    ServerName::try_from(address.unwrap_or(name).to_owned()).ok().map(AllowedName::Host)
+}
+
+fn uri(uri: &str) -> Option<AllowedName> {
+    let (scheme, rest) = uri.split_once("://")?;
+    if scheme.is_empty() || rest.is_empty() || rest.starts_with('/') {
+        return None;
+    }
+    let name = match rest.strip_suffix("/*") {
+        Some(_) => AllowedName::UriPrefix(uri.trim_end_matches('*').to_owned()),
+        None => AllowedName::Uri(uri.to_owned()),
+    };
+    // A wildcard elsewhere would match nothing.
+    let is_plain = !rest.strip_suffix("/*").unwrap_or(rest).contains('*');
+    is_plain.then_some(name)
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.chain.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.chain.verify_client_cert(end_entity, intermediates, now)?;
+        self.verify_name(end_entity)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.chain.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.chain.supported_verify_schemes()
+    }
+}

@@ -1,0 +1,170 @@
+//! Threads that do handshakes.
+//!
+//! A handshake takes as much of a CPU as hundreds of decisions, and a client makes weir do one with a
+//! few bytes. So handshakes run on threads of their own, at a lower priority than those that serve
+//! requests. A connection goes to such a thread when its client has started the handshake, and comes
+//! back when it is complete.
+//!
+//! A thread does one step of a handshake at a time, for each connection in turn. Of connections that
+//! have not had their first step it queues a bounded number; the next is closed, and its client
+//! retries, which takes less than waiting for a thread that has fallen behind.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use rustls::ServerConnection;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
+
+use super::Certificates;
+use super::stream::{DetachedStream, TlsStream};
+use crate::connections::ConnectionHandle;
+use crate::sockets::{DetachedSocket, Socket};
+use crate::threads;
+use crate::throttle::Throttle;
+
+/// Connections per thread that wait for the first step of their handshake: a tenth of a second of
+/// handshakes with RSA.
+const MAX_QUEUED: usize = 128;
+
+/// Serving threads per handshake thread. When all are busy, this and their low priority leave most of
+/// the CPU to requests; when not, thousands of connections a second can be opened.
+const THREADS_PER_THREAD: usize = 4;
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The handshakes of one listener.
+#[derive(Debug)]
+pub struct Handshakes {
+    queues: Vec<mpsc::Sender<Handshake>>,
+    next: AtomicUsize,
+    certificates: Arc<Certificates>,
+    failure_log: Throttle,
+    refusal_log: Throttle,
+}
+
+/// A connection that waits for its handshake.
+#[derive(Debug)]
+struct Handshake {
+    socket: DetachedSocket,
+    /// The connection is open for as long as its socket.
+    handle: Arc<ConnectionHandle>,
+    done: oneshot::Sender<io::Result<DetachedStream>>,
+}
+
+impl Handshakes {
+    /// Starts the threads, for a listener with `serving_threads` threads.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for a thread.
+    pub fn start(
+        certificates: Arc<Certificates>,
+        serving_threads: usize,
+    ) -> anyhow::Result<Arc<Handshakes>> {
+        let listener = certificates.options().listener;
+        let threads = (0..serving_threads.div_ceil(THREADS_PER_THREAD)).map(|i| {
+            let (queue, queued) = mpsc::channel(MAX_QUEUED);
+            let certificates = certificates.clone();
+            let name = format!("weir-{listener}-tls-{i}");
+            threads::start(&name, || work(certificates, queued))
+                .with_context(|| format!("cannot start the thread {name}"))?;
+            Ok(queue)
+        });
+        let queues: anyhow::Result<_> = threads.collect();
+        Ok(Arc::new(Handshakes {
+            queues: queues?,
+            next: AtomicUsize::new(0),
+            certificates,
+            failure_log: Throttle::new(LOG_INTERVAL),
+            refusal_log: Throttle::new(LOG_INTERVAL),
+        }))
+    }
+
+    /// Does the handshake of a connection. None if it fails, or if there are too many.
+    pub(super) async fn run(
+        &self,
+        socket: Socket,
+        handle: Arc<ConnectionHandle>,
+    ) -> Option<TlsStream> {
+        let metrics = self.certificates.metrics();
+        let peer = socket.peer();
+        let (done, result) = oneshot::channel();
+        let handshake = Handshake { socket: socket.detach().ok()?, handle, done };
+        let queue = self.queues.get(self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len());
+        if queue?.try_send(handshake).is_err() {
+            metrics.handshakes_refused.inc();
+            if let Some(suppressed) = self.refusal_log.pass() {
+                let listener = self.certificates.options().listener;
+                tracing::warn!(
+                    listener,
+                    suppressed,
+                    "connection closed: too many TLS handshakes at once"
+                );
+            }
+            return None;
+        }
+        match result.await.ok()?.and_then(DetachedStream::attach) {
+            Ok(stream) => {
+                metrics.handshakes.inc();
+                Some(stream)
+            }
+            Err(error) => {
+                metrics.handshake_failures.inc();
+                self.log_failure(&error, peer);
+                None
+            }
+        }
+    }
+
+    fn log_failure(&self, error: &io::Error, peer: Option<std::net::SocketAddr>) {
+        let listener = self.certificates.options().listener;
+        let peer = peer.map(tracing::field::display);
+        // A client that goes away is no failure of anyone: a TCP health check does.
+        if error.kind() != io::ErrorKind::InvalidData {
+            tracing::debug!(listener, peer, %error, "TLS handshake failed");
+        } else if let Some(suppressed) = self.failure_log.pass() {
+            tracing::warn!(listener, peer, %error, suppressed, "TLS handshake failed");
+        }
+    }
+}
+
+/// Does the handshakes of one thread until the queue is closed.
+async fn work(certificates: Arc<Certificates>, mut queued: mpsc::Receiver<Handshake>) {
+    threads::lower_priority();
+    while let Some(handshake) = queued.recv().await {
+        let Handshake { socket, handle, mut done } = handshake;
+        let certificates = certificates.clone();
+        tokio::spawn(async move {
+            let result = tokio::select! {
+                biased;
+                // Timed out or evicted.
+                () = done.closed() => return,
+                result = handshake_of(socket, &certificates) => result,
+            };
+            // If this fails, it was too late.
+            let _ = done.send(result);
+            drop(handle);
+        });
+        // Those in progress go first, so that the queue is full when the thread is behind.
+        yield_now().await;
+    }
+}
+
+async fn handshake_of(
+    socket: DetachedSocket,
+    certificates: &Certificates,
+) -> io::Result<DetachedStream> {
+    let session = ServerConnection::new(certificates.active());
+    let session = session.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    let mut stream = TlsStream::new(socket.attach()?, Box::new(session));
+    while !poll_fn(|cx| stream.poll_handshake(cx)).await? {
+        yield_now().await;
+    }
+    stream.detach()
+}

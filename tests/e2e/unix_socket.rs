@@ -1,0 +1,1 @@
+//! gRPC on a Unix socket.
