@@ -130,7 +130,7 @@ impl App {
             grpc_tls: certificates(settings.grpc_tls_options())?,
             http_tls: certificates(settings.http_tls_options())?,
             grpc: match &*settings.grpc.uds {
-                Some(path) => listen_on_path(path, "grpc.uds")?,
+                Some(path) => listen_on_path(path, "grpc.uds").await?,
                 None => listen(&settings.grpc.address, "grpc.address").await?,
             },
             http: listen(&settings.http.address, "http.address").await?,

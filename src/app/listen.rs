@@ -35,8 +35,8 @@ pub(super) async fn listen(address: &str, setting: &str) -> anyhow::Result<Bound
 /// # Errors
 ///
 /// The socket is in use or cannot be created; names `setting`.
-pub(super) fn listen_on_path(path: &Path, setting: &str) -> anyhow::Result<BoundSocket> {
-    BoundSocket::unix(path).with_context(|| {
+pub(super) async fn listen_on_path(path: &Path, setting: &str) -> anyhow::Result<BoundSocket> {
+    BoundSocket::unix(path).await.with_context(|| {
         format!(
             "cannot listen on {} ({setting}): choose another path in a directory that weir may \
              write to",

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use tokio::net::UnixStream;
 
 use super::BoundSocket;
 
@@ -42,7 +44,7 @@ impl BoundSocket {
     /// # Errors
     ///
     /// Another process listens there, the file is not a socket, or it cannot be created.
-    pub fn unix(path: &Path) -> io::Result<BoundSocket> {
+    pub async fn unix(path: &Path) -> io::Result<BoundSocket> {
         let other = |message: &str| Err(io::Error::other(message.to_owned()));
         match std::fs::symlink_metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -50,13 +52,13 @@ impl BoundSocket {
             Ok(metadata) if !metadata.file_type().is_socket() => {
                 return other("the file exists and is not a socket");
             }
-            Ok(_) => match UnixStream::connect(path) {
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(path)?;
+            Ok(_) => match UnixStream::connect(path).await.map_err(|error| error.kind()) {
+                Err(io::ErrorKind::ConnectionRefused) => std::fs::remove_file(path)?,
+                // It does not accept now.
+                Ok(_) | Err(io::ErrorKind::WouldBlock) => {
+                    return other("another process listens on it");
                 }
-                // A full backlog, for example, is a process too.
-                Ok(_) => return other("another process listens on it"),
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             },
         }
         let listener = UnixListener::bind(path)?;
@@ -70,32 +72,32 @@ impl BoundSocket {
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_sockets_without_a_process_are_replaced() {
+    #[tokio::test]
+    async fn only_sockets_without_a_process_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weir.sock");
-        let first = BoundSocket::unix(&path).unwrap();
-        let error = BoundSocket::unix(&path).unwrap_err().to_string();
+        let first = BoundSocket::unix(&path).await.unwrap();
+        let error = BoundSocket::unix(&path).await.unwrap_err().to_string();
         assert_eq!(error, "another process listens on it");
         drop(first);
         assert!(!path.exists(), "removed with the listener");
         // As a process that was killed leaves it.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(BoundSocket::unix(&path).unwrap());
+        drop(BoundSocket::unix(&path).await.unwrap());
         std::fs::write(&path, "precious").unwrap();
-        let error = BoundSocket::unix(&path).unwrap_err().to_string();
+        let error = BoundSocket::unix(&path).await.unwrap_err().to_string();
         assert_eq!(error, "the file exists and is not a socket");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     }
 
-    #[test]
-    fn the_file_of_a_successor_stays() {
+    #[tokio::test]
+    async fn the_file_of_a_successor_stays() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("weir.sock");
-        let first = BoundSocket::unix(&path).unwrap();
+        let first = BoundSocket::unix(&path).await.unwrap();
         std::fs::rename(&path, dir.path().join("old")).unwrap();
-        let second = BoundSocket::unix(&path).unwrap();
+        let second = BoundSocket::unix(&path).await.unwrap();
         drop(first);
         assert!(path.exists());
         drop(second);

@@ -94,7 +94,11 @@ impl Certificates {
         let fingerprint = files.fingerprint();
         let mut seen = self.seen.lock();
         let has_settled = std::mem::replace(&mut seen.last, fingerprint) == fingerprint;
-        if fingerprint == seen.active || seen.reported == Some(fingerprint) {
+        if fingerprint == seen.active {
+            seen.reported = None;
+            return;
+        }
+        if seen.reported == Some(fingerprint) {
             return;
         }
         match files.check(&self.options) {

@@ -45,7 +45,11 @@ struct NameNotAllowed {
 impl fmt::Display for NameNotAllowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let group = self.group;
-        write!(f, "no name that {group}.client_dns_sans or {group}.client_uri_sans allows")
+        write!(
+            f,
+            "the client certificate has no name that {group}.client_dns_sans or \
+             {group}.client_uri_sans allows"
+        )
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use rustls::ServerConnection;
+use rustls::{CertificateError, OtherError, ServerConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
 
@@ -129,8 +129,20 @@ impl Handshakes {
         if error.kind() != io::ErrorKind::InvalidData {
             tracing::debug!(listener, peer, %error, "TLS handshake failed");
         } else if let Some(suppressed) = self.failure_log.pass() {
-            tracing::warn!(listener, peer, %error, suppressed, "TLS handshake failed");
+            let error = cause(error);
+            tracing::warn!(listener, peer, error, suppressed, "TLS handshake failed");
         }
+    }
+}
+
+/// Returns the text of an error. That of rustls shows a verifier's error as a Rust value.
+fn cause(error: &io::Error) -> String {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(error)))) => {
+            error.to_string()
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -1,1 +1,210 @@
-//! Certificates, names and reloading without sockets.
+//! Files, names and reloading, without sockets.
+
+#[path = "../../tests/support/certificates.rs"]
+mod certificates;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{Error, RootCertStore};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, UnixTime};
+use tempfile::TempDir;
+
+use self::certificates::{Authority, Identity};
+use super::client_verifier::ClientVerifier;
+use super::{Certificates, Options};
+
+fn options(directory: &Path) -> Options {
+    Options {
+        group: "grpc.tls",
+        listener: "grpc",
+        protocol: "h2",
+        cert: directory.join("tls.pem"),
+        key: directory.join("tls-key.pem"),
+        client_ca: None,
+        client_dns_sans: Vec::new(),
+        client_uri_sans: Vec::new(),
+    }
+}
+
+fn der(identity: &Identity) -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(identity.cert.as_bytes()).unwrap()
+}
+
+/// The verifier of clients of this authority.
+fn verifier(authority: &Authority, options: &Options) -> Result<ClientVerifier, String> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(ring::default_provider());
+    let chain = WebPkiClientVerifier::builder_with_provider(roots.into(), provider).build();
+    ClientVerifier::new(chain.unwrap(), options)
+}
+
+fn with_names(dns: &[&str], uris: &[&str]) -> Options {
+    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+    let (client_dns_sans, client_uri_sans) = (owned(dns), owned(uris));
+    Options { client_dns_sans, client_uri_sans, ..options(Path::new("/")) }
+}
+
+#[test]
+fn a_client_has_one_of_the_allowed_names() {
+    let authority = Authority::new();
+    let is_allowed = |dns: &[&str], uris: &[&str], names: &[&str]| {
+        let verifier = verifier(&authority, &with_names(dns, uris)).unwrap();
+        let certificate = der(&authority.sign(names));
+        verifier.verify_client_cert(&certificate, &[], UnixTime::now()).is_ok()
+    };
+    let spiffe = "spiffe://cluster.local/ns/edge/sa/envoy";
+    for (dns, uris, names) in [
+        (&[][..], &[][..], &["anyone.test"][..]),
+        (&["envoy.test"], &[], &["envoy.test"]),
+        (&["ENVOY.test"], &[], &["other.test", "envoy.test"]),
+        (&["other.test", "envoy.test"], &[], &["envoy.test"]),
+        // The certificate's wildcard, for one label.
+        (&["a.envoy.test"], &[], &["*.envoy.test"]),
+        (&["*.envoy.test"], &[], &["*.envoy.test"]),
+        (&["10.1.2.3"], &[], &["10.1.2.3"]),
+        (&["::1"], &[], &["::1"]),
+        (&["[::1]"], &[], &["::1"]),
+        (&[], &[spiffe], &[spiffe]),
+        (&["other.test"], &[spiffe], &["envoy.test", spiffe]),
+        (&[], &["spiffe://cluster.local/ns/edge/*"], &[spiffe]),
+    ] {
+        assert!(is_allowed(dns, uris, names), "{dns:?} {uris:?} {names:?}");
+    }
+    for (dns, uris, names) in [
+        (&["envoy.test"][..], &[][..], &["other.test"][..]),
+        (&["envoy.test"], &[], &["envoy.test.other.test"]),
+        (&["envoy.test"], &[], &[spiffe]),
+        (&["b.a.envoy.test"], &[], &["*.envoy.test"]),
+        (&["envoy.test"], &[], &["*.envoy.test"]),
+        (&["*.envoy.test"], &[], &["a.envoy.test"]),
+        (&["10.1.2.3"], &[], &["10.1.2.4"]),
+        (&[], &[spiffe], &["spiffe://cluster.local/ns/edge/sa/envoy2"]),
+        (&[], &[spiffe], &["spiffe://cluster.local/ns/edge/sa"]),
+        (&[], &[spiffe], &["envoy.test"]),
+        (&[], &["spiffe://cluster.local/ns/edge/*"], &["spiffe://cluster.local/ns/edge2/sa/x"]),
+        (&[], &["spiffe://cluster.local/ns/edge/*"], &["spiffe://cluster.local/ns/edge/"]),
+    ] {
+        assert!(!is_allowed(dns, uris, names), "{dns:?} {uris:?} {names:?}");
+    }
+}
+
+#[test]
+fn a_name_does_not_help_without_the_authority() {
+    let verifier = verifier(&Authority::new(), &with_names(&["envoy.test"], &[])).unwrap();
+    let other = Authority::named("other authority").sign(&["envoy.test"]);
+    let refused = verifier.verify_client_cert(&der(&other), &[], UnixTime::now());
+    assert!(matches!(refused, Err(Error::InvalidCertificate(_))), "{refused:?}");
+}
+
+#[test]
+fn names_that_no_certificate_has_are_errors() {
+    let authority = Authority::new();
+    for (dns, uri, setting) in [
+        ("a b", "", "client_dns_sans"),
+        ("spiffe://cluster.local", "", "client_dns_sans"),
+        ("a.*.test", "", "client_dns_sans"),
+        ("", "envoy.test", "client_uri_sans"),
+        ("", "spiffe:///", "client_uri_sans"),
+        ("", "spiffe://*/ns/edge", "client_uri_sans"),
+        ("", "spiffe://cluster.local/ns/*/sa", "client_uri_sans"),
+    ] {
+        let list = |name: &'static str| if name.is_empty() { vec![] } else { vec![name] };
+        let error = verifier(&authority, &with_names(&list(dns), &list(uri))).unwrap_err();
+        assert!(error.starts_with(&format!("grpc.tls.{setting} has ")), "{error}");
+    }
+}
+
+/// A directory with the files of a server.
+fn directory(authority: &Authority) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    authority.sign(&["weir.test"]).write(directory.path(), "tls");
+    directory
+}
+
+#[test]
+fn unusable_files_are_named() {
+    let authority = Authority::new();
+    let directory = directory(&authority);
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("nonsense"), "hello").unwrap();
+    std::fs::write(path("ca"), &authority.pem).unwrap();
+    let other = authority.sign(&["other.test"]);
+    other.write(directory.path(), "other");
+    std::fs::write(path("cut"), other.cert.replace("-----END", "-----")).unwrap();
+    let good = Options { client_ca: Some(path("ca")), ..options(directory.path()) };
+    Certificates::load(good.clone()).unwrap();
+    let certificates = "name a file with certificates in PEM";
+    for (options, setting, cause) in [
+        (Options { cert: path("none"), ..good.clone() }, "cert names ", "No such file"),
+        (Options { cert: path("nonsense"), ..good.clone() }, "cert names ", certificates),
+        (Options { cert: path("cut"), ..good.clone() }, "cert names ", certificates),
+        (Options { key: path("none"), ..good.clone() }, "key names ", "No such file"),
+        (Options { key: path("tls.pem"), ..good.clone() }, "key names ", "a private key in PEM"),
+        (Options { key: path("other-key.pem"), ..good.clone() }, "cert names ", "its own key"),
+        (Options { client_ca: Some(path("none")), ..good.clone() }, "client_ca names ", "No such"),
+        (Options { client_ca: Some(path("nonsense")), ..good }, "client_ca names ", certificates),
+    ] {
+        let error = Certificates::load(options).unwrap_err();
+        let names_setting = error.starts_with(&format!("grpc.tls.{setting}"));
+        assert!(names_setting && error.contains(cause), "{setting:?} {cause:?}: {error}");
+    }
+}
+
+#[test]
+fn a_changed_set_replaces_the_active_one_if_it_is_valid() {
+    let authority = Authority::new();
+    let directory = directory(&authority);
+    let certificates = Certificates::load(options(directory.path())).unwrap();
+    let counts = || {
+        let metrics = certificates.metrics();
+        (metrics.reloads.get(), metrics.reload_failures.get())
+    };
+    let before = certificates.active();
+    let is_unchanged = || Arc::ptr_eq(&before, &certificates.active());
+    certificates.poll();
+    assert!(is_unchanged() && counts() == (0, 0), "nothing has changed");
+
+    // Half of a change is not reported until it has stayed so.
+    let renewed = authority.sign(&["renewed.test"]);
+    std::fs::write(directory.path().join("tls.pem"), &renewed.cert).unwrap();
+    certificates.poll();
+    assert_eq!(counts(), (0, 0));
+    for _ in 0..3 {
+        certificates.poll();
+        assert_eq!(counts(), (0, 1), "reported once");
+    }
+    assert!(is_unchanged());
+
+    renewed.write(directory.path(), "tls");
+    certificates.poll();
+    assert!(!is_unchanged());
+    assert_eq!(counts(), (1, 1));
+
+    std::fs::remove_file(directory.path().join("tls-key.pem")).unwrap();
+    certificates.poll();
+    certificates.poll();
+    assert_eq!(counts(), (1, 2));
+    // The same as before is no reload.
+    renewed.write(directory.path(), "tls");
+    certificates.poll();
+    assert_eq!(counts(), (1, 2));
+    // And the same error after that is a new one.
+    std::fs::remove_file(directory.path().join("tls-key.pem")).unwrap();
+    certificates.poll();
+    certificates.poll();
+    assert_eq!(counts(), (1, 3));
+}
+
+#[test]
+fn the_expiry_of_the_active_certificate_is_known() {
+    let directory = directory(&Authority::new());
+    let certificates = Certificates::load(options(directory.path())).unwrap();
+    // By default they are valid for long.
+    assert!(certificates.metrics().certificate_expiry.get() > 4_000_000_000);
+}

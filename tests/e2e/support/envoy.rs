@@ -8,6 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::backend::Backend;
+use super::certificates::{Authority, Identity};
 use super::program::Program;
 use super::weir::Weir;
 use super::{http, wait_for};
@@ -55,6 +56,34 @@ pub fn with_default_timeout(weir: &Weir) -> Envoy {
     let config = include_str!("envoy.yaml");
     assert!(config.contains(timeout), "envoy.yaml sets a timeout");
     with(&config.replace(timeout, "\n"), &[Replica::of(weir)], "", "")
+}
+
+/// As [`in_front_of`], over TLS with this certificate; both sides trust the authority.
+#[cfg(feature = "tls")]
+pub fn over_tls(weir: &Weir, filter: &str, authority: &Authority, client: &Identity) -> Envoy {
+    let inline = |pem: &str| format!("{{ inline_string: {pem:?} }}");
+    let tls = format!(
+        "transport_socket:
+        name: envoy.transport_sockets.tls
+        typed_config:
+          \"@type\": type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+          sni: weir.test
+          common_tls_context:
+            tls_certificates:
+              - {{ certificate_chain: {}, private_key: {} }}
+            validation_context:
+              trusted_ca: {}
+              match_typed_subject_alt_names:
+                - {{ san_type: DNS, matcher: {{ exact: weir.test }} }}
+",
+        inline(&client.cert),
+        inline(&client.key),
+        inline(&authority.pem)
+    );
+    let cluster = "- name: weir\n      connect_timeout: 5s\n";
+    let config = include_str!("envoy.yaml");
+    assert!(config.contains(cluster), "envoy.yaml has the cluster");
+    with(&config.replace(cluster, &format!("{cluster}      {tls}")), &[Replica::of(weir)], filter, "")
 }
 
 /// Starts an Envoy that sends its spans to a collector by gRPC.

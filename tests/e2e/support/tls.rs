@@ -4,6 +4,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use h2::client::SendRequest;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -58,6 +60,14 @@ impl TlsClient {
         let name = ServerName::try_from(SERVER_NAME).unwrap();
         let connecting = TlsConnector::from(Arc::new(self.config.clone())).connect(name, socket);
         timeout(PATIENCE, connecting).await.expect("an answer in time")
+    }
+
+    /// Opens a connection for several requests.
+    pub async fn open(&self, to: SocketAddr) -> SendRequest<Bytes> {
+        let stream = self.connect(to).await.expect("a connection");
+        let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
+        tokio::spawn(connection);
+        client.ready().await.expect("HTTP/2")
     }
 
     /// Sends a request of this user on a connection of its own. Returns its gRPC status.
