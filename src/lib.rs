@@ -17,8 +17,9 @@
 //!
 //! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
 //! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
-//! the open connections. [`app`] builds the service from the [`settings`], and [`cli`] has the
-//! subcommands.
+//! the open connections, which [`sockets`] and [`tls`] carry. [`metrics`] are counted everywhere and
+//! exported by [`telemetry`]; [`trace`] decides which requests have spans. [`app`] builds the service
+//! from the [`settings`], and [`cli`] has the subcommands.
 
 #![forbid(unsafe_code)]
 
