@@ -77,8 +77,10 @@ impl App {
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
             .with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
-        let scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
-        let scrapers = connections("metrics", scrapers, &self.metrics);
+        let scrapers = self.prometheus.is_some().then(|| {
+            let max = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
+            connections("metrics", max, &self.metrics)
+        });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let limiter = self.limiter.clone();
         let router = http::debug(http::DebugPages {
@@ -98,8 +100,8 @@ impl App {
         let timeout = self.http_limits.timeout;
         let http_opener = opener(self.http_tls.as_ref(), 1, timeout)?;
         let plain = Opener { handshakes: None, timeout };
-        let metrics = match self.prometheus {
-            Some((listener, path)) => {
+        let metrics = match self.prometheus.zip(scrapers) {
+            Some(((listener, path), scrapers)) => {
                 let (router, opener) = (http::metrics(pages, path), plain.clone());
                 Some(serve_http("weir-metrics", listener, router, scrapers, opener, closed)?)
             }
@@ -126,11 +128,12 @@ impl App {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
             let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
-                let (grpc, draining, scheduler) =
+                let (grpc, mut draining, scheduler) =
                     (grpc.clone(), draining.clone(), scheduler.clone());
                 let (opener, peer) = (opener.clone(), socket.peer());
                 async move {
-                    let Some(stream) = opener.open(socket, &handle).await else { return };
+                    let stream = opener.open(socket, &handle, &mut draining).await;
+                    let Some(stream) = stream else { return };
                     grpc.serve(stream, &handle, peer, draining, &scheduler).await;
                 }
             };

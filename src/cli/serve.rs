@@ -184,8 +184,7 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
                 tokio::spawn(async move { client.follow().await });
             }
         }
-        let exporter = otlp.start(&app)?;
-        app.flush_at_end("otlp", exporter.flush());
+        otlp.start(&mut app)?;
         app.run(stop).await
     });
     // A thread that reads rules may hang in a file system that does not respond.

@@ -91,7 +91,7 @@ pub(super) async fn serve<S: Store + 'static>(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let limits = &shared.grpc.limits;
-    let Some(mut h2) = handshake(io, handle, limits).await else { return };
+    let Some(mut h2) = handshake(io, handle, limits, &mut shutdown).await else { return };
     let is_old = AtomicBool::new(false);
     let keep_alive = KeepAlive::new(&mut h2, limits);
     let mut keep_alive = pin!(keep_alive.run(&is_old));

@@ -115,8 +115,20 @@ pub(super) async fn answer(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let mut trace = json.sampler.start_json(&headers);
     let started = Instant::now();
+    let trace = json.sampler.start_json(&headers);
+    let response = receive(&json, connection, trace, body).await;
+    json.stats.record(started.elapsed());
+    response
+}
+
+/// Receives the body, and has the thread decide it.
+async fn receive(
+    json: &Json,
+    connection: Option<Extension<Arc<ConnectionHandle>>>,
+    mut trace: RequestTrace,
+    body: Body,
+) -> Response {
     let mut permit = json.budget.permit();
     let read = budget::read(body, json.max_body, &mut permit);
     let body = match tokio::time::timeout(json.timeout, read).await {
@@ -136,9 +148,7 @@ pub(super) async fn answer(
     }
     let (reply, answered) = oneshot::channel();
     let _ = json.jobs.send(Job { body, trace, permit, reply });
-    let response = answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors));
-    json.stats.record(started.elapsed());
-    response
+    answered.await.unwrap_or_else(|_| Failure::Internal.respond(json.errors))
 }
 
 #[derive(Debug)]

@@ -99,7 +99,8 @@ async fn connection(
     let _ = socket.prepare();
     let peer = Peer(socket.peer().map(|address| address.ip()));
     let timeout = opener.timeout;
-    let Some(stream) = opener.open(socket, &handle).await else { return };
+    let stream = opener.open(socket, &handle, &mut shutdown).await;
+    let Some(stream) = stream else { return };
     // hyper adds it to the current time. A timeout that overflows that is no timeout.
     let head_timeout = Instant::now().checked_add(timeout).map(|_| timeout);
     let service = service_fn(|request| answer(router.clone(), request, handle.clone(), peer));

@@ -115,7 +115,9 @@ impl Handshakes {
                 Some(stream)
             }
             Err(error) => {
-                metrics.handshake_failures.inc();
+                if is_failure(&error) {
+                    metrics.handshake_failures.inc();
+                }
                 self.log_failure(&error, peer);
                 None
             }
@@ -125,14 +127,18 @@ impl Handshakes {
     fn log_failure(&self, error: &io::Error, peer: Option<std::net::SocketAddr>) {
         let listener = self.certificates.options().listener;
         let peer = peer.map(tracing::field::display);
-        // A client that goes away is no failure of anyone: a TCP health check does.
-        if error.kind() != io::ErrorKind::InvalidData {
+        if !is_failure(error) {
             tracing::debug!(listener, peer, %error, "TLS handshake failed");
         } else if let Some(suppressed) = self.failure_log.pass() {
             let error = cause(error);
             tracing::warn!(listener, peer, error, suppressed, "TLS handshake failed");
         }
     }
+}
+
+/// Whether a handshake failed, and not only the client disconnected, as a TCP health check does.
+fn is_failure(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidData
 }
 
 /// Returns the text of an error. That of rustls shows a verifier's error as a Rust value.

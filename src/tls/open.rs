@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::{Handshakes, TlsStream};
@@ -30,13 +31,22 @@ pub enum Stream {
 }
 
 impl Opener {
-    /// Does the handshake, if there is one. None if it fails, takes too long, or the connection is
-    /// evicted.
-    pub async fn open(&self, socket: Socket, handle: &Arc<ConnectionHandle>) -> Option<Stream> {
+    /// Does the handshake, if there is one. None if it fails, takes too long, the connection is
+    /// evicted, or `shutdown` turns true before the client has sent anything.
+    pub async fn open(
+        &self,
+        socket: Socket,
+        handle: &Arc<ConnectionHandle>,
+        shutdown: &mut watch::Receiver<bool>,
+    ) -> Option<Stream> {
         let Some(handshakes) = &self.handshakes else { return Some(Stream::Plain(socket)) };
         let handshake = async {
             // A client that sends nothing costs only its connection.
-            socket.readable().await.ok()?;
+            tokio::select! {
+                biased;
+                readable = socket.readable() => readable.ok()?,
+                _ = shutdown.wait_for(|shutdown| *shutdown) => return None,
+            }
             handshakes.run(socket, handle.clone()).await
         };
         tokio::select! {

@@ -49,7 +49,7 @@ limits: 300 per 15 minutes, charge_denied: false + 1000 per hour, token_bucket o
                     - { key: k, rate_limit: { unit: day, requests_per_unit: 1 } }\n";
     let weir = serving(together).start();
     let wanted = "d.k: unit=DAY requests_per_unit=1, shadow_mode: false, quota_mode: false, \
-                  charge: together, on_store_failure: allow\n";
+                  limits: 1 per day, charge_denied: false, charge: together, on_store_failure: allow\n";
     assert_eq!(http::get(weir.debug, "/rlconfig").body, wanted);
 }
 

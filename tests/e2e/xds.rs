@@ -219,7 +219,7 @@ async fn an_empty_set_of_resources_is_valid() {
     until(&weir, &[]);
     assert!(weir.is_healthy());
     assert_eq!(code(weir.grpc, request("shop", &[("user", "ann")])).await, Code::Ok);
-    assert_eq!(weir.metric("weir_domain_not_found_total"), 1);
+    assert_eq!(weir.metric(r#"weir_domain_not_found_total{domain="shop"}"#), 1);
 }
 
 #[test]

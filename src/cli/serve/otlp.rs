@@ -23,9 +23,6 @@ mod enabled {
     /// Prepared before the log, which shares its subscriber with spans.
     pub struct Otlp(otlp::Otlp);
 
-    /// None if nothing is sent.
-    pub struct Exporter(Option<otlp::Exporter>);
-
     impl Otlp {
         /// # Errors
         ///
@@ -38,26 +35,19 @@ mod enabled {
             self.0.span_layer()
         }
 
-        /// Starts to send, if there is anything to send.
+        /// Starts to send, if there is anything to send. `app` sends what is left at its end.
         ///
         /// # Errors
         ///
         /// The system cannot start a thread.
-        pub fn start(self, app: &App) -> anyhow::Result<Exporter> {
+        pub fn start(self, app: &mut App) -> anyhow::Result<()> {
             let metrics = app.metrics();
-            let Some(counts) = self.0.counts() else { return Ok(Exporter(None)) };
+            let Some(counts) = self.0.counts() else { return Ok(()) };
             metrics.add(Arc::new(counts));
             let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
-            Ok(Exporter(Some(self.0.start(collect, app.clock())?)))
-        }
-    }
-
-    impl Exporter {
-        /// Sends what is left.
-        pub async fn flush(self) {
-            if let Some(exporter) = self.0 {
-                exporter.flush(FLUSH_TIMEOUT).await;
-            }
+            let exporter = self.0.start(collect, app.clock())?;
+            app.flush_at_end("otlp", async move { exporter.flush(FLUSH_TIMEOUT).await });
+            Ok(())
         }
     }
 }
@@ -71,8 +61,6 @@ mod disabled {
     /// Nothing: settings that ask for it are errors.
     pub struct Otlp;
 
-    pub struct Exporter;
-
     impl Otlp {
         pub fn new(_: &Settings) -> Result<Otlp, String> {
             Ok(Otlp)
@@ -82,12 +70,8 @@ mod disabled {
             None
         }
 
-        pub fn start(self, _: &App) -> anyhow::Result<Exporter> {
-            Ok(Exporter)
+        pub fn start(self, _: &mut App) -> anyhow::Result<()> {
+            Ok(())
         }
-    }
-
-    impl Exporter {
-        pub async fn flush(self) {}
     }
 }

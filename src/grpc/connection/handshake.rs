@@ -1,9 +1,12 @@
 //! The start of a connection, with the bounds that h2 enforces.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use h2::server::{Builder, Connection};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use super::super::Limits;
 use crate::connections::ConnectionHandle;
@@ -21,11 +24,16 @@ const SEND_BUFFER_BYTES: usize = 16 << 10;
 /// [`ResetCounter`]: super::super::reset_counter::ResetCounter
 const MAX_PENDING_RESETS: usize = 256;
 
-/// Performs the handshake. None if it fails, times out, or the connection is evicted.
+/// How long clients that have just connected may take for their handshake once the service stops.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
+
+/// Performs the handshake. None if it fails, times out, the connection is evicted, or the service
+/// stops first.
 pub(super) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
     io: T,
     handle: &ConnectionHandle,
     limits: &Limits,
+    shutdown: &mut watch::Receiver<bool>,
 ) -> Option<Connection<T, Bytes>> {
     let handshake = Builder::new()
         .initial_connection_window_size(WINDOW_BYTES)
@@ -35,9 +43,14 @@ pub(super) async fn handshake<T: AsyncRead + AsyncWrite + Unpin>(
         .max_concurrent_streams(limits.max_streams)
         .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
         .handshake::<_, Bytes>(io);
+    let stopping = async {
+        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+        sleep(SHUTDOWN_GRACE).await;
+    };
     tokio::select! {
         biased;
         handshake = timeout(limits.timeout, handshake) => handshake.ok()?.ok(),
         () = handle.evicted() => None,
+        () = stopping => None,
     }
 }

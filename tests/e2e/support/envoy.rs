@@ -83,7 +83,12 @@ pub fn over_tls(weir: &Weir, filter: &str, authority: &Authority, client: &Ident
     let cluster = "- name: weir\n      connect_timeout: 5s\n";
     let config = include_str!("envoy.yaml");
     assert!(config.contains(cluster), "envoy.yaml has the cluster");
-    with(&config.replace(cluster, &format!("{cluster}      {tls}")), &[Replica::of(weir)], filter, "")
+    with(
+        &config.replace(cluster, &format!("{cluster}      {tls}")),
+        &[Replica::of(weir)],
+        filter,
+        "",
+    )
 }
 
 /// Starts an Envoy that sends its spans to a collector by gRPC.
@@ -105,6 +110,7 @@ pub fn tracing_to(weir: &Weir, collector: SocketAddr) -> Envoy {
     let (_, cluster) = config.split_once(weir_cluster).expect("the cluster of weir");
     let (cluster, _) = cluster.split_once("    - name: backend\n").expect("the other cluster");
     let cluster = cluster.replace("{weir}", &collector.port().to_string());
+    let cluster = cluster.replace("{probed}", &collector.port().to_string());
     let cluster = cluster.replace("cluster_name: weir", "cluster_name: collector");
     let config = config
         .replace(route, &tracing)

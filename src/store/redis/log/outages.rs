@@ -141,22 +141,28 @@ impl OutageMember {
 
     /// Returns whether no connection is down any more.
     fn recover(&mut self, now: Instant) -> bool {
-        if !std::mem::take(&mut self.is_down) {
-            return false;
-        }
-        let current = &mut self.outages.0.lock().current;
-        let Some(outage) = current.get_mut(&self.server) else { return false };
-        outage.down = outage.down.saturating_sub(1);
-        outage.ended = (outage.down == 0).then_some(now);
-        outage.ended.is_some()
+        let state = &mut self.outages.0.lock();
+        take_recovery(&mut self.is_down, &self.server, state, now)
     }
+}
+
+/// Counts a connection as up if it is down. Returns whether no connection is down any more.
+fn take_recovery(is_down: &mut bool, server: &str, state: &mut State, now: Instant) -> bool {
+    if !std::mem::take(is_down) {
+        return false;
+    }
+    let Some(outage) = state.current.get_mut(server) else { return false };
+    outage.down = outage.down.saturating_sub(1);
+    outage.ended = (outage.down == 0).then_some(now);
+    outage.ended.is_some()
 }
 
 /// A connection that is closed is no longer waited for.
 impl Drop for OutageMember {
     fn drop(&mut self) {
-        if self.recover(Instant::now()) {
-            self.outages.0.lock().current.remove(&self.server);
+        let mut state = self.outages.0.lock();
+        if take_recovery(&mut self.is_down, &self.server, &mut state, Instant::now()) {
+            state.current.remove(&self.server);
         }
     }
 }
