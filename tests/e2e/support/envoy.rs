@@ -83,7 +83,12 @@ pub fn over_tls(weir: &Weir, filter: &str, authority: &Authority, client: &Ident
     let cluster = "- name: weir\n      connect_timeout: 5s\n";
     let config = include_str!("envoy.yaml");
     assert!(config.contains(cluster), "envoy.yaml has the cluster");
-    with(&config.replace(cluster, &format!("{cluster}      {tls}")), &[Replica::of(weir)], filter, "")
+    with(
+        &config.replace(cluster, &format!("{cluster}      {tls}")),
+        &[Replica::of(weir)],
+        filter,
+        "",
+    )
 }
 
 /// Starts an Envoy that sends its spans to a collector by gRPC.
