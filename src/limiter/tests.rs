@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 mod holds;
 mod limits;
+mod series;
 
 use super::*;
 use crate::clock::ManualClock;
