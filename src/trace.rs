@@ -82,7 +82,7 @@ impl Sampler {
 /// Starts a span if its request is recorded.
 fn start(ratio: f64, headers: &HeaderMap, span: impl FnOnce() -> Span) -> RequestTrace {
     let caller = Caller::of(headers);
-    if !caller.sampled.unwrap_or_else(|| ratio >= 1.0 || random() < ratio) {
+    if !caller.sampled.unwrap_or_else(|| random() < ratio) {
         return RequestTrace::default();
     }
     let span = span();

@@ -2,16 +2,7 @@
 //!
 //! `traceparent` wins over B3. An invalid header is ignored, as if it were not there.
 
-use http::{HeaderMap, HeaderName};
-
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-#[cfg(feature = "otlp")]
-const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
-const B3: HeaderName = HeaderName::from_static("b3");
-const B3_TRACE_ID: HeaderName = HeaderName::from_static("x-b3-traceid");
-const B3_SPAN_ID: HeaderName = HeaderName::from_static("x-b3-spanid");
-const B3_SAMPLED: HeaderName = HeaderName::from_static("x-b3-sampled");
-const B3_FLAGS: HeaderName = HeaderName::from_static("x-b3-flags");
+use http::HeaderMap;
 
 /// The length of `00-<trace id>-<span id>-<flags>`.
 const TRACEPARENT_BYTES: usize = 55;
@@ -38,10 +29,22 @@ struct Parent<'a> {
 impl<'a> Caller<'a> {
     /// Reads the headers of a request.
     pub fn of(headers: &'a HeaderMap) -> Caller<'a> {
-        get(headers, &TRACEPARENT)
-            .and_then(traceparent)
-            .or_else(|| get(headers, &B3).and_then(b3_single))
-            .unwrap_or_else(|| b3_multiple(headers))
+        let mut first = FirstValues::default();
+        // One pass over all headers costs less than a look-up of each name.
+        for (name, value) in headers {
+            let slot = match name.as_str() {
+                "traceparent" => &mut first.traceparent,
+                "b3" => &mut first.b3,
+                "x-b3-traceid" => &mut first.trace_id,
+                "x-b3-spanid" => &mut first.span_id,
+                "x-b3-sampled" => &mut first.sampled,
+                "x-b3-flags" => &mut first.flags,
+                _ => continue,
+            };
+            slot.get_or_insert(value.as_bytes());
+        }
+        let w3c = first.traceparent.and_then(traceparent);
+        w3c.or_else(|| first.b3.and_then(b3_single)).unwrap_or_else(|| b3_multiple(&first))
     }
 
     /// The context of the caller's span, if it sent one.
@@ -54,7 +57,7 @@ impl<'a> Caller<'a> {
         let trace_id = TraceId::from(u128::from_str_radix(text(trace_id)?, 16).ok()?);
         let span_id = SpanId::from(u64::from_str_radix(text(span_id)?, 16).ok()?);
         let state = || -> Option<TraceState> {
-            let states = headers.get_all(TRACESTATE).iter();
+            let states = headers.get_all("tracestate").iter();
             let states: Result<Vec<_>, _> = states.map(|state| state.to_str()).collect();
             states.ok()?.join(",").parse().ok()
         };
@@ -63,8 +66,16 @@ impl<'a> Caller<'a> {
     }
 }
 
-fn get<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
-    headers.get(name).map(|value| value.as_bytes())
+/// The first value of each header with a context.
+#[derive(Default)]
+struct FirstValues<'a> {
+    traceparent: Option<&'a [u8]>,
+    b3: Option<&'a [u8]>,
+    /// The headers `x-b3-…`.
+    trace_id: Option<&'a [u8]>,
+    span_id: Option<&'a [u8]>,
+    sampled: Option<&'a [u8]>,
+    flags: Option<&'a [u8]>,
 }
 
 /// Reads `traceparent`. Later versions may have more fields at the end.
@@ -78,8 +89,13 @@ fn traceparent(header: &[u8]) -> Option<Caller<'_>> {
     if dashes != *b"---" || version == b"ff" || !is_known_length {
         return None;
     }
-    let is_hex = is_lower_hex(version) & is_lower_hex(trace_id) & is_lower_hex(span_id);
-    if !(is_hex & is_lower_hex(flags)) || is_zero(trace_id) || is_zero(span_id) {
+    // All digits are checked at once, the dashes as zeros: 64 bytes are four vectors.
+    let mut digits = [b'0'; 64];
+    digits[..TRACEPARENT_BYTES].copy_from_slice(known);
+    for dash in [2, 35, 52] {
+        digits[dash] = b'0';
+    }
+    if !is_lower_hex(&digits) || is_zero(trace_id) || is_zero(span_id) {
         return None;
     }
     let sampled = digit(flags[1])? & 1 > 0;
@@ -104,8 +120,8 @@ fn b3_single(header: &[u8]) -> Option<Caller<'_>> {
 }
 
 /// Reads the headers `x-b3-…`.
-fn b3_multiple(headers: &HeaderMap) -> Caller<'_> {
-    let mut sampled = get(headers, &B3_SAMPLED).and_then(|decision| match decision {
+fn b3_multiple<'a>(first: &FirstValues<'a>) -> Caller<'a> {
+    let mut sampled = first.sampled.and_then(|decision| match decision {
         b"true" => Some(true),
         b"false" => Some(false),
         decision => b3_decision(decision),
@@ -113,10 +129,10 @@ fn b3_multiple(headers: &HeaderMap) -> Caller<'_> {
     if sampled == Some(false) {
         return Caller { sampled, parent: None };
     }
-    if get(headers, &B3_FLAGS) == Some(b"1") {
+    if first.flags == Some(b"1") {
         sampled = Some(true);
     }
-    let ids = get(headers, &B3_TRACE_ID).zip(get(headers, &B3_SPAN_ID));
+    let ids = first.trace_id.zip(first.span_id);
     Caller { sampled, parent: ids.and_then(|(trace_id, span_id)| b3_parent(trace_id, span_id)) }
 }
 
@@ -141,9 +157,9 @@ fn b3_parent<'a>(trace_id: &'a [u8], span_id: &'a [u8]) -> Option<Parent<'a>> {
 
 /// Returns whether these are hexadecimal digits in lower case. Looks at all of them, which compiles to
 /// fewer instructions than stopping at the first other.
-fn is_lower_hex(text: &[u8]) -> bool {
-    let is_digit = |byte: u8| byte.wrapping_sub(b'0') < 10 || byte.wrapping_sub(b'a') < 6;
-    text.iter().fold(true, |all, byte| all & is_digit(*byte))
+fn is_lower_hex(text: &[u8; 64]) -> bool {
+    let is_other = |byte: u8| (byte.wrapping_sub(b'0') >= 10) & (byte.wrapping_sub(b'a') >= 6);
+    text.iter().fold(0, |others, byte| others | u8::from(is_other(*byte))) == 0
 }
 
 fn is_zero(id: &[u8]) -> bool {
@@ -156,7 +172,8 @@ fn digit(byte: u8) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use http::HeaderValue;
+    use http::{HeaderName, HeaderValue};
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -248,6 +265,51 @@ mod tests {
         let valid = format!("00-{TRACE}-{SPAN}-00");
         assert_eq!(read(&[("traceparent", &valid), ("b3", "1")]), (Some(false), true));
         assert_eq!(read(&[("traceparent", "00"), ("b3", "1")]), (Some(true), false));
+    }
+
+    /// Reads the headers with a look-up of each name.
+    fn looked_up(headers: &HeaderMap) -> Caller<'_> {
+        let get = |name: &str| headers.get(name).map(HeaderValue::as_bytes);
+        let w3c = get("traceparent").and_then(traceparent);
+        w3c.or_else(|| get("b3").and_then(b3_single)).unwrap_or_else(|| {
+            b3_multiple(&FirstValues {
+                trace_id: get("x-b3-traceid"),
+                span_id: get("x-b3-spanid"),
+                sampled: get("x-b3-sampled"),
+                flags: get("x-b3-flags"),
+                ..FirstValues::default()
+            })
+        })
+    }
+
+    fn any_header() -> impl Strategy<Value = (&'static str, String)> {
+        let ids = || prop_oneof![4 => Just(TRACE.to_owned()), 1 => Just("0".repeat(32))];
+        let decision = || prop::sample::select(vec!["", "0", "1", "d", "true", "false"]);
+        let w3c = (ids(), 0..4).prop_map(|(id, flags)| format!("00-{id}-{SPAN}-0{flags}"));
+        let b3 = (ids(), decision()).prop_map(|(id, sampled)| match sampled {
+            "" => format!("{id}-{SPAN}"),
+            _ => format!("{id}-{SPAN}-{sampled}"),
+        });
+        prop_oneof![
+            (Just("traceparent"), w3c),
+            (Just("b3"), b3),
+            (prop::sample::select(vec!["b3", "x-b3-sampled", "x-b3-flags"]), decision())
+                .prop_map(|(name, decision)| (name, decision.to_owned())),
+            (Just("x-b3-traceid"), ids()),
+            (Just("x-b3-spanid"), Just(SPAN.to_owned())),
+            (prop::sample::select(vec!["te", "x-b3-spanie", "traceparen"]), ids()),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn one_pass_reads_what_look_ups_find(pairs in prop::collection::vec(any_header(), 0..8)) {
+            let mut headers = HeaderMap::new();
+            for (name, value) in &pairs {
+                headers.append(*name, HeaderValue::from_str(value).unwrap());
+            }
+            prop_assert_eq!(Caller::of(&headers), looked_up(&headers), "{:?}", headers);
+        }
     }
 
     #[cfg(feature = "otlp")]
