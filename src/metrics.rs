@@ -21,6 +21,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// The value of every label of the series that stands for those beyond a cap.
 pub const OTHER: &str = "other";
 
+/// The value of the label `method` of calls to methods that weir does not have.
+pub const UNKNOWN_METHOD: &str = "unknown";
+
 /// Receives metrics, one family after the other.
 pub trait MetricSink {
     /// Starts a family: all samples up to the next call belong to it. A family is started once, also

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::metrics::{Histogram, MetricFamily, MetricSink, MetricSource, SampleValue};
+use crate::metrics::{
+    Histogram, MetricFamily, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
+};
 
 /// The bounds of latencies, in microseconds.
 const LATENCY_BOUNDS: &[u64] = &[
@@ -91,7 +93,7 @@ impl MetricSource for GrpcStats {
         let others = [
             ("Watch", watch),
             ("ServerReflectionInfo", reflection),
-            ("unknown", self.unknown.load(Ordering::Relaxed)),
+            (UNKNOWN_METHOD, self.unknown.load(Ordering::Relaxed)),
         ];
         for (method, count) in durations_counts.chain(others) {
             sink.sample(&[("method", method)], SampleValue::Counter(count));

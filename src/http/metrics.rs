@@ -58,7 +58,8 @@ fn render(metrics: &Metrics, reference: Option<&ReferencePage>, format: TextForm
     if let Some(reference) = reference {
         reference.write(|sink| metrics.collect(sink), &mut writer);
         // The reference's process has it, and dashboards show it.
-        let help = "The share of CPU time for garbage collection, of which there is none";
+        let help =
+            "Share of CPU time for garbage collection; always 0, as weir has no garbage collector";
         writer.named_family("go_memstats_gc_cpu_fraction", help, TextType::Gauge);
         writer.line("", &[], 0.0);
     }

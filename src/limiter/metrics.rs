@@ -63,17 +63,16 @@ impl DomainCounts {
 
     /// The count of all domains.
     pub fn total(&self) -> u64 {
-        let mut total = self.budget.other.load(Ordering::Relaxed);
-        self.domains.for_each(|_, count| total += count.load(Ordering::Relaxed));
-        total
+        let domains = self.domains.snapshot(|count| count.load(Ordering::Relaxed));
+        let other = self.budget.other.load(Ordering::Relaxed);
+        other + domains.iter().map(|(_, count)| count).sum::<u64>()
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {
         sink.family(DOMAIN_NOT_FOUND);
-        self.domains.for_each(|domain, count| {
-            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
-            sink.sample(&[("domain", domain)], count);
-        });
+        for (domain, count) in self.domains.snapshot(|count| count.load(Ordering::Relaxed)) {
+            sink.sample(&[("domain", &domain)], SampleValue::Counter(count));
+        }
         let other = self.budget.other.load(Ordering::Relaxed);
         if other > 0 {
             sink.sample(&[("domain", OTHER)], SampleValue::Counter(other));

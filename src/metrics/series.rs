@@ -26,13 +26,18 @@ pub struct SeriesBudget<V> {
 #[derive(Debug)]
 pub struct SeriesMap<V> {
     budget: Arc<SeriesBudget<V>>,
-    series: RwLock<HashMap<Box<str>, V>>,
+    series: RwLock<HashMap<Arc<str>, V>>,
 }
 
 impl<V> SeriesBudget<V> {
     /// Sets the number of series; those beyond a smaller number stay.
     pub fn set_max(&self, max: usize) {
         self.max.store(max, Ordering::Relaxed);
+    }
+
+    /// Whether there is room, without taking it.
+    fn has_room(&self) -> bool {
+        self.used.load(Ordering::Relaxed) < self.max.load(Ordering::Relaxed)
     }
 
     /// Takes one series, if there is room.
@@ -54,7 +59,8 @@ impl<V: Default> SeriesMap<V> {
         if let Some(value) = self.series.read().get(name) {
             return update(value);
         }
-        if name.len() <= MAX_NAME_BYTES {
+        // Without room, new names do not take the exclusive lock.
+        if name.len() <= MAX_NAME_BYTES && self.budget.has_room() {
             let mut series = self.series.write();
             // Another thread may have added it.
             if let Some(value) = series.get(name) {
@@ -68,9 +74,13 @@ impl<V: Default> SeriesMap<V> {
         update(&self.budget.other);
     }
 
-    /// Calls `read` with each name and its value, in no order.
-    pub fn for_each(&self, mut read: impl FnMut(&str, &V)) {
-        self.series.read().iter().for_each(|(name, value)| read(name, value));
+    /// Returns all names in order, each with what `read` returns for its value. The lock is held only
+    /// while they are copied.
+    pub fn snapshot<T>(&self, read: impl Fn(&V) -> T) -> Vec<(Arc<str>, T)> {
+        let copy = |(name, value): (&Arc<str>, &V)| (name.clone(), read(value));
+        let mut all: Vec<_> = self.series.read().iter().map(copy).collect();
+        all.sort_unstable_by(|(one, _), (two, _)| one.cmp(two));
+        all
     }
 }
 
@@ -99,11 +109,8 @@ mod tests {
         });
     }
 
-    fn counts(map: &SeriesMap<AtomicU64>) -> Vec<(String, u64)> {
-        let mut counts = Vec::new();
-        map.for_each(|name, count| counts.push((name.into(), count.load(Ordering::Relaxed))));
-        counts.sort();
-        counts
+    fn counts(map: &SeriesMap<AtomicU64>) -> Vec<(Arc<str>, u64)> {
+        map.snapshot(|count| count.load(Ordering::Relaxed))
     }
 
     #[test]
@@ -117,6 +124,22 @@ mod tests {
         assert_eq!(counts(&map), [("a".into(), 2), ("b".into(), 1)]);
         assert_eq!(budget.other.load(Ordering::Relaxed), 3);
         assert_eq!(budget.folded.get(), 3);
+    }
+
+    #[test]
+    fn names_are_in_order() {
+        let map = SeriesMap::new(budget(100));
+        (0..100).rev().for_each(|i| add(&map, &format!("{i:02}")));
+        assert!(counts(&map).is_sorted());
+    }
+
+    #[test]
+    fn without_room_a_new_name_does_not_wait_for_readers() {
+        let map = SeriesMap::new(budget(1));
+        add(&map, "a");
+        let _reader = map.series.read();
+        add(&map, "b");
+        assert_eq!(map.budget.folded.get(), 1);
     }
 
     #[test]

@@ -127,9 +127,9 @@ fn series(set: &RuleSet) -> Vec<((&str, Cow<'_, str>), Counts)> {
     let mut seen: HashSet<*const RuleSeries> = HashSet::new();
     for (domain, series) in of_rules.chain(of_overrides) {
         if seen.insert(Arc::as_ptr(series)) {
-            series.for_each(|path, stats| {
-                all.add(domain, Cow::Owned(path.to_owned()), counts(stats));
-            });
+            for (path, counts) in series.snapshot(counts) {
+                all.add(domain, Cow::Owned(path.to_string()), counts);
+            }
         }
     }
     all.list

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! request ──span──▶ queue ──┐
-//!                           ├──▶ thread "otlp": batches, requests, retries ──HTTP or gRPC──▶ collector
+//!                           ├──▶ thread "weir-otlp": batches, requests, retries ──HTTP or gRPC──▶ collector
 //! counters ──each interval──┘
 //! ```
 //!
@@ -201,7 +201,8 @@ impl Otlp {
             let collect = Box::new(collect);
             MetricsExporter::new(client, collect, interval, clock, resource, stopped.clone())
         });
-        let ended = threads::start("otlp", move || async move {
+        let ended = threads::start("weir-otlp", move || async move {
+            threads::lower_priority();
             let spans = async {
                 if let Some(spans) = spans {
                     spans.run().await;

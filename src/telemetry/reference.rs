@@ -8,7 +8,9 @@ pub mod page;
 mod sanitize;
 mod tags;
 
-use crate::metrics::{HistogramSnapshot, MetricFamily, MetricSink, OTHER, SampleValue};
+use crate::metrics::{
+    HistogramSnapshot, MetricFamily, MetricSink, OTHER, SampleValue, UNKNOWN_METHOD,
+};
 use sanitize::sanitize;
 pub use tags::Tags;
 
@@ -45,7 +47,7 @@ pub struct ReferenceSink<'a> {
 }
 
 /// Methods that the reference does not count: streams, and those that it lacks.
-const OTHER_METHODS: [&str; 4] = ["Watch", "List", "ServerReflectionInfo", OTHER];
+const OTHER_METHODS: [&str; 5] = ["Watch", "List", "ServerReflectionInfo", UNKNOWN_METHOD, OTHER];
 
 /// A family of metrics that the reference has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,7 +240,9 @@ mod tests {
         let options = Options::default();
         assert_eq!(name(&options, "requests", &[("outcome", "ok")]), None);
         assert_eq!(name(&options, "store_evictions", &[]), None);
-        assert_eq!(name(&options, "grpc_requests", &[("method", "Watch")]), None);
+        for method in ["Watch", UNKNOWN_METHOD] {
+            assert_eq!(name(&options, "grpc_requests", &[("method", method)]), None);
+        }
         let rule = [("domain", "d"), ("rule", "r")];
         assert_eq!(name(&options, "rule_over_limit_with_local_cache", &rule), None);
     }

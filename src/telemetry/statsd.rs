@@ -12,7 +12,7 @@ mod totals;
 use std::io;
 use std::time::Duration;
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::metrics::MetricSink;
@@ -51,7 +51,7 @@ pub enum Dialect {
 /// A running exporter. If it is dropped, it sends its last report without anyone waiting for that.
 #[derive(Debug)]
 pub struct Exporter {
-    finish: oneshot::Sender<()>,
+    finish: watch::Sender<bool>,
     ended: oneshot::Receiver<()>,
 }
 
@@ -64,20 +64,23 @@ pub fn start(
     options: Options,
     collect: impl Fn(&mut dyn MetricSink) + Send + 'static,
 ) -> io::Result<Exporter> {
-    let (finish, finished) = oneshot::channel();
+    let (finish, ending) = watch::channel(false);
     let name = match options.dialect {
         Dialect::StatsD => "weir-statsd",
         Dialect::DogStatsD(_) => "weir-dogstatsd",
     };
-    let ended = threads::start(name, move || run(options, collect, finished))?;
+    let ended = threads::start(name, move || {
+        threads::lower_priority();
+        run(options, collect, ending)
+    })?;
     Ok(Exporter { finish, ended })
 }
 
 impl Exporter {
     /// Sends a last report, and waits until it is sent.
     pub async fn finish(self) {
+        self.finish.send_replace(true);
         // The thread may have failed.
-        let _ = self.finish.send(());
         let _ = self.ended.await;
     }
 }
@@ -85,17 +88,18 @@ impl Exporter {
 async fn run(
     options: Options,
     collect: impl Fn(&mut dyn MetricSink),
-    mut finished: oneshot::Receiver<()>,
+    mut ending: watch::Receiver<bool>,
 ) {
     let mut ticks = interval_at(Instant::now() + options.interval, options.interval);
     // After a send that took longer than an interval.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut sender = Sender::new(&options.address, options.protocol);
+    let mut sender = Sender::new(&options.address, options.protocol, ending.clone());
     let mut report = Report::new(options.dialect);
     loop {
         let last = tokio::select! {
             _ = ticks.tick() => false,
-            _ = &mut finished => true,
+            // Also if the exporter was dropped.
+            _ = ending.wait_for(|ending| *ending) => true,
         };
         let mut totals = Totals::default();
         collect(&mut ReferenceSink::new(&options.statistics, &mut totals));

@@ -11,7 +11,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body::Body as _;
 use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -27,7 +26,7 @@ use crate::metrics::Counter;
 use crate::random::random;
 use crate::throttle::Throttle;
 
-/// The largest response that is read.
+/// The part of a response that is kept; the rest is discarded.
 const MAX_RESPONSE_BYTES: usize = 64 << 10;
 
 /// The wait before the first retry; each further wait is twice as long, up to the maximum.
@@ -239,14 +238,15 @@ fn with_path(url: &Uri, method: &'static str) -> Result<Uri, http::uri::InvalidU
     Uri::from_parts(parts)
 }
 
-/// Reads a response. What is too long is left out.
-async fn read(body: hyper::body::Incoming) -> Result<(Vec<u8>, Option<HeaderMap>), hyper::Error> {
+/// Reads a response to its end, which has the trailers. Returns the start of a long one.
+async fn read<B: http_body::Body<Data = Bytes>>(
+    body: B,
+) -> Result<(Vec<u8>, Option<HeaderMap>), B::Error> {
     let mut body = pin!(body);
     let (mut read, mut trailers) = (Vec::new(), None);
     while let Some(frame) = poll_fn(|context| body.as_mut().poll_frame(context)).await {
         match frame?.into_data() {
-            Ok(data) if read.len() + data.len() <= MAX_RESPONSE_BYTES => read.extend(data),
-            Ok(_) => break,
+            Ok(data) => read.extend(data.into_iter().take(MAX_RESPONSE_BYTES - read.len())),
             Err(frame) => trailers = frame.into_trailers().ok(),
         }
     }
@@ -258,4 +258,41 @@ fn transport(error: &(dyn std::error::Error + 'static)) -> SendError {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let causes: Vec<String> = causes.map(ToString::to_string).collect();
     SendError::Transport(causes.join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http_body::Frame;
+
+    use super::*;
+
+    struct Frames(VecDeque<Frame<Bytes>>);
+
+    impl http_body::Body for Frames {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Ready(self.0.pop_front().map(Ok))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_response_is_read_up_to_its_trailers() {
+        let long = Bytes::from(vec![1; MAX_RESPONSE_BYTES - 1]);
+        let status = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("x"))]);
+        let data = [long.clone(), long, Bytes::from_static(&[2])].map(Frame::data);
+        let frames = data.into_iter().chain([Frame::trailers(status.clone())]).collect();
+        let Ok((body, trailers)) = read(Frames(frames)).await;
+        assert_eq!(body, [1; MAX_RESPONSE_BYTES]);
+        assert_eq!(trailers, Some(status));
+    }
 }

@@ -1,5 +1,6 @@
 //! Records spans and sends them in batches.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ const MAX_RETRYING: Duration = Duration::from_secs(30);
 /// Finished spans that wait to be sent.
 #[derive(Debug)]
 pub(super) struct SpanQueue {
-    spans: Mutex<Vec<SpanData>>,
+    spans: Mutex<VecDeque<SpanData>>,
     /// Notified when there is a whole batch.
     batch: Notify,
     overflowed: Counter,
@@ -58,7 +59,7 @@ impl SpanQueue {
             self.overflowed.inc();
             return;
         }
-        spans.push(span);
+        spans.push_back(span);
         let whole = spans.len() == MAX_BATCH_SPANS;
         drop(spans);
         // Not for each span: waking a thread is a system call.

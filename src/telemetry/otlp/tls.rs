@@ -11,7 +11,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{Destination, Protocol};
 
-/// Returns the configuration for a destination. One without TLS trusts nobody.
+/// Returns the configuration for a destination; without TLS, one that accepts no certificate.
 ///
 /// # Errors
 ///

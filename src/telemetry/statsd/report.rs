@@ -68,12 +68,12 @@ impl Report {
                 Total::Gauge(gauge) => {
                     // A sign would change the gauge instead of setting it.
                     let value = gauge.max(0.0);
-                    self.push(&mut batch, name, Part::Gauge, value, 'g', 1);
+                    self.push(&mut batch, name, Part::Gauge, value, "g", 1);
                 }
                 Total::Counter(total) => {
-                    let gained = gained(*total, self.sent_of(name, 0));
+                    let gained = self.gained(name, 0, *total);
                     if gained > 0 {
-                        self.push(&mut batch, name, Part::Counter(*total), gained, 'c', 1);
+                        self.push(&mut batch, name, Part::Counter(*total), gained, "c", 1);
                     }
                 }
                 Total::Timer(histogram) => self.push_timer(&mut batch, name, histogram),
@@ -90,20 +90,25 @@ impl Report {
     fn push_timer(&mut self, batch: &mut Batch, name: &str, histogram: &HistogramSnapshot) {
         let bounds = &histogram.bounds;
         for (index, total) in histogram.counts.iter().enumerate() {
-            let gained = gained(*total, self.sent_of(name, index));
+            let gained = self.gained(name, index, *total);
             if gained > 0 {
                 let lower = index.checked_sub(1).map_or(0.0, |below| bounds[below]);
                 let middle = bounds.get(index).map_or(lower, |upper| (lower + upper) / 2.0);
                 // Without the digits that come from binary fractions.
                 let milliseconds = (middle * MILLISECONDS_PER_SECOND * 1e6).round() / 1e6;
                 let part = Part::Bucket { index, total: *total };
-                self.push(batch, name, part, milliseconds, 'm', gained);
+                self.push(batch, name, part, milliseconds, "ms", gained);
             }
         }
     }
 
-    fn sent_of(&self, name: &str, index: usize) -> u64 {
-        self.sent.get(name).and_then(|totals| totals.get(index)).copied().unwrap_or(0)
+    /// Returns what a counter gained since it was sent. One that fell has gained nothing: a part of its
+    /// sum is gone, such as a rule that was removed, and the rest has been sent already.
+    fn gained(&mut self, name: &str, index: usize, total: u64) -> u64 {
+        let sent = self.sent.get_mut(name).and_then(|totals| totals.get_mut(index));
+        let Some(sent) = sent else { return total };
+        *sent = total.min(*sent);
+        total - *sent
     }
 
     /// Adds a line. `times` is how many events a timer's line stands for.
@@ -113,18 +118,11 @@ impl Report {
         name: &str,
         part: Part,
         value: impl std::fmt::Display,
-        kind: char,
+        kind: &str,
         times: u64,
     ) {
         let mogrifiers = &self.mogrifiers;
         let identity = self.identities.get(name, |name| Arc::new(mogrify(name, mogrifiers)));
-        let kind = if kind == 'm' {
-            "ms"
-        } else if kind == 'g' {
-            "g"
-        } else {
-            "c"
-        };
         let text = &mut batch.text;
         // Writing to a string cannot fail.
         let _ = write!(text, "{}:{value}|{kind}", identity.name);
@@ -151,11 +149,6 @@ impl Report {
             totals[index] = total;
         }
     }
-}
-
-/// Returns what a counter gained; one that fell has started over.
-fn gained(total: u64, sent: u64) -> u64 {
-    total.checked_sub(sent).unwrap_or(total)
 }
 
 #[cfg(test)]
@@ -228,10 +221,16 @@ mod tests {
         assert_eq!(report.compose(&Totals::default()).text, "");
         assert!(report.sent.is_empty());
         assert_eq!(report.compose(&totals(4, [0; 3])).text, "hits:4|c\nopen:2|g\n");
-        let batch = report.compose(&totals(4, [0; 3]));
-        report.confirm(&batch, 2);
-        // Between two reports.
-        assert_eq!(report.compose(&totals(1, [0; 3])).text, "hits:1|c\nopen:2|g\n");
+    }
+
+    #[test]
+    fn a_counter_that_fell_goes_on_from_there() {
+        let mut report = report();
+        let batch = report.compose(&totals(7, [4, 0, 0]));
+        report.confirm(&batch, 3);
+        assert_eq!(report.compose(&totals(5, [1, 0, 0])).text, "open:2|g\n");
+        let text = report.compose(&totals(6, [2, 0, 0])).text;
+        assert_eq!(text, "hits:1|c\nopen:2|g\ntime:0.05|ms\n");
     }
 
     #[test]
