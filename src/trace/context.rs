@@ -126,11 +126,12 @@ fn b3_multiple<'a>(first: &FirstValues<'a>) -> Caller<'a> {
         b"false" => Some(false),
         decision => b3_decision(decision),
     });
-    if sampled == Some(false) {
-        return Caller { sampled, parent: None };
-    }
+    // A trace to debug is recorded, whatever the other header says.
     if first.flags == Some(b"1") {
         sampled = Some(true);
+    }
+    if sampled == Some(false) {
+        return Caller { sampled, parent: None };
     }
     let ids = first.trace_id.zip(first.span_id);
     Caller { sampled, parent: ids.and_then(|(trace_id, span_id)| b3_parent(trace_id, span_id)) }
@@ -254,6 +255,7 @@ mod tests {
         assert_eq!(with(&[("x-b3-sampled", "true")]), (Some(true), true));
         assert_eq!(with(&[("x-b3-sampled", "0")]), (Some(false), false));
         assert_eq!(with(&[("x-b3-flags", "1")]), (Some(true), true));
+        assert_eq!(with(&[("x-b3-flags", "1"), ("x-b3-sampled", "0")]), (Some(true), true));
         assert_eq!(with(&[]), (None, true));
         assert_eq!(read(&[("x-b3-sampled", "0")]), (Some(false), false));
         assert_eq!(read(&[("x-b3-traceid", TRACE)]), (None, false));
