@@ -145,7 +145,7 @@ mod tests {
     #[test]
     fn maps_share_a_budget_and_give_it_back() {
         let budget = budget(2);
-        let (one, two) = (SeriesMap::new(budget.clone()), SeriesMap::new(budget.clone()));
+        let (one, two) = (SeriesMap::new(budget.clone()), SeriesMap::new(budget));
         add(&one, "a");
         add(&two, "a");
         add(&two, "b");
