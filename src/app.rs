@@ -3,7 +3,7 @@
 mod descriptors;
 mod lifecycle;
 mod listen;
-#[cfg(test)]
+#[cfg(all(test, feature = "otlp"))]
 mod metrics_docs;
 mod reference_page;
 mod servers;
@@ -34,7 +34,7 @@ use crate::store::Operations;
 use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
-use crate::tls::{self, Certificates};
+use crate::tls::{self, Certificates, TlsListeners};
 use crate::trace::Sampler;
 
 /// The service, built but not running.
@@ -126,9 +126,17 @@ impl App {
             }
         };
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
+        let grpc_tls = certificates(settings.grpc_tls_options())?;
+        let http_tls = certificates(settings.http_tls_options())?;
+        let with_tls = [("grpc", &grpc_tls), ("http", &http_tls)].into_iter();
+        let with_tls = with_tls.filter_map(|(name, tls)| Some((name, tls.as_ref()?)));
+        let with_tls: Vec<_> = with_tls.map(|(name, tls)| (name, tls.metrics().clone())).collect();
+        if !with_tls.is_empty() {
+            metrics.add(Arc::new(TlsListeners(with_tls)));
+        }
         Ok(App {
-            grpc_tls: certificates(settings.grpc_tls_options())?,
-            http_tls: certificates(settings.http_tls_options())?,
+            grpc_tls,
+            http_tls,
             grpc: match &*settings.grpc.uds {
                 Some(path) => listen_on_path(path, "grpc.uds").await?,
                 None => listen(&settings.grpc.address, "grpc.address").await?,

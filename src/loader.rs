@@ -210,6 +210,7 @@ impl Loader {
                 }
             }
             self.metrics.config_load_error.inc();
+            self.metrics.config_last_load_successful.set(0);
             let mut status = self.status.lock();
             (status.is_refused, status.last_error) = (true, Some((now, problems.clone())));
             drop(status);
@@ -222,6 +223,7 @@ impl Loader {
         };
         drop(previous);
         let before = self.rules.swap(Some(Arc::new(loaded.rules)));
+        self.metrics.config_last_load_successful.set(1);
         let mut status = self.status.lock();
         (status.loaded, status.is_refused) = (Some((now, summary)), false);
         drop(status);

@@ -38,7 +38,7 @@ pub use absent::{Certificates, Handshakes, TlsStream};
 pub use certificates::Certificates;
 #[cfg(feature = "tls")]
 pub use handshake::Handshakes;
-pub use metrics::TlsMetrics;
+pub use metrics::{TlsListeners, TlsMetrics};
 pub use open::{Opener, Stream};
 #[cfg(feature = "tls")]
 pub use stream::TlsStream;

@@ -12,6 +12,8 @@ use crate::metrics::{Counter, MergedFamilies, MetricFamily, MetricSink, MetricTy
 use crate::service::Rules;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
+use crate::telemetry::otlp::OtlpCounts;
+use crate::tls::{TlsListeners, TlsMetrics};
 
 /// Checks that samples are what their family declares.
 struct Checked {
@@ -56,6 +58,8 @@ fn families(redis: bool) -> Vec<MetricFamily> {
     metrics.add(Arc::new(GrpcStats::new()));
     metrics.add(Arc::new(JsonStats::default()));
     metrics.add(Arc::new(ProcessMetrics::new()));
+    metrics.add(Arc::new(TlsListeners(vec![("grpc", TlsMetrics::default())])));
+    metrics.add(Arc::new(OtlpCounts::default()));
     metrics.connections("grpc");
     metrics.xds();
     metrics.log(&Counter::default());

@@ -9,10 +9,10 @@ use super::{MetricFamily, MetricSink, SampleValue};
 /// ```
 /// # use weir::metrics::{MergedFamilies, MetricFamily, MetricSink};
 /// const TRIPS: MetricFamily =
-///     MetricFamily::counter("redis_round_trips", "Round trips", &["instance"]);
+///     MetricFamily::counter("redis_round_trips", "Round trips", &["redis"]);
 /// let mut merged = MergedFamilies::default();
 /// for instance in ["main", "per_second"] {
-///     merged.set_label("instance", instance);
+///     merged.set_label("redis", redis);
 ///     let sink: &mut dyn MetricSink = &mut merged;
 ///     sink.counter(TRIPS, 7);
 /// }
@@ -21,8 +21,8 @@ use super::{MetricFamily, MetricSink, SampleValue};
 /// assert_eq!(
 ///     out.lines(),
 ///     [
-///         r#"redis_round_trips [("instance", "main")] 7"#,
-///         r#"redis_round_trips [("instance", "per_second")] 7"#,
+///         r#"redis_round_trips [("redis", "main")] 7"#,
+///         r#"redis_round_trips [("redis", "per_second")] 7"#,
 ///     ],
 /// );
 /// ```

@@ -198,13 +198,13 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
         }
     }
 
-    /// Lists the metrics of both stores, with the label `instance` before theirs.
+    /// Lists the metrics of both stores, with the label `redis` before theirs.
     fn collect(&self, sink: &mut dyn MetricSink) {
         let mut merged = MergedFamilies::default();
-        merged.set_label("instance", "main");
+        merged.set_label("redis", "main");
         self.main.collect(&mut merged);
         if let Some(second) = &self.per_second {
-            merged.set_label("instance", "per_second");
+            merged.set_label("redis", "per_second");
             second.collect(&mut merged);
         }
         merged.write(sink);

@@ -77,20 +77,23 @@ impl RedisStore {
 
     /// Returns how many connections there are, and how many of them are down.
     pub fn connections_down(&self) -> (usize, usize) {
-        let connections: Vec<Arc<Connection>> = self
-            .connections
-            .iter()
-            .filter_map(OnceLock::get)
-            .flat_map(ThreadConnections::all)
-            .collect();
+        let connections: Vec<Arc<Connection>> = self.all_connections().collect();
         let down = connections.iter().filter(|connection| connection.down().is_some()).count();
         (connections.len(), down)
     }
 
+    /// Returns how many connections are up, on all threads, to all nodes.
+    fn connections_up(&self) -> usize {
+        self.all_connections().filter(|connection| connection.is_up()).count()
+    }
+
+    fn all_connections(&self) -> impl Iterator<Item = Arc<Connection>> + '_ {
+        self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all)
+    }
+
     /// Returns whether any connection is up, on any thread, to any node.
     fn any_connection_up(&self) -> bool {
-        let mut connections = self.connections.iter().filter_map(OnceLock::get);
-        connections.any(|of_thread| of_thread.all().iter().any(|connection| connection.is_up()))
+        self.all_connections().any(|connection| connection.is_up())
     }
 
     /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on

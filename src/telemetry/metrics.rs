@@ -20,6 +20,8 @@ pub struct Metrics {
     max_series: usize,
     pub config_load_success: Counter,
     pub config_load_error: Counter,
+    /// 0 if the newest rule set was rejected, else 1.
+    pub config_last_load_successful: Gauge,
     pub rules_watch_error: Counter,
 }
 
@@ -27,18 +29,26 @@ const CONFIG_LOAD_SUCCESS: MetricFamily =
     MetricFamily::counter("config_load_success", "Rule sets loaded", &[]);
 const CONFIG_LOAD_ERROR: MetricFamily =
     MetricFamily::counter("config_load_error", "Rule sets rejected", &[]);
+const CONFIG_LAST_LOAD_SUCCESSFUL: MetricFamily = MetricFamily::gauge(
+    "config_last_load_successful",
+    "Whether the newest rule set was accepted (0: rejected; 1: accepted, or none yet)",
+    &[],
+);
 const RULES_WATCH_ERRORS: MetricFamily =
     MetricFamily::counter("rules_watch_errors", "Failures to watch or read rule files", &[]);
 
 impl Metrics {
     /// Creates a registry that lists up to `max_series` series of each metric.
     pub fn new(max_series: usize) -> Metrics {
+        let config_last_load_successful = Gauge::default();
+        config_last_load_successful.set(1);
         Metrics {
             sources: Mutex::default(),
             listeners: Mutex::default(),
             max_series,
             config_load_success: Counter::default(),
             config_load_error: Counter::default(),
+            config_last_load_successful,
             rules_watch_error: Counter::default(),
         }
     }
@@ -77,6 +87,8 @@ impl Metrics {
         connections::collect(&listeners, sink);
         sink.counter(CONFIG_LOAD_SUCCESS, self.config_load_success.get());
         sink.counter(CONFIG_LOAD_ERROR, self.config_load_error.get());
+        let is_good = self.config_last_load_successful.get();
+        sink.gauge(CONFIG_LAST_LOAD_SUCCESSFUL, is_good as f64);
         sink.counter(RULES_WATCH_ERRORS, self.rules_watch_error.get());
         capped.finish();
     }

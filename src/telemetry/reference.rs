@@ -61,7 +61,7 @@ enum Family {
     DomainNotFound,
     /// A statistic of a gRPC method.
     Method(&'static str),
-    /// A statistic of the connections to Redis, by instance.
+    /// A statistic of the connections to Redis, by Redis.
     Redis(&'static str),
 }
 
@@ -126,7 +126,7 @@ impl<'a> ReferenceSink<'a> {
                 push(name, &["ratelimit_server.", method, ".", statistic]);
             }
             Family::Redis(statistic) => {
-                let pool = match label("instance") {
+                let pool = match label("redis") {
                     Some("per_second") => "ratelimit.redis_per_second_pool.",
                     _ => "ratelimit.redis_pool.",
                 };
@@ -227,7 +227,7 @@ mod tests {
             ("redis_connections", ("", ""), "ratelimit.redis_pool.cx_active"),
             (
                 "redis_connection_failures",
-                ("instance", "per_second"),
+                ("redis", "per_second"),
                 "ratelimit.redis_per_second_pool.cx_local_close",
             ),
         ] {

@@ -1,6 +1,6 @@
-//! The metrics of a listener's TLS.
+//! The metrics of TLS on listeners.
 
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, SampleValue};
+use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
 
 /// What the TLS of one listener counts.
 #[derive(Clone, Debug, Default)]
@@ -17,37 +17,52 @@ pub struct TlsMetrics {
 
 type Pick = fn(&TlsMetrics) -> &Counter;
 
-const COUNTERS: [(&str, &str, Pick); 5] = [
-    ("tls_handshakes", "Completed TLS handshakes", |it| &it.handshakes),
-    ("tls_handshake_failures", "TLS handshakes that failed", |it| &it.handshake_failures),
-    ("tls_handshakes_refused", "Connections closed because too many TLS handshakes waited", |it| {
-        &it.handshakes_refused
-    }),
-    ("tls_reloads", "Changed certificates loaded", |it| &it.reloads),
-    ("tls_reload_failures", "Changed certificates rejected", |it| &it.reload_failures),
-];
+const LABELS: &[&str] = &["listener"];
 
-impl TlsMetrics {
-    /// Adds the metrics of several listeners, by their names. Nothing is added for none.
-    pub fn collect(listeners: &[(&str, TlsMetrics)], sink: &mut dyn MetricSink) {
-        if listeners.is_empty() {
-            return;
-        }
-        for (name, help, pick) in COUNTERS {
-            sink.family(MetricFamily::counter(name, help, &["listener"]));
-            for (listener, metrics) in listeners {
+const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily::counter(name, help, LABELS)
+}
+
+const COUNTERS: [(MetricFamily, Pick); 5] = [
+    (counter("tls_handshakes", "TLS handshakes completed, by listener"), |it| &it.handshakes),
+    (counter("tls_handshake_failures", "TLS handshakes that failed, by listener"), |it| {
+        &it.handshake_failures
+    }),
+    (
+        counter(
+            "tls_handshakes_refused",
+            "Connections closed because too many TLS handshakes waited, by listener",
+        ),
+        |it| &it.handshakes_refused,
+    ),
+    (counter("tls_reloads", "Changed certificates loaded, by listener"), |it| &it.reloads),
+    (counter("tls_reload_failures", "Changed certificates rejected, by listener"), |it| {
+        &it.reload_failures
+    }),
+];
+const CERTIFICATE_EXPIRY: MetricFamily = MetricFamily::gauge(
+    "tls_certificate_expiry_timestamp_seconds",
+    "Time at which the active certificate expires, in seconds since the Unix epoch, by listener",
+    LABELS,
+);
+
+/// The metrics of the listeners that have TLS, by their names.
+#[derive(Clone, Debug)]
+pub struct TlsListeners(pub Vec<(&'static str, TlsMetrics)>);
+
+impl MetricSource for TlsListeners {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        for (family, pick) in COUNTERS {
+            sink.family(family);
+            for (listener, metrics) in &self.0 {
                 let value = SampleValue::Counter(pick(metrics).get());
-                sink.sample(&[("listener", *listener)], value);
+                sink.sample(&[("listener", listener)], value);
             }
         }
-        sink.family(MetricFamily::gauge(
-            "tls_certificate_expiry_timestamp_seconds",
-            "Time at which the active certificate expires, in seconds since 1970",
-            &["listener"],
-        ));
-        for (listener, metrics) in listeners {
+        sink.family(CERTIFICATE_EXPIRY);
+        for (listener, metrics) in &self.0 {
             let value = SampleValue::Gauge(metrics.certificate_expiry.get() as f64);
-            sink.sample(&[("listener", *listener)], value);
+            sink.sample(&[("listener", listener)], value);
         }
     }
 }

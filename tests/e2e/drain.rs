@@ -126,7 +126,7 @@ impl Stalled {
             .env("WEIR__STORE__BUDGET", budget)
             .env("WEIR__STORE__REDIS__SLOW_AFTER", "1h")
             .start();
-        let round_trips = || weir.metric(r#"weir_redis_round_trips_total{instance="main"}"#);
+        let round_trips = || weir.metric(r#"weir_redis_round_trips_total{redis="main"}"#);
         assert_eq!(code(weir.grpc, user_request()).await, Code::Ok);
         proxy.stall();
         let (before, to) = (round_trips(), weir.grpc);

@@ -79,7 +79,6 @@ fn starts_and_serves_its_rules() {
 }
 
 #[test]
-#[ignore = "PROMETHEUS_MAPPER_YAML has no effect yet"]
 fn metrics_have_the_names_of_the_config_map() {
     in_pod("envoy_gateway::metrics_have_the_names_of_the_config_map", |place| {
         let (authority, redis) = (Authority::new(), Server::start());
@@ -102,7 +101,6 @@ fn metrics_have_the_names_of_the_config_map() {
 }
 
 #[test]
-#[ignore = "the reference's metric names are not served yet"]
 fn without_a_config_map_the_built_in_mapper_is_used() {
     in_pod("envoy_gateway::without_a_config_map_the_built_in_mapper_is_used", |place| {
         let (authority, redis) = (Authority::new(), Server::start());

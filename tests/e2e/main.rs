@@ -21,6 +21,7 @@ mod health;
 mod holds;
 mod http_connections;
 mod log;
+mod metrics;
 mod redis;
 mod reference_metrics;
 mod reload;

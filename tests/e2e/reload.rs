@@ -262,6 +262,7 @@ fn an_invalid_edit_changes_nothing_until_it_is_fixed() {
     until(&weir, &[("shop", 1)]);
     // Two if the files were read between the two edits.
     assert!(weir.metric("weir_config_load_error_total") >= 1);
+    assert_eq!(weir.metric("weir_config_last_load_successful"), 0);
     weir.until_said("the previous ones stay active").unwrap();
     weir.until_said("cart.yaml:3:5").unwrap();
     assert!(weir.is_healthy());
@@ -269,6 +270,7 @@ fn an_invalid_edit_changes_nothing_until_it_is_fixed() {
     fs::write(weir.path("rules/cart.yaml"), rules("cart", 1)).unwrap();
     until(&weir, &[("cart", 1), ("shop", 2)]);
     until_fixed(&weir);
+    assert_eq!(weir.metric("weir_config_last_load_successful"), 1);
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub mod management;
 #[path = "../support/messages.rs"]
 pub mod messages;
 pub mod program;
+#[path = "../support/promtool.rs"]
+pub mod promtool;
 #[path = "../support/redis.rs"]
 pub mod redis;
 pub mod service_address;

@@ -255,7 +255,10 @@ async fn clients_that_never_start_a_handshake_delay_no_one() {
     assert_eq!(answer.status.as_deref(), Some("0"));
     assert_eq!(client.ask(weir.grpc, "ann").await.as_deref(), Ok("0"), "a newcomer");
     assert_eq!(http::get(weir.http, "/healthcheck").status, 200);
-    assert!(weir.metric("weir_grpc_connections_evicted_total") > 100);
+    assert!(weir.metric(r#"weir_connections_evicted_total{listener="grpc"}"#) > 100);
+    assert!(weir.metric(r#"weir_tls_handshakes_total{listener="grpc"}"#) >= 2);
+    let expiry = r#"weir_tls_certificate_expiry_timestamp_seconds{listener="grpc"}"#;
+    assert!(weir.metric(expiry) > 0);
     drop(silent);
 }
 

@@ -11,8 +11,8 @@ use crate::store::{BackendStatus, Operations, StoreStatus};
 
 type Pick = fn(&RedisCounts) -> &AtomicU64;
 
-/// [`PerSecond`](crate::store::per_second::PerSecond) adds the label `instance`.
-const LABELS: &[&str] = &["instance"];
+/// [`PerSecond`](crate::store::per_second::PerSecond) adds the label `redis`.
+const LABELS: &[&str] = &["redis"];
 
 const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily::counter(name, help, LABELS)
@@ -38,6 +38,8 @@ const ROUND_TRIP: MetricFamily = MetricFamily::histogram(
 );
 const BATCH_KEYS: MetricFamily =
     MetricFamily::histogram("redis_batch_keys", "Keys charged in a batch", LABELS);
+const CONNECTIONS: MetricFamily =
+    MetricFamily::gauge("redis_connections", "Connections that are up now", LABELS);
 const CONNECTIONS_DOWN: MetricFamily =
     MetricFamily::gauge("redis_connections_down", "Connections that are down now", LABELS);
 
@@ -83,6 +85,7 @@ impl Operations for RedisStore {
         }
         sink.histogram(ROUND_TRIP, &self.counts().trip_times.snapshot());
         sink.histogram(BATCH_KEYS, &self.counts().batch_keys.snapshot());
+        sink.gauge(CONNECTIONS, self.connections_up() as f64);
         sink.gauge(CONNECTIONS_DOWN, self.connections_down().1 as f64);
     }
 }

@@ -85,7 +85,10 @@ pub(super) fn build_batch(
     add(&shared.counts.charges, charges);
     add(&shared.counts.keys, keys);
     add(&shared.counts.plain, plain);
-    shared.counts.batch_keys.record(keys as u64);
+    // With no charges pending, nothing is sent.
+    if keys > 0 {
+        shared.counts.batch_keys.record(keys as u64);
+    }
     batch
 }
 

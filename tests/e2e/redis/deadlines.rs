@@ -70,7 +70,7 @@ fn failed(weir: &Weir, reason: &str) -> u64 {
 }
 
 fn connections_down(weir: &Weir) -> u64 {
-    weir.metric(r#"weir_redis_connections_down{instance="main"}"#)
+    weir.metric(r#"weir_redis_connections_down{redis="main"}"#)
 }
 
 /// A late answer is attributed to the caller if its deadline is under 10 ms, and to Redis otherwise.
@@ -168,7 +168,7 @@ fn occasional_slow_round_trips_fail_no_request() {
     let proxy = Proxy::start(redis.port());
     let weir = with_redis(proxy.port(), HIGH_LIMIT).env("WEIR__STORE__ON_FAILURE", "deny").start();
     let counts = || {
-        let down = weir.metric(r#"weir_redis_connection_failures_total{instance="main"}"#);
+        let down = weir.metric(r#"weir_redis_connection_failures_total{redis="main"}"#);
         (weir.metric(r#"weir_store_degraded_charges_total{policy="deny"}"#), down)
     };
     let mut seen = Vec::new();

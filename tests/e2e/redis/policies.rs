@@ -62,7 +62,7 @@ async fn the_policy_of_a_domain_overrides_that_of_the_settings() {
         }
         proxy.refuse();
         wait_for("all connections are down", || {
-            let down = weir.metric(r#"weir_redis_connections_down{instance="main"}"#);
+            let down = weir.metric(r#"weir_redis_connections_down{redis="main"}"#);
             (down >= connections()).then_some(())
         });
         for (domain, wanted) in of_policy.into_iter().chain([("plain", of_plain)]) {

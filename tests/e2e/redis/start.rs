@@ -36,7 +36,7 @@ async fn ports_open_at_once_and_health_waits_for_redis() {
     // After the first answer of Redis, failures fail requests but not health.
     redis.kill();
     wait_for("a connection is down", || {
-        (weir.metric(r#"weir_redis_connections_down{instance="main"}"#) > 0).then_some(())
+        (weir.metric(r#"weir_redis_connections_down{redis="main"}"#) > 0).then_some(())
     });
     assert!(weir.is_healthy());
     assert_eq!(grpc_health(&weir).await, ServingStatus::Serving);
