@@ -19,7 +19,8 @@ const ASKED: usize = 16;
 
 /// Compiles files or resources and checks the result. `is_in` checks the position of a problem.
 pub fn check<D: Document>(files: Vec<D>, merge_domains: bool, is_in: fn(&Problem, &D)) {
-    let options = Options { merge_domains, max_log_bytes: 1 << 20, max_problems: 10, ..Options::default() };
+    let options =
+        Options { merge_domains, max_log_bytes: 1 << 20, max_problems: 10, ..Options::default() };
     let loaded = Loaded::compile(files, Problems::new(10), &options, None);
     // Ten errors and ten warnings of a file, and ten times as many of all.
     let most = 20 * loaded.files.len().min(10);

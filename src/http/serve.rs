@@ -54,7 +54,7 @@ impl Peer {
 /// The largest head of a request.
 const MAX_HEAD_BYTES: usize = 16 << 10;
 
-/// Connections beyond the limit. Only [`PROBES`] are served to them, so that they are answered under
+/// Connections beyond the limit. Only `PROBES` are served to them, so that they are answered under
 /// any load.
 pub const MAX_OVERFLOW_CONNECTIONS: usize = 16;
 

@@ -98,7 +98,7 @@ fn values_beyond_the_cap_are_one_series_and_reloads_keep_the_others() {
     bench.rules = compile(None, RULES);
     bench.ask(&[("user", "a"), ("user", "b"), ("user", "c"), ("user", "d"), ("user", "a")]);
     let other = r#"[("domain", "other"), ("rule", "other")] 2"#.to_owned();
-    let wanted = vec![line("user_a", 2), line("user_b", 1), other.clone()];
+    let wanted = vec![line("user_a", 2), line("user_b", 1), other];
     let (hits, rules) = samples(bench.rules, 9, "rule_hits");
     assert_eq!(hits, wanted);
 

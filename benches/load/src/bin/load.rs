@@ -121,12 +121,8 @@ fn main() -> Result<()> {
     let threads = args.threads.clamp(1, args.connections);
     let mut shares: Vec<Vec<Connection>> = (0..threads).map(|_| Vec::new()).collect();
     for i in 0..args.connections {
-        let connection = Connection::open(
-            &args.addr,
-            tls.as_ref(),
-            args.concurrency,
-            args.decode_headers,
-        )?;
+        let connection =
+            Connection::open(&args.addr, tls.as_ref(), args.concurrency, args.decode_headers)?;
         shares[i % threads].push(connection);
     }
 
