@@ -49,7 +49,7 @@ def certificate(lab, name, key):
 
 def listens(files):
     cert, key = files
-    return [f"grpc.tls.cert={cert}", f"grpc.tls.key={key}"]
+    return ["grpc.tls.enabled=true", f"grpc.tls.cert={cert}", f"grpc.tls.key={key}"]
 
 
 def connections(lab, results, servers):

@@ -37,7 +37,7 @@ struct Args {
     tls_ca: Option<PathBuf>,
     /// Open a connection for each call, one after the other, from the start on; latency counts from
     /// the connect.
-    #[arg(long, conflicts_with_all = ["rate", "warmup"])]
+    #[arg(long, conflicts_with = "rate")]
     reconnect: bool,
     #[arg(long, default_value_t = 1)]
     connections: usize,
