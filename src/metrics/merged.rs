@@ -11,7 +11,7 @@ use super::{MetricFamily, MetricSink, SampleValue};
 /// const TRIPS: MetricFamily =
 ///     MetricFamily::counter("redis_round_trips", "Round trips", &["redis"]);
 /// let mut merged = MergedFamilies::default();
-/// for instance in ["main", "per_second"] {
+/// for redis in ["main", "per_second"] {
 ///     merged.set_label("redis", redis);
 ///     let sink: &mut dyn MetricSink = &mut merged;
 ///     sink.counter(TRIPS, 7);
