@@ -90,7 +90,7 @@ impl<S: Store + 'static> Grpc<S> {
             limits,
             sampler: Sampler::default(),
             budget: MemoryBudget::new(limits.max_buffered),
-            stats: Arc::new(GrpcStats::new()),
+            stats: Arc::new(GrpcStats::default()),
             abuse_log: Throttle::new(LOG_INTERVAL),
         }
     }

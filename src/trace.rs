@@ -35,46 +35,49 @@ impl Sampler {
     /// Starts the span of a `ShouldRateLimit` call with these headers, if it is recorded.
     #[inline]
     pub fn start_call(&self, headers: &HeaderMap) -> RequestTrace {
-        match self.ratio {
-            None => RequestTrace::default(),
-            Some(ratio) => start(ratio, headers, || {
-                info_span!(
-                    target: TARGET,
-                    parent: None,
-                    "call",
-                    otel.name = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
-                    otel.kind = "server",
-                    otel.status_code = Empty,
-                    otel.status_description = Empty,
-                    rpc.system = "grpc",
-                    rpc.service = "envoy.service.ratelimit.v3.RateLimitService",
-                    rpc.method = "ShouldRateLimit",
-                    rpc.grpc.status_code = Empty,
-                    error.type = Empty,
-                )
-            }),
-        }
+        self.start(headers, || {
+            info_span!(
+                target: TARGET,
+                parent: None,
+                "call",
+                otel.name = "envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit",
+                otel.kind = "server",
+                otel.status_code = Empty,
+                otel.status_description = Empty,
+                rpc.system = "grpc",
+                rpc.service = "envoy.service.ratelimit.v3.RateLimitService",
+                rpc.method = "ShouldRateLimit",
+                rpc.grpc.status_code = Empty,
+                error.type = Empty,
+            )
+        })
     }
 
     /// Starts the span of a request to `/json` with these headers, if it is recorded.
     pub fn start_json(&self, headers: &HeaderMap) -> RequestTrace {
+        self.start(headers, || {
+            info_span!(
+                target: TARGET,
+                parent: None,
+                "json",
+                otel.name = "POST /json",
+                otel.kind = "server",
+                otel.status_code = Empty,
+                otel.status_description = Empty,
+                http.request.method = "POST",
+                http.route = "/json",
+                http.response.status_code = Empty,
+                error.type = Empty,
+            )
+        })
+    }
+
+    /// Starts a span if tracing is on and the request is recorded.
+    #[inline]
+    fn start(&self, headers: &HeaderMap, span: impl FnOnce() -> Span) -> RequestTrace {
         match self.ratio {
             None => RequestTrace::default(),
-            Some(ratio) => start(ratio, headers, || {
-                info_span!(
-                    target: TARGET,
-                    parent: None,
-                    "json",
-                    otel.name = "POST /json",
-                    otel.kind = "server",
-                    otel.status_code = Empty,
-                    otel.status_description = Empty,
-                    http.request.method = "POST",
-                    http.route = "/json",
-                    http.response.status_code = Empty,
-                    error.type = Empty,
-                )
-            }),
+            Some(ratio) => start(ratio, headers, span),
         }
     }
 }

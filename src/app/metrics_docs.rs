@@ -55,7 +55,7 @@ fn families(redis: bool) -> Vec<MetricFamily> {
     let metrics = Metrics::new(10);
     metrics.add(Arc::new(Limiter::new(store, limiter::Options::default())));
     metrics.add(Rules::default());
-    metrics.add(Arc::new(GrpcStats::new()));
+    metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
     metrics.add(Arc::new(ProcessMetrics::new()));
     metrics.add(Arc::new(TlsListeners(vec![("grpc", TlsMetrics::default())])));

@@ -192,7 +192,7 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
     served
 }
 
-/// Starts to send metrics to StatsD and DogStatsD, as far as settings ask for it.
+/// Starts the exporters to StatsD and DogStatsD that the settings enable.
 #[cfg(feature = "statsd")]
 fn start_statsd(settings: &Settings, app: &mut App) -> anyhow::Result<()> {
     for options in settings.statsd_options() {

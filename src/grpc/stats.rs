@@ -53,9 +53,8 @@ impl OtherMethod {
     }
 }
 
-impl GrpcStats {
-    #[expect(clippy::new_without_default, reason = "there is no obvious one")]
-    pub fn new() -> GrpcStats {
+impl Default for GrpcStats {
+    fn default() -> GrpcStats {
         let latencies = || Histogram::new(LATENCY_BOUNDS, 1e6);
         GrpcStats {
             should_rate_limit: latencies(),
@@ -64,7 +63,9 @@ impl GrpcStats {
             unknown: AtomicU64::new(0),
         }
     }
+}
 
+impl GrpcStats {
     /// Counts a call that tonic began to answer after `elapsed`.
     pub(super) fn count_other(&self, method: OtherMethod, elapsed: Duration) {
         let unary = method.0.and_then(|index| self.unary.get(index));

@@ -1,4 +1,4 @@
-//! What stands for TLS in builds without it: nothing of this can exist.
+//! Placeholders for TLS in builds without it. No value of them can exist.
 
 use std::convert::Infallible;
 use std::io;

@@ -24,7 +24,7 @@ pub(super) struct ClientVerifier {
     group: &'static str,
 }
 
-/// A name of which a client certificate must have one.
+/// A name that is allowed: a client certificate must have one of them.
 #[derive(Debug)]
 enum AllowedName {
     /// A DNS name or an address. The certificate may have a wildcard for it.

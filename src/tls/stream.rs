@@ -23,7 +23,7 @@ pub struct TlsStream {
     session: Box<ServerConnection>,
     /// The next read has to let other connections go first.
     must_yield: bool,
-    /// Whether the client was told that nothing more will be written.
+    /// Whether the close_notify alert was queued: nothing more will be written.
     is_shut_down: bool,
 }
 

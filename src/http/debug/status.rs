@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn browsers_and_those_who_ask_get_text() {
+    fn browsers_and_clients_that_accept_text_get_text() {
         let browser = "text/html,application/xhtml+xml,*/*;q=0.8";
         for (query, accept, text) in [
             ("", "*/*", false),

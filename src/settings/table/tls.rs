@@ -20,7 +20,7 @@ group! {
         /// DNS names or IP addresses. A client's certificate must be valid for one of them, or match
         /// client_uri_sans. Both empty: every certificate of client_ca is accepted.
         client_dns_sans: Vec<String> = "", reference ["GRPC_CLIENT_TLS_SAN"];
-        /// URIs, such as SPIFFE IDs, of which a client's certificate must have one. A URI that ends
+        /// URIs, such as SPIFFE IDs: a client's certificate must have one of them. A URI that ends
         /// in /* means all that start so.
         client_uri_sans: Vec<String> = "";
     }

@@ -8,6 +8,7 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
 use crate::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+use crate::version::{COMMIT, VERSION};
 
 const BUILD_INFO: MetricFamily = MetricFamily::gauge(
     "build_info",
@@ -57,8 +58,7 @@ impl ProcessMetrics {
 impl MetricSource for ProcessMetrics {
     fn collect(&self, sink: &mut dyn MetricSink) {
         sink.family(BUILD_INFO);
-        let version = ("version", env!("CARGO_PKG_VERSION"));
-        let commit = ("commit", option_env!("WEIR_COMMIT").unwrap_or("unknown"));
+        let (version, commit) = (("version", VERSION), ("commit", COMMIT));
         sink.sample(&[version, commit], SampleValue::Gauge(1.0));
         sink.gauge(START_TIME, self.started);
 
