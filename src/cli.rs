@@ -1,6 +1,7 @@
 //! The command line: one file for each subcommand.
 
 pub mod check;
+pub mod descriptor;
 pub mod serve;
 pub mod settings;
 
