@@ -7,6 +7,7 @@ mod target;
 #[cfg(feature = "tls")]
 mod tls;
 
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -44,13 +45,14 @@ pub struct HealthArgs {
 /// Exits 0 if weir is ready. Else prints the reasons, one a line, and exits 1.
 pub fn run(args: &HealthArgs) -> ExitCode {
     match check(args) {
+        // The reader may have closed the pipe.
         Ok(()) => {
-            println!("ok");
+            let _ = writeln!(io::stdout(), "ok");
             ExitCode::SUCCESS
         }
         Err(reasons) => {
             for reason in reasons.lines() {
-                eprintln!("{}", escape(reason));
+                let _ = writeln!(io::stderr(), "{}", escape(reason));
             }
             ExitCode::FAILURE
         }
@@ -127,8 +129,8 @@ mod tests {
             (302, "ok", " answered 302 Found: name the URL that it redirects to"),
             (204, "", " answered 204 No Content"),
         ] {
-            let told = judged(status, body).unwrap_err();
-            assert!(told.starts_with(&format!("{url}{error}")), "{status}: {told}");
+            let shown = judged(status, body).unwrap_err();
+            assert!(shown.starts_with(&format!("{url}{error}")), "{status}: {shown}");
         }
     }
 

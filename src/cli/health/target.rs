@@ -117,8 +117,8 @@ mod tests {
             ("http://weir:0/readyz", "port"),
             ("http://we ir/readyz", "invalid"),
         ] {
-            let told = url.parse::<Target>().unwrap_err();
-            assert!(told.contains(error) && told.contains("write a URL"), "{url}: {told}");
+            let shown = url.parse::<Target>().unwrap_err();
+            assert!(shown.contains(error) && shown.contains("write a URL"), "{url}: {shown}");
         }
     }
 
