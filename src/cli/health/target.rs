@@ -68,9 +68,9 @@ impl FromStr for Target {
         // A port that is not a number, or too large, is none to this parser.
         let has_port = authority.len() > host.len();
         let port = match url.port_u16() {
-            Some(0) => return Err(format!("the port is 0; {fix}")),
+            Some(0) => return Err(not_a_port(fix)),
             Some(port) => port,
-            None if has_port => return Err(format!("the port is not one; {fix}")),
+            None if has_port => return Err(not_a_port(fix)),
             None if is_tls => 443,
             None => 80,
         };
@@ -80,6 +80,10 @@ impl FromStr for Target {
         }
         Ok(Target { url, is_tls, host, port })
     }
+}
+
+fn not_a_port(fix: &str) -> String {
+    format!("the port is not a number from 1 to 65535; {fix}")
 }
 
 #[cfg(test)]
@@ -111,7 +115,7 @@ mod tests {
             ("ftp://weir/readyz", "scheme is ftp"),
             ("http:///readyz", "invalid"),
             ("http://ann:secret@weir/readyz", "passwords"),
-            ("http://weir:http/readyz", "invalid"),
+            ("http://weir:http/readyz", "port"),
             ("http://weir:99999/readyz", "port"),
             ("http://weir:/readyz", "port"),
             ("http://weir:0/readyz", "port"),
