@@ -20,6 +20,8 @@ mod envoy_gateway;
 mod health;
 mod holds;
 mod http_connections;
+#[cfg(feature = "tls")]
+mod istio;
 mod log;
 mod metrics;
 mod redis;
