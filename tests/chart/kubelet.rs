@@ -15,10 +15,10 @@ use crate::manifests::{Manifests, Read};
 use crate::support::program::Program;
 
 /// Files by name.
-pub type Files = BTreeMap<String, String>;
+type Files = BTreeMap<String, String>;
 
 /// Collects files.
-pub fn files(of: &[(&str, &str)]) -> Files {
+fn files(of: &[(&str, &str)]) -> Files {
     of.iter().map(|&(name, text)| (name.to_owned(), text.to_owned())).collect()
 }
 
@@ -45,6 +45,7 @@ struct Mount {
 /// A started container.
 #[derive(Debug)]
 pub struct Running {
+    pub node: Node,
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub debug: SocketAddr,
@@ -83,8 +84,13 @@ impl Node {
     }
 
     pub fn config_map(mut self, name: &str, of: &[(&str, &str)]) -> Node {
-        self.config_maps.insert(name.to_owned(), files(of));
+        self.set_config_map(name, of);
         self
+    }
+
+    /// Changes a ConfigMap, whose mount follows with the next [`mount`](Self::mount).
+    pub fn set_config_map(&mut self, name: &str, of: &[(&str, &str)]) {
+        self.config_maps.insert(name.to_owned(), files(of));
     }
 
     /// Replaces an address of the cluster in the mounted files, which must have it.
@@ -222,7 +228,7 @@ impl Node {
     }
 
     /// Starts the container, and waits until it listens.
-    pub fn start(&mut self) -> Running {
+    pub fn start(mut self) -> Running {
         self.mount();
         let mut free_ports: Vec<String> = Vec::new();
         for setting in
@@ -240,26 +246,7 @@ impl Node {
             address.parse().unwrap_or_else(|e| panic!("{rest}: {e}"))
         };
         let (grpc, http, debug) = (listens("gRPC"), listens("HTTP"), listens("debug"));
-        Running { grpc, http, debug, program }
-    }
-
-    /// Runs the command of an exec probe, which the running container must understand.
-    pub fn exec_probe(&self, probe: &str, running: &Running) -> Output {
-        let words = self.container[probe]["exec"]["command"].list();
-        let mut replaced = 0;
-        let ports = [(8080, running.http), (6070, running.debug)];
-        let words = words.iter().map(|word| {
-            let mut word = word.text().to_owned();
-            for (of_container, here) in ports {
-                let from = format!("{}:{of_container}", Ipv4Addr::LOCALHOST);
-                replaced += usize::from(word.contains(&from));
-                word = word.replace(&from, &here.to_string());
-            }
-            word
-        });
-        let words: Vec<String> = words.collect();
-        assert_eq!(replaced, 1, "the port of the probe: {words:?}");
-        self.binary(&words).output().unwrap()
+        Running { node: self, grpc, http, debug, program }
     }
 }
 
@@ -273,6 +260,25 @@ impl Running {
         if let Err(output) = self.program.until_said(what) {
             panic!("weir ended without {what:?}:\n{output}");
         }
+    }
+
+    /// Runs the command of an exec probe.
+    pub fn exec_probe(&self, probe: &str) -> Output {
+        let words = self.node.container[probe]["exec"]["command"].list();
+        let mut replaced = 0;
+        let ports = [(8080, self.http), (6070, self.debug)];
+        let words = words.iter().map(|word| {
+            let mut word = word.text().to_owned();
+            for (of_container, here) in ports {
+                let from = format!("{}:{of_container}", Ipv4Addr::LOCALHOST);
+                replaced += usize::from(word.contains(&from));
+                word = word.replace(&from, &here.to_string());
+            }
+            word
+        });
+        let words: Vec<String> = words.collect();
+        assert_eq!(replaced, 1, "the port of the probe: {words:?}");
+        self.node.binary(&words).output().unwrap()
     }
 
     pub fn runs(&mut self) -> bool {

@@ -15,14 +15,14 @@ fn changed_rules_are_loaded_from_the_mount() {
     assert_ne!(before.find("ConfigMap/weir-rules"), after.find("ConfigMap/weir-rules"));
     assert_eq!(before.get("Deployment"), after.get("Deployment"), "no pod is restarted");
 
-    let mut node = Node::new(&before);
+    let node = Node::new(&before);
     let mut running = node.start();
     wait_until_ready(&running);
     assert!(allows(running.http, "ann"));
     assert!(!allows(running.http, "ann"));
     let rules = after.find("ConfigMap/weir-rules")["data"]["shop.yaml"].text();
-    node = node.config_map("weir-rules", &[("shop.yaml", rules)]);
-    node.mount();
+    running.node.set_config_map("weir-rules", &[("shop.yaml", rules)]);
+    running.node.mount();
     wait_for("the new limit applies", || allows(running.http, "ann").then_some(()));
     assert!(running.runs());
 }
@@ -30,11 +30,11 @@ fn changed_rules_are_loaded_from_the_mount() {
 #[test]
 fn a_broken_change_keeps_the_old_rules() {
     let Some(helm) = Helm::newest() else { return };
-    let mut node = Node::new(&helm.chart().file("memory").values(RULES).render());
+    let node = Node::new(&helm.chart().file("memory").values(RULES).render());
     let mut running = node.start();
     wait_until_ready(&running);
-    node = node.config_map("weir-rules", &[("shop.yaml", "domain: [")]);
-    node.mount();
+    running.node.set_config_map("weir-rules", &[("shop.yaml", "domain: [")]);
+    running.node.mount();
     running.until_said("shop.yaml");
     assert!(allows(running.http, "ann"));
     assert!(!allows(running.http, "ann"));

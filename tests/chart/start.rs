@@ -15,7 +15,7 @@ use crate::kubelet::{Node, Running};
 use crate::manifests::{Manifests, Read};
 use crate::support::certificates::{self, Authority};
 use crate::support::redis::cluster::Cluster;
-use crate::support::redis::sentinel::Sentinels;
+use crate::support::redis::sentinel::{MASTER, Sentinels};
 use crate::support::redis::{self, Server};
 use crate::support::{PATIENCE, http, wait_for};
 
@@ -85,7 +85,7 @@ fn weir_accepts_the_settings_of_every_value_file() {
 
 /// Returns a node that has every secret and ConfigMap that the pod names, with text in each key.
 pub fn every_secret(release: &Manifests) -> Node {
-    let mut node = Node::new(release);
+    let node = Node::new(release);
     for volume in release.pod()["volumes"].list() {
         if let Some(secret) = volume.get("secret") {
             let keys = ["ca.crt", "tls.crt", "tls.key", "password", "username", "auth-token"];
@@ -120,7 +120,7 @@ fn the_defaults_start_with_the_bundled_store() {
     let redis = Server::configured(&lines);
     let service = release.find("Service/weir-store");
     let port = service["spec"]["ports"].list()[0]["port"].int();
-    let mut node = Node::new(&release).address(&format!("weir-store:{port}"), &redis.addr());
+    let node = Node::new(&release).address(&format!("weir-store:{port}"), &redis.addr());
     let running = node.start();
     assert_limits(&running);
     assert_ne!(redis.command(&["DBSIZE"]).int(), 0, "weir counts in the store");
@@ -165,7 +165,7 @@ fn redis_with_tls_starts() {
     let redis = redis_with_tls(&["user weir on >pass-word ~* +@all", "user default off"]);
     let release = render(&helm, "redis-tls", PATIENT);
     let files = redis.certificates();
-    let mut node = Node::new(&release)
+    let node = Node::new(&release)
         .address("redis.data.svc.cluster.local:6380", &redis.addr())
         .secret("redis-login", &[("username", "weir"), ("password", "pass-word")])
         .secret("redis-ca", &[("ca.crt", &read(&files.ca))])
@@ -174,7 +174,7 @@ fn redis_with_tls_starts() {
             &[("tls.crt", &read(&files.client_cert)), ("tls.key", &read(&files.client_key))],
         );
     // With the failure policy `local` it would be ready, and limit, without Redis too.
-    node = node.address("on_failure: local", "on_failure: error");
+    let node = node.address("on_failure: local", "on_failure: error");
     assert_limits(&node.start());
 }
 
@@ -183,7 +183,7 @@ fn memorystore_starts() {
     let Some(helm) = Helm::newest() else { return };
     let redis = redis_with_tls(&["requirepass auth", "tls-auth-clients no"]);
     let ca = read(&redis.certificates().ca);
-    let mut node = Node::new(&render(&helm, "memorystore", PATIENT))
+    let node = Node::new(&render(&helm, "memorystore", PATIENT))
         .address("10.0.0.3:6378", &redis.addr())
         .secret("memorystore", &[("auth-string", "auth")])
         .secret("memorystore-ca", &[("ca.crt", &ca)]);
@@ -200,7 +200,7 @@ fn a_cluster_starts() {
     for master in &cluster.masters {
         master.command(&["CONFIG", "SET", "requirepass", "token"]);
     }
-    let mut node = Node::new(&render(&helm, "elasticache", &values))
+    let node = Node::new(&render(&helm, "elasticache", &values))
         .address(endpoint, &cluster.addresses()[0])
         .address("on_failure: allow", "on_failure: error")
         .secret("elasticache", &[("auth-token", "token")]);
@@ -211,12 +211,14 @@ fn a_cluster_starts() {
 fn sentinels_start() {
     let Some(helm) = Helm::newest() else { return };
     let sentinels = Sentinels::start();
-    sentinels.master.command(&["CONFIG", "SET", "requirepass", "pass"]);
     for sentinel in &sentinels.sentinels {
-        sentinel.command(&["CONFIG", "SET", "requirepass", "sentinel-pass"]);
+        sentinel.command(&["SENTINEL", "SET", MASTER, "auth-pass", "pass"]);
+        sentinel.command(&["ACL", "SETUSER", "default", "resetpass", ">sentinel-pass"]);
     }
+    sentinels.replica.command(&["CONFIG", "SET", "masterauth", "pass"]);
+    sentinels.master.command(&["CONFIG", "SET", "requirepass", "pass"]);
     let addresses = "sentinel-0.sentinel:26379,sentinel-1.sentinel:26379,sentinel-2.sentinel:26379";
-    let mut node = Node::new(&render(&helm, "sentinel", PATIENT))
+    let node = Node::new(&render(&helm, "sentinel", PATIENT))
         .address(addresses, &sentinels.addresses().join(","))
         .secret("redis-login", &[("password", "pass")])
         .secret("sentinel-login", &[("password", "sentinel-pass")]);
@@ -243,7 +245,7 @@ fn xds_starts() {
         .values("rules: { xds: { mode: sotw } }\nreplicaCount: 1\nstore: { kind: memory }")
         .render();
     let client = authority.sign(&["weir"]);
-    let mut node = Node::new(&release)
+    let node = Node::new(&release)
         .address("management.infra:18000", &management.address.to_string())
         .secret("management-ca", &[("ca.crt", &authority.pem)])
         .secret("management-client", &[("tls.crt", &client.cert), ("tls.key", &client.key)]);
@@ -290,13 +292,13 @@ async fn tls_with_client_certificates_starts_and_its_probes_succeed() {
     let (authority, mesh) = (Authority::new(), Authority::named("mesh"));
     let server = authority.sign(&["weir.limits.svc"]);
     let release = render(&helm, "tls", "replicaCount: 1\nstore: { kind: memory }");
-    let mut node = Node::new(&release)
+    let node = Node::new(&release)
         .secret("weir-server", &[("tls.crt", &server.cert), ("tls.key", &server.key)])
         .secret("mesh-ca", &[("ca.crt", &mesh.pem)]);
     let running = node.start();
     for probe in ["startupProbe", "readinessProbe", "livenessProbe"] {
         wait_for(&format!("the {probe} succeeds"), || {
-            node.exec_probe(probe, &running).status.success().then_some(())
+            running.exec_probe(probe).status.success().then_some(())
         });
     }
     let tls = |client: &certificates::Identity| {

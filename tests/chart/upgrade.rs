@@ -62,15 +62,8 @@ fn the_same_values_change_nothing() {
 fn from_the_bundled_store_to_redis() {
     let Some(helm) = Helm::newest() else { return };
     let (before, after) = (helm.render_file("defaults"), helm.render_file("redis-tls"));
-    let changes = [
-        "-Deployment/weir-store",
-        "-NetworkPolicy/weir-store",
-        "-Service/weir-store",
-        SETTINGS,
-        CHECKSUM,
-        VOLUMES,
-        CONTAINERS,
-    ];
+    let changes =
+        ["-Deployment/weir-store", "-Service/weir-store", SETTINGS, CHECKSUM, VOLUMES, CONTAINERS];
     assert_changes(&before, &after, &changes);
     // Back again.
     let back = changes.map(|it| it.replace('-', "+").replace("weir+", "weir-"));
@@ -117,7 +110,10 @@ fn switches_add_and_remove_their_resources() {
         ("metrics: { dashboard: { enabled: true } }", vec!["+ConfigMap/weir-dashboard"]),
         ("headlessService: { enabled: false }", vec!["-Service/weir-headless"]),
         ("podDisruptionBudget: { enabled: false }", vec!["-PodDisruptionBudget/weir"]),
-        ("networkPolicy: { enabled: true }", vec!["+NetworkPolicy/weir"]),
+        (
+            "networkPolicy: { enabled: true }",
+            vec!["+NetworkPolicy/weir", "+NetworkPolicy/weir-store"],
+        ),
         ("replicaCount: 3", vec![deployment, SETTINGS, CHECKSUM]),
         ("service: { type: NodePort }", vec!["Service/weir:spec.type"]),
         ("image: { tag: next }", vec![CONTAINERS]),
