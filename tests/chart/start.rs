@@ -85,7 +85,7 @@ fn weir_accepts_the_settings_of_every_value_file() {
 
 /// Returns a node that has every secret and ConfigMap that the pod names, with text in each key.
 pub fn every_secret(release: &Manifests) -> Node {
-    let node = Node::new(release);
+    let mut node = Node::new(release);
     for volume in release.pod()["volumes"].list() {
         if let Some(secret) = volume.get("secret") {
             let keys = ["ca.crt", "tls.crt", "tls.key", "password", "username", "auth-token"];
