@@ -39,7 +39,7 @@ fn both_helms_render_the_same() {
 #[test]
 fn kubernetes_accepts_every_manifest() {
     let helms = Helm::all();
-    let python = tool("WEIR_KUBERNETES_VALIDATE_PYTHON", "venv/bin/python");
+    let python = tool("WEIR_KUBERNETES_VALIDATE_PYTHON", "kubernetes-validate/bin/python");
     let (Some(python), false) = (python, helms.is_empty()) else { return };
     let directory = tempfile::tempdir().unwrap();
     let seen = Mutex::new(HashSet::new());

@@ -18,8 +18,11 @@ mod envoy;
 mod envoy_docs;
 mod envoy_gateway;
 mod health;
+mod health_command;
 mod holds;
 mod http_connections;
+#[cfg(feature = "tls")]
+mod istio;
 mod log;
 mod metrics;
 mod redis;
