@@ -1,0 +1,50 @@
+//! Names of resources.
+
+use crate::helm::Helm;
+
+#[test]
+fn resources_are_named_after_the_release() {
+    let Some(helm) = Helm::newest() else { return };
+    let long = "a".repeat(53);
+    for (release, values, name) in [
+        ("weir", "", "weir"),
+        ("edge", "", "edge-weir"),
+        ("weir-edge", "", "weir-edge"),
+        ("edge", "nameOverride: limits", "edge-limits"),
+        ("limits", "nameOverride: limits", "limits"),
+        ("edge", "fullnameOverride: rl", "rl"),
+        (&long, "", &format!("{long}-weir")),
+        (&long, &format!("nameOverride: {}", "b".repeat(40)), &format!("{long}-{}", "b".repeat(9))),
+    ] {
+        let chart = helm.chart().release(release).values(values);
+        let rendered = chart.render();
+        assert!(
+            rendered.names().contains(&&*format!("Deployment/{name}")),
+            "{:?}",
+            rendered.names()
+        );
+        assert!(rendered.names().contains(&&*format!("Service/{name}")), "{:?}", rendered.names());
+        for full in rendered.names() {
+            let own = full.split('/').nth(1).unwrap();
+            let shared =
+                own.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+            // A long name is cut for a suffix.
+            assert!(shared || own.starts_with(&name[..name.len().min(40)]), "{full}");
+            assert!(own.len() <= 63 && !own.ends_with('-'), "{full}");
+        }
+    }
+}
+
+#[test]
+fn two_releases_share_no_name_and_no_pod() {
+    let Some(helm) = Helm::newest() else { return };
+    let [one, two] =
+        ["edge", "core"].map(|name| helm.chart().release(name).file("defaults").render());
+    for name in one.names() {
+        assert!(!two.names().contains(&name), "{name}");
+    }
+    let selector = |release: &crate::manifests::Manifests, name: &str| {
+        release.find(&format!("Deployment/{name}-weir"))["spec"]["selector"].clone()
+    };
+    assert_ne!(selector(&one, "edge"), selector(&two, "core"));
+}
