@@ -150,7 +150,9 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
     let group = group.split_once('/').map_or("", |(group, _)| group);
     match resource["kind"].as_str() {
         Some(
-            kind @ ("EnvoyFilter" | "DestinationRule" | "PeerAuthentication"
+            kind @ ("EnvoyFilter"
+            | "DestinationRule"
+            | "PeerAuthentication"
             | "BackendTrafficPolicy"),
         ) => {
             schemas::check(kind, resource)?;
@@ -179,7 +181,8 @@ fn check_config_map(map: &Value) -> Result<(), String> {
         match name.rsplit('.').next() {
             Some("yaml" | "yml") => drop(check(name, text)?),
             Some("toml") => {
-                let setup = Setup::new().file("weir.toml", text).file("rules.yaml", "domain: shop\n");
+                let setup =
+                    Setup::new().file("weir.toml", text).file("rules.yaml", "domain: shop\n");
                 let setup = setup.arg("serve").arg("--rules").arg("rules.yaml");
                 let setup = setup.arg("--settings").arg("weir.toml").arg("--print-settings");
                 let (status, output) = setup.run();
@@ -234,7 +237,9 @@ fn what_has_no_check_is_an_error() {
     for text in ["services: {}\n", "apiVersion: example.com/v1\nkind: Thing\n"] {
         check("examples/new.yaml", text).unwrap_err();
     }
-    for text in ["domain: shop\ndescriptors: [{ kee: a }]\n", "static_resources: { listener: [] }\n"] {
+    for text in
+        ["domain: shop\ndescriptors: [{ kee: a }]\n", "static_resources: { listener: [] }\n"]
+    {
         check("examples/new.yaml", text).unwrap_err();
     }
     check("examples/new-values.yaml", "rules: { file: {} }\n").unwrap_err();

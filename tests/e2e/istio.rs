@@ -143,7 +143,10 @@ fn the_meshs_tls_protects_weir() {
     for proxy in [plain, stranger] {
         let envoy = proxy.start("0.0.0.0_8080");
         assert_eq!(statuses(&envoy, 11, "shop.example.com", "/search"), [(200, 11)]);
-        assert_eq!(envoy.stat("cluster.outbound|80||shop.shop.svc.cluster.local.ratelimit.error"), 11);
+        assert_eq!(
+            envoy.stat("cluster.outbound|80||shop.shop.svc.cluster.local.ratelimit.error"),
+            11
+        );
     }
 }
 
@@ -165,7 +168,8 @@ fn proxies_verify_weirs_own_certificate() {
         ];
         for (mut proxy, resources, listener) in proxies {
             proxy.weir_ca = authority.pem.clone();
-            assert_eq!(resources.map(|resources| proxy.apply(resources)), [1, 1]);
+            proxy.declare_weir_as_tls();
+            assert_eq!(resources.map(|resources| proxy.apply(resources)), [1, 2]);
             let is_gateway = listener != "virtualInbound";
             let envoy = proxy.start(listener);
             let client = TlsClient::new(&mesh.authority, Some(&mesh.identity("shop/web")));
