@@ -1,0 +1,30 @@
+{{/* What network policies need to know. */}}
+
+{{/* Returns the ports of the addresses in a URL, such as a:1,b:2 or rediss://a:1/0. Takes a list: the URL, the default port. */}}
+{{- define "weir.ports" -}}
+{{- $default := index . 1 -}}
+{{- range splitList "," (index . 0) -}}
+{{- $port := regexReplaceAll "^.*:([0-9]+)(/.*)?$" . "${1}" -}}
+{{- if regexMatch "^[0-9]+$" $port }}
+- {{ $port }}
+{{- else if and . (not (hasPrefix "/" .)) }}
+- {{ $default }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the ports of Redis and the management server. */}}
+{{- define "weir.egressPorts" -}}
+{{- $lists := list -}}
+{{- if eq .Values.rules.source "xds" -}}
+{{- $lists = append $lists (include "weir.ports" (list .Values.rules.xds.url 443)) -}}
+{{- end -}}
+{{- if eq .Values.store.kind "redis" -}}
+{{- $lists = append $lists (include "weir.ports" (list .Values.store.redis.url (ternary 26379 6379 (eq .Values.store.redis.topology "sentinel")))) -}}
+{{- if eq .Values.store.redis.topology "sentinel" -}}
+{{- $lists = append $lists "\n- 6379" -}}
+{{- end -}}
+{{- $lists = append $lists (include "weir.ports" (list (dig "store" "redis" "per_second" "url" "" .Values.settings) 6379)) -}}
+{{- end -}}
+{{- join "" $lists | fromYamlArray | uniq | toYaml -}}
+{{- end -}}
