@@ -95,7 +95,9 @@ fn the_index_lists_every_page() {
         let sorted = pages.clone();
         pages.sort_unstable();
         assert_eq!(pages, sorted);
-        assert_eq!(pages, ["/log_level", "/metrics", "/rlconfig", "/rules", "/status"]);
+        let probes_and_pages =
+            ["/livez", "/log_level", "/metrics", "/readyz", "/rlconfig", "/rules", "/status"];
+        assert_eq!(pages, probes_and_pages);
     }
 }
 

@@ -19,6 +19,7 @@ mod envoy;
 mod envoy_docs;
 mod envoy_gateway;
 mod health;
+mod health_command;
 mod holds;
 mod http_connections;
 mod log;
