@@ -112,28 +112,18 @@ fn document() -> String {
     read("docs/install.md")
 }
 
-/// Returns the fenced blocks of a language, also those in lists.
+/// Returns the fenced blocks of a language.
 fn blocks(document: &str, language: &str) -> Vec<String> {
-    let mut blocks = Vec::new();
-    let mut lines = document.lines().map(str::trim);
-    while let Some(line) = lines.next() {
-        if line == format!("```{language}") {
-            let body = lines.by_ref().take_while(|line| *line != "```");
-            blocks.push(body.map(|line| format!("{line}\n")).collect());
-        }
-    }
-    blocks
-}
-
-/// Returns the fenced blocks of a language with their indentation, outside lists.
-fn indented_blocks(document: &str, language: &str) -> Vec<String> {
-    let after_fence = document.split(&format!("\n```{language}\n")).skip(1);
+    let fence = format!("```{language}\n");
+    let after_fence = document.split(&fence).skip(1);
     after_fence.map(|text| text.split("```").next().unwrap().to_owned()).collect()
 }
 
 /// Returns the commands of the document, one a line.
 fn commands() -> Vec<String> {
-    blocks(&document(), "sh").iter().flat_map(|block| block.lines().map(str::to_owned)).collect()
+    let blocks = blocks(&document(), "sh");
+    let lines = blocks.iter().flat_map(|block| block.lines());
+    lines.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
 #[test]
@@ -142,7 +132,7 @@ fn helm_accepts_the_commands_and_values() {
     let document = document();
     let dir = tempfile::tempdir().unwrap();
     let values = dir.path().join("values.yaml");
-    let shown = indented_blocks(&document, "yaml");
+    let shown = blocks(&document, "yaml");
     assert!(shown[0].starts_with("# values.yaml\n"));
     fs::write(&values, &shown[0]).unwrap();
 
@@ -200,7 +190,7 @@ fn values_of_the_table_exist() {
 
 #[test]
 fn weir_accepts_the_settings() {
-    let blocks = indented_blocks(&document(), "toml");
+    let blocks = blocks(&document(), "toml");
     assert!(blocks.len() >= 2);
     let dir = tempfile::tempdir().unwrap();
     for block in blocks {
