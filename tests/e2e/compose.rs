@@ -50,6 +50,15 @@ fn the_services_work_together() {
     assert!(!weir.said().contains("maxmemory-policy"), "{}", weir.said());
     assert!(http::get(weir.http, "/metrics").body.contains("weir_build_info"));
 
+    let probe = compose.service("weir")["healthcheck"]["test"].clone();
+    let [_, program, arguments @ ..] = &list(&probe)[..] else { panic!("{probe} is no command") };
+    assert_eq!(program, "/bin/weir");
+    let debug = weir.debug.to_string();
+    let setup = Setup::new().env("WEIR__DEBUG__ADDRESS", &debug);
+    let probe = arguments.iter().fold(setup, |setup, argument| setup.arg(text(argument)));
+    let (status, said) = probe.run();
+    assert!(status.success(), "{said}");
+
     let config = ENVOY.replace("address: weir,", "address: 127.0.0.1,");
     assert_ne!(config, ENVOY, "Envoy reaches weir by the name of its service");
     let envoy = envoy::documented(&config.replace("0.0.0.0", "127.0.0.1"), &weir);
@@ -169,11 +178,10 @@ fn prometheus_scrapes_the_services_and_loads_the_alerts() {
 fn grafana_has_the_dashboard_and_its_data_source() {
     let compose = Compose::read();
     let provisioned = |path: &str| {
-        let directory = compose.source_of("grafana", &format!("/etc/grafana/provisioning/{path}"));
-        let file = fs::read_dir(directory).unwrap().next().unwrap().unwrap().path();
+        let file = compose.source_of("grafana", &format!("/etc/grafana/provisioning/{path}"));
         read_yaml(&fs::read_to_string(file).unwrap())
     };
-    let provider = &provisioned("dashboards")["providers"][0];
+    let provider = &provisioned("dashboards/weir.yaml")["providers"][0];
     let directory = text(&provider["options"]["path"]).to_owned();
     let environment = compose.environment("grafana");
     let (_, home) =
@@ -182,7 +190,7 @@ fn grafana_has_the_dashboard_and_its_data_source() {
     let dashboard = fs::read_to_string(compose.source_of("grafana", home)).unwrap();
     let dashboard: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
 
-    let source = &provisioned("datasources")["datasources"][0];
+    let source = &provisioned("datasources/prometheus.yaml")["datasources"][0];
     let variables = list(&dashboard["templating"]["list"]);
     let variable = variables.iter().find(|variable| variable["type"] == "datasource").unwrap();
     assert_eq!(variable["query"], source["type"], "the dashboard lists sources of this type");
