@@ -22,6 +22,8 @@ mod health;
 mod health_command;
 mod holds;
 mod http_connections;
+#[cfg(feature = "tls")]
+mod istio;
 mod log;
 mod metrics;
 mod redis;

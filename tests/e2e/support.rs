@@ -17,6 +17,8 @@ pub mod program;
 pub mod promtool;
 #[path = "../support/redis.rs"]
 pub mod redis;
+#[path = "../support/schemas.rs"]
+pub mod schemas;
 pub mod service_address;
 #[cfg(feature = "statsd")]
 pub mod statsd;
@@ -26,6 +28,8 @@ pub mod tls;
 pub mod tools;
 pub mod traffic;
 pub mod weir;
+#[path = "../support/yaml.rs"]
+pub mod yaml;
 
 use std::time::{Duration, Instant};
 
