@@ -3,14 +3,13 @@
 
 #[path = "support/tools.rs"]
 mod tools;
+#[path = "support/yaml.rs"]
+mod yaml;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use config::{Config, File, FileFormat};
-use serde_json::Value;
 
 use tools::tool;
 
@@ -22,12 +21,6 @@ fn root() -> &'static Path {
 
 fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-fn parse_yaml(text: &str) -> Value {
-    let file = File::from_str(text, FileFormat::Yaml);
-    let parsed = Config::builder().add_source(file).build().and_then(Config::try_deserialize);
-    parsed.unwrap_or_else(|error| panic!("{error}:\n{text}"))
 }
 
 /// Returns the Helm that renders, if it is installed.
@@ -77,8 +70,7 @@ fn manifests_name_their_namespace_and_say_nothing_of_helm() {
     for (name, text) in shown {
         assert!(!text.contains("managed-by: Helm") && !text.contains("helm.sh/"), "{name}");
         let mut kinds = Vec::new();
-        for document in text.split("\n---\n").skip(1) {
-            let document = parse_yaml(document);
+        for document in yaml::documents(&text) {
             let metadata = &document["metadata"];
             assert!(metadata["name"].is_string(), "{name}: {document}");
             kinds.push(document["kind"].as_str().unwrap().to_owned());
@@ -98,8 +90,8 @@ fn kubernetes_accepts_the_manifests() {
     let Some(validate) = tool("venv/bin/kubernetes-validate", "WEIR_KUBERNETES_VALIDATE") else {
         return;
     };
-    // The oldest version that the chart supports.
-    for version in ["1.30"] {
+    // The oldest version that the chart supports, and the newest that the program knows.
+    for version in ["1.30", "1.37"] {
         for name in manifests(&root().join(EXAMPLES)).keys() {
             let mut command = Command::new(&validate);
             command.args(["--strict", "--kubernetes-version", version]);
@@ -171,7 +163,7 @@ fn helm_accepts_the_commands_and_values() {
 
 #[test]
 fn values_of_the_table_exist() {
-    let values = parse_yaml(&read("helm/weir/values.yaml"));
+    let values = yaml::document(&read("helm/weir/values.yaml"));
     let document = document();
     let (_, table) = document.split_once("### Values that you need first").unwrap();
     let (table, _) = table.split_once("\n#").unwrap();
@@ -217,7 +209,7 @@ fn files_and_versions_of_the_commands_exist() {
         }
     }
     assert!(files >= 8, "{files}");
-    let chart = parse_yaml(&read("helm/weir/Chart.yaml"));
+    let chart = yaml::document(&read("helm/weir/Chart.yaml"));
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
 }
 

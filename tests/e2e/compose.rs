@@ -10,8 +10,8 @@ use crate::support::promtool::promtool;
 use crate::support::redis::{Config, Reply, Server};
 use crate::support::tools::tool;
 use crate::support::weir::{Setup, Weir};
-use crate::support::{envoy, http};
-use file::{Compose, list, read_yaml, text};
+use crate::support::{envoy, http, yaml};
+use file::{Compose, list, text};
 
 const ENVOY: &str = include_str!("../../examples/compose/envoy.yaml");
 
@@ -125,7 +125,7 @@ fn images_have_the_versions_of_the_tests_and_of_the_chart() {
     let (_, version) = envoy.rsplit_once(":v").unwrap();
     let script = compose.repository_file("scripts/install-envoy");
     assert!(script.contains(&format!("version={version}\n")), "the tests have another Envoy");
-    let chart = read_yaml(&compose.repository_file("helm/weir/values.yaml"));
+    let chart = yaml::document(&compose.repository_file("helm/weir/values.yaml"));
     let bundled = &chart["store"]["bundled"]["image"];
     let bundled = format!("{}:{}", text(&bundled["repository"]), text(&bundled["tag"]));
     assert_eq!(image("valkey"), bundled);
@@ -151,7 +151,7 @@ fn prometheus_scrapes_the_services_and_loads_the_alerts() {
     let command = compose.command("prometheus");
     assert!(command.contains(&"--config.file=/etc/prometheus/prometheus.yaml".to_owned()));
 
-    let config = read_yaml(&source);
+    let config = yaml::document(&source);
     let jobs = list(&config["scrape_configs"]);
     let weir = &jobs[0]["dns_sd_configs"][0];
     assert_eq!(list(&weir["names"]), &["weir"]);
@@ -179,7 +179,7 @@ fn grafana_has_the_dashboard_and_its_data_source() {
     let compose = Compose::read();
     let provisioned = |path: &str| {
         let file = compose.source_of("grafana", &format!("/etc/grafana/provisioning/{path}"));
-        read_yaml(&fs::read_to_string(file).unwrap())
+        yaml::document(&fs::read_to_string(file).unwrap())
     };
     let provider = &provisioned("dashboards/weir.yaml")["providers"][0];
     let directory = text(&provider["options"]["path"]).to_owned();

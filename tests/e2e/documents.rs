@@ -10,8 +10,11 @@ use crate::support::weir::Setup;
 use crate::support::{envoy, schemas, yaml};
 
 /// What another test checks: the start of a path, and the test, which must name the file.
-const CHECKED_ELSEWHERE: [(&str, &str); 2] =
-    [("docs/envoy.md", "tests/e2e/envoy_docs.rs"), ("examples/compose/", "tests/e2e/compose.rs")];
+const CHECKED_ELSEWHERE: [(&str, &str); 3] = [
+    ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
+    ("docs/install.md", "tests/install.rs"),
+    ("examples/compose/", "tests/e2e/compose.rs"),
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -150,7 +153,9 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
     let group = group.split_once('/').map_or("", |(group, _)| group);
     match resource["kind"].as_str() {
         Some(
-            kind @ ("EnvoyFilter" | "DestinationRule" | "PeerAuthentication"
+            kind @ ("EnvoyFilter"
+            | "DestinationRule"
+            | "PeerAuthentication"
             | "BackendTrafficPolicy"),
         ) => {
             schemas::check(kind, resource)?;
@@ -177,11 +182,12 @@ fn check_config_map(map: &Value) -> Result<(), String> {
     for (name, text) in map["data"].as_object().into_iter().flatten() {
         let text = text.as_str().unwrap_or_default();
         match name.rsplit('.').next() {
-            Some("yaml" | "yml") => drop(check(name, text)?),
-            Some("toml") => {
-                let setup = Setup::new().file("weir.toml", text).file("rules.yaml", "domain: shop\n");
+            Some("yaml" | "yml") if name != "weir.yaml" => drop(check(name, text)?),
+            // The chart names its settings weir.yaml.
+            Some("yaml" | "toml") => {
+                let setup = Setup::new().file(name, text).file("rules.yaml", "domain: shop\n");
                 let setup = setup.arg("serve").arg("--rules").arg("rules.yaml");
-                let setup = setup.arg("--settings").arg("weir.toml").arg("--print-settings");
+                let setup = setup.arg("--settings").arg(name).arg("--print-settings");
                 let (status, output) = setup.run();
                 if !status.success() {
                     return Err(output);
@@ -234,7 +240,9 @@ fn what_has_no_check_is_an_error() {
     for text in ["services: {}\n", "apiVersion: example.com/v1\nkind: Thing\n"] {
         check("examples/new.yaml", text).unwrap_err();
     }
-    for text in ["domain: shop\ndescriptors: [{ kee: a }]\n", "static_resources: { listener: [] }\n"] {
+    for text in
+        ["domain: shop\ndescriptors: [{ kee: a }]\n", "static_resources: { listener: [] }\n"]
+    {
         check("examples/new.yaml", text).unwrap_err();
     }
     check("examples/new-values.yaml", "rules: { file: {} }\n").unwrap_err();

@@ -143,7 +143,10 @@ fn the_meshs_tls_protects_weir() {
     for proxy in [plain, stranger] {
         let envoy = proxy.start("0.0.0.0_8080");
         assert_eq!(statuses(&envoy, 11, "shop.example.com", "/search"), [(200, 11)]);
-        assert_eq!(envoy.stat("cluster.outbound|80||shop.shop.svc.cluster.local.ratelimit.error"), 11);
+        assert_eq!(
+            envoy.stat("cluster.outbound|80||shop.shop.svc.cluster.local.ratelimit.error"),
+            11
+        );
     }
 }
 

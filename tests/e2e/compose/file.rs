@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use config::{Config, File, FileFormat};
 use serde_json::Value;
+
+use crate::support::yaml;
 
 /// The file of the example.
 #[derive(Debug)]
@@ -12,11 +13,6 @@ pub struct Compose {
     directory: PathBuf,
     source: String,
     content: Value,
-}
-
-pub fn read_yaml(source: &str) -> Value {
-    let file = File::from_str(source, FileFormat::Yaml);
-    Config::builder().add_source(file).build().unwrap().try_deserialize().unwrap()
 }
 
 pub fn list(value: &Value) -> &Vec<Value> {
@@ -35,7 +31,7 @@ impl Compose {
     pub fn read() -> Compose {
         let directory = root().join("examples/compose");
         let source = fs::read_to_string(directory.join("docker-compose.yaml")).unwrap();
-        let content = read_yaml(&source);
+        let content = yaml::document(&source);
         Compose { directory, source, content }
     }
 

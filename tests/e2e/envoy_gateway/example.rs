@@ -123,8 +123,10 @@ fn the_deployment_serves_and_survives_redis() {
             let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]).unwrap();
             if volume["configMap"]["name"] == settings["metadata"]["name"] {
                 let data = settings["data"].as_object().unwrap();
-                let files: Vec<_> =
-                    data.iter().map(|(name, text)| (name.as_str(), text.as_str().unwrap())).collect();
+                let files: Vec<_> = data
+                    .iter()
+                    .map(|(name, text)| (name.as_str(), text.as_str().unwrap()))
+                    .collect();
                 pod.mount(mount["mountPath"].as_str().unwrap(), &files);
             }
         }

@@ -34,8 +34,12 @@ pub fn apply(filter: &Value, config: &mut Value, is_gateway: bool) {
                     if text(&network_filter["name"]) == CONNECTION_MANAGER {
                         let manager = &mut network_filter["typed_config"];
                         changes += match operation {
-                            ("HTTP_FILTER", "INSERT_BEFORE") => insert_filter(manager, patch, &port),
-                            ("VIRTUAL_HOST" | "HTTP_ROUTE", "MERGE") => merge_routes(manager, patch),
+                            ("HTTP_FILTER", "INSERT_BEFORE") => {
+                                insert_filter(manager, patch, &port)
+                            }
+                            ("VIRTUAL_HOST" | "HTTP_ROUTE", "MERGE") => {
+                                merge_routes(manager, patch)
+                            }
                             other => panic!("{other:?} is not supported"),
                         };
                     }
