@@ -12,8 +12,6 @@ mod options;
 mod otlp;
 mod redis;
 pub mod reference;
-#[cfg(test)]
-mod schema;
 mod secret;
 pub mod setting;
 mod statsd;

@@ -50,14 +50,12 @@ rules.source=xds needs rules.xds.url, the management server as host:port
 
 {{- define "weir.check.store" -}}
 {{- with .Values.store }}
-{{- if ne .kind "redis" }}
-{{- if .redis.url }}
-store.redis.url has no effect with store.kind={{ .kind }}: set store.kind=redis
-{{- end }}
-{{- if .redis.existingSecret }}
-store.redis.existingSecret has no effect with store.kind={{ .kind }}: set store.kind=redis
+{{- if and (ne .kind "redis") (or .redis.url .redis.existingSecret .redis.tls.enabled .redis.sentinel.masterName) }}
+store.redis has no effect with store.kind={{ .kind }}: set store.kind=redis
 {{- end }}
 {{- end }}
+{{- if contains "@" (dig "store" "redis" "per_second" "url" "" .Values.settings) }}
+settings.store.redis.per_second.url has a user name or a password, which everyone who may read ConfigMaps could read: write host:port only, mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
 {{- end }}
 {{- end -}}
 

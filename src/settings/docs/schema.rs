@@ -1,13 +1,13 @@
 //! The JSON schema of settings files, a part of `helm/weir/values.schema.json`. A test compares them;
-//! `UPDATE_DOCS=1 cargo test --lib schema` writes it.
+//! `UPDATE_DOCS=1 cargo test --lib docs` writes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::format::FormatKind;
-use super::table::SETTINGS;
+use crate::settings::format::FormatKind;
+use crate::settings::table::SETTINGS;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/values.schema.json");
 
@@ -103,6 +103,19 @@ fn the_chart_knows_all_settings() {
     if std::env::var_os("UPDATE_DOCS").is_some() {
         std::fs::write(FILE, wanted).unwrap();
     } else {
-        assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib schema");
+        assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
+    }
+}
+
+#[test]
+fn the_chart_refuses_secret_settings() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/templates/_checks.tpl");
+    let checks = std::fs::read_to_string(path).unwrap();
+    let refused: Vec<&str> =
+        checks.lines().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
+    for setting in SETTINGS.iter().filter(|setting| setting.is_secret) {
+        let mut names = refused.iter().map(|group| setting.name.strip_prefix(group));
+        let is_refused = names.any(|rest| rest.is_some_and(|r| r.is_empty() || r.starts_with('.')));
+        assert!(is_refused, "{} would be readable in a ConfigMap", setting.name);
     }
 }
