@@ -10,8 +10,11 @@ use crate::support::weir::Setup;
 use crate::support::{envoy, schemas, yaml};
 
 /// What another test checks: the start of a path, and the test, which must name the file.
-const CHECKED_ELSEWHERE: [(&str, &str); 2] =
-    [("docs/envoy.md", "tests/e2e/envoy_docs.rs"), ("examples/compose/", "tests/e2e/compose.rs")];
+const CHECKED_ELSEWHERE: [(&str, &str); 3] = [
+    ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
+    ("docs/install.md", "tests/install.rs"),
+    ("examples/compose/", "tests/e2e/compose.rs"),
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -179,12 +182,12 @@ fn check_config_map(map: &Value) -> Result<(), String> {
     for (name, text) in map["data"].as_object().into_iter().flatten() {
         let text = text.as_str().unwrap_or_default();
         match name.rsplit('.').next() {
-            Some("yaml" | "yml") => drop(check(name, text)?),
-            Some("toml") => {
-                let setup =
-                    Setup::new().file("weir.toml", text).file("rules.yaml", "domain: shop\n");
+            Some("yaml" | "yml") if name != "weir.yaml" => drop(check(name, text)?),
+            // The chart names its settings weir.yaml.
+            Some("yaml" | "toml") => {
+                let setup = Setup::new().file(name, text).file("rules.yaml", "domain: shop\n");
                 let setup = setup.arg("serve").arg("--rules").arg("rules.yaml");
-                let setup = setup.arg("--settings").arg("weir.toml").arg("--print-settings");
+                let setup = setup.arg("--settings").arg(name).arg("--print-settings");
                 let (status, output) = setup.run();
                 if !status.success() {
                     return Err(output);

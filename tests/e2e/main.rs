@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod clock;
+mod compose;
 mod connections;
 mod debug_port;
 mod documents;
@@ -35,6 +36,7 @@ mod starvation;
 #[cfg(feature = "statsd")]
 mod statsd;
 mod support;
+mod systemd;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "otlp")]

@@ -24,6 +24,8 @@ pub mod service_address;
 pub mod statsd;
 #[cfg(feature = "tls")]
 pub mod tls;
+#[path = "../support/tools.rs"]
+pub mod tools;
 pub mod traffic;
 pub mod weir;
 #[path = "../support/yaml.rs"]

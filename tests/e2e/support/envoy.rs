@@ -182,6 +182,9 @@ fn on_free_ports(config: &str, weir: &Weir) -> Envoy {
         .replacen(&port(10001), &port(backend.address.port()), 1)
         .replace(&port(10002), &port(backend.address.port()))
         .replace(&port(8081), &port(weir.grpc.port()));
+    if config.contains("\nadmin:\n") {
+        return start(&config.replace(&port(9901), &port(0)), backend);
+    }
     let admin =
         format!("admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, {}}} }} }}", port(0));
     start(&format!("{admin}\n{config}"), backend)
