@@ -54,3 +54,11 @@ compare *args:
 # Serve the example rules
 serve *args:
     cargo run --release -- serve --rules examples/rules {{ args }}
+
+# Start weir and Envoy with the examples
+try-envoy:
+    scripts/try-envoy
+
+# Build the image of weir: `just image registry/weir:1.2`
+image *args:
+    scripts/build-image {{ args }}

@@ -117,6 +117,25 @@ fn the_build_stage_has_what_cargo_needs() {
     }
 }
 
+#[test]
+fn the_image_is_built_from_the_commit() {
+    let tools = tempfile::tempdir().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    for name in ["docker", "podman"] {
+        let engine = stand_in(tools.path(), name, "");
+        let mut build = Command::new("scripts/build-image");
+        let printed = succeed(build.args(["registry.test/weir:1", "--pull"]).env("ENGINE", engine));
+        let wanted =
+            format!("{name} build --tag registry.test/weir:1 --build-arg VERSION={version} ");
+        assert!(printed.contains(&wanted), "{printed}");
+        // A source archive has no commit.
+        assert_eq!(printed.contains("GIT_COMMIT="), root().join(".git").exists(), "{printed}");
+        // Only this format of Podman has the health check.
+        assert_eq!(printed.contains("--format docker"), name == "podman", "{printed}");
+        assert!(printed.contains(" --pull .\n"), "{printed}");
+    }
+}
+
 /// Returns a directory with the program of two platforms, as the workflow stores them.
 fn binaries() -> TempDir {
     let directory = tempfile::tempdir().unwrap();

@@ -57,7 +57,7 @@ fn asks_the_debug_port_that_the_environment_sets() {
     for (name, value) in [
         ("WEIR__DEBUG__ADDRESS", debug.to_string()),
         ("WEIR__DEBUG__ADDRESS", format!("0.0.0.0:{port}")),
-        ("DEBUG_PORT", port.clone()),
+        ("DEBUG_PORT", port),
     ] {
         // Errors of other settings are reported by `weir serve`.
         let setup = Setup::new().env(name, value).env("WEIR__GRPC__ADDRESS", "nowhere");
