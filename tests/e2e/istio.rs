@@ -5,22 +5,18 @@ mod proxy;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use self::proxy::{Mesh, Proxy, WEIR_CLUSTER, WEIR_HOST};
+use self::proxy::{Mesh, Proxy, WEIR_CLUSTER, WEIR_HOST, example};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::tls::TlsClient;
 use crate::support::weir::{Setup, Weir};
 use crate::support::{envoy::Envoy, http, schemas, yaml};
 
-const GATEWAY: &str = include_str!("../../examples/istio/gateway.yaml");
-const GATEWAY_TLS: &str = include_str!("../../examples/istio/gateway-tls.yaml");
-const SIDECAR: &str = include_str!("../../examples/istio/sidecar.yaml");
-const SIDECAR_TLS: &str = include_str!("../../examples/istio/sidecar-tls.yaml");
-const MTLS: &str = include_str!("../../examples/istio/mtls.yaml");
-const VALUES: &str = include_str!("../../examples/istio/weir-values.yaml");
+const FILES: [&str; 5] =
+    ["gateway.yaml", "gateway-tls.yaml", "sidecar.yaml", "sidecar-tls.yaml", "mtls.yaml"];
 
 /// `weir serve` with the rules of the example, per year.
 fn setup() -> Setup {
-    let values = yaml::document(VALUES);
+    let values = yaml::document(&example("weir-values.yaml"));
     let mut setup = Setup::new();
     for (name, rules) in values["rules"]["files"].as_object().expect("rule files") {
         let rules = rules.as_str().expect("text").replace("minute", "year");
@@ -76,7 +72,7 @@ fn ssl_stat(envoy: &Envoy, name: &str) -> u64 {
 fn the_gateway_limits_clients_and_routes() {
     let weir = setup().start();
     let mut gateway = Proxy::gateway(&Mesh::new(), weir.grpc);
-    assert_eq!(gateway.apply(GATEWAY), 1);
+    assert_eq!(gateway.apply("gateway.yaml"), 1);
     assert_eq!(
         gateway.http_filters(0),
         [
@@ -103,8 +99,8 @@ fn the_gateway_limits_clients_and_routes() {
 async fn the_sidecar_limits_callers_by_their_certificate() {
     let (weir, mesh) = (setup().start(), Mesh::new());
     let mut cart = Proxy::cart(&mesh, weir.grpc);
-    assert_eq!(cart.apply(SIDECAR), 1);
-    assert_eq!(cart.apply(GATEWAY), 0, "other proxies are not changed");
+    assert_eq!(cart.apply("sidecar.yaml"), 1);
+    assert_eq!(cart.apply("gateway.yaml"), 0, "other proxies are not changed");
     let outbound = ["envoy.filters.http.router"];
     assert_eq!(cart.http_filters(0), outbound);
     let envoy = cart.start("virtualInbound");
@@ -120,26 +116,30 @@ async fn the_sidecar_limits_callers_by_their_certificate() {
     assert_eq!(envoy.statuses(11, "/", &[]), [200; 11]);
 
     let mut own = Proxy::weir(&mesh, weir.grpc);
-    assert_eq!(own.apply(SIDECAR) + own.apply(GATEWAY), 0, "weir does not ask itself");
+    assert_eq!(
+        own.apply("sidecar.yaml") + own.apply("gateway.yaml"),
+        0,
+        "weir does not ask itself"
+    );
 }
 
 #[test]
 fn the_meshs_tls_protects_weir() {
     let (weir, mesh) = (setup().start(), Mesh::new());
     let mut own = Proxy::weir(&mesh, weir.grpc);
-    assert_eq!(own.apply(MTLS), 2);
+    assert_eq!(own.apply("mtls.yaml"), 2);
     let own = own.start("virtualInbound");
 
     let mut gateway = Proxy::gateway(&mesh, own.address);
-    assert_eq!((gateway.apply(GATEWAY), gateway.apply(MTLS)), (1, 1));
+    assert_eq!((gateway.apply("gateway.yaml"), gateway.apply("mtls.yaml")), (1, 1));
     let envoy = gateway.start("0.0.0.0_8080");
     assert_eq!(statuses(&envoy, 11, "shop.example.com", "/search"), [(200, 10), (429, 1)]);
 
     // Without TLS, or with certificates of another mesh, weir is not reached.
     let mut plain = Proxy::gateway(&mesh, own.address);
-    plain.apply(GATEWAY);
+    plain.apply("gateway.yaml");
     let mut stranger = Proxy::gateway(&Mesh::new(), own.address);
-    assert_eq!((stranger.apply(GATEWAY), stranger.apply(MTLS)), (1, 1));
+    assert_eq!((stranger.apply("gateway.yaml"), stranger.apply("mtls.yaml")), (1, 1));
     for proxy in [plain, stranger] {
         let envoy = proxy.start("0.0.0.0_8080");
         assert_eq!(statuses(&envoy, 11, "shop.example.com", "/search"), [(200, 11)]);
@@ -163,13 +163,17 @@ fn proxies_verify_weirs_own_certificate() {
     ] {
         let weir = over_tls(&identity);
         let proxies = [
-            (Proxy::gateway(&mesh, weir.grpc), [GATEWAY, GATEWAY_TLS], "0.0.0.0_8080"),
-            (Proxy::cart(&mesh, weir.grpc), [SIDECAR, SIDECAR_TLS], "virtualInbound"),
+            (
+                Proxy::gateway(&mesh, weir.grpc),
+                ["gateway.yaml", "gateway-tls.yaml"],
+                "0.0.0.0_8080",
+            ),
+            (Proxy::cart(&mesh, weir.grpc), ["sidecar.yaml", "sidecar-tls.yaml"], "virtualInbound"),
         ];
         for (mut proxy, resources, listener) in proxies {
             proxy.weir_ca = authority.pem.clone();
             proxy.declare_weir_as_tls();
-            assert_eq!(resources.map(|resources| proxy.apply(resources)), [1, 2]);
+            assert_eq!(resources.map(|file| proxy.apply(file)), [1, 2]);
             let is_gateway = listener != "virtualInbound";
             let envoy = proxy.start(listener);
             let client = TlsClient::new(&mesh.authority, Some(&mesh.identity("shop/web")));
@@ -198,22 +202,23 @@ fn the_name_of_the_cluster_is_no_valid_host() {
     let weir = setup().start();
     let mut gateway = Proxy::gateway(&Mesh::new(), weir.grpc);
     let authority = format!("authority: {WEIR_HOST}\n");
-    assert!(GATEWAY.contains(&authority));
-    gateway.apply(&GATEWAY.replace(&authority, ""));
+    let resource = example("gateway.yaml");
+    assert!(resource.contains(&authority));
+    gateway.apply_text(&resource.replace(&authority, ""));
     let envoy = gateway.start("0.0.0.0_8080");
     assert_eq!(statuses(&envoy, 11, "shop.example.com", "/search"), [(200, 11)]);
 }
 
 #[test]
 fn the_resources_fit_their_schemas() {
-    for file in [GATEWAY, GATEWAY_TLS, SIDECAR, SIDECAR_TLS, MTLS] {
-        for resource in yaml::documents(file) {
+    for file in FILES {
+        for resource in yaml::documents(&example(file)) {
             let kind = resource["kind"].as_str().expect("a kind");
-            schemas::check(kind, &resource).unwrap_or_else(|error| panic!("{kind}: {error}"));
+            schemas::check(kind, &resource).unwrap_or_else(|error| panic!("{file}: {error}"));
         }
     }
     // The schemas refuse unknown fields.
-    let mut broken = yaml::document(GATEWAY);
+    let mut broken = yaml::document(&example("gateway.yaml"));
     broken["spec"]["configPatches"][0]["match"]["listener"]["port"] = 80.into();
     if schemas::tool("kubernetes-validate").is_some() {
         schemas::check("EnvoyFilter", &broken).unwrap_err();

@@ -12,46 +12,52 @@ pub fn apply(filter: &Value, config: &mut Value, is_gateway: bool) {
         assert_keys(patch, &["applyTo", "match", "patch"]);
         assert_keys(&patch["patch"], &["operation", "value"]);
         let operation = (text(&patch["applyTo"]), text(&patch["patch"]["operation"]));
-        let mut changes = 0;
-        if operation.0 == "CLUSTER" {
-            changes += merge_clusters(config, patch, is_gateway);
+        let changes = match operation {
+            ("CLUSTER", "MERGE") => merge_clusters(config, patch, is_gateway),
+            _ => patch_listeners(config, patch, is_gateway, operation),
+        };
+        assert!(changes > 0, "a patch of {} matches nothing: {patch}", filter["metadata"]["name"]);
+    }
+}
+
+/// Applies a patch to the HTTP connection managers that it matches. Returns the number of changes.
+fn patch_listeners(
+    config: &mut Value,
+    patch: &Value,
+    is_gateway: bool,
+    operation: (&str, &str),
+) -> usize {
+    let mut changes = 0;
+    for listener in list_mut(&mut config["static_resources"]["listeners"]) {
+        let context = match (is_gateway, text(&listener["traffic_direction"])) {
+            (true, _) => "GATEWAY",
+            (false, "INBOUND") => "SIDECAR_INBOUND",
+            (false, _) => "SIDECAR_OUTBOUND",
+        };
+        if text(&patch["match"]["context"]) != context {
+            continue;
         }
-        for listener in list_mut(&mut config["static_resources"]["listeners"]) {
-            let context = match (is_gateway, text(&listener["traffic_direction"])) {
-                (true, _) => "GATEWAY",
-                (false, "INBOUND") => "SIDECAR_INBOUND",
-                (false, _) => "SIDECAR_OUTBOUND",
+        let name = text(&listener["name"]).to_owned();
+        let address = listener["address"]["socket_address"]["port_value"].clone();
+        for chain in list_mut(&mut listener["filter_chains"]) {
+            // Redirected traffic: the port is that of the filter chain.
+            let port = match name.starts_with("virtual") {
+                true => chain["filter_chain_match"]["destination_port"].clone(),
+                false => address.clone(),
             };
-            if !["ANY", context].contains(&text(&patch["match"]["context"])) {
-                continue;
-            }
-            let name = text(&listener["name"]).to_owned();
-            let address = listener["address"]["socket_address"]["port_value"].clone();
-            for chain in list_mut(&mut listener["filter_chains"]) {
-                // Redirected traffic: the port is that of the filter chain.
-                let port = match name.starts_with("virtual") {
-                    true => chain["filter_chain_match"]["destination_port"].clone(),
-                    false => address.clone(),
-                };
-                for network_filter in list_mut(&mut chain["filters"]) {
-                    if text(&network_filter["name"]) == CONNECTION_MANAGER {
-                        let manager = &mut network_filter["typed_config"];
-                        changes += match operation {
-                            ("HTTP_FILTER", "INSERT_BEFORE") => {
-                                insert_filter(manager, patch, &port)
-                            }
-                            ("VIRTUAL_HOST" | "HTTP_ROUTE", "MERGE") => {
-                                merge_routes(manager, patch)
-                            }
-                            ("CLUSTER", "MERGE") => 0,
-                            other => panic!("{other:?} is not supported"),
-                        };
-                    }
+            for filter in list_mut(&mut chain["filters"]) {
+                if text(&filter["name"]) == CONNECTION_MANAGER {
+                    let manager = &mut filter["typed_config"];
+                    changes += match operation {
+                        ("HTTP_FILTER", "INSERT_BEFORE") => insert_filter(manager, patch, &port),
+                        ("VIRTUAL_HOST" | "HTTP_ROUTE", "MERGE") => merge_routes(manager, patch),
+                        other => panic!("{other:?} is not supported"),
+                    };
                 }
             }
         }
-        assert!(changes > 0, "a patch of {} matches nothing: {patch}", filter["metadata"]["name"]);
     }
+    changes
 }
 
 /// Merges a patch into the outbound clusters that it matches.
@@ -173,8 +179,7 @@ fn patches_merge_as_protocol_buffers_do() {
     let merged = json!({ "name": "a", "rate_limits": [1, 2],
                          "route": { "timeout": "0s", "cluster": "c" } });
     assert_eq!(host, merged);
-    let old = json!({ "typed_per_filter_config": { "a": { "x": 1 }, "b": 1 } });
-    let mut route = old.clone();
+    let mut route = json!({ "typed_per_filter_config": { "a": { "x": 1 }, "b": 1 } });
     merge(&mut route, &json!({ "typed_per_filter_config": { "a": { "y": 2 } } }));
     assert_eq!(route, json!({ "typed_per_filter_config": { "a": { "y": 2 }, "b": 1 } }));
 }

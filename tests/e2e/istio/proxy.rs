@@ -1,6 +1,8 @@
 //! Proxies of a mesh: what Istio generates for them, changed by resources of the examples.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -16,6 +18,12 @@ pub const WEIR_HOST: &str = "weir.ratelimit.svc.cluster.local";
 
 /// The cluster that Istio generates for weir.
 pub const WEIR_CLUSTER: &str = "outbound|8081||weir.ratelimit.svc.cluster.local";
+
+/// Reads a file of the example.
+pub fn example(file: &str) -> String {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/istio");
+    fs::read_to_string(directory.join(file)).expect("a file")
+}
 
 /// The authority of the mesh's certificates.
 pub struct Mesh {
@@ -116,8 +124,13 @@ impl Proxy {
         cluster.as_object_mut().unwrap().remove("typed_extension_protocol_options").unwrap();
     }
 
-    /// Applies the resources of a file. Returns how many of them are for this proxy.
-    pub fn apply(&mut self, resources: &str) -> usize {
+    /// Applies the resources of an example. Returns how many of them are for this proxy.
+    pub fn apply(&mut self, file: &str) -> usize {
+        self.apply_text(&example(file))
+    }
+
+    /// As [`apply`](Self::apply), of a text.
+    pub fn apply_text(&mut self, resources: &str) -> usize {
         yaml::documents(resources).iter().filter(|resource| self.apply_one(resource)).count()
     }
 
