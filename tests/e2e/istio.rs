@@ -168,7 +168,8 @@ fn proxies_verify_weirs_own_certificate() {
         ];
         for (mut proxy, resources, listener) in proxies {
             proxy.weir_ca = authority.pem.clone();
-            assert_eq!(resources.map(|resources| proxy.apply(resources)), [1, 1]);
+            proxy.declare_weir_as_tls();
+            assert_eq!(resources.map(|resources| proxy.apply(resources)), [1, 2]);
             let is_gateway = listener != "virtualInbound";
             let envoy = proxy.start(listener);
             let client = TlsClient::new(&mesh.authority, Some(&mesh.identity("shop/web")));

@@ -13,6 +13,9 @@ pub fn apply(filter: &Value, config: &mut Value, is_gateway: bool) {
         assert_keys(&patch["patch"], &["operation", "value"]);
         let operation = (text(&patch["applyTo"]), text(&patch["patch"]["operation"]));
         let mut changes = 0;
+        if operation.0 == "CLUSTER" {
+            changes += merge_clusters(config, patch, is_gateway);
+        }
         for listener in list_mut(&mut config["static_resources"]["listeners"]) {
             let context = match (is_gateway, text(&listener["traffic_direction"])) {
                 (true, _) => "GATEWAY",
@@ -40,6 +43,7 @@ pub fn apply(filter: &Value, config: &mut Value, is_gateway: bool) {
                             ("VIRTUAL_HOST" | "HTTP_ROUTE", "MERGE") => {
                                 merge_routes(manager, patch)
                             }
+                            ("CLUSTER", "MERGE") => 0,
                             other => panic!("{other:?} is not supported"),
                         };
                     }
@@ -48,6 +52,23 @@ pub fn apply(filter: &Value, config: &mut Value, is_gateway: bool) {
         }
         assert!(changes > 0, "a patch of {} matches nothing: {patch}", filter["metadata"]["name"]);
     }
+}
+
+/// Merges a patch into the outbound clusters that it matches.
+fn merge_clusters(config: &mut Value, patch: &Value, is_gateway: bool) -> usize {
+    assert_keys(&patch["match"], &["context", "cluster"]);
+    assert_keys(&patch["match"]["cluster"], &["name"]);
+    let context = if is_gateway { "GATEWAY" } else { "SIDECAR_OUTBOUND" };
+    let mut changes = 0;
+    for cluster in list_mut(&mut config["static_resources"]["clusters"]) {
+        let is_outbound = text(&cluster["name"]).starts_with("outbound|");
+        let is_named = matches(&patch["match"]["cluster"]["name"], &cluster["name"]);
+        if is_outbound && is_named && text(&patch["match"]["context"]) == context {
+            merge(cluster, &patch["patch"]["value"]);
+            changes += 1;
+        }
+    }
+    changes
 }
 
 fn insert_filter(manager: &mut Value, patch: &Value, port: &Value) -> usize {
@@ -107,7 +128,7 @@ fn merge(into: &mut Value, from: &Value) {
             for (key, value) in from {
                 let old = into.entry(key).or_insert(Value::Null);
                 match key.as_str() {
-                    "typed_per_filter_config" => {
+                    "typed_per_filter_config" | "typed_extension_protocol_options" => {
                         let mut entries = old.as_object().cloned().unwrap_or_default();
                         entries.extend(value.as_object().expect("a map").clone());
                         *old = entries.into();

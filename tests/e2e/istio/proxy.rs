@@ -109,6 +109,13 @@ impl Proxy {
         }
     }
 
+    /// Replaces weir's cluster by the one that Istio generates if the Service declares the port as TLS.
+    pub fn declare_weir_as_tls(&mut self) {
+        let cluster = &mut self.config["static_resources"]["clusters"][0];
+        assert_eq!(cluster["name"], WEIR_CLUSTER);
+        cluster.as_object_mut().unwrap().remove("typed_extension_protocol_options").unwrap();
+    }
+
     /// Applies the resources of a file. Returns how many of them are for this proxy.
     pub fn apply(&mut self, resources: &str) -> usize {
         yaml::documents(resources).iter().filter(|resource| self.apply_one(resource)).count()
