@@ -19,10 +19,9 @@ fn oldest_kubernetes() -> String {
 fn helm_accepts_every_value_file() {
     for helm in Helm::all() {
         for_each_file(|file| {
-            let chart = helm.chart().file(file);
-            let linted = chart.lint().unwrap_or_else(|errors| panic!("{file}, {helm:?}: {errors}"));
+            let linted = helm.chart().file(file).lint();
+            let linted = linted.unwrap_or_else(|errors| panic!("{file}, {helm:?}: {errors}"));
             assert!(linted.contains("1 chart(s) linted, 0 chart(s) failed"), "{linted}");
-            chart.render();
         });
     }
 }

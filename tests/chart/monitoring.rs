@@ -52,6 +52,24 @@ fn the_dashboard_and_the_alerts_are_those_of_the_repository() {
 }
 
 #[test]
+fn runbooks_have_the_address_of_the_values() {
+    let Some(helm) = Helm::newest() else { return };
+    let base = "https://git.example.com/weir/";
+    let values = format!(
+        "metrics: {{ prometheusRule: {{ enabled: true, runbookBaseUrl: '{base}', labels: {{ a: b }} }} }}"
+    );
+    let release = helm.render(&values);
+    let rule = release.get("PrometheusRule");
+    assert_eq!(rule["metadata"]["labels"]["a"], "b");
+    for group in rule["spec"]["groups"].list() {
+        for alert in group["rules"].list() {
+            let url = alert["annotations"]["runbook_url"].text();
+            assert!(url.starts_with(&format!("{base}docs/operations.md#")), "{url}");
+        }
+    }
+}
+
+#[test]
 fn promtool_accepts_the_rendered_alerts() {
     let (Some(helm), Some(promtool)) = (Helm::newest(), promtool()) else { return };
     let release = helm.render(ALL);

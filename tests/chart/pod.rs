@@ -46,6 +46,17 @@ fn every_pod_is_restricted() {
 }
 
 #[test]
+fn openshift_chooses_the_user() {
+    let Some(helm) = Helm::newest() else { return };
+    let values = "podSecurityContext: { runAsUser: null, runAsGroup: null, fsGroup: null }";
+    for (name, pod) in helm.render(values).pods() {
+        let expected =
+            json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
+        assert_eq!(pod["securityContext"], expected, "{name}");
+    }
+}
+
+#[test]
 fn the_service_account_is_the_charts_or_a_named_one() {
     let Some(helm) = Helm::newest() else { return };
     let account = |values: &str| {
