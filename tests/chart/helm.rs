@@ -19,16 +19,16 @@ pub struct Helm {
 impl Helm {
     /// Returns Helm 4, on which most tests run.
     pub fn newest() -> Option<Helm> {
-        Helm::find("WEIR_HELM4", "helm4/helm")
+        Helm::find("helm4/helm", "WEIR_HELM4")
     }
 
     /// Returns Helm 3 and Helm 4, or those that there are.
     pub fn all() -> Vec<Helm> {
-        Helm::find("WEIR_HELM3", "helm3/helm").into_iter().chain(Helm::newest()).collect()
+        Helm::find("helm3/helm", "WEIR_HELM3").into_iter().chain(Helm::newest()).collect()
     }
 
-    fn find(variable: &str, path: &str) -> Option<Helm> {
-        tool(variable, path).map(|program| Helm { program })
+    fn find(name: &str, variable: &str) -> Option<Helm> {
+        tool(name, variable).map(|program| Helm { program })
     }
 
     /// Runs Helm with values on its standard input. Returns its output, or its errors.

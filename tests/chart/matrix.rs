@@ -5,12 +5,13 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use crate::helm::{Helm, chart_directory, for_each_file};
-use crate::manifests::{Read, yaml};
-use crate::support::{root, tool};
+use crate::manifests::Read;
+use crate::support::{root, tool, yaml};
 
 /// Returns the oldest version of Kubernetes that the chart allows.
 fn oldest_kubernetes() -> String {
-    let chart = yaml(&std::fs::read_to_string(chart_directory().join("Chart.yaml")).unwrap());
+    let chart =
+        yaml::document(&std::fs::read_to_string(chart_directory().join("Chart.yaml")).unwrap());
     let version = chart["kubeVersion"].text().strip_prefix(">=").expect("a minimum");
     version.trim_end_matches("-0").to_owned()
 }
@@ -38,7 +39,7 @@ fn both_helms_render_the_same() {
 #[test]
 fn kubernetes_accepts_every_manifest() {
     let helms = Helm::all();
-    let python = tool("WEIR_KUBERNETES_VALIDATE_PYTHON", "kubernetes-validate/bin/python");
+    let python = tool("kubernetes-validate/bin/python", "WEIR_KUBERNETES_VALIDATE_PYTHON");
     let (Some(python), false) = (python, helms.is_empty()) else { return };
     let directory = tempfile::tempdir().unwrap();
     let seen = Mutex::new(HashSet::new());

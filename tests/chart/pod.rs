@@ -154,7 +154,7 @@ fn the_memory_limit_follows_max_keys() {
     };
     let (small, default, large) = (limit(1000), limit(1_000_000), limit(100_000_000));
     // docs/operations.md: a key takes 57 bytes.
-    assert!(large - small >= 57 * 100_000_000 >> 20, "{small} MiB, {large} MiB");
+    assert!(large - small >= (57 * 100_000_000) >> 20, "{small} MiB, {large} MiB");
     assert!(small < default && default < large, "{small}, {default}, {large}");
     // grpc.max_buffered and http.max_buffered alone may take 80 MiB.
     assert!(small >= 128, "{small} MiB");
