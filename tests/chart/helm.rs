@@ -1,8 +1,11 @@
 //! Helm, and what it renders from values.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 
 use crate::manifests::Manifests;
 use crate::support::{root, tool};
@@ -16,16 +19,16 @@ pub struct Helm {
 impl Helm {
     /// Returns Helm 4, on which most tests run.
     pub fn newest() -> Option<Helm> {
-        Helm::find("WEIR_HELM4", "helm4/helm")
+        Helm::find("helm4/helm", "WEIR_HELM4")
     }
 
     /// Returns Helm 3 and Helm 4, or those that there are.
     pub fn all() -> Vec<Helm> {
-        Helm::find("WEIR_HELM3", "helm3/helm").into_iter().chain(Helm::newest()).collect()
+        Helm::find("helm3/helm", "WEIR_HELM3").into_iter().chain(Helm::newest()).collect()
     }
 
-    fn find(variable: &str, path: &str) -> Option<Helm> {
-        tool(variable, path).map(|program| Helm { program })
+    fn find(name: &str, variable: &str) -> Option<Helm> {
+        tool(name, variable).map(|program| Helm { program })
     }
 
     /// Runs Helm with values on its standard input. Returns its output, or its errors.
@@ -116,8 +119,19 @@ impl Rendering {
         self.run(&["lint", "--strict"])
     }
 
-    /// Renders, or returns the errors.
+    /// Renders, or returns the errors. Renders the same once: many tests read the same values.
     pub fn try_render(&self) -> Result<Manifests, String> {
+        let key = format!("{self:?}");
+        if let Some(rendered) = RENDERED.lock().unwrap().get(&key) {
+            return rendered.clone();
+        }
+        let rendered = self.render_again();
+        RENDERED.lock().unwrap().insert(key, rendered.clone());
+        rendered
+    }
+
+    /// Renders even if it has done so before.
+    pub fn render_again(&self) -> Result<Manifests, String> {
         let command = ["template", &self.release, "--namespace", NAMESPACE];
         self.run(&command).map(|text| Manifests::parse(&text))
     }
@@ -140,6 +154,10 @@ impl Rendering {
     }
 }
 
+/// What try_render has rendered so far.
+static RENDERED: LazyLock<Mutex<HashMap<String, Result<Manifests, String>>>> =
+    LazyLock::new(Mutex::default);
+
 /// The namespace of every release.
 pub const NAMESPACE: &str = "limits";
 
@@ -161,16 +179,14 @@ pub fn value_files() -> Vec<String> {
     names
 }
 
-/// Runs a check for every value file, several at a time, each on a thread of its own.
+/// Runs a check for every value file, two at a time.
 pub fn for_each_file(check: impl Fn(&str) + Sync) {
     let names = value_files();
-    let next = std::sync::atomic::AtomicUsize::new(0);
+    let next = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for _ in 0..4 {
+        for _ in 0..2 {
             scope.spawn(|| {
-                while let Some(name) =
-                    names.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
-                {
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
                     check(name);
                 }
             });

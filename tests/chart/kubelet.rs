@@ -11,6 +11,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::helm::NAMESPACE;
 use crate::manifests::{Manifests, Read};
 use crate::support::program::Program;
 
@@ -53,10 +54,15 @@ pub struct Running {
 }
 
 impl Node {
-    /// Takes the pod of a release.
+    /// Takes the pod of weir of a release.
     pub fn new(release: &Manifests) -> Node {
-        let (pod, container) = (release.pod(), release.container());
-        let mounts = container["volumeMounts"].list().iter().map(|mount| {
+        Node::with_pod(release, release.pod())
+    }
+
+    fn with_pod(release: &Manifests, pod: &Value) -> Node {
+        let container = &pod["containers"].list()[0];
+        let mounts = container.get("volumeMounts").into_iter().flat_map(Value::list);
+        let mounts = mounts.map(|mount| {
             // The kubelet never updates a subPath.
             assert!(mount.get("subPath").is_none(), "{mount}");
             let volume = pod["volumes"].named(mount["name"].text());
@@ -279,6 +285,23 @@ impl Running {
         let words: Vec<String> = words.collect();
         assert_eq!(replaced, 1, "the port of the probe: {words:?}");
         self.node.binary(&words).output().unwrap()
+    }
+
+    /// Runs the pod of `helm test`, which has the address of the Service, to its end.
+    pub fn helm_test(&self, release: &Manifests) -> Output {
+        let mut node = Node::with_pod(release, &release.find("Pod/weir-test")["spec"]);
+        node.secrets.clone_from(&self.node.secrets);
+        node.mount();
+        let service = &release.get("Service")["spec"]["ports"].named("http")["port"];
+        let of_cluster = format!("://weir.{NAMESPACE}.svc:{service}/");
+        let command = node.command(&[]);
+        let arguments = command.get_args().map(|it| it.to_str().unwrap().to_owned());
+        let arguments: Vec<String> =
+            ["/bin/weir".to_owned()].into_iter().chain(arguments).collect();
+        assert!(arguments.iter().any(|it| it.contains(&of_cluster)), "{of_cluster}: {arguments:?}");
+        let here = format!("://{}/", self.http);
+        let words = arguments.iter().map(|it| it.replace(&of_cluster, &here));
+        node.binary(&words.collect::<Vec<_>>()).output().unwrap()
     }
 
     pub fn runs(&mut self) -> bool {

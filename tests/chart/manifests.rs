@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use config::{File, FileFormat, Source};
 use serde_json::{Map, Value};
+
+use crate::support::yaml;
 
 /// The output of `helm template`.
 #[derive(Clone, Debug)]
@@ -16,11 +17,8 @@ pub struct Manifests {
 impl Manifests {
     pub fn parse(text: &str) -> Manifests {
         let mut resources = BTreeMap::new();
-        for document in text.split("\n---\n").map(|it| it.trim_start_matches("---\n")) {
-            if document.lines().all(|line| line.trim().is_empty() || line.starts_with('#')) {
-                continue;
-            }
-            let resource = yaml(document);
+        let documents = yaml::documents(text).into_iter().filter(|document| !document.is_null());
+        for resource in documents {
             let name =
                 format!("{}/{}", resource["kind"].text(), resource["metadata"]["name"].text());
             assert!(resources.insert(name.clone(), resource).is_none(), "{name} twice in:\n{text}");
@@ -76,15 +74,6 @@ impl Manifests {
         }
         pods
     }
-}
-
-/// Parses one YAML document.
-pub fn yaml(text: &str) -> Value {
-    let file = File::from_str(text, FileFormat::Yaml);
-    let map = file.collect().unwrap_or_else(|error| panic!("{error} in:\n{text}"));
-    let map: Map<String, Value> =
-        map.into_iter().map(|(key, value)| (key, value.try_deserialize().unwrap())).collect();
-    map.into()
 }
 
 /// Shorter ways to read a value that must have a type.

@@ -4,9 +4,9 @@ use std::fs;
 use std::process::Command;
 
 use crate::helm::Helm;
-use crate::manifests::{Read, yaml};
+use crate::manifests::Read;
 use crate::support::promtool::promtool;
-use crate::support::root;
+use crate::support::{root, yaml};
 
 const ALL: &str = "metrics: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true }, \
                    dashboard: { enabled: true } }";
@@ -44,10 +44,31 @@ fn the_dashboard_and_the_alerts_are_those_of_the_repository() {
     assert_eq!(dashboards.len(), 1);
     let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
     assert_eq!(json(dashboards[0]), json(&read("dashboards/weir.json")));
-    assert_eq!(release.get("PrometheusRule")["spec"], yaml(&read("alerts/weir.rules.yaml")));
+    assert_eq!(
+        release.get("PrometheusRule")["spec"],
+        yaml::document(&read("alerts/weir.rules.yaml"))
+    );
     for file in ["dashboards/weir.json", "alerts/weir.rules.yaml"] {
         let copy = format!("helm/weir/files/{}", file.rsplit('/').next().unwrap());
         assert_eq!(read(&copy), read(file), "{copy} is a copy, which must be current");
+    }
+}
+
+#[test]
+fn runbooks_have_the_address_of_the_values() {
+    let Some(helm) = Helm::newest() else { return };
+    let base = "https://git.example.com/weir/";
+    let values = format!(
+        "metrics: {{ prometheusRule: {{ enabled: true, runbookBaseUrl: '{base}', labels: {{ a: b }} }} }}"
+    );
+    let release = helm.render(&values);
+    let rule = release.get("PrometheusRule");
+    assert_eq!(rule["metadata"]["labels"]["a"], "b");
+    for group in rule["spec"]["groups"].list() {
+        for alert in group["rules"].list() {
+            let url = alert["annotations"]["runbook_url"].text();
+            assert!(url.starts_with(&format!("{base}docs/operations.md#")), "{url}");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use crate::helm::{Helm, chart_directory};
-use crate::manifests::yaml;
+use crate::support::yaml;
 
 #[test]
 fn both_helms_render_the_package_of_either() {
@@ -37,7 +37,8 @@ fn both_helms_render_the_package_of_either() {
 
 #[test]
 fn the_chart_has_the_version_of_weir() {
-    let chart = yaml(&std::fs::read_to_string(chart_directory().join("Chart.yaml")).unwrap());
+    let chart =
+        yaml::document(&std::fs::read_to_string(chart_directory().join("Chart.yaml")).unwrap());
     assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
 }

@@ -46,6 +46,17 @@ fn every_pod_is_restricted() {
 }
 
 #[test]
+fn openshift_chooses_the_user() {
+    let Some(helm) = Helm::newest() else { return };
+    let values = "podSecurityContext: { runAsUser: null, runAsGroup: null, fsGroup: null }";
+    for (name, pod) in helm.render(values).pods() {
+        let expected =
+            json!({ "runAsNonRoot": true, "seccompProfile": { "type": "RuntimeDefault" } });
+        assert_eq!(pod["securityContext"], expected, "{name}");
+    }
+}
+
+#[test]
 fn the_service_account_is_the_charts_or_a_named_one() {
     let Some(helm) = Helm::newest() else { return };
     let account = |values: &str| {
@@ -143,7 +154,7 @@ fn the_memory_limit_follows_max_keys() {
     };
     let (small, default, large) = (limit(1000), limit(1_000_000), limit(100_000_000));
     // docs/operations.md: a key takes 57 bytes.
-    assert!(large - small >= 57 * 100_000_000 >> 20, "{small} MiB, {large} MiB");
+    assert!(large - small >= (57 * 100_000_000) >> 20, "{small} MiB, {large} MiB");
     assert!(small < default && default < large, "{small}, {default}, {large}");
     // grpc.max_buffered and http.max_buffered alone may take 80 MiB.
     assert!(small >= 128, "{small} MiB");

@@ -67,7 +67,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     ("store: { kind: redis }", &["store.redis.url", "host:port|6379"]),
     ("store: { kind: redis, redis: { url: 'redis://me:secret@redis:6379' } }", &["existingSecret"]),
-    ("store: { redis: { url: 'redis:6379' } }", &["store.redis.url", "store.kind=redis"]),
+    ("store: { redis: { url: 'redis:6379' } }", &["store.redis", "store.kind=redis"]),
     (
         "store: { kind: redis, redis: { url: 's:26379', topology: sentinel } }",
         &["store.redis.sentinel.masterName"],

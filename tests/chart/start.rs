@@ -134,6 +134,8 @@ fn the_example_rules_are_loaded() {
     wait_until_ready(&running);
     let rules = http::get(running.debug, "/rlconfig").body;
     assert!(rules.contains("example.path"), "{rules}");
+    let tested = running.helm_test(&release);
+    assert!(tested.status.success(), "{tested:?}");
 }
 
 #[test]
@@ -311,4 +313,21 @@ async fn tls_with_client_certificates_starts_and_its_probes_succeed() {
     assert_eq!(decide(running.grpc, tls(&envoy), "ann").await, Code::Ok);
     assert_eq!(decide(running.grpc, tls(&envoy), "ann").await, Code::OverLimit);
     assert!(http::ask(running.http, "GET", "/readyz", &[], b"").is_err(), "HTTP is plain");
+}
+
+#[test]
+fn helm_test_verifies_the_certificate() {
+    let Some(helm) = Helm::newest() else { return };
+    let release =
+        render(&helm, "tls-without-client-ca", "replicaCount: 1\nstore: { kind: memory }");
+    let (authority, other) = (Authority::new(), Authority::named("other"));
+    let server = authority.sign(&["127.0.0.1"]);
+    let start = |ca: &str| {
+        let secret = [("ca.crt", ca), ("tls.crt", &server.cert), ("tls.key", &server.key)];
+        Node::new(&release).secret("weir-server", &secret).start()
+    };
+    let running = start(&authority.pem);
+    wait_for("`helm test` succeeds", || running.helm_test(&release).status.success().then_some(()));
+    let running = start(&other.pem);
+    assert!(!running.helm_test(&release).status.success());
 }
