@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tools::tool;
+use tools::{kubernetes_validate, tool};
 
 const EXAMPLES: &str = "examples/kubernetes";
 
@@ -87,14 +87,18 @@ fn manifests_name_their_namespace_and_say_nothing_of_helm() {
 
 #[test]
 fn kubernetes_accepts_the_manifests() {
-    let Some(validate) = tool("venv/bin/kubernetes-validate", "WEIR_KUBERNETES_VALIDATE") else {
-        return;
-    };
+    let Some(python) = kubernetes_validate() else { return };
     // The oldest version that the chart supports, and the newest that the program knows.
     for version in ["1.30", "1.37"] {
         for name in manifests(&root().join(EXAMPLES)).keys() {
-            let mut command = Command::new(&validate);
-            command.args(["--strict", "--kubernetes-version", version]);
+            let mut command = Command::new(&python);
+            command.args([
+                "-m",
+                "kubernetes_validate",
+                "--strict",
+                "--kubernetes-version",
+                version,
+            ]);
             run(command.arg(format!("{EXAMPLES}/{name}"))).unwrap();
         }
     }

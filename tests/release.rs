@@ -1,12 +1,15 @@
 //! Checks what releases are built with: Dockerfile, workflows, scripts, and versions that must agree.
 
+#[path = "support/tools.rs"]
+mod tools;
+
 use std::fs;
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
+use tools::tool;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -14,21 +17,6 @@ fn root() -> &'static Path {
 
 fn read(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-/// Returns a linter: what scripts/install-linters installed, or that of the PATH. Without one, says that
-/// its check is skipped.
-fn linter(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = std::env::split_paths(&path).map(|directory| directory.join(name));
-    let installed = root().join(".tools").join(name);
-    let found = [installed].into_iter().chain(in_path).find(|program| program.is_file());
-    if found.is_none() {
-        // Written past the capture of the output of tests, so that it is seen.
-        let reason = format!("SKIPPED: {name} is missing: scripts/install-linters installs it\n");
-        std::io::stderr().write_all(reason.as_bytes()).unwrap();
-    }
-    found
 }
 
 fn printed(output: &Output) -> String {
@@ -59,13 +47,13 @@ fn stand_in(directory: &Path, name: &str, script: &str) -> PathBuf {
 
 #[test]
 fn the_dockerfile_passes_its_linter() {
-    let Some(hadolint) = linter("hadolint") else { return };
+    let Some(hadolint) = tool("hadolint", "WEIR_HADOLINT") else { return };
     succeed(Command::new(hadolint).args(["--failure-threshold", "style", "Dockerfile"]));
 }
 
 #[test]
 fn the_workflows_pass_their_linter() {
-    let Some(actionlint) = linter("actionlint") else { return };
+    let Some(actionlint) = tool("actionlint", "WEIR_ACTIONLINT") else { return };
     let mut command = Command::new(actionlint);
     for name in ["ci.yaml", "release.yaml"] {
         command.arg(Path::new(".github/workflows").join(name));

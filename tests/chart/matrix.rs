@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use crate::helm::{Helm, chart_directory, for_each_file};
 use crate::manifests::Read;
-use crate::support::{root, tool, yaml};
+use crate::support::tools::kubernetes_validate;
+use crate::support::{root, yaml};
 
 /// Returns the oldest version of Kubernetes that the chart allows.
 fn oldest_kubernetes() -> String {
@@ -39,7 +40,7 @@ fn both_helms_render_the_same() {
 #[test]
 fn kubernetes_accepts_every_manifest() {
     let helms = Helm::all();
-    let python = tool("kubernetes-validate/bin/python", "WEIR_KUBERNETES_VALIDATE_PYTHON");
+    let python = kubernetes_validate();
     let (Some(python), false) = (python, helms.is_empty()) else { return };
     let directory = tempfile::tempdir().unwrap();
     let seen = Mutex::new(HashSet::new());

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::helm::Helm;
 use crate::manifests::Read;
-use crate::support::promtool::promtool;
+use crate::support::tools::promtool;
 use crate::support::{root, yaml};
 
 const ALL: &str = "metrics: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true }, \

@@ -10,12 +10,10 @@ pub mod http;
 pub mod management;
 #[path = "../e2e/support/program.rs"]
 pub mod program;
-#[path = "../support/promtool.rs"]
-pub mod promtool;
 #[path = "../support/redis.rs"]
 pub mod redis;
 #[path = "../support/tools.rs"]
-mod tools;
+pub mod tools;
 #[path = "../support/yaml.rs"]
 pub mod yaml;
 

@@ -6,8 +6,8 @@ mod file;
 use std::fs;
 use std::process::Command;
 
-use crate::support::promtool::promtool;
 use crate::support::redis::{Config, Reply, Server};
+use crate::support::tools::promtool;
 use crate::support::tools::tool;
 use crate::support::weir::{Setup, Weir};
 use crate::support::{envoy, http, yaml};

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use self::proxy::{Mesh, Proxy, WEIR_CLUSTER, WEIR_HOST, example};
 use crate::support::certificates::{Authority, Identity};
 use crate::support::tls::TlsClient;
+use crate::support::tools::kubernetes_validate;
 use crate::support::weir::{Setup, Weir};
 use crate::support::{envoy::Envoy, http, schemas, yaml};
 
@@ -220,7 +221,7 @@ fn the_resources_fit_their_schemas() {
     // The schemas refuse unknown fields.
     let mut broken = yaml::document(&example("gateway.yaml"));
     broken["spec"]["configPatches"][0]["match"]["listener"]["port"] = 80.into();
-    if schemas::tool("kubernetes-validate").is_some() {
+    if kubernetes_validate().is_some() {
         schemas::check("EnvoyFilter", &broken).unwrap_err();
     }
 }

@@ -13,8 +13,6 @@ pub mod management;
 #[path = "../support/messages.rs"]
 pub mod messages;
 pub mod program;
-#[path = "../support/promtool.rs"]
-pub mod promtool;
 #[path = "../support/redis.rs"]
 pub mod redis;
 #[path = "../support/schemas.rs"]

@@ -1,10 +1,12 @@
 //! Checks resources against the schemas in tests/schemas, and Kubernetes' own with kubernetes-validate.
 
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
+
+use super::tools::kubernetes_validate;
 
 const VALIDATE: &str = "\
 import json, sys, jsonschema
@@ -16,31 +18,17 @@ print('\\n'.join(f'{error.json_path}: {error.message}' for error in errors))
 sys.exit(bool(errors))
 ";
 
-/// Returns a program of the Python environment that scripts/test installs. Without it, says that a
-/// check is skipped.
-pub fn tool(name: &str) -> Option<PathBuf> {
-    let tool = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/venv/bin").join(name);
-    if !tool.is_file() {
-        let reason = format!("SKIPPED: {} is missing: scripts/test installs it\n", tool.display());
-        std::io::stderr().write_all(reason.as_bytes()).expect("standard error is open");
-        return None;
-    }
-    Some(tool)
-}
-
 /// Checks a value against `tests/schemas/NAME.json`.
 pub fn check(name: &str, value: &Value) -> Result<(), String> {
-    // kubernetes-validate brings jsonschema.
-    let Some(_) = tool("kubernetes-validate") else { return Ok(()) };
-    let Some(python) = tool("python3") else { return Ok(()) };
+    let Some(python) = kubernetes_validate() else { return Ok(()) };
     let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schemas").join(name);
     run(Command::new(python).args(["-c", VALIDATE]).arg(schema.with_extension("json")), value)
 }
 
 /// Checks a resource of Kubernetes itself.
 pub fn check_kubernetes(resource: &Value) -> Result<(), String> {
-    let Some(program) = tool("kubernetes-validate") else { return Ok(()) };
-    run(Command::new(program).arg("--strict"), resource)
+    let Some(python) = kubernetes_validate() else { return Ok(()) };
+    run(Command::new(python).args(["-m", "kubernetes_validate", "--strict"]), resource)
 }
 
 /// Runs a command with a file that has this value.

@@ -20,3 +20,15 @@ pub fn tool(name: &str, variable: &str) -> Option<PathBuf> {
     }
     found
 }
+
+/// Returns promtool, which checks alerts and pages of metrics.
+#[allow(dead_code, reason = "not every test uses it")]
+pub fn promtool() -> Option<PathBuf> {
+    tool("promtool", "WEIR_PROMTOOL")
+}
+
+/// Returns a Python with the modules kubernetes_validate and jsonschema.
+#[allow(dead_code, reason = "not every test uses it")]
+pub fn kubernetes_validate() -> Option<PathBuf> {
+    tool("kubernetes-validate/bin/python", "WEIR_KUBERNETES_VALIDATE_PYTHON")
+}

@@ -10,6 +10,7 @@ use super::pod::{Pod, in_pod};
 use super::{block_on, channel, limited_request};
 use crate::support::certificates::Authority;
 use crate::support::redis::Server;
+use crate::support::tools::kubernetes_validate;
 use crate::support::{schemas, wait_for, wait_until, yaml};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
@@ -91,7 +92,7 @@ fn the_resources_fit_their_schemas() {
     }
     let mut broken = spec.clone();
     broken["container"]["mounts"] = json!([]);
-    if schemas::tool("kubernetes-validate").is_some() {
+    if kubernetes_validate().is_some() {
         schemas::check("KubernetesDeploymentSpec", &broken).unwrap_err();
     }
 }
