@@ -95,7 +95,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ),
     (
         "autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 4 }",
-        &["minReplicas (5)", "maxReplicas (4)"],
+        &["minReplicas (5)", "write 4 or less"],
     ),
     ("store: { kind: redis }", &["store.redis.url", "host:port|6379"]),
     ("store: { kind: redis, redis: { url: 'redis://me:secret@redis:6379' } }", &["existingSecret"]),
