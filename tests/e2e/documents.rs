@@ -10,9 +10,10 @@ use crate::support::weir::Setup;
 use crate::support::{envoy, schemas, yaml};
 
 /// What another test checks: the start of a path, and the test, which must name the file.
-const CHECKED_ELSEWHERE: [(&str, &str); 3] = [
+const CHECKED_ELSEWHERE: [(&str, &str); 4] = [
     ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
     ("docs/install.md", "tests/install.rs"),
+    ("docs/managed-redis.md", "tests/install.rs"),
     ("examples/compose/", "tests/e2e/compose.rs"),
 ];
 
