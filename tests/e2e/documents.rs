@@ -87,6 +87,12 @@ fn check(place: &str, text: &str) -> Result<Vec<&'static str>, String> {
     if has("terminationGracePeriodSeconds") {
         return schemas::check_kubernetes(&pod(&documents[0])).map(|()| vec!["part of a pod"]);
     }
+    if has("livenessProbe") {
+        let mut container = documents[0].clone();
+        container["name"] = "weir".into();
+        let part = json!({ "containers": [container] });
+        return schemas::check_kubernetes(&pod(&part)).map(|()| vec!["part of a container"]);
+    }
     if has("kind") && has("apiVersion") {
         return documents.iter().map(check_resource).collect();
     }
