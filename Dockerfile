@@ -18,10 +18,11 @@ WORKDIR /src
 COPY . .
 # The commit that `weir --version` and /status show.
 ARG GIT_COMMIT=
-# The caches only save time: --locked builds the versions of Cargo.lock, whatever they have.
-RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
-    --mount=type=cache,target=/src/target,sharing=locked \
-    scripts/build-release /out
+# The caches only save time: --locked builds the versions of Cargo.lock, and weir itself is always compiled
+# again. Cargo goes by the times of files, and another checkout may have built newer ones.
+RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,id=weir-target,target=/src/target,sharing=locked \
+    find Cargo.toml build.rs proto src -exec touch {} + && scripts/build-release /out
 
 # `docker build --target binary --output out .` writes the program to out/weir.
 FROM scratch AS binary

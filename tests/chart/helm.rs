@@ -35,7 +35,7 @@ impl Helm {
     pub fn run(&self, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut child = Command::new(&self.program)
             .args(arguments)
-            // Without the plugins and repositories of who runs the tests.
+            // Without the plugins and repositories of the user.
             .env_clear()
             .env("HOME", root().join("target"))
             .stdin(Stdio::piped())

@@ -29,6 +29,23 @@ fn helm_accepts_every_value_file() {
 }
 
 #[test]
+fn helm_accepts_the_values_of_the_readme_and_the_examples() {
+    let Some(helm) = Helm::newest() else { return };
+    let readme = std::fs::read_to_string(chart_directory().join("README.md")).unwrap();
+    let blocks = readme.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut values: Vec<String> = blocks.map(str::to_owned).collect();
+    assert!(values.len() > 5, "{values:?}");
+    for file in ["weir-values.yaml", "weir-values-tls.yaml"] {
+        let path = root().join("examples/istio").join(file);
+        values.push(std::fs::read_to_string(path).unwrap());
+    }
+    for values in values {
+        let rendered = helm.chart().values(&values).try_render();
+        rendered.unwrap_or_else(|errors| panic!("{errors}\n{values}"));
+    }
+}
+
+#[test]
 fn both_helms_render_the_same() {
     let [old, new] = &Helm::all()[..] else { return };
     for_each_file(|file| {

@@ -26,7 +26,7 @@ fn monitoring_is_off_by_default() {
         "NetworkPolicy",
         "Certificate",
     ] {
-        assert!(release.of_kind(kind).all(|it| it["metadata"]["name"] != "weir"), "{kind}");
+        assert_eq!(release.of_kind(kind).count(), 0, "{kind}");
     }
     assert!(!release.kinds().contains(&"PrometheusRule"));
     assert!(!release.text.contains("grafana"));
@@ -132,6 +132,17 @@ fn a_network_policy_lets_traffic_through_that_weir_needs() {
     let egress = ports(&policy["egress"]);
     for port in ["53", "6379", "4317"] {
         assert!(egress.contains(&port.to_owned()), "{policy}");
+    }
+    // The ports of addresses in settings.
+    let release = helm.render(
+        "networkPolicy: { enabled: true }\n\
+         settings: { store: { redis: { per_second: { url: 'a:6390,[fd00::1]:6391' } } }, \
+         otlp: { endpoint: 'http://collector:4317' }, \
+         metrics: { statsd: { enabled: true, address: 'statsd:9125' } } }",
+    );
+    let egress = ports(&release.find("NetworkPolicy/weir")["spec"]["egress"]);
+    for port in ["5353", "6379", "6390", "6391", "4317", "9125"] {
+        assert!(egress.contains(&port.to_owned()), "{port}: {egress:?}");
     }
     let xds = helm.chart().file("xds").values("networkPolicy: { enabled: true }").render();
     assert!(ports(&xds.get("NetworkPolicy")["spec"]["egress"]).contains(&"18000".to_owned()));

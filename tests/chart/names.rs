@@ -36,6 +36,27 @@ fn resources_are_named_after_the_release() {
 }
 
 #[test]
+fn names_that_look_like_other_types_stay_texts() {
+    let Some(helm) = Helm::newest() else { return };
+    let values = "fullnameOverride: limits\npriorityClassName: 'true'\n\
+                  rules: { source: configMap, existingConfigMap: '123' }\n\
+                  store: { kind: redis, redis: { url: 'a:1', existingSecret: '1e3' } }";
+    for release in ["true", "2024", "1e3"] {
+        let rendered = helm.chart().release(release).values(values).render();
+        let deployment = rendered.find("Deployment/limits");
+        let pod = &deployment["spec"]["template"];
+        assert_eq!(pod["metadata"]["labels"]["app.kubernetes.io/instance"], release);
+        assert_eq!(pod["spec"]["priorityClassName"], "true");
+        let volumes = pod["spec"]["volumes"].as_array().unwrap();
+        assert!(volumes.iter().any(|volume| volume["configMap"]["name"] == "123"), "{volumes:?}");
+        assert!(volumes.iter().any(|it| it["secret"]["secretName"] == "1e3"), "{volumes:?}");
+    }
+    // A Service's name must start with a letter.
+    let refused = helm.chart().release("2024").try_render().unwrap_err();
+    assert!(refused.contains("2024-weir") && refused.contains("fullnameOverride"), "{refused}");
+}
+
+#[test]
 fn two_releases_share_no_name_and_no_pod() {
     let Some(helm) = Helm::newest() else { return };
     let [one, two] =

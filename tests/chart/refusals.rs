@@ -49,6 +49,38 @@ const REFUSED: &[(&str, &[&str])] = &[
         "settings: { store: { redis: { password: a } } }",
         &["store.redis.password", "existingSecret"],
     ),
+    // Settings of each type.
+    ("settings: { grpc: { max_connection_age: -5 } }", &["max_connection_age"]),
+    ("settings: { grpc: { max_connection_age: soon } }", &["max_connection_age"]),
+    ("settings: { grpc: { max_message: much } }", &["max_message"]),
+    ("settings: { grpc: { max_streams: '9' } }", &["max_streams"]),
+    ("settings: { metrics: { near_limit_ratio: 2 } }", &["near_limit_ratio"]),
+    ("settings: { metrics: { statsd: { address: statsd } } }", &["statsd", "address"]),
+    ("settings: { rules: { xds: { node_metadata: { a: b } } } }", &["node_metadata"]),
+    // Variables and volumes that would undo what the chart sets, or occur twice.
+    (
+        "extraEnv: [{ name: WEIR__STORE__KIND, value: memory }]",
+        &["extraEnv must not set WEIR__STORE__KIND", "store.kind"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__STORE__REDIS__PASSWORD, value: a }]",
+        &["extraEnv must not set WEIR__STORE__REDIS__PASSWORD", "existingSecret"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__GRPC__TLS__CERT, value: a }]",
+        &["extraEnv must not set WEIR__GRPC__TLS__CERT", "tls.grpc"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__OTLP__HEADERS, value: 'token:a' }]",
+        &["extraEnv must not set WEIR__OTLP__HEADERS", "from a secret"],
+    ),
+    ("extraEnv: [{ name: A, value: a }, { name: A, value: b }]", &["extraEnv has A twice"]),
+    ("extraVolumes: [{ name: rules, emptyDir: {} }]", &["a volume named rules"]),
+    ("service: { ports: { grpc: 8080 } }", &["both 8080", "different ports"]),
+    (
+        "store: { kind: redis, redis: { url: 'https://redis:1' } }",
+        &["https://redis:1", "redis://host:port"],
+    ),
     // Bad durations.
     ("drain: { delay: 5 }", &["delay"]),
     ("drain: { delay: 5 seconds }", &["delay"]),

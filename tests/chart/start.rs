@@ -329,5 +329,9 @@ fn helm_test_verifies_the_certificate() {
     let running = start(&authority.pem);
     wait_for("`helm test` succeeds", || running.helm_test(&release).status.success().then_some(()));
     let running = start(&other.pem);
-    assert!(!running.helm_test(&release).status.success());
+    wait_for("`helm test` reaches weir", || {
+        let output = running.helm_test(&release);
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).contains("UnknownIssuer").then_some(())
+    });
 }

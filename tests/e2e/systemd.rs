@@ -102,7 +102,9 @@ fn systemd_accepts_the_unit_and_calls_it_safe() {
         fs::write(&file, unit.replace("/usr/local/bin/weir", env!("CARGO_BIN_EXE_weir"))).unwrap();
         let output = Command::new(&analyze).args(arguments).arg(&file).output().unwrap();
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        (output.status.success(), error)
+        // It also warns of other units of the machine.
+        let own: Vec<&str> = error.lines().filter(|line| line.contains("weir.service")).collect();
+        (output.status.success(), own.join("\n"))
     };
     let verify = ["verify", "--man=no"];
     // Warnings too, such as those about unknown keys.

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 /// Returns a program: the one that the variable names, what scripts/test installed, or that of the PATH.
-/// Without one, says that a check is skipped.
+/// Without one, says that a check is skipped, or fails with WEIR_REQUIRE_TOOLS.
 pub fn tool(name: &str, variable: &str) -> Option<PathBuf> {
     let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools").join(name);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -14,6 +14,9 @@ pub fn tool(name: &str, variable: &str) -> Option<PathBuf> {
         None => [installed].into_iter().chain(in_path).find(|program| program.is_file()),
     };
     if found.is_none() {
+        let required =
+            std::env::var_os("WEIR_REQUIRE_TOOLS").is_some_and(|value| !value.is_empty());
+        assert!(!required, "{name} is missing: run scripts/test, or set {variable}");
         // Written past the capture of the output of tests, so that it is seen.
         let reason = format!("SKIPPED: {name} is missing: run scripts/test, or set {variable}\n");
         std::io::stderr().write_all(reason.as_bytes()).expect("standard error is open");

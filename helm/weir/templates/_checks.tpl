@@ -3,7 +3,7 @@
 {{/* Fails with all problems of the values. */}}
 {{- define "weir.check" -}}
 {{- $problems := list -}}
-{{- range $check := list "replicas" "rules" "store" "redis" "tls" "settings" "drain" -}}
+{{- range $check := list "names" "replicas" "rules" "store" "redis" "tls" "settings" "env" "drain" -}}
 {{- range include (printf "weir.check.%s" $check) $ | splitList "\n" -}}
 {{- $problems = append $problems (trim .) -}}
 {{- end -}}
@@ -13,10 +13,21 @@
 {{- end -}}
 {{- end -}}
 
+{{- define "weir.check.names" -}}
+{{- if not (regexMatch "^[a-z]" (include "weir.fullname" .)) }}
+the Service would be named {{ include "weir.fullname" . }}, but a name must start with a letter: set fullnameOverride
+{{- end }}
+{{- with .Values.service.ports }}
+{{- if eq (int64 .grpc) (int64 .http) }}
+service.ports.grpc and service.ports.http are both {{ .grpc }}: write different ports
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "weir.check.replicas" -}}
 {{- with .Values.autoscaling }}
 {{- if and .enabled (gt (int64 .minReplicas) (int64 .maxReplicas)) }}
-autoscaling.minReplicas ({{ .minReplicas }}) is above autoscaling.maxReplicas ({{ .maxReplicas }}): write at most that
+autoscaling.minReplicas ({{ .minReplicas }}) is above autoscaling.maxReplicas: write {{ .maxReplicas }} or less
 {{- end }}
 {{- end }}
 {{- if eq .Values.store.kind "memory" }}
@@ -55,7 +66,7 @@ store.redis has no effect with store.kind={{ .kind }}: set store.kind=redis
 {{- end }}
 {{- end }}
 {{- if contains "@" (dig "store" "redis" "per_second" "url" "" .Values.settings) }}
-settings.store.redis.per_second.url has a user name or a password, which everyone who may read ConfigMaps could read: write host:port only, mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
+settings.store.redis.per_second.url has a user name or a password, which anyone with access to ConfigMaps can read: write host:port only, mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
 {{- end }}
 {{- end -}}
 
@@ -66,7 +77,12 @@ settings.store.redis.per_second.url has a user name or a password, which everyon
 store.kind=redis needs store.redis.url, such as redis.example.com:6379
 {{- end }}
 {{- if contains "@" .url }}
-store.redis.url has a user name or a password, which everyone who may read ConfigMaps could read: write host:port only, and put the password into the secret store.redis.existingSecret
+store.redis.url has a user name or a password, which anyone with access to ConfigMaps can read: write host:port only, and put the password into the secret store.redis.existingSecret
+{{- end }}
+{{- range splitList "," .url }}
+{{- if and (contains "://" .) (not (regexMatch "^rediss?://" (trim .))) }}
+store.redis.url has {{ trim . }}: write host:port, or redis://host:port, or rediss://host:port for TLS
+{{- end }}
 {{- end }}
 {{- if and (eq .topology "single") (contains "," .url) }}
 store.redis.url has several addresses, but store.redis.topology is single: write one address, or set the topology to sentinel or cluster
@@ -115,7 +131,7 @@ tls.{{ $listener }}.clientDnsSans and clientUriSans need tls.{{ $listener }}.cli
 tls.certManager.enabled needs tls.certManager.issuerRef.name, the name of an Issuer or ClusterIssuer
 {{- end }}
 {{- if not (include "weir.certManagerUsed" $) }}
-tls.certManager.enabled has no effect: set tls.grpc.enabled=true or tls.http.enabled=true, without a secret of its own
+tls.certManager.enabled has no effect: set tls.grpc.enabled=true or tls.http.enabled=true, without a secret
 {{- end }}
 {{- end }}
 {{- end }}
@@ -138,6 +154,37 @@ tls.certManager.enabled has no effect: set tls.grpc.enabled=true or tls.http.ena
 settings.{{ $name }} is refused: {{ $instead }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Refuses variables that would set what the chart sets, and names that occur twice. */}}
+{{- define "weir.check.env" -}}
+{{- $refused := include "weir.refusedSettings" . | fromYaml }}
+{{- $names := list }}
+{{- range (include "weir.env" . | fromYaml | default dict).env }}
+{{- $variable := .name }}
+{{- if has $variable $names }}
+extraEnv has {{ $variable }} twice, or the chart sets it: write it once
+{{- end }}
+{{- $names = append $names $variable }}
+{{- end }}
+{{- range $entry := .Values.extraEnv }}
+{{- $isFromSecret := hasKey $entry "valueFrom" }}
+{{- range $name, $instead := $refused }}
+{{- $variable := printf "WEIR__%s" ($name | upper | replace "." "__") }}
+{{- if or (eq $entry.name $variable) (hasPrefix (printf "%s__" $variable) $entry.name) }}
+{{- if not (and $isFromSecret (has $name (list "otlp.headers" "rules.xds.headers"))) }}
+extraEnv must not set {{ $entry.name }}: {{ $instead }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $volumes := list }}
+{{- range include "weir.volumes" . | fromYamlArray }}
+{{- if has .name $volumes }}
+extraVolumes has a volume named {{ .name }}, which the chart has too, or twice: choose another name
+{{- end }}
+{{- $volumes = append $volumes .name }}
 {{- end }}
 {{- end -}}
 
@@ -177,15 +224,15 @@ store.redis.tls.ca: use the value store.redis.tls.caSecret
 store.redis.tls.cert: use the value store.redis.tls.clientSecret
 store.redis.tls.key: use the value store.redis.tls.clientSecret
 store.redis.sentinel: use the values of store.redis.sentinel
-store.redis.per_second.password: everyone who may read ConfigMaps could read it; mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
-store.redis.per_second.sentinel.password: everyone who may read ConfigMaps could read it; mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
+store.redis.per_second.password: anyone with access to ConfigMaps could read it; mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
+store.redis.per_second.sentinel.password: anyone with access to ConfigMaps could read it; mount a secret with the values extraVolumes and extraVolumeMounts, and set password_file
 otlp.headers: they may be secret; set WEIR__OTLP__HEADERS in the value extraEnv, from a secret
 {{- end -}}
 
 {{- define "weir.check.drain" -}}
 {{- with .Values.drain }}
 {{- if ge (include "weir.milliseconds" .delay | int64) (include "weir.milliseconds" .timeout | int64) }}
-drain.timeout ({{ .timeout }}) includes drain.delay ({{ .delay }}): write more than the delay
+drain.timeout ({{ .timeout }}) must exceed drain.delay ({{ .delay }}), which it includes
 {{- end }}
 {{- end }}
 {{- end -}}

@@ -29,8 +29,8 @@
 {{/* Returns the labels that select the pods of a component. Takes a list: the root context, the component. */}}
 {{- define "weir.selectorLabels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: {{ $root.Values.nameOverride | default $root.Chart.Name }}
-app.kubernetes.io/instance: {{ $root.Release.Name }}
+app.kubernetes.io/name: {{ $root.Values.nameOverride | default $root.Chart.Name | quote }}
+app.kubernetes.io/instance: {{ quote $root.Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -55,8 +55,8 @@ annotations.
 {{- $_ := set $fixed "app.kubernetes.io/managed-by" $root.Release.Service -}}
 {{- $_ := set $fixed "app.kubernetes.io/version" (include "weir.labelValue" $root.Chart.AppVersion) -}}
 {{- $_ := set $fixed "helm.sh/chart" (include "weir.labelValue" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)) -}}
-name: {{ .name | default (include "weir.fullname" $root) }}
-namespace: {{ $root.Release.Namespace }}
+name: {{ .name | default (include "weir.fullname" $root) | quote }}
+namespace: {{ quote $root.Release.Namespace }}
 labels:
   {{- mergeOverwrite (dict) $root.Values.commonLabels (.labels | default dict) $fixed | toYaml | nindent 2 }}
 {{- with mergeOverwrite (dict) $root.Values.commonAnnotations (.annotations | default dict) }}

@@ -13,7 +13,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Returns the ports of Redis and the management server. */}}
+{{/* Returns the ports of Redis, the management server, the collector and the StatsD servers. */}}
 {{- define "weir.egressPorts" -}}
 {{- $lists := list -}}
 {{- if eq .Values.rules.source "xds" -}}
@@ -24,7 +24,18 @@
 {{- if eq .Values.store.redis.topology "sentinel" -}}
 {{- $lists = append $lists "\n- 6379" -}}
 {{- end -}}
-{{- $lists = append $lists (include "weir.ports" (list (dig "store" "redis" "per_second" "url" "" .Values.settings) 6379)) -}}
+{{- end -}}
+{{- $settings := .Values.settings -}}
+{{- if ne .Values.store.kind "memory" -}}
+{{- $lists = append $lists (include "weir.ports" (list (dig "store" "redis" "per_second" "url" "" $settings) 6379)) -}}
+{{- end -}}
+{{- range list (dig "otlp" "endpoint" "" $settings) (dig "tracing" "endpoint" "" $settings) (dig "metrics" "otlp" "endpoint" "" $settings) -}}
+{{- $lists = append $lists (include "weir.ports" (list . (ternary 443 4318 (hasPrefix "https:" .)))) -}}
+{{- end -}}
+{{- range list "statsd" "dogstatsd" -}}
+{{- if dig "metrics" . "enabled" false $settings -}}
+{{- $lists = append $lists (include "weir.ports" (list (dig "metrics" . "address" "localhost:8125" $settings) 8125)) -}}
+{{- end -}}
 {{- end -}}
 {{- join "" $lists | fromYamlArray | uniq | toYaml -}}
 {{- end -}}

@@ -11,7 +11,7 @@
 {{- ceil $total | int64 -}}
 {{- end -}}
 
-{{/* Returns the pod's grace period in seconds: five more than weir takes at most. */}}
+{{/* Returns the pod's grace period in seconds: drain.delay, drain.timeout and five more. */}}
 {{- define "weir.gracePeriodSeconds" -}}
 {{- $delay := include "weir.milliseconds" .Values.drain.delay | int64 -}}
 {{- $timeout := include "weir.milliseconds" .Values.drain.timeout | int64 -}}
@@ -41,7 +41,7 @@
 
 {{/*
 Returns the resources of weir. A key takes at most 57 bytes in memory, here 64. The rest is for requests in
-progress (grpc.max_buffered and http.max_buffered, 96 MiB), for parsing a large body of /json (90 MiB), connections and rules.
+progress (grpc.max_buffered and http.max_buffered, 80 MiB), for parsing a large body of /json (90 MiB), connections and rules.
 */}}
 {{- define "weir.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}

@@ -70,10 +70,11 @@ fn schema(kind: FormatKind) -> Value {
         FormatKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         FormatKind::Text | FormatKind::LogLevels => json!({ "type": "string" }),
         FormatKind::Duration => json!({
-            "type": ["string", "integer"], "pattern": format!("^(0|{DURATION})$"), "maximum": 0
+            "type": ["string", "integer"], "pattern": format!("^(0|{DURATION})$"), "minimum": 0, "maximum": 0
         }),
         FormatKind::AutoOrDuration => json!({
-            "type": ["string", "integer"], "pattern": format!("^(0|auto|{DURATION})$"), "maximum": 0
+            "type": ["string", "integer"], "pattern": format!("^(0|auto|{DURATION})$"), "minimum": 0,
+            "maximum": 0
         }),
         FormatKind::Bytes => json!({
             "type": ["string", "integer"], "minimum": 0,
@@ -111,8 +112,9 @@ fn the_chart_knows_all_settings() {
 fn the_chart_refuses_secret_settings() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/templates/_checks.tpl");
     let checks = std::fs::read_to_string(path).unwrap();
-    let refused: Vec<&str> =
-        checks.lines().filter_map(|line| Some(line.split_once(": ")?.0)).collect();
+    let (_, refused) = checks.split_once("{{- define \"weir.refusedSettings\" -}}\n").unwrap();
+    let (refused, _) = refused.split_once("{{- end -}}").unwrap();
+    let refused: Vec<&str> = refused.lines().map(|line| line.split_once(": ").unwrap().0).collect();
     for setting in SETTINGS.iter().filter(|setting| setting.is_secret) {
         let mut names = refused.iter().map(|group| setting.name.strip_prefix(group));
         let is_refused = names.any(|rest| rest.is_some_and(|r| r.is_empty() || r.starts_with('.')));
