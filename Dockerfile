@@ -9,8 +9,8 @@
 # (…:TAG@sha256:…); for a mirror, with its host. Both must be of the same Debian release: the program uses
 # the C library that it was built with.
 ARG BUILD_IMAGE=docker.io/library/rust:1.95-slim-bookworm
-# glibc, libgcc, CA certificates and time zones; no shell. Not the smaller images with musl: its allocator
-# is much slower under several threads.
+# glibc, libgcc, CA certificates and time zones; no shell. Do not use the smaller musl images:
+# their allocator is much slower under several threads.
 ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:nonroot
 
 FROM ${BUILD_IMAGE} AS build
@@ -38,7 +38,7 @@ LABEL org.opencontainers.image.title="weir" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${GIT_COMMIT}" \
       org.opencontainers.image.source="${SOURCE}"
-# The program, and the same as envoyproxy/ratelimit is called.
+# The program, also under the name with which envoyproxy/ratelimit is started.
 COPY --from=build /out/ /bin/
 COPY LICENSE /usr/share/doc/weir/LICENSE
 # A number, so that Kubernetes can check runAsNonRoot.

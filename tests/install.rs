@@ -1,5 +1,5 @@
-//! docs/install.md and examples/kubernetes: the real Helm accepts the commands and values, weir accepts the settings, and the
-//! manifests are those of the chart.
+//! docs/install.md, docs/managed-redis.md and examples/kubernetes: the real Helm accepts the commands and values, weir accepts
+//! the settings, and the manifests are those of the chart.
 
 #[path = "support/tools.rs"]
 mod tools;
@@ -14,6 +14,7 @@ use std::process::Command;
 use tools::{kubernetes_validate, tool};
 
 const EXAMPLES: &str = "examples/kubernetes";
+const MANAGED_REDIS: &str = "docs/managed-redis.md";
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -157,7 +158,9 @@ fn helm_accepts_the_commands_and_values() {
         assert!(output.contains(&format!("kind: {kind}\n")), "{kind}");
     }
 
-    for block in &shown[1..] {
+    let managed_redis = blocks(&read(MANAGED_REDIS), "yaml");
+    assert!(managed_redis.len() >= 2);
+    for block in shown[1..].iter().chain(&managed_redis) {
         fs::write(&values, block).unwrap();
         render("weir helm/weir --values values.yaml").unwrap();
     }
@@ -186,7 +189,7 @@ fn values_of_the_table_exist() {
 
 #[test]
 fn weir_accepts_the_settings() {
-    let blocks = blocks(&document(), "toml");
+    let blocks = blocks(&read(MANAGED_REDIS), "toml");
     assert!(blocks.len() >= 2);
     let dir = tempfile::tempdir().unwrap();
     for block in blocks {

@@ -209,7 +209,7 @@ fn images_of_all_platforms_get_one_tag() {
         format!("{create} {image}:1.2.3-rc.1 {image}@{amd} {image}@{arm}\n")
     );
     fs::write(digests.path().join("arm64"), "").unwrap();
-    assert!(fail(&mut tag("1.2.3")).contains("arm64 has no digest"));
+    assert!(fail(&mut tag("1.2.3")).contains("arm64 is not a digest"));
 }
 
 #[test]

@@ -10,9 +10,10 @@ use crate::support::weir::Setup;
 use crate::support::{envoy, schemas, yaml};
 
 /// What another test checks: the start of a path, and the test, which must name the file.
-const CHECKED_ELSEWHERE: [(&str, &str); 3] = [
+const CHECKED_ELSEWHERE: [(&str, &str); 4] = [
     ("docs/envoy.md", "tests/e2e/envoy_docs.rs"),
     ("docs/install.md", "tests/install.rs"),
+    ("docs/managed-redis.md", "tests/install.rs"),
     ("examples/compose/", "tests/e2e/compose.rs"),
 ];
 
@@ -85,6 +86,12 @@ fn check(place: &str, text: &str) -> Result<Vec<&'static str>, String> {
     }
     if has("terminationGracePeriodSeconds") {
         return schemas::check_kubernetes(&pod(&documents[0])).map(|()| vec!["part of a pod"]);
+    }
+    if has("livenessProbe") {
+        let mut container = documents[0].clone();
+        container["name"] = "weir".into();
+        let part = json!({ "containers": [container] });
+        return schemas::check_kubernetes(&pod(&part)).map(|()| vec!["part of a container"]);
     }
     if has("kind") && has("apiVersion") {
         return documents.iter().map(check_resource).collect();
