@@ -1,4 +1,4 @@
-//! `weir health`: asks a running weir whether it is ready.
+//! `weir health`: checks whether a running weir is ready.
 //!
 //! For container images without a shell: their health check, and probes that run in the container.
 
@@ -24,7 +24,7 @@ use target::Target;
 
 #[derive(Debug, Args)]
 pub struct HealthArgs {
-    /// What to ask: /readyz, /livez or /healthcheck, over http or https. Default: /readyz of the
+    /// URL of the health endpoint: /readyz, /livez or /healthcheck, over http or https. Default: /readyz of the
     /// debug port on this machine, as the environment sets it: http://127.0.0.1:6070/readyz.
     #[arg(long, value_name = "URL")]
     url: Option<Target>,

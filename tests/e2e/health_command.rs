@@ -80,7 +80,7 @@ fn a_server_that_does_not_answer_is_not_ready() {
     let silent = url(silent.local_addr().unwrap(), "/readyz");
     let (code, output) = health(&["--url", &silent, "--timeout", "50ms"]);
     assert_eq!(code, Some(1));
-    assert!(output.ends_with(": not within 50ms; --timeout sets more\n"), "{output}");
+    assert!(output.ends_with(": not within 50ms: raise --timeout\n"), "{output}");
 }
 
 /// Answers one request with `head` and then `body`, until the client closes the connection.

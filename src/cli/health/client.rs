@@ -35,7 +35,7 @@ pub(super) struct Answer {
 pub(super) enum FetchError {
     #[error("{0}")]
     Certificates(String),
-    #[error("not within {0:?}; --timeout sets more")]
+    #[error("not within {0:?}: raise --timeout")]
     TimedOut(Duration),
     #[error("{0}")]
     Connect(#[from] io::Error),

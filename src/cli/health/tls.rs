@@ -33,6 +33,9 @@ pub(super) fn config(args: &HealthArgs) -> Result<ClientConfig, String> {
         Some(ca) => _ = roots.add_parsable_certificates(certificates(ca)?),
         None => {
             _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err("the system has no CA certificates: name some with --ca".to_owned());
+            }
         }
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
