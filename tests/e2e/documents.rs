@@ -72,6 +72,9 @@ fn check(place: &str, text: &str) -> Result<Vec<&'static str>, String> {
     if has("domain") {
         return check_rules(text).map(|()| vec!["rules"]);
     }
+    if has("config") && !documents[0]["config"]["envoyGateway"].is_null() {
+        return check_envoy_gateway(&documents[0]).map(|()| vec!["values of Envoy Gateway"]);
+    }
     if place.ends_with("values.yaml") || place.contains("-values") {
         return check_values(&documents[0]).map(|()| vec!["values of the chart"]);
     }
@@ -134,6 +137,20 @@ fn check_values(values: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks values of Envoy Gateway's chart: the deployment of the rate-limit service, and other names.
+fn check_envoy_gateway(values: &Value) -> Result<(), String> {
+    let configuration = &values["config"]["envoyGateway"];
+    let redis = json!({ "type": "", "redis": { "url": "" } });
+    let rate_limit = json!({ "timeout": "", "failClosed": false, "backend": redis });
+    // The deployment has a schema.
+    let kubernetes = json!({ "rateLimitDeployment": {} });
+    let provider = json!({ "type": "", "kubernetes": kubernetes });
+    let known = json!({ "provider": provider, "rateLimit": rate_limit });
+    check_keys("", values, &json!({ "config": { "envoyGateway": known } }))?;
+    let deployment = &configuration["provider"]["kubernetes"]["rateLimitDeployment"];
+    schemas::check("KubernetesDeploymentSpec", deployment)
+}
+
 fn check_keys(path: &str, values: &Value, defaults: &Value) -> Result<(), String> {
     let (Value::Object(values), Value::Object(defaults)) = (values, defaults) else {
         let same = std::mem::discriminant(values) == std::mem::discriminant(defaults);
@@ -163,15 +180,12 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
             kind @ ("EnvoyFilter"
             | "DestinationRule"
             | "PeerAuthentication"
+            | "Gateway"
+            | "VirtualService"
             | "BackendTrafficPolicy"),
         ) => {
             schemas::check(kind, resource)?;
             Ok("custom resource")
-        }
-        Some("EnvoyGateway") => {
-            let deployment = &resource["provider"]["kubernetes"]["rateLimitDeployment"];
-            schemas::check("KubernetesDeploymentSpec", deployment)?;
-            Ok("configuration of Envoy Gateway")
         }
         _ if !group.contains('.') || group.ends_with(".k8s.io") => {
             schemas::check_kubernetes(resource)?;
@@ -256,4 +270,6 @@ fn what_has_no_check_is_an_error() {
     let rules = "rules: { files: { a.yaml: 'domain: a, descriptors: 1' } }\n";
     check("examples/new-values.yaml", rules).unwrap_err();
     check("examples/new-values.yaml", "replicaCount: two\n").unwrap_err();
+    let gateway = "config: { envoyGateway: { rateLimits: {} } }\n";
+    check("examples/new-values.yaml", gateway).unwrap_err();
 }

@@ -3,6 +3,7 @@
 mod envoy_filter;
 mod proxy;
 
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use self::proxy::{Mesh, Proxy, WEIR_CLUSTER, WEIR_HOST, example};
@@ -128,7 +129,9 @@ async fn the_sidecar_limits_callers_by_their_certificate() {
 fn the_meshs_tls_protects_weir() {
     let (weir, mesh) = (setup().start(), Mesh::new());
     let mut own = Proxy::weir(&mesh, weir.grpc);
+    assert_eq!(own.plaintext_ports(), [8080, 9090]);
     assert_eq!(own.apply("mtls.yaml"), 2);
+    assert_eq!(own.plaintext_ports(), [9090], "metrics");
     let own = own.start("virtualInbound");
 
     let mut gateway = Proxy::gateway(&mesh, own.address);
@@ -154,6 +157,9 @@ fn the_meshs_tls_protects_weir() {
 #[test]
 fn proxies_verify_weirs_own_certificate() {
     let (authority, mesh) = (Authority::named("cert-manager"), Mesh::new());
+    // Istio generates a cluster with HTTP/2 for this.
+    let values = yaml::document(&example("weir-values-tls.yaml"));
+    assert_eq!(values["service"]["appProtocol"], "grpc");
     let right = authority.sign(&["weir.ratelimit", WEIR_HOST]);
     let other_name = authority.sign(&["weir.other.svc.cluster.local"]);
     let other_authority = Authority::new().sign(&[WEIR_HOST]);
@@ -173,8 +179,7 @@ fn proxies_verify_weirs_own_certificate() {
         ];
         for (mut proxy, resources, listener) in proxies {
             proxy.weir_ca = authority.pem.clone();
-            proxy.declare_weir_as_tls();
-            assert_eq!(resources.map(|file| proxy.apply(file)), [1, 2]);
+            assert_eq!(resources.map(|file| proxy.apply(file)), [1, 1]);
             let is_gateway = listener != "virtualInbound";
             let envoy = proxy.start(listener);
             let client = TlsClient::new(&mesh.authority, Some(&mesh.identity("shop/web")));
@@ -208,6 +213,36 @@ fn the_name_of_the_cluster_is_no_valid_host() {
     gateway.apply_text(&resource.replace(&authority, ""));
     let envoy = gateway.start("0.0.0.0_8080");
     assert_eq!(statuses(&envoy, 11, "shop.example.com", "/search"), [(200, 11)]);
+}
+
+#[test]
+fn the_filters_match_the_shop() {
+    let shop = yaml::documents(&example("shop.yaml"));
+    let find = |kind: &str| shop.iter().find(|resource| resource["kind"] == kind).expect(kind);
+    let (filters, sidecar) = (example("gateway.yaml"), example("sidecar.yaml"));
+    let (filters, sidecar) = (yaml::document(&filters), yaml::document(&sidecar));
+
+    assert_eq!(find("Gateway")["spec"]["selector"], filters["spec"]["workloadSelector"]["labels"]);
+    let route = &filters["spec"]["configPatches"][2]["match"]["routeConfiguration"]["vhost"];
+    let routes = &find("VirtualService")["spec"];
+    assert_eq!(routes["http"][0]["name"], route["route"]["name"]);
+    assert_eq!(routes["http"][0]["match"], json!([{ "uri": { "prefix": "/search" } }]));
+    assert_eq!(routes["hosts"], find("Gateway")["spec"]["servers"][0]["hosts"]);
+    assert_eq!(routes["gateways"][0], find("Gateway")["metadata"]["name"]);
+
+    let template = &find("Deployment")["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"], sidecar["spec"]["workloadSelector"]["labels"]);
+    assert_eq!(template["metadata"]["labels"], find("Service")["spec"]["selector"]);
+    let container = &template["spec"]["containers"][0];
+    let port = &sidecar["spec"]["configPatches"][0]["match"]["listener"]["portNumber"];
+    assert_eq!(&container["ports"][0]["containerPort"], port);
+    let port = &find("Service")["spec"]["ports"][0]["port"];
+    let host = &sidecar["spec"]["configPatches"][1]["match"]["routeConfiguration"]["vhost"]["name"];
+    assert_eq!(host, &json!(format!("inbound|http|{port}")));
+    let service = json!({ "host": "cart.shop.svc.cluster.local", "port": { "number": port } });
+    for route in routes["http"].as_array().unwrap() {
+        assert_eq!(route["route"], json!([{ "destination": service }]));
+    }
 }
 
 #[test]

@@ -20,12 +20,9 @@ fn example(name: &str) -> Vec<Value> {
     yaml::documents(&fs::read_to_string(path).expect("a file"))
 }
 
-/// Returns Envoy Gateway's configuration, which is a text in a ConfigMap.
+/// Returns Envoy Gateway's configuration, which its chart takes from this value.
 fn configuration() -> Value {
-    let map = example("envoy-gateway-config.yaml").remove(0);
-    // Envoy Gateway mounts this name.
-    assert_eq!(map["metadata"]["name"], "envoy-gateway-config");
-    yaml::document(map["data"]["envoy-gateway.yaml"].as_str().expect("text"))
+    example("envoy-gateway-values.yaml").remove(0)["config"]["envoyGateway"].take()
 }
 
 /// Returns the deployment that Envoy Gateway makes of its configuration, with these variables.
@@ -85,7 +82,7 @@ fn the_resources_fit_their_schemas() {
     let spec = &configuration["provider"]["kubernetes"]["rateLimitDeployment"];
     check("KubernetesDeploymentSpec", spec);
     check("BackendTrafficPolicy", &example("backend-traffic-policy.yaml")[0]);
-    let resources = ["envoy-gateway-config.yaml", "weir-settings.yaml", "redis.yaml"].map(example);
+    let resources = ["weir-settings.yaml", "redis.yaml"].map(example);
     let deployment = deployment(&configuration, &[("LOG_LEVEL", "info".to_owned())]);
     for resource in resources.concat().iter().chain([&deployment]) {
         schemas::check_kubernetes(resource).unwrap_or_else(|error| panic!("{error}\n{resource}"));

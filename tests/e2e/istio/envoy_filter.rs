@@ -12,10 +12,7 @@ pub fn apply(filter: &Value, config: &mut Value, is_gateway: bool) {
         assert_keys(patch, &["applyTo", "match", "patch"]);
         assert_keys(&patch["patch"], &["operation", "value"]);
         let operation = (text(&patch["applyTo"]), text(&patch["patch"]["operation"]));
-        let changes = match operation {
-            ("CLUSTER", "MERGE") => merge_clusters(config, patch, is_gateway),
-            _ => patch_listeners(config, patch, is_gateway, operation),
-        };
+        let changes = patch_listeners(config, patch, is_gateway, operation);
         assert!(changes > 0, "a patch of {} matches nothing: {patch}", filter["metadata"]["name"]);
     }
 }
@@ -55,23 +52,6 @@ fn patch_listeners(
                     };
                 }
             }
-        }
-    }
-    changes
-}
-
-/// Merges a patch into the outbound clusters that it matches.
-fn merge_clusters(config: &mut Value, patch: &Value, is_gateway: bool) -> usize {
-    assert_keys(&patch["match"], &["context", "cluster"]);
-    assert_keys(&patch["match"]["cluster"], &["name"]);
-    let context = if is_gateway { "GATEWAY" } else { "SIDECAR_OUTBOUND" };
-    let mut changes = 0;
-    for cluster in list_mut(&mut config["static_resources"]["clusters"]) {
-        let is_outbound = text(&cluster["name"]).starts_with("outbound|");
-        let is_named = matches(&patch["match"]["cluster"]["name"], &cluster["name"]);
-        if is_outbound && is_named && text(&patch["match"]["context"]) == context {
-            merge(cluster, &patch["patch"]["value"]);
-            changes += 1;
         }
     }
     changes
@@ -134,7 +114,7 @@ fn merge(into: &mut Value, from: &Value) {
             for (key, value) in from {
                 let old = into.entry(key).or_insert(Value::Null);
                 match key.as_str() {
-                    "typed_per_filter_config" | "typed_extension_protocol_options" => {
+                    "typed_per_filter_config" => {
                         let mut entries = old.as_object().cloned().unwrap_or_default();
                         entries.extend(value.as_object().expect("a map").clone());
                         *old = entries.into();
@@ -154,7 +134,7 @@ fn matches(wanted: &Value, actual: &Value) -> bool {
 }
 
 /// Fails if an object has other fields than these.
-fn assert_keys(value: &Value, known: &[&str]) {
+pub fn assert_keys(value: &Value, known: &[&str]) {
     for key in value.as_object().into_iter().flat_map(|fields| fields.keys()) {
         assert!(known.contains(&key.as_str()), "{key} is not supported: {value}");
     }

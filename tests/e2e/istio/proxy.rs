@@ -47,7 +47,7 @@ impl Mesh {
 /// A gateway or sidecar before it starts.
 pub struct Proxy {
     namespace: String,
-    label: (&'static str, &'static str),
+    labels: &'static [(&'static str, &'static str)],
     is_gateway: bool,
     identity: Identity,
     root: String,
@@ -64,7 +64,8 @@ impl Proxy {
         let backend = Backend::start();
         let to = backend.address;
         let config = include_str!("gateway.yaml");
-        Proxy::new(mesh, account, ("istio", "ingressgateway"), config, weir, to, backend)
+        let labels = &[("istio", "ingressgateway")];
+        Proxy::new(mesh, account, labels, config, weir, to, backend)
     }
 
     /// The sidecar of the workload `cart`.
@@ -72,15 +73,16 @@ impl Proxy {
         let backend = Backend::start();
         let to = backend.address;
         let config = include_str!("sidecar.yaml");
-        Proxy::new(mesh, "shop/cart", ("app", "cart"), config, weir, to, backend)
+        Proxy::new(mesh, "shop/cart", &[("app", "cart")], config, weir, to, backend)
     }
 
     /// The sidecar of weir.
     pub fn weir(mesh: &Mesh, weir: SocketAddr) -> Proxy {
-        let label = ("app.kubernetes.io/name", "weir");
+        let labels =
+            &[("app.kubernetes.io/name", "weir"), ("app.kubernetes.io/component", "ratelimit")];
         let config = include_str!("sidecar.yaml");
         let mut proxy =
-            Proxy::new(mesh, "ratelimit/weir", label, config, weir, weir, Backend::start());
+            Proxy::new(mesh, "ratelimit/weir", labels, config, weir, weir, Backend::start());
         // The port is known to be gRPC.
         let options = "typed_extension_protocol_options";
         let clusters = &mut proxy.config["static_resources"]["clusters"];
@@ -91,7 +93,7 @@ impl Proxy {
     fn new(
         mesh: &Mesh,
         account: &str,
-        label: (&'static str, &'static str),
+        labels: &'static [(&'static str, &'static str)],
         config: &str,
         weir: SocketAddr,
         workload: SocketAddr,
@@ -107,21 +109,14 @@ impl Proxy {
             .replace("{root}", &quoted(&mesh.authority.pem));
         Proxy {
             namespace: account.split('/').next().expect("a namespace").to_owned(),
-            label,
-            is_gateway: label.0 == "istio",
+            labels,
+            is_gateway: labels[0].0 == "istio",
             identity,
             root: mesh.authority.pem.clone(),
             weir_ca: String::new(),
             config: yaml::document(&config),
             backend,
         }
-    }
-
-    /// Replaces weir's cluster by the one that Istio generates if the Service declares the port as TLS.
-    pub fn declare_weir_as_tls(&mut self) {
-        let cluster = &mut self.config["static_resources"]["clusters"][0];
-        assert_eq!(cluster["name"], WEIR_CLUSTER);
-        cluster.as_object_mut().unwrap().remove("typed_extension_protocol_options").unwrap();
     }
 
     /// Applies the resources of an example. Returns how many of them are for this proxy.
@@ -161,11 +156,13 @@ impl Proxy {
                 applies
             }
             Some("PeerAuthentication") => {
-                assert_eq!(spec, &json!({ "mtls": { "mode": "STRICT" } }));
-                if is_local {
-                    self.require_mesh_tls();
+                envoy_filter::assert_keys(spec, &["selector", "mtls", "portLevelMtls"]);
+                assert_eq!(spec["mtls"], json!({ "mode": "STRICT" }));
+                let applies = is_local && self.has(&spec["selector"]["matchLabels"]);
+                if applies {
+                    self.require_mesh_tls(&spec["portLevelMtls"]);
                 }
-                is_local
+                applies
             }
             other => panic!("{other:?} is not supported"),
         }
@@ -173,7 +170,10 @@ impl Proxy {
 
     fn has(&self, labels: &Value) -> bool {
         let labels = labels.as_object().expect("labels");
-        labels.iter().all(|(name, value)| name == self.label.0 && value == self.label.1)
+        let has = |label: (&String, &Value)| {
+            self.labels.iter().any(|(n, v)| label.0 == n && label.1 == v)
+        };
+        labels.iter().all(has)
     }
 
     /// Sets up connections to weir as a DestinationRule says.
@@ -221,12 +221,24 @@ impl Proxy {
         });
     }
 
-    /// Removes the filter chains for callers without TLS.
-    fn require_mesh_tls(&mut self) {
+    /// Removes the filter chains for callers without TLS, except those of permissive ports.
+    fn require_mesh_tls(&mut self, ports: &Value) {
         for listener in self.config["static_resources"]["listeners"].as_array_mut().unwrap() {
             let chains = listener["filter_chains"].as_array_mut().unwrap();
-            chains.retain(|it| it["filter_chain_match"]["transport_protocol"] != "raw_buffer");
+            chains.retain(|chain| {
+                let port = chain["filter_chain_match"]["destination_port"].to_string();
+                let is_permissive = ports[&port]["mode"] == "PERMISSIVE";
+                is_permissive || chain["filter_chain_match"]["transport_protocol"] != "raw_buffer"
+            });
         }
+    }
+
+    /// Returns the ports that accept connections without TLS.
+    pub fn plaintext_ports(&self) -> Vec<u64> {
+        let chains = self.config["static_resources"]["listeners"][1]["filter_chains"].as_array();
+        let chains = chains.unwrap().iter().map(|chain| &chain["filter_chain_match"]);
+        let plain = chains.filter(|it| it["transport_protocol"] == "raw_buffer");
+        plain.filter_map(|it| it["destination_port"].as_u64()).collect()
     }
 
     /// Returns the names of the HTTP filters of a listener's first filter chain.
