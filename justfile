@@ -30,9 +30,10 @@ deny:
 doc:
     cargo doc --no-deps --document-private-items --open
 
-# Write the generated tables of docs/settings.md
+# Write the generated parts of docs/settings.md and of the chart
 update-docs:
     UPDATE_DOCS=1 cargo test --lib docs
+    UPDATE_DOCS=1 cargo test --test chart_files
 
 # Draw the pictures of docs/algorithms.md
 update-pictures:
@@ -53,3 +54,11 @@ compare *args:
 # Serve the example rules
 serve *args:
     cargo run --release -- serve --rules examples/rules {{ args }}
+
+# Start weir and Envoy with the examples
+try-envoy:
+    scripts/try-envoy
+
+# Build the image of weir: `just image registry/weir:1.2`
+image *args:
+    scripts/build-image {{ args }}

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod descriptor;
+pub mod health;
 pub mod serve;
 pub mod settings;
 
@@ -29,6 +30,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
+    /// Ask a running weir whether it is ready: for probes and health checks of containers.
+    Health(health::HealthArgs),
     /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
@@ -38,26 +41,38 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match Cli::parse_from(like_the_reference(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Health(args) => health::run(&args),
         Command::Settings => settings::run(),
     }
 }
 
-/// Returns the arguments as weir expects them. The reference has none, and its images pass the
-/// program's own path as one: such an argument is dropped, and a program named `ratelimit` without
+/// The name of the reference's program.
+const REFERENCE_NAME: &str = "ratelimit";
+
+/// Returns the arguments as weir expects them. The reference has none, and containers pass the path of
+/// its program as one: such an argument is then the program, and a program named `ratelimit` without
 /// arguments serves.
 fn like_the_reference(mut args: Vec<OsString>) -> Vec<OsString> {
-    let program = args.first().cloned().unwrap_or_default();
-    let name = Path::new(&program).file_name().map(OsString::from);
-    while args.get(1).is_some_and(|arg| {
-        *arg == program
-            || (Path::new(arg).is_absolute() && Path::new(arg).file_name() == name.as_deref())
-    }) {
-        args.remove(1);
+    while let [program, arg, ..] = args.as_slice() {
+        let (path, name) = (Path::new(arg), Path::new(program).file_name());
+        let is_program = path.file_name() == name || path.ends_with(REFERENCE_NAME);
+        if arg != program && !(path.is_absolute() && is_program) {
+            break;
+        }
+        args.remove(0);
     }
-    if args.len() == 1 && name.as_deref() == Some("ratelimit".as_ref()) {
+    let is_reference = |program: &OsString| Path::new(program).ends_with(REFERENCE_NAME);
+    if args.len() == 1 && args.first().is_some_and(is_reference) {
         args.push("serve".into());
     }
     args
+}
+
+/// Returns the variables of the environment. None of weir's is other than UTF-8.
+fn environment() -> Vec<(String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -73,7 +88,11 @@ mod tests {
     fn a_program_named_ratelimit_serves() {
         assert_eq!(started(&["/bin/ratelimit"]), ["/bin/ratelimit", "serve"]);
         assert_eq!(started(&["/bin/ratelimit", "/bin/ratelimit"]), ["/bin/ratelimit", "serve"]);
-        assert_eq!(started(&["ratelimit", "/bin/ratelimit"]), ["ratelimit", "serve"]);
+        assert_eq!(started(&["ratelimit", "/bin/ratelimit"]), ["/bin/ratelimit", "serve"]);
+        // The image's entry point with the command of the reference's Compose files.
+        assert_eq!(started(&["/bin/weir", "/bin/ratelimit"]), ["/bin/ratelimit", "serve"]);
+        assert_eq!(started(&["/bin/weir", "/bin/weir", "check"]), ["/bin/weir", "check"]);
+        assert_eq!(started(&["weir", "check", "/bin/weir"]), ["weir", "check", "/bin/weir"]);
         assert_eq!(started(&["ratelimit", "check", "x"]), ["ratelimit", "check", "x"]);
         assert_eq!(started(&["weir"]), ["weir"]);
     }

@@ -38,9 +38,13 @@ pub fn main(json: Json, health: Arc<Health>, metrics: Arc<MetricsPages>) -> Rout
     Router::new()
         .route("/json", any(json::answer).with_state(Arc::new(json)))
         .route(HEALTHCHECK, any(healthcheck).with_state(health.clone()))
-        .route(LIVEZ, any(async || "ok\n"))
-        .route(READYZ, any(readyz).with_state(health))
+        .merge(probes(health))
         .route("/metrics", get(metrics::answer).with_state(metrics))
+}
+
+/// Returns the router for the probes that are not the reference's.
+fn probes(health: Arc<Health>) -> Router {
+    Router::new().route(LIVEZ, any(async || "ok\n")).route(READYZ, any(readyz).with_state(health))
 }
 
 async fn healthcheck(State(health): State<Arc<Health>>) -> Response {

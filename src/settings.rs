@@ -105,6 +105,20 @@ impl Settings {
         if errors.is_empty() { Ok(settings) } else { Err(errors) }
     }
 
+    /// Reads the address of the debug listener alone. Errors of other settings do not matter.
+    ///
+    /// # Errors
+    ///
+    /// It is not an address.
+    pub fn debug_address(inputs: &Inputs) -> Result<String, Vec<SettingError>> {
+        let mut reader = SettingReader::new(inputs);
+        reader.errors.clear();
+        match DebugSettings::read(&mut reader) {
+            Some(debug) if reader.errors.is_empty() => Ok(debug.address.value),
+            _ => Err(reader.errors),
+        }
+    }
+
     fn read(reader: &mut SettingReader) -> Option<Settings> {
         Some(Settings {
             rules: RulesSettings::read(reader)?,

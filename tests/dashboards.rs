@@ -3,8 +3,8 @@
 
 #[path = "dashboards/promql.rs"]
 mod promql;
-#[path = "support/promtool.rs"]
-mod promtool;
+#[path = "support/tools.rs"]
+mod tools;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use std::process::Command;
 use config::{Config, File, FileFormat};
 use serde_json::{Value, json};
 
-use promtool::promtool;
+use tools::promtool;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -181,7 +181,17 @@ fn worked_examples_are_correct() {
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    for directory in ["", "docs", "docs/adr", "fuzz", "benches/load"] {
+    for directory in [
+        "",
+        "docs",
+        "docs/adr",
+        "fuzz",
+        "benches/load",
+        "examples/envoy",
+        "examples/envoy-gateway",
+        "examples/istio",
+        "tests/schemas",
+    ] {
         for entry in fs::read_dir(root.join(directory)).unwrap() {
             let name = Path::new(directory).join(entry.unwrap().file_name());
             if name.extension().is_some_and(|extension| extension == "md") {

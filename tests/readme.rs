@@ -11,6 +11,7 @@
 mod session;
 
 use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,9 @@ use session::Session;
 
 /// The ports of the commands: two of weir, its debug port, Envoy and Envoy's own backend.
 const PORTS: [u16; 5] = [8081, 8080, 6070, 10000, 10001];
+
+/// Starts weir and Envoy.
+const TRY_ENVOY: &str = "scripts/try-envoy";
 
 /// A command block and the output block that follows it.
 #[derive(Debug, PartialEq)]
@@ -35,10 +39,9 @@ fn commands_of_the_readme_work_as_pasted() {
     let other = other.filter(|language| !["", "sh", "text", "yaml"].contains(language));
     assert_eq!(other.count(), 0, "commands are in `sh` blocks, or they would not be run");
     assert!(steps.iter().any(|step| step.commands.contains("cargo install")), "installs weir");
-    assert!(steps.iter().any(|step| step.commands.contains("envoy -c")), "starts Envoy");
+    assert!(steps.iter().any(|step| step.commands.contains(TRY_ENVOY)), "starts Envoy");
 
-    let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
-    turn.lock().unwrap();
+    let _turn = take_turn();
     // A limit by the minute is hit later if a new minute starts in between, as the README says, and
     // Envoy lets requests pass if a busy machine takes longer than 20 ms. Both are rare: a README that
     // is wrong fails each time.
@@ -57,6 +60,10 @@ fn run(steps: &[Step]) -> Result<(), String> {
     let mut session = Session::new(&root(), tools.path(), &PORTS);
     for Step { line, commands, output } in steps {
         let describe = |error| format!("README.md:{line}: {error}");
+        if commands.starts_with(TRY_ENVOY) {
+            // As the README says.
+            session.stop_servers(&PORTS);
+        }
         let printed = if starts_a_server(commands) {
             session.start(commands, output.as_deref().unwrap_or_default())
         } else {
@@ -73,7 +80,14 @@ fn run(steps: &[Step]) -> Result<(), String> {
 /// Whether the last command of a block runs until it is stopped.
 fn starts_a_server(commands: &str) -> bool {
     let last = commands.lines().last().unwrap_or_default();
-    last.starts_with("weir serve") || last.starts_with("envoy -c")
+    last.starts_with("weir serve") || last.starts_with(TRY_ENVOY)
+}
+
+/// Waits for other runs, which use the same ports.
+fn take_turn() -> File {
+    let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
+    turn.lock().unwrap();
+    turn
 }
 
 /// Returns the `sh` blocks of a document, each with the `text` block that follows it.
@@ -134,6 +148,21 @@ fn install_tools(tools: &Path) {
     let cargo = tools.join("cargo");
     fs::write(&cargo, "#!/bin/sh\n[ \"$*\" = 'install --locked --path .' ]\n").unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn try_envoy_names_ports_in_use_and_stops_what_it_started() {
+    let _turn = take_turn();
+    let tools = tempfile::tempdir().unwrap();
+    install_tools(tools.path());
+    let mut session = Session::new(&root(), tools.path(), &PORTS);
+    let used = TcpListener::bind((Ipv4Addr::LOCALHOST, 10_001)).unwrap();
+    let error = session.run(TRY_ENVOY).unwrap_err();
+    assert!(error.contains("port 10001 is used by another program"), "{error}");
+    drop(used);
+    session.start(TRY_ENVOY, "Press Ctrl-C to stop both.\n").unwrap();
+    let printed = session.interrupt(&PORTS).unwrap();
+    assert!(printed.ends_with("scripts/try-envoy: stopped\n"), "{printed}");
 }
 
 fn envoy() -> PathBuf {

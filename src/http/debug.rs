@@ -26,8 +26,10 @@ const JSON: &str = "application/json";
 
 /// The pages with a line of help for each, sorted. `/rlconfig` has the reference's.
 const INDEX: &str = "\
+/livez: ok, whatever the state of rules and store
 /log_level: the levels that are logged; PUT /log_level?level=info,h2=debug changes them
 /metrics: metrics, for Prometheus
+/readyz: whether the service is ready; if not, why
 /rlconfig: print out the currently loaded configuration for debugging
 /rules: the active rules as JSON, with all limits and the place of each in its file
 /status: version, rules, store and health, as JSON or, with ?format=text, as text
@@ -64,6 +66,8 @@ pub fn debug(pages: DebugPages) -> Router {
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/rules", get(page::answer).with_state(rules))
         .route("/status", get(status::answer).with_state(status))
+        // Also here, because this port is never encrypted: for probes in the container.
+        .merge(super::probes(pages.health.clone()))
         .fallback(get(|| async { ([(CONTENT_TYPE, TEXT)], INDEX).into_response() }))
 }
 

@@ -1,6 +1,9 @@
 //! The tables of `docs/settings.md`. A test compares them; `UPDATE_DOCS=1 cargo test --lib docs` writes
 //! them.
 
+#[cfg(test)]
+mod schema;
+
 use std::fmt::Write;
 
 use super::format::FormatKind;

@@ -142,7 +142,8 @@ fn complete(parts: &[&str]) -> String {
 fn envoy_accepts_every_configuration() {
     let dir = tempfile::tempdir().unwrap();
     let rcgen::CertifiedKey { cert, signing_key } =
-        rcgen::generate_simple_self_signed(vec!["weir.infra".into()]).unwrap();
+        rcgen::generate_simple_self_signed(vec!["weir-headless.weir.svc.cluster.local".into()])
+            .unwrap();
     for (name, text) in [
         ("weir-ca.pem", cert.pem()),
         ("envoy.pem", cert.pem()),

@@ -1,6 +1,7 @@
 //! weir in the place of envoyproxy/ratelimit, with exactly the environment, volumes, probes, user and
 //! command that Envoy Gateway gives it.
 
+mod example;
 mod gateway;
 mod pod;
 

@@ -10,6 +10,7 @@
 
 mod bad_input;
 mod clock;
+mod compose;
 mod connections;
 mod debug_port;
 mod documents;
@@ -18,8 +19,11 @@ mod envoy;
 mod envoy_docs;
 mod envoy_gateway;
 mod health;
+mod health_command;
 mod holds;
 mod http_connections;
+#[cfg(feature = "tls")]
+mod istio;
 mod log;
 mod metrics;
 mod redis;
@@ -32,6 +36,7 @@ mod starvation;
 #[cfg(feature = "statsd")]
 mod statsd;
 mod support;
+mod systemd;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "otlp")]

@@ -7,8 +7,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::support::api::{HIGH_LIMIT, ask, channel, user_request};
-use crate::support::promtool::promtool;
 use crate::support::redis::Server;
+use crate::support::tools::promtool;
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{http, wait_for};
 

@@ -13,17 +13,21 @@ pub mod management;
 #[path = "../support/messages.rs"]
 pub mod messages;
 pub mod program;
-#[path = "../support/promtool.rs"]
-pub mod promtool;
 #[path = "../support/redis.rs"]
 pub mod redis;
+#[path = "../support/schemas.rs"]
+pub mod schemas;
 pub mod service_address;
 #[cfg(feature = "statsd")]
 pub mod statsd;
 #[cfg(feature = "tls")]
 pub mod tls;
+#[path = "../support/tools.rs"]
+pub mod tools;
 pub mod traffic;
 pub mod weir;
+#[path = "../support/yaml.rs"]
+pub mod yaml;
 
 use std::time::{Duration, Instant};
 

@@ -30,12 +30,7 @@ impl Session {
     /// Runs commands in `directory`, with the programs in `tools` before all others. Waits until
     /// nothing else uses `ports`.
     pub fn new(directory: &Path, tools: &Path, ports: &[u16]) -> Session {
-        for &port in ports {
-            // As weir does: on all addresses, also right after another server has closed the port.
-            let free = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok();
-            wait(&format!("port {port} is used by another program: stop it"), || Ok(free()))
-                .unwrap_or_else(|error| panic!("{error}"));
-        }
+        wait_until_free(ports);
         let path = std::env::var("PATH").unwrap();
         Session {
             directory: directory.into(),
@@ -82,6 +77,29 @@ impl Session {
         })
     }
 
+    /// Stops all servers, and waits until nothing else uses `ports`.
+    pub fn stop_servers(&mut self, ports: &[u16]) {
+        for server in &mut self.servers {
+            server.signal(Signal::KILL);
+            let _ = server.shell.wait();
+        }
+        self.servers.clear();
+        wait_until_free(ports);
+    }
+
+    /// Stops the last server as Ctrl-C does, and waits until nothing uses `ports`. Returns what it printed.
+    pub fn interrupt(&mut self, ports: &[u16]) -> Result<String, String> {
+        let server = self.servers.last_mut().expect("a server");
+        server.signal(Signal::INT);
+        let status = wait("the server has not ended", || {
+            server.shell.try_wait().map_err(|error| error.to_string())
+        })?;
+        let printed = fs::read_to_string(&server.output).unwrap();
+        self.servers.pop();
+        wait_until_free(ports);
+        if status.success() { Ok(printed) } else { Err(format!("{status}: {printed}")) }
+    }
+
     fn bash(&self, script: &str) -> Command {
         let mut bash = Command::new("bash");
         bash.args(["-c", script]).current_dir(&self.directory).stdin(Stdio::null());
@@ -104,12 +122,25 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        for server in &mut self.servers {
-            if let Some(group) = Pid::from_raw(server.shell.id() as i32) {
-                let _ = kill_process_group(group, Signal::KILL);
-            }
-            let _ = server.shell.wait();
+        self.stop_servers(&[]);
+    }
+}
+
+impl Server {
+    /// Sends a signal to the shell and all that it has started.
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = Pid::from_raw(self.shell.id() as i32) {
+            let _ = kill_process_group(group, signal);
         }
+    }
+}
+
+fn wait_until_free(ports: &[u16]) {
+    for &port in ports {
+        // As weir does: on all addresses, also right after another server has closed the port.
+        let free = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).ok();
+        wait(&format!("port {port} is used by another program: stop it"), || Ok(free()))
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use config::ValueKind;
 
+use crate::cli::environment;
 use crate::settings::Inputs;
 use crate::settings::table::SETTINGS;
 
@@ -65,10 +66,7 @@ impl ServeArgs {
                 flag(name, setting, text.as_str().into());
             }
         }
-        // No variable of weir's is other than UTF-8.
-        let env = std::env::vars_os()
-            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-        Ok(Inputs { file: self.settings.clone(), env: env.collect(), flags })
+        Ok(Inputs { file: self.settings.clone(), env: environment(), flags })
     }
 }
 

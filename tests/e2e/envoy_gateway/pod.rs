@@ -108,6 +108,7 @@ pub struct Pod {
     /// The root of weir's file system, or of the volumes if it shares that of the tests.
     root: TempDir,
     env: Vec<(&'static str, String)>,
+    args: Vec<String>,
     weir: Option<Program>,
 }
 
@@ -117,7 +118,7 @@ impl Pod {
         if let Place::Namespaces { .. } = place {
             make_root(root.path());
         }
-        let mut pod = Pod { place, root, env: Vec::new(), weir: None };
+        let mut pod = Pod { place, root, env: Vec::new(), args: Vec::new(), weir: None };
         let own = authority.sign(&[
             "envoy-ratelimit",
             "envoy-ratelimit.envoy-gateway-system",
@@ -178,6 +179,17 @@ impl Pod {
         env
     }
 
+    /// Returns the variables of the container.
+    pub fn env(&self) -> &[(&'static str, String)] {
+        &self.env
+    }
+
+    /// Adds an argument of the container. It may be a path of the pod.
+    pub fn arg(&mut self, arg: &str) {
+        let is_path = arg.starts_with('/');
+        self.args.push(if is_path { self.seen_as(arg) } else { arg.to_owned() });
+    }
+
     /// Adds the variables of tracing, to a collector that does not exist.
     pub fn with_tracing(&mut self) {
         self.env.extend(
@@ -224,7 +236,7 @@ impl Pod {
     }
 
     /// Creates the files of a volume as Kubernetes does: links into a directory that is replaced whole.
-    fn mount(&self, at: &str, files: &[(&str, &str)]) {
+    pub fn mount(&self, at: &str, files: &[(&str, &str)]) {
         let volume = self.path(at);
         let data = volume.join("..2026_11_22");
         fs::create_dir_all(&data).expect("a directory");
@@ -278,6 +290,7 @@ impl Pod {
         };
         // Container runtimes set PATH too.
         let path = ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".into());
+        command.args(&self.args);
         command.current_dir("/").env_clear().envs(self.env.iter().cloned().chain([path]));
         let mut weir = Program::start("weir", &mut command);
         weir.until_said("Listening for gRPC on ").unwrap_or_else(|said| panic!("{said}"));
@@ -320,10 +333,15 @@ impl Pod {
 
     /// Sends a probe. Returns its status; none if there is none in time.
     pub fn probe(&self) -> Option<u16> {
+        self.probe_at("/healthcheck")
+    }
+
+    /// As [`probe`](Self::probe), of this path.
+    pub fn probe_at(&self, path: &str) -> Option<u16> {
         let timeout = Some(PROBE_TIMEOUT);
         let stream = TcpStream::connect_timeout(&self.http(), PROBE_TIMEOUT).ok()?;
         stream.set_read_timeout(timeout).and_then(|()| stream.set_write_timeout(timeout)).ok()?;
-        http::ask_on(stream, "GET", "/healthcheck", &[], b"").ok().map(|answer| answer.status)
+        http::ask_on(stream, "GET", path, &[], b"").ok().map(|answer| answer.status)
     }
 
     /// Sends probes until one is answered in time, and returns its status.

@@ -182,12 +182,20 @@ fn on_free_ports(config: &str, weir: &Weir) -> Envoy {
         .replacen(&port(10001), &port(backend.address.port()), 1)
         .replace(&port(10002), &port(backend.address.port()))
         .replace(&port(8081), &port(weir.grpc.port()));
+    if config.contains("\nadmin:\n") {
+        return start(&config.replace(&port(9901), &port(0)), backend);
+    }
     let admin =
         format!("admin: {{ address: {{ socket_address: {{ address: 127.0.0.1, {}}} }} }}", port(0));
     start(&format!("{admin}\n{config}"), backend)
 }
 
 fn start(config: &str, backend: Backend) -> Envoy {
+    run(config, backend, "ingress")
+}
+
+/// Starts Envoy with a complete configuration. Clients connect to the listener of this name.
+pub fn run(config: &str, backend: Backend, ingress: &str) -> Envoy {
     let dir = tempfile::tempdir().expect("a directory");
     let (config_path, admin_path) = (dir.path().join("envoy.yaml"), dir.path().join("admin"));
     fs::write(&config_path, config).expect("a file");
@@ -204,7 +212,7 @@ fn start(config: &str, backend: Backend) -> Envoy {
         let ready = http::ask(admin, "GET", "/ready", &[], b"").ok()?;
         (ready.status == 200).then_some(())
     });
-    let address = wait_for("envoy listens", || listener(admin, "ingress"));
+    let address = wait_for("envoy listens", || listener(admin, ingress));
     Envoy { address, backend, admin, _program: program, _dir: dir }
 }
 

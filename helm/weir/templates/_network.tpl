@@ -1,0 +1,41 @@
+{{/* What network policies need to know. */}}
+
+{{/* Returns the ports of the addresses in a URL, such as a:1,b:2 or rediss://a:1/0. Takes a list: the URL, the default port. */}}
+{{- define "weir.ports" -}}
+{{- $default := index . 1 -}}
+{{- range splitList "," (index . 0) -}}
+{{- $port := regexReplaceAll "^.*:([0-9]+)(/.*)?$" . "${1}" -}}
+{{- if regexMatch "^[0-9]+$" $port }}
+- {{ $port }}
+{{- else if and . (not (hasPrefix "/" .)) }}
+- {{ $default }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the ports of Redis, the management server, the collector and the StatsD servers. */}}
+{{- define "weir.egressPorts" -}}
+{{- $lists := list -}}
+{{- if eq .Values.rules.source "xds" -}}
+{{- $lists = append $lists (include "weir.ports" (list .Values.rules.xds.url 443)) -}}
+{{- end -}}
+{{- if eq .Values.store.kind "redis" -}}
+{{- $lists = append $lists (include "weir.ports" (list .Values.store.redis.url (ternary 26379 6379 (eq .Values.store.redis.topology "sentinel")))) -}}
+{{- if eq .Values.store.redis.topology "sentinel" -}}
+{{- $lists = append $lists "\n- 6379" -}}
+{{- end -}}
+{{- end -}}
+{{- $settings := .Values.settings -}}
+{{- if ne .Values.store.kind "memory" -}}
+{{- $lists = append $lists (include "weir.ports" (list (dig "store" "redis" "per_second" "url" "" $settings) 6379)) -}}
+{{- end -}}
+{{- range list (dig "otlp" "endpoint" "" $settings) (dig "tracing" "endpoint" "" $settings) (dig "metrics" "otlp" "endpoint" "" $settings) -}}
+{{- $lists = append $lists (include "weir.ports" (list . (ternary 443 4318 (hasPrefix "https:" .)))) -}}
+{{- end -}}
+{{- range list "statsd" "dogstatsd" -}}
+{{- if dig "metrics" . "enabled" false $settings -}}
+{{- $lists = append $lists (include "weir.ports" (list (dig "metrics" . "address" "localhost:8125" $settings) 8125)) -}}
+{{- end -}}
+{{- end -}}
+{{- join "" $lists | fromYamlArray | uniq | toYaml -}}
+{{- end -}}

@@ -1,0 +1,114 @@
+{{/* weir's settings file. */}}
+
+{{/* Returns the settings file: the value `settings`, and over it what the chart sets. */}}
+{{- define "weir.settings" -}}
+{{- mustMergeOverwrite (deepCopy .Values.settings) (include "weir.chartSettings" . | fromYaml) | toYaml -}}
+{{- end -}}
+
+{{/* Returns the settings that the chart sets. */}}
+{{- define "weir.chartSettings" -}}
+rules:
+{{- if eq .Values.rules.source "xds" }}
+  source: xds
+  xds:
+    url: {{ quote .Values.rules.xds.url }}
+    mode: {{ .Values.rules.xds.mode }}
+    node_id: {{ quote .Values.rules.xds.nodeId }}
+    {{- with .Values.rules.xds.tls }}
+    {{- if .enabled }}
+    tls:
+      {{- include "weir.clientTls" (list "xds" .) | nindent 6 }}
+      {{- with .serverName }}
+      server_name: {{ quote . }}
+      {{- end }}
+    {{- end }}
+    {{- end }}
+{{- else }}
+  source: files
+  paths: [/etc/weir/rules]
+{{- end }}
+grpc:
+  address: ":8081"
+  {{- include "weir.serverTls" (list "grpc" .Values.tls.grpc) | nindent 2 }}
+http:
+  address: ":8080"
+  {{- include "weir.serverTls" (list "http" .Values.tls.http) | nindent 2 }}
+metrics:
+  prometheus:
+    address: ":9090"
+drain:
+  delay: {{ .Values.drain.delay }}
+  timeout: {{ .Values.drain.timeout }}
+store:
+  kind: {{ ternary "memory" "redis" (eq .Values.store.kind "memory") }}
+  on_failure: {{ .Values.store.onFailure }}
+  replicas: {{ max 1 (include "weir.maxReplicas" . | int64) }}
+  memory:
+    max_keys: {{ .Values.store.memory.maxKeys | int64 }}
+  {{- if eq .Values.store.kind "bundled" }}
+  redis:
+    url: {{ include "weir.name" (list . "store") }}:6379
+  {{- else if eq .Values.store.kind "redis" }}
+  redis:
+    {{- include "weir.redisSettings" .Values.store.redis | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{- define "weir.redisSettings" -}}
+url: {{ quote .url }}
+topology: {{ .topology }}
+{{- if ne .topology "cluster" }}
+db: {{ .db | int64 }}
+{{- end }}
+{{- if .existingSecret }}
+password_file: /etc/weir/secrets/redis/password
+{{- end }}
+{{- if .tls.enabled }}
+tls:
+  {{- include "weir.clientTls" (list "redis" .tls) | nindent 2 }}
+{{- end }}
+{{- if eq .topology "sentinel" }}
+sentinel:
+  master_name: {{ quote .sentinel.masterName }}
+  {{- if .sentinel.existingSecret }}
+  password_file: /etc/weir/secrets/sentinel/password
+  {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Returns the TLS settings of a listener. Takes a list: `grpc` or `http`, its values. */}}
+{{- define "weir.serverTls" -}}
+{{- $listener := index . 0 -}}
+{{- with index . 1 -}}
+{{- if .enabled -}}
+tls:
+  enabled: true
+  cert: /etc/weir/tls/{{ $listener }}/tls.crt
+  key: /etc/weir/tls/{{ $listener }}/tls.key
+  {{- if .clientCaSecret }}
+  client_ca: /etc/weir/tls/{{ $listener }}-client-ca/ca.crt
+  {{- end }}
+  {{- with .clientDnsSans }}
+  client_dns_sans: {{ toJson . }}
+  {{- end }}
+  {{- with .clientUriSans }}
+  client_uri_sans: {{ toJson . }}
+  {{- end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Returns the TLS settings of a client. Takes a list: the name in the paths of its secrets, its values. */}}
+{{- define "weir.clientTls" -}}
+{{- $name := index . 0 -}}
+{{- with index . 1 -}}
+enabled: true
+{{- if .caSecret }}
+ca: /etc/weir/tls/{{ $name }}-ca/ca.crt
+{{- end }}
+{{- if .clientSecret }}
+cert: /etc/weir/tls/{{ $name }}-client/tls.crt
+key: /etc/weir/tls/{{ $name }}-client/tls.key
+{{- end }}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,86 @@
+{{/* Volumes and mounts of weir. Directories are mounted, never single files: a subPath would not follow changes. */}}
+
+{{/* Returns the name of the secret with weir's certificate for a listener. Takes a list: the root context, `grpc` or `http`. */}}
+{{- define "weir.certificateSecret" -}}
+{{- $root := index . 0 -}}
+{{- $tls := get $root.Values.tls (index . 1) -}}
+{{- $tls.secret | default (ternary (include "weir.name" (list $root "tls")) "" $root.Values.tls.certManager.enabled) -}}
+{{- end -}}
+
+{{/* Returns a list of the secrets to mount, each with its name, the volume, the path below /etc/weir, and its keys with their files. */}}
+{{- define "weir.secrets" -}}
+{{- $root := . -}}
+{{- range $listener := list "grpc" "http" -}}
+{{- $tls := get $root.Values.tls $listener -}}
+{{- if $tls.enabled }}
+- { volume: {{ $listener }}-tls, path: tls/{{ $listener }}, secret: {{ include "weir.certificateSecret" (list $root $listener) | quote }}, items: { tls.crt: tls.crt, tls.key: tls.key } }
+{{- with $tls.clientCaSecret }}
+- { volume: {{ $listener }}-client-ca, path: tls/{{ $listener }}-client-ca, secret: {{ quote . }}, items: { ca.crt: ca.crt } }
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if eq .Values.rules.source "xds" }}
+{{- include "weir.clientSecrets" (list "xds" .Values.rules.xds.tls) }}
+{{- end }}
+{{- if eq .Values.store.kind "redis" }}
+{{- with .Values.store.redis }}
+{{- include "weir.clientSecrets" (list "redis" .tls) }}
+{{- with .existingSecret }}
+- { volume: redis-password, path: secrets/redis, secret: {{ quote . }}, items: { {{ quote $root.Values.store.redis.passwordKey }}: password } }
+{{- end }}
+{{- if and (eq .topology "sentinel") .sentinel.existingSecret }}
+- { volume: sentinel-password, path: secrets/sentinel, secret: {{ quote .sentinel.existingSecret }}, items: { {{ quote .sentinel.passwordKey }}: password } }
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Returns the secrets of a TLS client. Takes a list: a name, its values. */}}
+{{- define "weir.clientSecrets" -}}
+{{- $name := index . 0 -}}
+{{- with (index . 1).caSecret }}
+- { volume: {{ $name }}-ca, path: tls/{{ $name }}-ca, secret: {{ quote . }}, items: { ca.crt: ca.crt } }
+{{- end }}
+{{- with (index . 1).clientSecret }}
+- { volume: {{ $name }}-client, path: tls/{{ $name }}-client, secret: {{ quote . }}, items: { tls.crt: tls.crt, tls.key: tls.key } }
+{{- end }}
+{{- end -}}
+
+{{- define "weir.volumes" -}}
+- name: settings
+  configMap:
+    name: {{ include "weir.name" (list . "settings") | quote }}
+{{- if ne .Values.rules.source "xds" }}
+- name: rules
+  configMap:
+    name: {{ ternary .Values.rules.existingConfigMap (include "weir.name" (list . "rules")) (eq .Values.rules.source "configMap") | quote }}
+{{- end }}
+{{- $fsGroup := dig "fsGroup" "" (.Values.podSecurityContext | default dict) }}
+{{- range include "weir.secrets" . | fromYamlArray }}
+- name: {{ .volume }}
+  secret:
+    secretName: {{ quote .secret }}
+    # Without a group for volumes, the files belong to root; only this container can read them.
+    defaultMode: {{ ternary "0440" "0444" (not (empty $fsGroup)) }}
+    items:
+      {{- range $key, $file := .items }}
+      - { key: {{ quote $key }}, path: {{ quote $file }} }
+      {{- end }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "weir.volumeMounts" -}}
+- { name: settings, mountPath: /etc/weir/settings, readOnly: true }
+{{- if ne .Values.rules.source "xds" }}
+- { name: rules, mountPath: /etc/weir/rules, readOnly: true }
+{{- end }}
+{{- range include "weir.secrets" . | fromYamlArray }}
+- { name: {{ .volume }}, mountPath: /etc/weir/{{ .path }}, readOnly: true }
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}

@@ -1,0 +1,144 @@
+//! `weir health`: checks whether a running weir is ready.
+//!
+//! For container images without a shell: their health check, and probes that run in the container.
+
+mod client;
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use http::StatusCode;
+
+use super::environment;
+use crate::duration::read_duration;
+use crate::escape::escape;
+use crate::settings::{Inputs, Settings};
+use client::{Answer, FetchError};
+use target::Target;
+
+#[derive(Debug, Args)]
+pub struct HealthArgs {
+    /// URL of the health endpoint: /readyz, /livez or /healthcheck, over http or https. Default: /readyz of the
+    /// debug port on this machine, as the environment sets it: http://127.0.0.1:6070/readyz.
+    #[arg(long, value_name = "URL")]
+    url: Option<Target>,
+    /// Timeout of the whole call.
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_timeout)]
+    timeout: Duration,
+    /// CA certificates to verify an https server with. Default: the system's.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// Client certificate, for an https server that requires one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// Key of the client certificate.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+/// Exits 0 if weir is ready. Else prints the reasons, one a line, and exits 1.
+pub fn run(args: &HealthArgs) -> ExitCode {
+    match check(args) {
+        // The reader may have closed the pipe.
+        Ok(()) => {
+            let _ = writeln!(io::stdout(), "ok");
+            ExitCode::SUCCESS
+        }
+        Err(reasons) => {
+            for reason in reasons.lines() {
+                let _ = writeln!(io::stderr(), "{}", escape(reason));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(args: &HealthArgs) -> Result<(), String> {
+    let target = match &args.url {
+        Some(target) => target.clone(),
+        None => local_target()?,
+    };
+    let answer = client::fetch(&target, args);
+    let answer = answer.map_err(|error| match error {
+        FetchError::Certificates(error) => error,
+        error => format!("no answer from {target}: {error}"),
+    })?;
+    judge(&target, &answer)
+}
+
+/// Returns `/readyz` of the debug port, which is never encrypted.
+fn local_target() -> Result<Target, String> {
+    let inputs = Inputs { env: environment(), ..Inputs::default() };
+    let address = Settings::debug_address(&inputs).map_err(|errors| {
+        let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        lines.join("\n")
+    })?;
+    Target::local(&address)
+}
+
+/// Reads an answer. The debug port answers unknown paths with a list of its pages, so the status alone
+/// does not show that weir is ready.
+fn judge(target: &Target, answer: &Answer) -> Result<(), String> {
+    let body = answer.body.trim();
+    match answer.status {
+        StatusCode::OK if body.eq_ignore_ascii_case("ok") => Ok(()),
+        StatusCode::OK => Err(format!(
+            "{target} is not a health endpoint: use the path /readyz, /livez or /healthcheck"
+        )),
+        StatusCode::SERVICE_UNAVAILABLE if !body.is_empty() => Err(body.to_owned()),
+        status if status.is_redirection() => {
+            Err(format!("{target} answered {status}: name the URL that it redirects to"))
+        }
+        status => Err(format!("{target} answered {status}")),
+    }
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
+    timeout.ok_or_else(|| "write a duration such as 500ms or 2s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(status: u16, body: &str) -> Result<(), String> {
+        let target: Target = "http://weir:8080/readyz".parse().unwrap();
+        let status = StatusCode::from_u16(status).unwrap();
+        judge(&target, &Answer { status, body: body.to_owned() })
+    }
+
+    #[test]
+    fn only_the_answer_of_a_health_endpoint_is_ready() {
+        assert_eq!(judged(200, "ok\n"), Ok(()));
+        assert_eq!(judged(200, "OK"), Ok(()));
+        assert_eq!(judged(503, "draining\n\n"), Err("draining".to_owned()));
+        let url = "http://weir:8080/readyz";
+        for (status, body, error) in [
+            (200, "/livez: ok\n", " is not a health endpoint: use the path /readyz, "),
+            (200, "", " is not a health endpoint: use the path /readyz, "),
+            (503, "", " answered 503 Service Unavailable"),
+            (500, "", " answered 500 Internal Server Error"),
+            (404, "ok", " answered 404 Not Found"),
+            (302, "ok", " answered 302 Found: name the URL that it redirects to"),
+            (204, "", " answered 204 No Content"),
+        ] {
+            let shown = judged(status, body).unwrap_err();
+            assert!(shown.starts_with(&format!("{url}{error}")), "{status}: {shown}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_durations_above_zero() {
+        assert_eq!(parse_timeout("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "0s", "2", "-1s"] {
+            assert!(parse_timeout(wrong).is_err(), "{wrong}");
+        }
+    }
+}

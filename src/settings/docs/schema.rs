@@ -1,0 +1,123 @@
+//! The JSON schema of settings files, a part of `helm/weir/values.schema.json`. A test compares them;
+//! `UPDATE_DOCS=1 cargo test --lib docs` writes it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use crate::settings::format::FormatKind;
+use crate::settings::table::SETTINGS;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/values.schema.json");
+
+/// What precedes the schema of settings in the file: the end of the definitions.
+const BEGIN: &str = "\n    \"weirSettings\": ";
+
+/// What follows it.
+const END: &str = "\n  }\n}\n";
+
+/// Settings and groups of settings by the parts of their names.
+enum Node {
+    Setting(Value),
+    Group(BTreeMap<&'static str, Node>),
+}
+
+impl Node {
+    fn insert(&mut self, name: &'static str, schema: Value) {
+        let Node::Group(members) = self else { panic!("a setting has the name of a group") };
+        match name.split_once('.') {
+            None => {
+                members.insert(name, Node::Setting(schema));
+            }
+            Some((group, rest)) => {
+                let member = members.entry(group);
+                member.or_insert(Node::Group(BTreeMap::new())).insert(rest, schema);
+            }
+        }
+    }
+
+    /// Writes a setting in a line, and a group with a line for each of its members.
+    fn write(&self, indent: usize, text: &mut String) {
+        let members = match self {
+            Node::Setting(schema) => {
+                let _ = write!(text, "{schema}");
+                return;
+            }
+            Node::Group(members) => members,
+        };
+        let pad = " ".repeat(indent);
+        let _ = write!(
+            text,
+            "{{\n{pad}  \"type\": \"object\",\n{pad}  \"additionalProperties\": false,\n\
+             {pad}  \"properties\": {{\n"
+        );
+        for (position, (name, member)) in members.iter().enumerate() {
+            let _ = write!(text, "{pad}    \"{name}\": ");
+            member.write(indent + 4, text);
+            text.push_str(if position + 1 < members.len() { ",\n" } else { "\n" });
+        }
+        let _ = write!(text, "{pad}  }}\n{pad}}}");
+    }
+}
+
+/// Returns the schema of a value. It is stricter than weir: switches and numbers are no texts.
+fn schema(kind: FormatKind) -> Value {
+    const DURATION: &str = "([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h|d))+";
+    match kind {
+        FormatKind::Bool => json!({ "type": "boolean" }),
+        FormatKind::Int(min, max) => json!({ "type": "integer", "minimum": min, "maximum": max }),
+        FormatKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
+        FormatKind::Text | FormatKind::LogLevels => json!({ "type": "string" }),
+        FormatKind::Duration => json!({
+            "type": ["string", "integer"], "pattern": format!("^(0|{DURATION})$"), "minimum": 0, "maximum": 0
+        }),
+        FormatKind::AutoOrDuration => json!({
+            "type": ["string", "integer"], "pattern": format!("^(0|auto|{DURATION})$"), "minimum": 0,
+            "maximum": 0
+        }),
+        FormatKind::Bytes => json!({
+            "type": ["string", "integer"], "minimum": 0,
+            "pattern": "^[0-9]+ *([kKmMgG]([iI]?[bB])?|[bB])?$"
+        }),
+        FormatKind::Address => json!({
+            "type": "string", "pattern": r"^((\[.*\]|[^:]*):[0-9]+)?$"
+        }),
+        FormatKind::List => json!({ "type": ["array", "string"], "items": { "type": "string" } }),
+        FormatKind::Choice(words) => json!({ "enum": words() }),
+    }
+}
+
+#[test]
+fn the_chart_knows_all_settings() {
+    let mut root = Node::Group(BTreeMap::new());
+    for setting in SETTINGS.iter() {
+        let mut schema = schema(setting.kind);
+        schema["description"] = setting.doc.into();
+        root.insert(setting.name, schema);
+    }
+    let document = std::fs::read_to_string(FILE).unwrap();
+    let (head, _) = document.split_once(BEGIN).expect("the last definition is weirSettings");
+    let mut wanted = format!("{head}{BEGIN}");
+    root.write(4, &mut wanted);
+    wanted.push_str(END);
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(FILE, wanted).unwrap();
+    } else {
+        assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
+    }
+}
+
+#[test]
+fn the_chart_refuses_secret_settings() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/helm/weir/templates/_checks.tpl");
+    let checks = std::fs::read_to_string(path).unwrap();
+    let (_, refused) = checks.split_once("{{- define \"weir.refusedSettings\" -}}\n").unwrap();
+    let (refused, _) = refused.split_once("{{- end -}}").unwrap();
+    let refused: Vec<&str> = refused.lines().map(|line| line.split_once(": ").unwrap().0).collect();
+    for setting in SETTINGS.iter().filter(|setting| setting.is_secret) {
+        let mut names = refused.iter().map(|group| setting.name.strip_prefix(group));
+        let is_refused = names.any(|rest| rest.is_some_and(|r| r.is_empty() || r.starts_with('.')));
+        assert!(is_refused, "{} would be readable in a ConfigMap", setting.name);
+    }
+}

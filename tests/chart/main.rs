@@ -1,0 +1,24 @@
+//! The Helm chart `helm/weir`, with Helm 3 and Helm 4: what it renders, what it refuses, and that the
+//! real binary starts with it.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tests wait for other processes, and a poisoned lock fails them"
+)]
+
+mod checks;
+mod disruption;
+mod helm;
+mod kubelet;
+mod manifests;
+mod matrix;
+mod monitoring;
+mod names;
+mod package;
+mod pod;
+mod refusals;
+mod reload;
+mod start;
+mod support;
+mod upgrade;

@@ -1,0 +1,176 @@
+//! Values that the chart refuses, with a message that says what to write instead.
+
+use crate::helm::Helm;
+
+/// Values, and words of the message. `|` separates the words of Helm 3 and of Helm 4, whose schema
+/// checks differ.
+const REFUSED: &[(&str, &[&str])] = &[
+    // Wrong types.
+    ("replicaCount: two", &["replicaCount"]),
+    ("replicaCount: -1", &["replicaCount"]),
+    ("replicaCount: 1.5", &["replicaCount"]),
+    ("replicaCount: '2'", &["replicaCount"]),
+    ("image: weir:latest", &["image"]),
+    ("image: { pullPolicy: Sometimes }", &["pullPolicy"]),
+    ("image: { digest: latest }", &["digest"]),
+    ("service: { ports: { grpc: 70000 } }", &["grpc"]),
+    ("service: { type: Proxy }", &["type"]),
+    ("podLabels: [a]", &["podLabels"]),
+    ("extraEnv: { A: b }", &["extraEnv"]),
+    ("rules: { files: [domain] }", &["files"]),
+    ("rules: { files: { a.yaml: { domain: shop } } }", &["a.yaml"]),
+    ("store: { memory: { maxKeys: 0 } }", &["maxKeys"]),
+    ("autoscaling: { enabled: 'yes' }", &["autoscaling"]),
+    // Unknown keys.
+    ("replicas: 3", &["replicas"]),
+    ("image: { registry: docker.io }", &["registry"]),
+    ("store: { redis: { password: secret } }", &["password"]),
+    ("store: { redis: { tls: { skipVerify: true } } }", &["skipVerify"]),
+    ("rules: { inline: {} }", &["inline"]),
+    ("tls: { grpc: { mtls: true } }", &["mtls"]),
+    ("drain: { period: 5s }", &["period"]),
+    ("metrics: { grafana: {} }", &["grafana"]),
+    // Unknown values.
+    ("store: { kind: memcached }", &["kind"]),
+    ("store: { onFailure: ignore }", &["onFailure"]),
+    ("store: { redis: { topology: ring } }", &["topology"]),
+    ("rules: { source: git }", &["source"]),
+    ("rules: { xds: { mode: rest } }", &["mode"]),
+    // Unknown settings, and settings that the chart sets.
+    ("settings: { logs: { level: debug } }", &["logs"]),
+    ("settings: { log: { levle: debug } }", &["levle"]),
+    ("settings: [log]", &["settings"]),
+    ("settings: { grpc: { address: ':1' } }", &["settings.grpc.address", "service.ports.grpc"]),
+    ("settings: { store: { kind: redis } }", &["settings.store.kind", "store.kind"]),
+    ("settings: { store: { replicas: 9 } }", &["settings.store.replicas", "replicaCount"]),
+    ("settings: { drain: { delay: 9s } }", &["settings.drain.delay", "drain.delay"]),
+    ("settings: { rules: { paths: [/a] } }", &["settings.rules.paths", "rules.files"]),
+    (
+        "settings: { store: { redis: { password: a } } }",
+        &["store.redis.password", "existingSecret"],
+    ),
+    // Settings of each type.
+    ("settings: { grpc: { max_connection_age: -5 } }", &["max_connection_age"]),
+    ("settings: { grpc: { max_connection_age: soon } }", &["max_connection_age"]),
+    ("settings: { grpc: { max_message: much } }", &["max_message"]),
+    ("settings: { grpc: { max_streams: '9' } }", &["max_streams"]),
+    ("settings: { metrics: { near_limit_ratio: 2 } }", &["near_limit_ratio"]),
+    ("settings: { metrics: { statsd: { address: statsd } } }", &["statsd", "address"]),
+    ("settings: { rules: { xds: { node_metadata: { a: b } } } }", &["node_metadata"]),
+    // Variables and volumes that would undo what the chart sets, or occur twice.
+    (
+        "extraEnv: [{ name: WEIR__STORE__KIND, value: memory }]",
+        &["extraEnv must not set WEIR__STORE__KIND", "store.kind"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__STORE__REDIS__PASSWORD, value: a }]",
+        &["extraEnv must not set WEIR__STORE__REDIS__PASSWORD", "existingSecret"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__GRPC__TLS__CERT, value: a }]",
+        &["extraEnv must not set WEIR__GRPC__TLS__CERT", "tls.grpc"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__OTLP__HEADERS, value: 'token:a' }]",
+        &["extraEnv must not set WEIR__OTLP__HEADERS", "from a secret"],
+    ),
+    ("extraEnv: [{ name: A, value: a }, { name: A, value: b }]", &["extraEnv has A twice"]),
+    ("extraVolumes: [{ name: rules, emptyDir: {} }]", &["a volume named rules"]),
+    ("service: { ports: { grpc: 8080 } }", &["both 8080", "different ports"]),
+    (
+        "store: { kind: redis, redis: { url: 'https://redis:1' } }",
+        &["https://redis:1", "redis://host:port"],
+    ),
+    // Bad durations.
+    ("drain: { delay: 5 }", &["delay"]),
+    ("drain: { delay: 5 seconds }", &["delay"]),
+    ("drain: { timeout: soon }", &["timeout"]),
+    ("drain: { delay: -5s }", &["delay"]),
+    ("drain: { delay: 30s, timeout: 30s }", &["drain.timeout (30s)", "drain.delay (30s)"]),
+    // Values that contradict each other.
+    ("store: { kind: memory }", &["store.kind=memory", "2 replicas", "replicaCount=1"]),
+    (
+        "replicaCount: 1\nstore: { kind: memory }\nautoscaling: { enabled: true }",
+        &["store.kind=memory", "autoscaling.enabled=false"],
+    ),
+    (
+        "autoscaling: { enabled: true, minReplicas: 5, maxReplicas: 4 }",
+        &["minReplicas (5)", "write 4 or less"],
+    ),
+    ("store: { kind: redis }", &["store.redis.url", "host:port|6379"]),
+    ("store: { kind: redis, redis: { url: 'redis://me:secret@redis:6379' } }", &["existingSecret"]),
+    ("store: { redis: { url: 'redis:6379' } }", &["store.redis", "store.kind=redis"]),
+    (
+        "store: { kind: redis, redis: { url: 's:26379', topology: sentinel } }",
+        &["store.redis.sentinel.masterName"],
+    ),
+    (
+        "store: { kind: redis, redis: { url: 'a:1,b:2' } }",
+        &["store.redis.url", "sentinel or cluster"],
+    ),
+    (
+        "store: { kind: redis, redis: { url: 'a:1', topology: cluster, db: 3 } }",
+        &["store.redis.db", "cluster"],
+    ),
+    (
+        "store: { kind: redis, redis: { url: 'a:1', usernameKey: name } }",
+        &["store.redis.usernameKey", "store.redis.existingSecret"],
+    ),
+    (
+        "store: { kind: redis, redis: { url: 'a:1', tls: { caSecret: ca } } }",
+        &["store.redis.tls", "enabled=true"],
+    ),
+    ("rules: { source: configMap }", &["rules.existingConfigMap"]),
+    ("rules: { source: xds }", &["rules.xds.url", "host:port"]),
+    ("rules: { existingConfigMap: team }", &["rules.existingConfigMap", "rules.source=configMap"]),
+    ("rules: { xds: { url: 'a:1' } }", &["rules.xds.url", "rules.source=xds"]),
+    ("tls: { grpc: { enabled: true } }", &["tls.grpc.secret"]),
+    ("tls: { http: { secret: a } }", &["tls.http.enabled=true"]),
+    (
+        "tls: { grpc: { enabled: true, secret: a, clientDnsSans: [b] } }",
+        &["tls.grpc.clientCaSecret"],
+    ),
+    (
+        "tls: { grpc: { enabled: true }, certManager: { enabled: true } }",
+        &["tls.certManager.issuerRef"],
+    ),
+];
+
+#[test]
+fn hostile_values_are_refused() {
+    for helm in Helm::all() {
+        let mut accepted = String::new();
+        for (values, words) in REFUSED {
+            match helm.chart().values(values).try_render() {
+                Ok(_) => accepted += &format!("accepted: {values}\n"),
+                Err(message) => {
+                    for word in *words {
+                        if !word.split('|').any(|word| message.contains(word)) {
+                            accepted += &format!("no {word:?} for {values}: {message}\n");
+                        }
+                    }
+                }
+            }
+        }
+        assert_eq!(accepted, "", "{helm:?}");
+    }
+}
+
+#[test]
+fn all_problems_are_reported_at_once() {
+    let Some(helm) = Helm::newest() else { return };
+    let values = "store: { kind: redis }\nrules: { source: xds }\ntls: { grpc: { enabled: true } }";
+    let message = helm.chart().values(values).try_render().expect_err("refused");
+    for word in ["store.redis.url", "rules.xds.url", "tls.grpc.secret"] {
+        assert!(message.contains(word), "{word} in {message}");
+    }
+}
+
+#[test]
+fn a_password_is_never_in_a_message() {
+    for helm in Helm::all() {
+        let values = "store: { kind: redis, redis: { url: 'redis://me:hunter2@redis:6379' } }";
+        let message = helm.chart().values(values).try_render().expect_err("refused");
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}

@@ -1,0 +1,27 @@
+//! Helpers that other tests have too.
+
+#![allow(dead_code, reason = "these tests use a part of them")]
+
+#[path = "../support/certificates.rs"]
+pub mod certificates;
+#[path = "../e2e/support/http.rs"]
+pub mod http;
+#[path = "../e2e/support/management.rs"]
+pub mod management;
+#[path = "../e2e/support/program.rs"]
+pub mod program;
+#[path = "../support/redis.rs"]
+pub mod redis;
+#[path = "../support/tools.rs"]
+pub mod tools;
+#[path = "../support/yaml.rs"]
+pub mod yaml;
+
+use std::path::Path;
+
+pub use redis::{PATIENCE, wait_for};
+pub use tools::tool;
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}

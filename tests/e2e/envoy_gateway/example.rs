@@ -1,0 +1,164 @@
+//! examples/envoy-gateway: the deployment that Envoy Gateway makes of it, and weir started by that.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use super::gateway::Gateway;
+use super::pod::{Pod, in_pod};
+use super::{block_on, channel, limited_request};
+use crate::support::certificates::Authority;
+use crate::support::redis::Server;
+use crate::support::tools::kubernetes_validate;
+use crate::support::{schemas, wait_for, wait_until, yaml};
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
+
+fn example(name: &str) -> Vec<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/envoy-gateway").join(name);
+    yaml::documents(&fs::read_to_string(path).expect("a file"))
+}
+
+/// Returns Envoy Gateway's configuration, which its chart takes from this value.
+fn configuration() -> Value {
+    example("envoy-gateway-values.yaml").remove(0)["config"]["envoyGateway"].take()
+}
+
+/// Returns the deployment that Envoy Gateway makes of its configuration, with these variables.
+fn deployment(configuration: &Value, env: &[(&'static str, String)]) -> Value {
+    let spec = &configuration["provider"]["kubernetes"]["rateLimitDeployment"];
+    let mut deployment = yaml::document(include_str!("deployment.yaml"));
+    deployment["spec"]["replicas"] = spec["replicas"].clone();
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    append(&mut pod["volumes"], &spec["pod"]["volumes"]);
+    let container = &mut pod["containers"][0];
+    for field in ["image", "resources"] {
+        container[field] = spec["container"][field].clone();
+    }
+    append(&mut container["volumeMounts"], &spec["container"]["volumeMounts"]);
+    container["env"] =
+        env.iter().map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    assert_eq!(spec["patch"]["type"], "StrategicMerge");
+    strategic_merge(&mut deployment, &spec["patch"]["value"]);
+    deployment
+}
+
+fn append(list: &mut Value, more: &Value) {
+    let more = more.as_array().cloned().unwrap_or_default();
+    list.as_array_mut().expect("a list").extend(more);
+}
+
+/// Merges a patch as Kubernetes does: containers by their names, other lists replaced, null deletes.
+fn strategic_merge(into: &mut Value, patch: &Value) {
+    let Value::Object(patch) = patch else {
+        *into = patch.clone();
+        return;
+    };
+    if !into.is_object() {
+        *into = Map::new().into();
+    }
+    for (key, value) in patch {
+        if value.is_null() {
+            into.as_object_mut().expect("an object").remove(key);
+        } else if key == "containers" {
+            for container in value.as_array().expect("containers") {
+                let old = into[key].as_array_mut().expect("containers");
+                let old = old.iter_mut().find(|old| old["name"] == container["name"]);
+                strategic_merge(old.expect("a container of this name"), container);
+            }
+        } else {
+            strategic_merge(&mut into[key], value);
+        }
+    }
+}
+
+#[test]
+fn the_resources_fit_their_schemas() {
+    let check = |name: &str, value: &Value| {
+        schemas::check(name, value).unwrap_or_else(|error| panic!("{name}: {error}"));
+    };
+    let configuration = configuration();
+    let spec = &configuration["provider"]["kubernetes"]["rateLimitDeployment"];
+    check("KubernetesDeploymentSpec", spec);
+    check("BackendTrafficPolicy", &example("backend-traffic-policy.yaml")[0]);
+    let resources = ["weir-settings.yaml", "redis.yaml"].map(example);
+    let deployment = deployment(&configuration, &[("LOG_LEVEL", "info".to_owned())]);
+    for resource in resources.concat().iter().chain([&deployment]) {
+        schemas::check_kubernetes(resource).unwrap_or_else(|error| panic!("{error}\n{resource}"));
+    }
+    let mut broken = spec.clone();
+    broken["container"]["mounts"] = json!([]);
+    if kubernetes_validate().is_some() {
+        schemas::check("KubernetesDeploymentSpec", &broken).unwrap_err();
+    }
+}
+
+#[test]
+fn the_redis_is_the_one_of_the_configuration() {
+    let redis = example("redis.yaml").pop().expect("a Service");
+    let (name, namespace) = (&redis["metadata"]["name"], &redis["metadata"]["namespace"]);
+    let name = format!("{}.{}", name.as_str().unwrap(), namespace.as_str().unwrap());
+    let url = format!("{name}.svc.cluster.local:{}", redis["spec"]["ports"][0]["port"]);
+    assert_eq!(configuration()["rateLimit"]["backend"]["redis"]["url"], url);
+}
+
+#[test]
+fn the_deployment_serves_and_survives_redis() {
+    let name = "envoy_gateway::example::the_deployment_serves_and_survives_redis";
+    in_pod(name, |place| {
+        let (authority, mut redis) = (Authority::new(), Server::start());
+        let gateway = Gateway::start(&place, &authority);
+        let mut pod = Pod::new(place, &authority, &redis);
+
+        let deployment = deployment(&configuration(), pod.env());
+        let template = &deployment["spec"]["template"]["spec"];
+        let container = &template["containers"][0];
+        assert_eq!(container["command"], json!(["/bin/ratelimit"]));
+        let settings = example("weir-settings.yaml").remove(0);
+        for volume in template["volumes"].as_array().unwrap() {
+            let mounts = container["volumeMounts"].as_array().unwrap();
+            let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]).unwrap();
+            if volume["configMap"]["name"] == settings["metadata"]["name"] {
+                let data = settings["data"].as_object().unwrap();
+                let files: Vec<_> = data
+                    .iter()
+                    .map(|(name, text)| (name.as_str(), text.as_str().unwrap()))
+                    .collect();
+                pod.mount(mount["mountPath"].as_str().unwrap(), &files);
+            }
+        }
+        for argument in container["args"].as_array().unwrap() {
+            pod.arg(argument.as_str().unwrap());
+        }
+        pod.start();
+        let probe = |kind: &str| {
+            let path = container[kind]["httpGet"]["path"].as_str().expect("a path");
+            assert_eq!(container[kind]["httpGet"]["port"], 8080);
+            wait_for(kind, || (pod.probe_at(path) == Some(200)).then_some(()));
+        };
+        ["startupProbe", "livenessProbe", "readinessProbe"].into_iter().for_each(probe);
+        gateway.await_subscription();
+        gateway.set_snapshot(1_000_000);
+
+        block_on(async {
+            let mut client = RateLimitServiceClient::new(channel(&pod, &authority).await);
+            let mut remaining = async || {
+                let answer = client.should_rate_limit(limited_request()).await.ok()?.into_inner();
+                assert_eq!(answer.overall_code(), Code::Ok);
+                answer.statuses[0].current_limit.as_ref()?;
+                Some(answer.statuses[0].limit_remaining)
+            };
+            wait_until("Redis decides", async || remaining().await > Some(900_000)).await;
+            redis.kill();
+            // Half of the limit, in memory.
+            let local = 400_000..=500_000;
+            wait_until("the local policy decides", async || {
+                remaining().await.is_some_and(|remaining| local.contains(&remaining))
+            })
+            .await;
+        });
+        ["livenessProbe", "readinessProbe"].into_iter().for_each(probe);
+        pod.stop();
+    });
+}

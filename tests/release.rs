@@ -1,0 +1,237 @@
+//! Checks what releases are built with: Dockerfile, workflows, scripts, and versions that must agree.
+
+#[path = "support/tools.rs"]
+mod tools;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use tools::tool;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn printed(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Runs a program in the project's root. It must succeed.
+fn succeed(command: &mut Command) -> String {
+    let output = command.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{command:?}:\n{}", printed(&output));
+    printed(&output)
+}
+
+/// Runs a program in the project's root. It must fail.
+fn fail(command: &mut Command) -> String {
+    let output = command.current_dir(root()).output().unwrap();
+    assert!(!output.status.success(), "{command:?}:\n{}", printed(&output));
+    printed(&output)
+}
+
+/// Writes a program that prints its name and its arguments, in place of one that needs a registry.
+fn stand_in(directory: &Path, name: &str, script: &str) -> PathBuf {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\necho {name} \"$@\"\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn the_dockerfile_passes_its_linter() {
+    let Some(hadolint) = tool("hadolint", "WEIR_HADOLINT") else { return };
+    succeed(Command::new(hadolint).args(["--failure-threshold", "style", "Dockerfile"]));
+}
+
+#[test]
+fn the_workflows_pass_their_linter() {
+    let Some(actionlint) = tool("actionlint", "WEIR_ACTIONLINT") else { return };
+    let mut command = Command::new(actionlint);
+    for name in ["ci.yaml", "release.yaml"] {
+        command.arg(Path::new(".github/workflows").join(name));
+    }
+    succeed(&mut command);
+}
+
+#[test]
+fn the_versions_agree() {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = read("helm/weir/Chart.yaml");
+    for key in ["version", "appVersion"] {
+        let line = chart.lines().find_map(|line| line.strip_prefix(&format!("{key}: ")));
+        assert_eq!(line.map(|value| value.trim_matches('"')), Some(version), "{key} of the chart");
+    }
+    assert!(read("Dockerfile").contains(&format!("ARG VERSION={version}\n")), "the Dockerfile");
+    let script = |reference: &str| {
+        let mut command = Command::new("scripts/release-version");
+        command.arg(reference);
+        command
+    };
+    let found = succeed(&mut script(&format!("refs/tags/v{version}")));
+    assert!(found.starts_with(&format!("version={version}\nepoch=")), "{found}");
+    assert!(found.ends_with("is-tag=true\n"), "{found}");
+    assert!(succeed(&mut script("refs/heads/main")).ends_with("is-tag=false\n"));
+    let error = fail(&mut script("refs/tags/v99.0.0"));
+    assert!(error.contains(&format!("name it v{version}")), "{error}");
+}
+
+/// The build stage has nothing but the files that .dockerignore names.
+#[test]
+fn the_build_stage_has_what_cargo_needs() {
+    let stage = tempfile::tempdir().unwrap();
+    let ignore = read(".dockerignore");
+    let kept: Vec<&str> = ignore.lines().filter_map(|line| line.strip_prefix('!')).collect();
+    assert!(ignore.lines().any(|line| line == "*"), "everything else is ignored");
+    for pattern in &kept {
+        let script = format!("cp -r --parents {pattern} \"$0\"");
+        succeed(Command::new("sh").args(["-ec", &script]).arg(stage.path()));
+    }
+    let mut metadata = Command::new(env!("CARGO"));
+    metadata.args(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
+    metadata.arg("--manifest-path").arg(stage.path().join("Cargo.toml"));
+    succeed(&mut metadata);
+    let build = read("build.rs");
+    assert!(kept.contains(&"proto") && build.contains("[\"proto\"]"), "what build.rs reads");
+    for file in ["LICENSE", "scripts/build-release"] {
+        assert!(stage.path().join(file).is_file(), "{file}, which the Dockerfile uses");
+    }
+}
+
+#[test]
+fn the_image_is_built_from_the_commit() {
+    let tools = tempfile::tempdir().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    for name in ["docker", "podman"] {
+        let engine = stand_in(tools.path(), name, "");
+        let mut build = Command::new("scripts/build-image");
+        let printed = succeed(build.args(["registry.test/weir:1", "--pull"]).env("ENGINE", engine));
+        let wanted =
+            format!("{name} build --tag registry.test/weir:1 --build-arg VERSION={version} ");
+        assert!(printed.contains(&wanted), "{printed}");
+        // A source archive has no commit.
+        assert_eq!(printed.contains("GIT_COMMIT="), root().join(".git").exists(), "{printed}");
+        // Only this format of Podman has the health check.
+        assert_eq!(printed.contains("--format docker"), name == "podman", "{printed}");
+        assert!(printed.contains(" --pull .\n"), "{printed}");
+    }
+}
+
+/// Returns a directory with the program of two platforms, as the workflow stores them.
+fn binaries() -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for platform in ["amd64", "arm64"] {
+        let place = directory.path().join(format!("binary-{platform}"));
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("weir"), platform).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn packages_of_the_same_files_are_the_same() {
+    let tools = tempfile::tempdir().unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let helm = stand_in(tools.path(), "helm", &format!("echo chart > \"$4/weir-{version}.tgz\""));
+    stand_in(
+        tools.path(),
+        "cargo",
+        &format!("[ $2 = --version ] || echo {{}} > weir-{version}.cdx.json"),
+    );
+    let path = std::env::var("PATH").unwrap();
+    let package = || {
+        let release = tempfile::tempdir().unwrap();
+        let mut command = Command::new("scripts/release-package");
+        // Another directory and other times of files, each time.
+        let binaries = binaries();
+        command.arg(binaries.path()).arg(release.path()).env("SOURCE_DATE_EPOCH", "1700000000");
+        command.env("HELM", &helm).env("PATH", format!("{}:{path}", tools.path().display()));
+        succeed(&mut command);
+        release
+    };
+    let (first, second) = (package(), package());
+    let sums = |release: &TempDir| fs::read_to_string(release.path().join("SHA256SUMS")).unwrap();
+    assert_eq!(sums(&first), sums(&second));
+    let names: Vec<String> =
+        sums(&first).lines().map(|line| line.split("  ").nth(1).unwrap().to_owned()).collect();
+    let wanted = ["-linux-amd64.tar.gz", "-linux-arm64.tar.gz", ".cdx.json", ".tgz"];
+    assert_eq!(names, wanted.map(|end| format!("weir-{version}{end}")));
+    let mut check = Command::new("sha256sum");
+    assert!(
+        check
+            .args(["-c", "SHA256SUMS"])
+            .current_dir(first.path())
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let archive = first.path().join(&names[0]);
+    let listed = succeed(Command::new("tar").arg("-tvzf").arg(archive));
+    for file in ["weir", "LICENSE", "README.md", "CHANGELOG.md", "rules/example.yaml"] {
+        assert!(listed.contains(&format!("/{file}\n")), "{file}: {listed}");
+    }
+    assert!(listed.lines().all(|line| line.contains(" 0/0 ")), "{listed}");
+    let nothing = tempfile::tempdir().unwrap();
+    let mut empty = Command::new("scripts/release-package");
+    let error = fail(empty.arg(nothing.path()).arg(nothing.path().join("release")));
+    assert!(error.contains("has no binary-PLATFORM/weir"), "{error}");
+}
+
+#[test]
+fn images_of_all_platforms_get_one_tag() {
+    let tools = tempfile::tempdir().unwrap();
+    let docker = stand_in(tools.path(), "docker", "");
+    let digests = tempfile::tempdir().unwrap();
+    let (amd, arm) = (format!("sha256:{}", "a".repeat(64)), format!("sha256:{}", "b".repeat(64)));
+    fs::write(digests.path().join("amd64"), format!("{amd}\n")).unwrap();
+    fs::write(digests.path().join("arm64"), format!("{arm}\n")).unwrap();
+    let tag = |version: &str| {
+        let mut command = Command::new("scripts/release-tag-image");
+        command.args(["registry.test/weir", version]).arg(digests.path()).env("DOCKER", &docker);
+        command
+    };
+    let image = "registry.test/weir";
+    let create = "docker buildx imagetools create --tag";
+    assert_eq!(
+        succeed(&mut tag("1.2.3")),
+        format!("{create} {image}:1.2.3 --tag {image}:latest {image}@{amd} {image}@{arm}\n")
+    );
+    assert_eq!(
+        succeed(&mut tag("1.2.3-rc.1")),
+        format!("{create} {image}:1.2.3-rc.1 {image}@{amd} {image}@{arm}\n")
+    );
+    fs::write(digests.path().join("arm64"), "").unwrap();
+    assert!(fail(&mut tag("1.2.3")).contains("arm64 is not a digest"));
+}
+
+#[test]
+fn the_chart_is_pushed_to_registries_only() {
+    let tools = tempfile::tempdir().unwrap();
+    let helm = stand_in(tools.path(), "helm", "cat");
+    let release = tempfile::tempdir().unwrap();
+    fs::write(release.path().join("weir-0.1.0.tgz"), "").unwrap();
+    let push = |repository: &str| {
+        let mut command = Command::new("scripts/release-push-chart");
+        command.arg(release.path()).arg(repository).env("HELM", &helm);
+        command.stdin(std::process::Stdio::null());
+        command
+    };
+    let repository = "oci://registry.test/charts";
+    let chart = release.path().join("weir-0.1.0.tgz");
+    let pushed = format!("helm push {} {repository}\n", chart.display());
+    assert_eq!(succeed(&mut push(repository)), pushed);
+    let mut with_login = push(repository);
+    with_login.env("REGISTRY_USERNAME", "ann").env("REGISTRY_PASSWORD", "secret");
+    // The password is not an argument, which other users of the machine could see.
+    let login = "helm registry login registry.test --username ann --password-stdin\nsecret\n";
+    assert_eq!(succeed(&mut with_login), format!("{login}{pushed}"));
+    assert!(fail(&mut push("registry.test/charts")).contains("write oci://HOST/PATH"));
+}
