@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::document::Document;
+use super::lint::{self, Replaced};
 use super::problem::Problem;
 use super::problems::Problems;
 use super::read::{Budget, Reader, Root};
@@ -36,9 +37,10 @@ impl RuleSet {
         }
         // The first position of each domain.
         let mut domains: HashMap<String, Origin> = HashMap::new();
+        let mut replaced = Vec::new();
         for document in documents {
             problems.start_file();
-            let node = match document.tree() {
+            let node = match document.tree(&mut |warning| problems.push(warning)) {
                 Ok(node) => node,
                 Err(problem) => {
                     problems.push(problem);
@@ -54,6 +56,8 @@ impl RuleSet {
                 series: &set.series,
                 max_log_bytes: options.max_log_bytes,
                 together: false,
+                lint: options.lint,
+                replaced: Vec::new(),
             };
             let Some(root) = reader.root(node.as_ref()) else { continue };
             let first = domains.get(&root.domain);
@@ -82,12 +86,19 @@ impl RuleSet {
             let tree =
                 if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
             reader.descriptors(&root, tree);
+            let file = &reader.file;
+            let names = reader.replaced.drain(..);
+            replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));
             if !known {
                 let origin =
                     Origin { file: document.name().into(), position: root.domain_position };
                 domains.insert(root.domain, origin);
             }
             problems.sort_file();
+        }
+        if options.lint && !problems.has_errors() {
+            lint::lint(&set, &replaced, problems);
+            problems.sort_by_file(documents.iter().map(Document::name));
         }
         if !problems.has_errors() {
             set.series.set_max(options.max_series.saturating_sub(set.rules.len()));

@@ -81,10 +81,17 @@ pub(super) enum Placement {
     Correct(&'static str),
     /// A key of the reference, which ignores it there; what to write instead.
     Ignored(String),
+    /// A key that has no effect there and does no harm.
+    Harmless,
     /// A key of weir's own that does not belong there; what to write instead.
     Misplaced(String),
     /// No such key exists.
     Unknown,
+}
+
+/// Whether rule files have a key of this name.
+pub(super) fn is_known(key: &str) -> bool {
+    KEYS.iter().any(|known| known.0 == key)
 }
 
 pub(super) fn placement(key: &str, section: Section) -> Placement {
@@ -93,6 +100,10 @@ pub(super) fn placement(key: &str, section: Section) -> Placement {
     };
     if sections.contains(&section) {
         return Placement::Correct(name);
+    }
+    // Envoy Gateway's dumps name each file.
+    if *name == "name" && section == Root {
+        return Placement::Harmless;
     }
     let sections: Vec<&str> = sections.iter().map(|section| section.name()).collect();
     let help = format!("`{name}` belongs in {}", sections.join(", or "));

@@ -1,6 +1,6 @@
 //! Rule files that were read and compiled, with their problems.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::document::Document;
 use super::problem::{self, Problem, Severity};
@@ -47,16 +47,6 @@ impl<D: Document> Loaded<D> {
     pub fn listed(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(move |problem| problem.severity == severity)
     }
-}
-
-impl Loaded {
-    /// Reads and compiles the selected files. Counters are carried over from `previous`.
-    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
-        let (files, found) = selection.read();
-        let mut problems = Problems::new(options.max_problems);
-        problems.of_files(found);
-        Loaded::compile(files, problems, options, previous)
-    }
 
     /// Renders problems in full, each with the line that it is in.
     pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
@@ -79,13 +69,16 @@ impl Loaded {
         let key = |problem: &&'l Problem| Some((problem.file.as_str(), problem.position?.line()?));
         let mut found: BTreeMap<(&str, u32), Option<&str>> =
             problems.iter().filter_map(key).map(|key| (key, None)).collect();
+        // A manifest is the text of several files.
+        let mut seen = HashSet::new();
         for file in &self.files {
-            let name = file.name.as_str();
+            let name = file.name();
+            let Some(text) = file.source_text().filter(|_| seen.insert(name)) else { continue };
             let Some((&(_, last), _)) = found.range((name, 0)..=(name, u32::MAX)).next_back()
             else {
                 continue;
             };
-            for (number, line) in (1..=last).zip(problem::lines(&file.text)) {
+            for (number, line) in (1..=last).zip(problem::lines(text)) {
                 if let Some(wanted) = found.get_mut(&(name, number)) {
                     wanted.get_or_insert(line);
                 }
@@ -99,5 +92,15 @@ impl Loaded {
         let errors = self.listed(Severity::Error);
         let omitted = Omitted { warnings: 0, ..self.omitted }.summary();
         self.render(errors) + &omitted.map(|summary| summary + "\n").unwrap_or_default()
+    }
+}
+
+impl Loaded {
+    /// Reads and compiles the selected files. Counters are carried over from `previous`.
+    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
+        let (files, found) = selection.read();
+        let mut problems = Problems::new(options.max_problems);
+        problems.of_files(found);
+        Loaded::compile(files, problems, options, previous)
     }
 }

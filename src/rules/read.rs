@@ -2,6 +2,7 @@
 
 mod budget;
 mod limits;
+mod lint;
 mod values;
 
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ use super::{Origin, Rule, RuleSeries};
 use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 pub(super) use budget::Budget;
+pub(super) use lint::ReplacedName;
 use values::{describe, is_null, text_of};
 
 /// The root of a document: its domain and descriptors.
@@ -44,6 +46,10 @@ pub(super) struct Reader<'r> {
     pub max_log_bytes: u64,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
+    /// Whether to warn about what is valid, but probably not meant.
+    pub lint: bool,
+    /// The names in `replaces`, to lint.
+    pub replaced: Vec<ReplacedName>,
 }
 
 /// The entries that lead to a descriptor, and the name that they form.
@@ -128,7 +134,7 @@ impl Reader<'_> {
             return;
         }
         let (mut key, mut value) = (String::new(), String::new());
-        let mut key_position = node.position;
+        let (mut key_position, mut value_position) = (node.position, node.position);
         let mut limits = Vec::new();
         let mut rate_limits = None;
         let mut metadata = None;
@@ -139,7 +145,7 @@ impl Reader<'_> {
         for (field, child) in self.fields(node, Section::Descriptor) {
             match field {
                 "key" => (key, key_position) = (self.string(child, field), child.position),
-                "value" => value = self.string(child, field),
+                "value" => (value, value_position) = (self.string(child, field), child.position),
                 "descriptors" => children = self.maps(child, field),
                 // A later null removes the rate limit, as in the reference.
                 "rate_limit" if is_null(child) => limits.clear(),
@@ -166,9 +172,16 @@ impl Reader<'_> {
         let origin = Origin { file: self.file.clone(), position: key_position };
         if let Some(first) = tree.origin(&text).filter(|_| !key.is_empty()) {
             let message = format!("duplicate descriptor composite key '{name}'");
-            let help = "a descriptor must be unique on its level: merge the two";
+            let help = match limits.is_empty() && rate_limits.is_none() {
+                true => "a descriptor must be unique on its level: merge the two",
+                false => {
+                    "a descriptor must be unique on its level: merge the two, and list several \
+                     limits in `rate_limits`"
+                }
+            };
             self.duplicate(key_position, message, &key, first.clone(), help);
         }
+        self.lint_value(&key, &value, value_position);
         let rate_limit = self.rate_limit(&limits, rate_limits, &key);
         if share_threshold && !text.contains('*') {
             let message = format!(
@@ -180,9 +193,10 @@ impl Reader<'_> {
         }
 
         let mut entries = above.entries.to_vec();
+        let any_value = value.is_empty();
         entries.push((key.into(), value.into()));
         self.spend(node.position, budget::rule_bytes(&name, entries.len(), rate_limit.as_ref()));
-        let flags = NodeFlags { share_threshold, value_to_metric };
+        let flags = NodeFlags { share_threshold, value_to_metric, any_value };
         let value_to_metric = above.value_to_metric || value_to_metric;
         let mut dropped = Tree::default();
         let mut dropped_rule = None;

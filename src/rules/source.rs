@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use super::document::Document;
 use super::loaded::Loaded;
 use super::position::Position;
-use super::problem::{Problem, lines};
+use super::problem::{Problem, Severity, lines};
 use super::tree::Node;
-use super::{yaml, yaml_help};
+use super::yaml::Documents;
+use super::yaml_help;
 
 /// A rule file.
 #[derive(Clone, Debug, Hash)]
@@ -29,17 +30,36 @@ impl Document for RuleFile {
         self.text.len()
     }
 
-    fn tree(&self) -> Result<Option<Node<'_>>, Problem> {
-        yaml::parse(&self.text).map_err(|error| yaml_help::problem(&self.name, &self.text, error))
+    fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
+        first_document(&self.name, &self.text, Documents::new(&self.text), warn)
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        Some(&self.text)
     }
 
     fn locate<'l>(_: &'l Loaded, problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
-        let place = |problem: &Problem| match problem.position {
-            Some(Position::Line { line, column }) => format!("{}:{line}:{column}", problem.file),
-            _ => problem.file.clone(),
-        };
-        problems.iter().map(|problem| (place(problem), *problem)).collect()
+        problems.iter().map(|problem| (problem.place(), *problem)).collect()
     }
+}
+
+/// Builds the tree of the first document, and warns about further ones.
+pub(super) fn first_document<'d>(
+    name: &str,
+    text: &str,
+    mut documents: Documents<'d>,
+    warn: &mut dyn FnMut(Problem),
+) -> Result<Option<Node<'d>>, Problem> {
+    let first = documents.next().unwrap_or(Ok(None));
+    let first = first.map_err(|error| yaml_help::problem(name, text, error))?;
+    if let Some(position) = documents.rest() {
+        let message = "only the first YAML document of a file is read: what follows is ignored";
+        let help = "put each domain into a file of its own; within one, remove the `---`";
+        let problem = Problem::of_file(name, message, help);
+        let severity = Severity::Warning;
+        warn(Problem { severity, position: Some(position), ..problem });
+    }
+    Ok(first)
 }
 
 /// Selects the rule files.

@@ -41,6 +41,7 @@ impl Settings {
             max_log_bytes: *self.rules.max_log_bytes,
             max_problems: *self.rules.max_problems,
             max_series: *self.metrics.max_series,
+            lint: false,
         }
     }
 

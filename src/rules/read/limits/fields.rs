@@ -63,7 +63,7 @@ pub(super) const RESTRICTED: &[(&str, &[AlgorithmName])] = &[
 ];
 
 /// The keys of one limit.
-pub(super) struct Fields<'n> {
+pub(in super::super) struct Fields<'n> {
     pub position: Position,
     nodes: BTreeMap<&'static str, &'n Node<'n>>,
     /// Whether the limit is an item of `rate_limits`.
