@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod descriptor;
+pub mod rule_files;
 pub mod serve;
 pub mod settings;
 
