@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod descriptor;
+pub mod explain;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;
@@ -30,6 +31,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
+    /// Show which rule a descriptor matches, and why.
+    Explain(explain::ExplainArgs),
     /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
@@ -39,6 +42,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match Cli::parse_from(like_the_reference(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Settings => settings::run(),
     }
 }
