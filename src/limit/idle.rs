@@ -76,7 +76,7 @@ fn most_in_window(algorithm: &Algorithm, window: &FixedWindow, unit: Option<Unit
         return most_in_any(algorithm, days * 86_400 * SECOND);
     }
     match epoch_windows(algorithm) {
-        Some((n, period)) if window.period % period == 0 => {
+        Some((n, period)) if window.period.is_multiple_of(period) => {
             Some(u128::from(n) * u128::from(window.period / period))
         }
         _ => most_in_any(algorithm, window.period),

@@ -1,6 +1,6 @@
 //! Reads the fields of messages in YAML or JSON, by their names in either case.
 
-use crate::rules::tree::{Content, Node};
+use crate::rules::tree::{Content, Node, Value};
 
 /// The field of this name in snake_case, also if it is written in lowerCamelCase.
 pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
@@ -20,7 +20,7 @@ pub(super) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
 }
 
 pub(super) fn is_true(map: &Node<'_>, field: &str) -> bool {
-    text(map, field) == "true"
+    get(map, field).and_then(Node::value) == Some(Value::Bool(true))
 }
 
 /// The items of a list; none if the field is absent.
