@@ -11,6 +11,7 @@ mod loaded;
 mod matcher;
 mod metric_path;
 mod metrics;
+mod overlay;
 mod position;
 mod problem;
 mod problems;
@@ -29,6 +30,7 @@ pub use document::Document;
 pub use loaded::Loaded;
 pub use matcher::Found;
 pub use metric_path::sent_path;
+pub use overlay::{Overlay, OverlayError, OverlayReport};
 pub use position::Position;
 pub(crate) use problem::truncate;
 pub use problem::{Problem, Severity};
@@ -60,6 +62,8 @@ pub struct Domain {
     pub together: bool,
     /// The failure policy; none for that of the settings.
     pub on_store_failure: Option<OnStoreFailure>,
+    /// The patches of the overlay that changed these.
+    pub patches: Box<[Origin]>,
     root: matcher::MatcherNode,
     /// The counters of limits sent with requests.
     override_series: Option<Arc<RuleSeries>>,

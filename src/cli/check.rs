@@ -25,6 +25,9 @@ pub struct CheckArgs {
     /// Rule files, or directories of them.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
     /// How to print the rules and their problems.
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
@@ -63,7 +66,11 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         max_problems: args.max_problems,
         ..Options::default()
     };
-    let loaded = Loaded::read(&selection, &options, None);
+    let overlay = Selection { roots: args.overlay.clone(), ..selection.clone() };
+    let loaded = match overlay.roots.is_empty() {
+        true => Loaded::read(&selection, &options, None),
+        false => Loaded::read_patched(&selection, &overlay, &options, None),
+    };
     // The reader may have closed the pipe, as `head` does. The exit code still reports errors.
     let _ = match args.output {
         Output::Text => print_text(&loaded, &mut io::stdout().lock(), &mut io::stderr().lock()),
@@ -144,6 +151,7 @@ fn flags(rule: &Rule) -> Vec<String> {
         (rule.detailed_metric, "detailed_metric"),
         (rule.value_to_metric, "value_to_metric"),
         (rule.metadata.is_some(), "metadata"),
+        (!rule.patches.is_empty(), "overlay"),
     ]
     .into_iter()
     .filter(|&(on, _)| on)

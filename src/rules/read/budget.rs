@@ -34,7 +34,7 @@ pub(super) const HELP: &str = "split the file, shorten its keys and values, or r
                                by aliases";
 
 /// A number of bytes to spend.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::rules) struct Budget {
     limit: usize,
     /// None once it was exceeded.

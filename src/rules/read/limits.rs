@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod fields;
+mod patch;
 mod period;
 
 use super::super::keys::Section;
@@ -10,6 +11,7 @@ use super::Reader;
 use super::values::text_of;
 use crate::limit::{Limit, Unit};
 use fields::{AlgorithmName, Fields, RESTRICTED};
+pub(in crate::rules) use patch::{KeyNodes, LimitMaps};
 
 /// The most limits of one rule.
 const MAX_LIMITS: usize = 16;
