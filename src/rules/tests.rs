@@ -7,6 +7,7 @@ mod limits;
 mod look;
 mod matching;
 mod model;
+mod overlay;
 mod sets;
 mod source;
 mod xds;

@@ -40,7 +40,8 @@ pub(in crate::rules) struct Patcher {
     matched: Vec<bool>,
     failures: Failures,
     patched_rules: usize,
-    effort: u64,
+    /// The effort that is left; none once it was exceeded.
+    left: Option<u64>,
     /// The patches of the last patched rule. Rules often have the same.
     last: (Vec<u32>, Arc<[Origin]>),
 }
@@ -74,7 +75,7 @@ impl Patcher {
             unfit_domains: HashSet::new(),
             failures: Failures::default(),
             patched_rules: 0,
-            effort: 0,
+            left: Some(MAX_EFFORT),
             last: Default::default(),
         }
     }
@@ -153,8 +154,8 @@ impl Patcher {
 
     /// Spends effort; returns whether some is left.
     pub fn spend(&mut self, effort: u64) -> bool {
-        self.effort = self.effort.saturating_add(effort);
-        self.effort <= MAX_EFFORT
+        self.left = self.left.and_then(|left| left.checked_sub(effort));
+        self.left.is_some()
     }
 
     /// Records that patches match a rule.
@@ -198,7 +199,7 @@ impl Patcher {
             return false;
         }
         self.failures.keep_domains();
-        (self.patched_rules, self.effort) = (0, 0);
+        (self.patched_rules, self.left) = (0, Some(MAX_EFFORT));
         true
     }
 
@@ -206,9 +207,52 @@ impl Patcher {
     pub fn finish(self, max_problems: usize) -> OverlayReport {
         let unmatched = self.patches.iter().zip(&self.matched).filter(|(_, matched)| !**matched);
         let unmatched = unmatched.map(|(patch, _)| patch);
-        let exhausted = self.patches.first().filter(|_| self.effort > MAX_EFFORT);
+        let exhausted = self.patches.first().filter(|_| self.left.is_none());
         let mut report = self.failures.report(exhausted, unmatched, max_problems);
         report.patched_rules = self.patched_rules;
         report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::Position;
+    use crate::rules::overlay::{Glob, Step};
+
+    fn patch(line: u32) -> Patch {
+        Patch::new(Origin { file: "a".into(), position: Position::in_text(line, 1) })
+    }
+
+    #[test]
+    fn the_effort_is_limited_and_the_excess_reported_once() {
+        let mut patches: Vec<Patch> = (1..=3).map(patch).collect();
+        for patch in &mut patches {
+            patch.has_set = true;
+        }
+        patches[2].set_steps(vec![Step::Entry { key: Glob::new("other"), value: None }]);
+        let mut patcher = Patcher::new(patches);
+        patcher.set_domain("d");
+        patcher.left = Some(7);
+        let start = patcher.start();
+        let matched = |patcher: &mut Patcher| patcher.advance(&start, "k", "v").1;
+        assert_eq!(matched(&mut patcher), [0, 1]);
+        assert_eq!(matched(&mut patcher), [0, 1]);
+        assert!(matched(&mut patcher).is_empty() && matched(&mut patcher).is_empty());
+        let report = patcher.finish(10);
+        assert_eq!((report.failed_patches, report.problems.len()), (1, 1), "{report:?}");
+        assert!(report.problems[0].message.contains("too many patches"));
+    }
+
+    #[test]
+    fn rules_with_the_same_patches_share_their_positions() {
+        let mut patcher = Patcher::new((1..=3).map(patch).collect());
+        let first = patcher.set_patched(vec![0, 2]);
+        let lines: Vec<_> = first.iter().map(|origin| origin.position.line()).collect();
+        assert_eq!(lines, [Some(1), Some(3)]);
+        assert!(Arc::ptr_eq(&first, &patcher.set_patched(vec![0, 2])));
+        assert_eq!(patcher.set_patched(vec![1]).len(), 1);
+        assert_eq!(patcher.set_patched(vec![]).len(), 0);
+        assert_eq!(patcher.finish(10).patched_rules, 3);
     }
 }

@@ -18,7 +18,7 @@ const NODE_BYTES: usize = 256;
 /// A literal part of a wildcard.
 const PART_BYTES: usize = 48;
 /// A rule with its counters and plan, without its name.
-const RULE_BYTES: usize = 416;
+const RULE_BYTES: usize = 432;
 /// A key and a value that lead to a rule.
 const ENTRY_BYTES: usize = 32;
 const LIMIT_BYTES: usize = 128;

@@ -26,7 +26,10 @@ impl Reader<'_> {
         }
         let fields = self.overlay_fields(node, "an overlay", &["patches"]);
         let Some((key, list)) = fields.last() else {
-            return self.error(node.position, "the overlay has no `patches`", "", help);
+            if is_empty(node) {
+                self.error(node.position, "the overlay has no `patches`", "", help);
+            }
+            return;
         };
         for item in self.maps(list, key) {
             if patches.len() >= MAX_PATCHES {
@@ -70,7 +73,10 @@ impl Reader<'_> {
         let mut patch = Patch::new(Origin { file: self.file.clone(), position: node.position });
         let (mut matched, mut set, mut set_domain) = (None, None, None);
         let keys = &["match", "limit", "set", "set_domain"];
-        for (key, value) in self.overlay_fields(node, "a patch", keys) {
+        let fields = self.overlay_fields(node, "a patch", keys);
+        // An unknown key may be a missing one, misspelled.
+        let all_known = matches!(node.content(), Content::Map(map) if map.len() == fields.len());
+        for (key, value) in fields {
             let value = Some(value).filter(|value| !is_null(value));
             match key {
                 "match" => matched = value,
@@ -82,6 +88,7 @@ impl Reader<'_> {
         let mut by_entries = None;
         match matched {
             Some(value) => by_entries = self.patch_match(value, &mut patch),
+            None if !all_known => {}
             None => {
                 let help = "write `match: {domain: …, entries: […]}`; `match: {domain: '*'}` \
                             matches all rules";
@@ -99,7 +106,7 @@ impl Reader<'_> {
                 self.error(entries, "`entries` beside `set_domain`", "", help);
             }
         }
-        if set.is_none() && set_domain.is_none() {
+        if set.is_none() && set_domain.is_none() && all_known {
             let help = "write `set: {…}` with keys of a rule, or `set_domain: {…}` with keys of a \
                         domain";
             self.error(node.position, "the patch sets nothing", "", help);
@@ -187,7 +194,7 @@ impl Reader<'_> {
     fn patch_set(&mut self, node: &Node<'_>, patch: &mut Patch) {
         patch.has_set = true;
         let entries = self.entries(node);
-        if entries.is_empty() && matches!(node.content(), Content::Map(_)) {
+        if is_empty(node) {
             self.error(node.position, "`set` is empty", "", "write keys of a rule or a limit");
         }
         let mut limits = Vec::new();
@@ -267,16 +274,19 @@ impl Reader<'_> {
             "metadata" => {
                 self.metadata(node);
             }
-            _ => {
+            "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric"
+            | "share_threshold" => {
                 self.bool(node, key);
             }
+            // A test finds keys that are missing here.
+            _ => {}
         }
     }
 
     fn patch_domain(&mut self, node: &Node<'_>, patch: &mut Patch) {
         let keys = &["charge", "on_store_failure"];
         let fields = self.overlay_fields(node, "`set_domain`", keys);
-        if fields.is_empty() && matches!(node.content(), Content::Map(map) if map.is_empty()) {
+        if is_empty(node) {
             let help = "write `charge` or `on_store_failure`";
             self.error(node.position, "`set_domain` is empty", "", help);
         }
@@ -295,6 +305,11 @@ impl Reader<'_> {
             }
         }
     }
+}
+
+/// Whether a node is a map without entries.
+fn is_empty(node: &Node<'_>) -> bool {
+    matches!(node.content(), Content::Map(map) if map.is_empty())
 }
 
 /// A key that a patch may set, and whether it is one of the descriptor.

@@ -110,9 +110,11 @@ impl Reader<'_> {
                 "name" | "hold_id" => {
                     self.string(node, key);
                 }
-                _ => {
+                "strict" | "charge_denied" | "unlimited" | "shadow_mode" => {
                     self.bool(node, key);
                 }
+                // A test finds keys that are missing here.
+                _ => {}
             }
         }
     }
