@@ -14,6 +14,7 @@ mod matcher;
 mod metric_path;
 mod metrics;
 mod near_miss;
+mod overlay;
 mod position;
 mod problem;
 mod problems;
@@ -35,6 +36,7 @@ pub use manifest::SourceFile;
 pub use matcher::{Candidate, Found, Level, MatchKind, Step, Trace};
 pub use metric_path::sent_path;
 pub use near_miss::NearMiss;
+pub use overlay::{Overlay, OverlayError, OverlayReport};
 pub use position::Position;
 pub(crate) use problem::truncate;
 pub use problem::{Problem, Severity};
@@ -66,6 +68,8 @@ pub struct Domain {
     pub together: bool,
     /// The failure policy; none for that of the settings.
     pub on_store_failure: Option<OnStoreFailure>,
+    /// The patches of the overlay that changed these.
+    pub patches: Box<[Origin]>,
     root: matcher::MatcherNode,
     /// The counters of limits sent with requests.
     override_series: Option<Arc<RuleSeries>>,

@@ -33,6 +33,9 @@ descriptors:
 fn explain(args: &[&str]) -> (Option<i32>, String, String) {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    let overlay = "patches:\n- match: { domain: shop, entries: [{ key: plan }] }\n  \
+                   set: { algorithm: gcra, burst: 20 }\n";
+    fs::write(directory.path().join("shop.overlay.yaml"), overlay).unwrap();
     fs::write(directory.path().join("bad.yaml"), "domain: shop\nuint: day\n").unwrap();
     let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_weir"))
         .arg("explain")
@@ -94,6 +97,21 @@ shop: plan=gold
   metric: shop.plan_gold
 ";
     assert_eq!((code, out.as_str()), (Some(0), wanted));
+}
+
+#[test]
+fn patches_of_an_overlay_are_named() {
+    let args = ["shop.yaml", "--overlay", "shop.overlay.yaml", "-d", "shop", "plan=gold"];
+    let (code, out, err) = explain(&args);
+    let wanted = "\
+shop: plan=gold
+  plan=gold matches 'plan_gold' (shop.yaml:22:10) by its value
+  rule:   plan_gold (shop.yaml:22:5)
+  patch:  shop.overlay.yaml:2:3
+  limit:  200 per minute, gcra with a burst of 20, named gold
+";
+    assert!(out.starts_with(wanted), "{out}{err}");
+    assert_eq!(code, Some(0));
 }
 
 #[test]

@@ -33,6 +33,9 @@ pub struct CheckArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
+    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
     /// How to print the rules and their problems.
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
@@ -71,7 +74,7 @@ pub fn run(args: &CheckArgs) -> ExitCode {
         lint: true,
         ..Options::default()
     };
-    let mut loaded = rule_files::load(&args.paths, args.max_file, &options);
+    let mut loaded = rule_files::load(&args.paths, &args.overlay, args.max_file, &options);
     let files = loaded.files.len();
     if loaded.is_good() && !args.envoy.is_empty() {
         envoy::check(&mut loaded, &args.envoy, args.max_problems);
@@ -173,6 +176,7 @@ fn flags(rule: &Rule) -> Vec<String> {
         (rule.detailed_metric, "detailed_metric"),
         (rule.value_to_metric, "value_to_metric"),
         (rule.metadata.is_some(), "metadata"),
+        (!rule.patches.is_empty(), "overlay"),
     ]
     .into_iter()
     .filter(|&(on, _)| on)

@@ -37,6 +37,9 @@ pub struct ExplainArgs {
     /// A request as the body of `/json`; `-` reads it from standard input.
     #[arg(long, value_name = "BODY", conflicts_with = "domain")]
     json: Option<String>,
+    /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
     /// How to print the explanation.
     #[arg(long, value_enum, default_value = "text")]
     output: Output,
@@ -67,7 +70,7 @@ const MAX_BODY_BYTES: u64 = 4 << 20;
 /// Prints what applies to each descriptor.
 pub fn run(args: &ExplainArgs) -> ExitCode {
     let options = Options { merge_domains: args.merge_domains, ..Options::default() };
-    let loaded = rule_files::load(&args.paths, MAX_FILE_BYTES, &options);
+    let loaded = rule_files::load(&args.paths, &args.overlay, MAX_FILE_BYTES, &options);
     if !loaded.is_good() {
         // Standard error may be closed.
         let _ = io::stderr().write_all(loaded.render_errors().as_bytes());

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use crate::rules::source::{RuleFile, Selection};
-use crate::rules::{Loaded, Options, Problem, Problems, SourceFile};
+use crate::rules::{Loaded, Options, Overlay, Problem, Problems, SourceFile};
 
 /// The path that means standard input.
 const STDIN: &str = "-";
@@ -12,12 +12,18 @@ const STDIN: &str = "-";
 /// The name of standard input in problems.
 const STDIN_NAME: &str = "<stdin>";
 
-/// Reads and compiles rule files, also those in Kubernetes manifests.
-pub fn load(paths: &[PathBuf], max_file: u64, options: &Options) -> Loaded<SourceFile> {
+/// Reads and compiles rule files, also those in Kubernetes manifests, as overlays patch them.
+pub fn load(
+    paths: &[PathBuf],
+    overlays: &[PathBuf],
+    max_file: u64,
+    options: &Options,
+) -> Loaded<SourceFile> {
     let is_stdin = |path: &&PathBuf| path.as_os_str() == STDIN;
     let roots: Vec<PathBuf> = paths.iter().filter(|path| !is_stdin(path)).cloned().collect();
     let selection =
         Selection { roots, prefix: None, yaml_only: true, ignore_dot_files: true, max_file };
+    let overlay = Selection { roots: overlays.to_vec(), ..selection.clone() };
     let (mut files, mut found) = selection.read();
     if paths.iter().any(|path| is_stdin(&path)) {
         match read_stdin(max_file) {
@@ -28,7 +34,13 @@ pub fn load(paths: &[PathBuf], max_file: u64, options: &Options) -> Loaded<Sourc
     let files = files.into_iter().flat_map(|file| SourceFile::unpack(file, &mut found)).collect();
     let mut problems = Problems::new(options.max_problems);
     problems.of_files(found);
-    Loaded::compile(files, problems, options, None)
+    match overlay.roots.is_empty() {
+        true => Loaded::compile(files, problems, options, None),
+        false => {
+            let overlay = Overlay::read(&overlay, options);
+            Loaded::compile_with(files, problems, overlay, options, None)
+        }
+    }
 }
 
 fn read_stdin(max_bytes: u64) -> Result<RuleFile, Problem> {

@@ -75,6 +75,11 @@ const KEYS: &[KnownKey] = &[
     KnownKey("time_zone", &[Limit, ListedLimit], Weir),
 ];
 
+/// The keys of rule files, each with the sections it belongs in.
+pub(super) fn known_keys() -> impl Iterator<Item = (&'static str, &'static [Section])> {
+    KEYS.iter().map(|key| (key.0, key.1))
+}
+
 /// How a key fits the section it is in.
 pub(super) enum Placement {
     /// It belongs there.

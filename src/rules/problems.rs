@@ -15,7 +15,7 @@ const SET_FACTOR: usize = 10;
 
 /// The problems of a rule set. Errors and warnings each have the limit to themselves, so that
 /// warnings cannot crowd out an error.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Problems {
     list: Vec<Problem>,
     omitted: Omitted,

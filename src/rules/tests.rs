@@ -8,6 +8,7 @@ mod lint;
 mod look;
 mod matching;
 mod model;
+mod overlay;
 mod sets;
 mod source;
 mod trace;

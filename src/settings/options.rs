@@ -62,6 +62,18 @@ impl Settings {
         })
     }
 
+    /// Returns the overlay files to load; none if no setting names any.
+    pub fn overlay_files(&self) -> Option<Selection> {
+        let roots = self.rules.overlay.to_vec();
+        (!roots.is_empty()).then(|| Selection {
+            roots,
+            prefix: None,
+            yaml_only: true,
+            ignore_dot_files: *self.rules.ignore_dot_files,
+            max_file: *self.rules.max_file,
+        })
+    }
+
     /// Returns the reference's directories and prefix of file names, if they are asked for: a file
     /// that only repeats the defaults does not ask for them.
     fn runtime_directories(&self) -> Option<(Vec<PathBuf>, Option<String>)> {

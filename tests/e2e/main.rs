@@ -22,6 +22,7 @@ mod holds;
 mod http_connections;
 mod log;
 mod metrics;
+mod overlay;
 mod redis;
 mod reference_metrics;
 mod reload;

@@ -88,6 +88,10 @@ fn print_rule(
     out: &mut impl Write,
 ) -> io::Result<()> {
     line(out, &format!("  rule:   {} ({})", rule.path(), rule.origin))?;
+    let domain_patches = domain.map_or(&[][..], |domain| &domain.patches);
+    for patch in rule.patches.iter().chain(domain_patches) {
+        line(out, &format!("  patch:  {patch}"))?;
+    }
     match &rule.plan {
         None => line(out, "  limit:  unlimited: nothing is counted")?,
         Some(plan) => plan.limits().iter().try_for_each(|limit| print_limit(limit, out))?,

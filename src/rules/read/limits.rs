@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod fields;
+mod patch;
 mod period;
 
 use super::super::keys::Section;
@@ -12,6 +13,7 @@ use super::{Reader, ReplacedName};
 use crate::limit::{Limit, Unit};
 pub(super) use fields::Fields;
 use fields::{AlgorithmName, RESTRICTED};
+pub(in crate::rules) use patch::{KeyNodes, LimitMaps};
 
 /// The most limits of one rule.
 const MAX_LIMITS: usize = 16;

@@ -47,7 +47,7 @@ impl Reader<'_> {
 
     /// Returns the keys and values of a map in order, with those of maps that `<<` merges in its place.
     /// Of equal keys the last counts, as in the reference, even if it is merged.
-    fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
+    pub(super) fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
         let Content::Map(items) = node.content() else {
             if !is_null(node) {
                 let message =
@@ -71,7 +71,7 @@ impl Reader<'_> {
     }
 
     /// Reads the text of a key.
-    fn key(&mut self, node: &Node<'_>) -> Option<String> {
+    pub(super) fn key(&mut self, node: &Node<'_>) -> Option<String> {
         if let Some(Value::Text(text)) = node.value() {
             return Some(text.to_owned());
         }

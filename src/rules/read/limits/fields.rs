@@ -71,6 +71,14 @@ pub(in super::super) struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
+    pub fn new(position: Position, nodes: BTreeMap<&'static str, &'n Node<'n>>) -> Fields<'n> {
+        Fields { position, nodes, listed: false }
+    }
+
+    pub fn into_nodes(self) -> BTreeMap<&'static str, &'n Node<'n>> {
+        self.nodes
+    }
+
     pub fn get(&self, key: &str) -> Option<&'n Node<'n>> {
         self.nodes.get(key).copied()
     }
