@@ -67,6 +67,7 @@ shop: path=/api/v1
 
 shop: path=/static/a.png
   path=/static/a.png matches 'path_/static/*' (shop.yaml:11:10) by a wildcard
+    after 1 wildcard that does not match
     before 'path' (shop.yaml:3:10)
   rule:   path_/static/* (shop.yaml:11:5)
   limit:  600 per minute; denied hits count too
@@ -83,6 +84,7 @@ fn replaced_rules_are_explained() {
     let wanted = "\
 shop: user=ann,path=/a
   user=ann matches 'user' (shop.yaml:18:10) by its key alone
+    after 2 wildcards that do not match
   path=/a matches 'path' (shop.yaml:20:14) by its key alone
   rule:   user.path (shop.yaml:20:9)
   limit:  1 per second, named user; denied hits count too
@@ -120,6 +122,7 @@ fn near_misses_are_named() {
     let wanted = "\
 shop: path=/a,user=ann
   path=/a matches 'path' (shop.yaml:3:10) by its key alone
+    after 2 wildcards that do not match
   user=ann matches nothing
   no rule: not limited
   note: 'path' (shop.yaml:3:10) has no rules below it: the descriptor has 1 entry more than it may
@@ -140,6 +143,7 @@ first match only
 
 shop: user=ann
   user=ann matches 'user' (shop.yaml:18:10) by its key alone
+    after 2 wildcards that do not match
   no rule: not limited
   note: the rules below 'user' (shop.yaml:18:10) need one more entry: 'path'
 ";

@@ -36,7 +36,7 @@ pub(super) struct ExplainedDescriptor<'s> {
 pub(super) struct ExplainedStep<'s> {
     pub matched: Option<Candidate<'s>>,
     pub later: Vec<Candidate<'s>>,
-    pub wildcards: usize,
+    pub wildcards_tried: usize,
 }
 
 /// A near miss, in words.
@@ -109,7 +109,7 @@ pub(super) fn explain<'s>(
                 .map(|step| ExplainedStep {
                     matched: step.matched,
                     later: step.later,
-                    wildcards: step.wildcards,
+                    wildcards_tried: step.wildcards_tried,
                 })
                 .collect(),
             rule: *rule,

@@ -49,7 +49,7 @@ fn step((key, value): &(String, String), step: &ExplainedStep<'_>) -> Value {
         "value": value,
         "matched": step.matched.map(candidate),
         "later": step.later.iter().copied().map(candidate).collect::<Vec<_>>(),
-        "wildcards": step.wildcards,
+        "wildcards_tried": step.wildcards_tried,
     })
 }
 

@@ -33,6 +33,11 @@ fn print_step(entry: &str, step: &ExplainedStep<'_>, out: &mut impl Write) -> io
     };
     let place = |candidate: &Candidate<'_>| format!("'{}' ({})", candidate.text, candidate.origin);
     line(out, &format!("  {entry} matches {} {}", place(&matched), matched.kind.words()))?;
+    match step.wildcards_tried {
+        0 => {}
+        1 => line(out, "    after 1 wildcard that does not match")?,
+        tried => line(out, &format!("    after {tried} wildcards that do not match"))?,
+    }
     let mut later: Vec<String> = step.later.iter().take(MAX_LATER).map(place).collect();
     if let more @ 1.. = step.later.len() - later.len() {
         later.push(format!("{more} more"));

@@ -22,8 +22,8 @@ pub struct Step<'s> {
     pub matched: Option<Candidate<'s>>,
     /// The other descriptors of the level that match the entry, in the order in which they would.
     pub later: Vec<Candidate<'s>>,
-    /// The number of wildcards of the level.
-    pub wildcards: usize,
+    /// The number of wildcards that were tried before the match.
+    pub wildcards_tried: usize,
     /// All descriptors of the level, in the order of the file.
     pub level: Level<'s>,
 }
@@ -129,8 +129,16 @@ impl MatcherNode {
             let level = Level(node);
             let mut later = level.matches((key, value));
             later.retain(|other| matched.is_some_and(|matched| matched.text != other.text));
-            let wildcards = node.wildcards.len();
-            trace.steps.push(Step { matched, later, wildcards, level });
+            let mut texts =
+                node.wildcards.iter().map(|wildcard| &*node.children[wildcard.child as usize].text);
+            let wildcards_tried = match matched {
+                Some(Candidate { kind: MatchKind::Value, .. }) => 0,
+                Some(matched) => {
+                    texts.position(|text| text == matched.text).unwrap_or(node.wildcards.len())
+                }
+                None => node.wildcards.len(),
+            };
+            trace.steps.push(Step { matched, later, wildcards_tried, level });
             let Some((child, _)) = found else { return trace };
             if i + 1 == entries.len() {
                 trace.end = matched;
