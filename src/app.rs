@@ -108,8 +108,11 @@ impl App {
         metrics.add(Arc::new(ProcessMetrics::new()));
         let health =
             Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
-        let loader =
+        let mut loader =
             Loader::new(rules.clone(), settings.rule_options(), health.clone(), metrics.clone());
+        if settings.overlay_files().is_some() {
+            loader.expect_overlay();
+        }
         if limiter.store().is_ready() {
             health.store_answers();
         }

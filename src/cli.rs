@@ -3,6 +3,8 @@
 pub mod check;
 pub mod descriptor;
 pub mod health;
+pub mod explain;
+pub mod rule_files;
 pub mod serve;
 pub mod settings;
 
@@ -32,6 +34,8 @@ enum Command {
     Check(check::CheckArgs),
     /// Ask a running weir whether it is ready: for probes and health checks of containers.
     Health(health::HealthArgs),
+    /// Show which rule a descriptor matches, and why.
+    Explain(explain::ExplainArgs),
     /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
@@ -42,6 +46,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
         Command::Health(args) => health::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Settings => settings::run(),
     }
 }

@@ -9,6 +9,7 @@ mod serve;
 mod write_timeout;
 
 pub use debug::{DebugPages, debug};
+pub(crate) use json::decode_json;
 pub use json::{Json, JsonErrors, JsonStats};
 pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};

@@ -10,6 +10,7 @@
 pub mod algorithm;
 pub mod algorithms;
 pub mod calendar;
+mod idle;
 pub mod plan;
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ mod verdict;
 pub(crate) use algorithm::{Hits, LimitAlgorithm};
 pub use algorithms::*;
 pub use calendar::Calendar;
+pub use idle::idle_limits;
 pub use plan::{Op, Packed, Plan, State};
 pub use unit::Unit;
 pub use verdict::{ChargeOutcome, Decision, Fill, Levels, Source, Verdict};

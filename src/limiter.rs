@@ -5,6 +5,7 @@
 //! 3. The store charges the batch.
 //! 4. Its answers become statuses and the overall decision, and are counted in `stats`.
 
+mod applied;
 mod charges;
 mod decision;
 mod holds;
@@ -17,6 +18,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use holds::Holds;
 pub use metrics::LimiterCounts;

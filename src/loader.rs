@@ -1,6 +1,8 @@
 //! Activates rule sets. A set is compiled as a whole and swapped atomically. An invalid set leaves the
 //! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
+mod overlay;
+
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,6 +17,7 @@ use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severi
 use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
+use overlay::{OverlayState, Present};
 
 /// The minimum interval of log lines that a management server, or a file that is rewritten
 /// continuously, can repeat.
@@ -30,6 +33,8 @@ pub struct Loader {
     /// Held while a set is loaded: its counters come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<LoadStatus>,
+    /// None if no setting names an overlay.
+    overlay: Option<OverlayState>,
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
     refused_line: LogLine,
@@ -131,6 +136,7 @@ impl Loader {
             metrics,
             loading,
             status,
+            overlay: None,
             source: Mutex::new(json!({ "kind": "files" })),
             refused_line,
             warnings_line,
@@ -161,7 +167,8 @@ impl Loader {
     pub fn load(&self, files: Vec<RuleFile>, found: Vec<Problem>) -> Result<Summary, Refusal> {
         let mut problems = self.new_problems();
         problems.of_files(found);
-        self.load_from(UpdateSource::Files, files, problems, Loaded::render_errors)
+        let _loading = self.loading.lock();
+        self.load_from(UpdateSource::Files, files, problems, Loaded::render_errors, Present::Files)
     }
 
     /// Compiles and activates resources of a management server, as [`load`](Self::load) does files.
@@ -173,19 +180,25 @@ impl Loader {
         resources: Vec<Resource>,
         problems: Problems,
     ) -> Result<Summary, Refusal> {
-        self.load_from(UpdateSource::ManagementServer, resources, problems, xds::render_errors)
+        let _loading = self.loading.lock();
+        let (source, render) = (UpdateSource::ManagementServer, xds::render_errors);
+        self.load_from(source, resources, problems, render, Present::Resources)
     }
 
+    /// Compiles and activates a set, while `loading` is held.
     fn load_from<D: Document>(
         &self,
         source: UpdateSource,
         files: Vec<D>,
         problems: Problems,
         render_errors: fn(&Loaded<D>) -> String,
+        present: fn(Vec<D>) -> Present,
     ) -> Result<Summary, Refusal> {
-        let _loading = self.loading.lock();
         let previous = self.rules.load_full();
-        let loaded = Loaded::compile(files, problems, &self.options, previous.as_deref());
+        let overlay = self.overlay.as_ref().and_then(OverlayState::active);
+        let (options, overlay) = (&self.options, overlay.as_ref());
+        let loaded =
+            Loaded::compile_patched(files, problems, options, overlay, previous.as_deref());
         self.log_warnings(source, &loaded);
         #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
         let now = SystemTime::now();
@@ -222,6 +235,9 @@ impl Loader {
             rules: loaded.rules.rules().count(),
         };
         drop(previous);
+        if let Some(state) = &self.overlay {
+            state.applied(source, overlay, loaded.overlay, present(loaded.files));
+        }
         let before = self.rules.swap(Some(Arc::new(loaded.rules)));
         self.metrics.config_last_load_successful.set(1);
         let mut status = self.status.lock();
@@ -274,6 +290,7 @@ impl Loader {
                 "domains": summary.domains,
                 "rules": summary.rules,
             })),
+            "overlay": self.overlay.as_ref().map(|overlay| overlay.status(age)),
             "refused": last_error.as_ref().filter(|_| status.is_refused),
             "last_error": last_error,
         })

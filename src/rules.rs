@@ -7,16 +7,21 @@ mod compile;
 mod describe;
 mod document;
 mod keys;
+mod lint;
 mod loaded;
+mod manifest;
 mod matcher;
 mod metric_path;
 mod metrics;
+mod near_miss;
+mod overlay;
 mod position;
 mod problem;
 mod problems;
 mod read;
 mod rule;
 pub mod source;
+mod source_map;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -27,8 +32,11 @@ mod yaml_help;
 
 pub use document::Document;
 pub use loaded::Loaded;
-pub use matcher::Found;
+pub use manifest::SourceFile;
+pub use matcher::{Candidate, Found, Level, MatchKind, Step, Trace};
 pub use metric_path::sent_path;
+pub use near_miss::NearMiss;
+pub use overlay::{Overlay, OverlayError, OverlayReport};
 pub use position::Position;
 pub(crate) use problem::truncate;
 pub use problem::{Problem, Severity};
@@ -60,6 +68,8 @@ pub struct Domain {
     pub together: bool,
     /// The failure policy; none for that of the settings.
     pub on_store_failure: Option<OnStoreFailure>,
+    /// The patches of the overlay that changed these.
+    pub patches: Box<[Origin]>,
     root: matcher::MatcherNode,
     /// The counters of limits sent with requests.
     override_series: Option<Arc<RuleSeries>>,
@@ -76,12 +86,20 @@ pub struct Options {
     pub max_problems: usize,
     /// The maximum number of rules and series that have metrics of their own.
     pub max_series: usize,
+    /// Whether to warn about what is valid, but probably not meant.
+    pub lint: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
         let max_problems = DEFAULT_MAX_PROBLEMS;
-        Options { merge_domains: false, max_log_bytes: 16 << 20, max_problems, max_series: 10_000 }
+        Options {
+            merge_domains: false,
+            max_log_bytes: 16 << 20,
+            max_problems,
+            max_series: 10_000,
+            lint: false,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads rule files at the start and whenever they change.
+//! Reads rule files, or those of an overlay, at the start and whenever they change.
 //!
 //! File system events only trigger reading. All files are read then, and loaded if they differ from
 //! those read before. So it does not matter which events, or how many, an editor, a swapped link or a
@@ -18,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::loader::Loader;
 use crate::rules::Problem;
-use crate::rules::source::Selection;
+use crate::rules::source::{FileKind, Selection};
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
 use places::Places;
@@ -41,7 +41,7 @@ pub struct Options {
     pub poll: Duration,
 }
 
-/// Loads rule files and their changes.
+/// Loads rule files, or those of an overlay, and their changes.
 #[derive(Debug)]
 pub struct RuleFiles {
     shared: Arc<WatchState>,
@@ -50,6 +50,7 @@ pub struct RuleFiles {
 
 #[derive(Debug)]
 struct WatchState {
+    kind: FileKind,
     selection: Selection,
     loader: Arc<Loader>,
     metrics: Arc<Metrics>,
@@ -98,6 +99,7 @@ impl WatchErrors {
 
 impl RuleFiles {
     pub fn new(
+        kind: FileKind,
         selection: Selection,
         options: Options,
         loader: Arc<Loader>,
@@ -105,7 +107,7 @@ impl RuleFiles {
     ) -> RuleFiles {
         let (changed, state) = Default::default();
         let load_failures = Throttle::new(LOG_INTERVAL);
-        let shared = WatchState { selection, loader, metrics, changed, load_failures, state };
+        let shared = WatchState { kind, selection, loader, metrics, changed, load_failures, state };
         RuleFiles { shared: Arc::new(shared), options }
     }
 
@@ -151,11 +153,14 @@ impl WatchState {
             // Watching starts first, so that no change is missed between reading and watching.
             self.watch(&mut state);
         }
-        let (files, problems) = self.selection.read();
+        let (files, problems) = self.selection.read_kind(self.kind);
         let fingerprint = fingerprint(&files, &problems);
         if state.fingerprint.replace(fingerprint) != Some(fingerprint) {
             // The loader reports errors itself.
-            let _ = self.loader.load(files, problems);
+            match self.kind {
+                FileKind::Rules => drop(self.loader.load(files, problems)),
+                FileKind::Overlay => self.loader.load_overlay(files, problems),
+            }
         }
     }
 

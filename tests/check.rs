@@ -20,6 +20,8 @@ descriptors:
     rate_limit: { name: a, unit: minute, unit_multiplier: 15, requests_per_unit: 300, replaces: [{ name: b }] }
   - key: user
     rate_limit: { unlimited: true }
+  - key: plan
+    rate_limit: { name: b, unit: day, requests_per_unit: 1 }
 ";
 
 struct Ran {
@@ -39,6 +41,14 @@ fn check_within(kilobytes: u32, directory: &Path, args: &[&str]) -> Ran {
     let script = format!("ulimit -v {kilobytes} && exec \"$@\"");
     limited.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_weir")]);
     run(limited, directory, args)
+}
+
+/// Runs `weir check` with a text as standard input.
+fn check_stdin(directory: &Path, text: &str, args: &[&str]) -> Ran {
+    fs::write(directory.join(".in"), text).unwrap();
+    let mut redirected = Command::new("sh");
+    redirected.args(["-c", "exec \"$@\" < .in", "sh", env!("CARGO_BIN_EXE_weir")]);
+    run(redirected, directory, args)
 }
 
 fn run(mut command: Command, directory: &Path, args: &[&str]) -> Ran {
@@ -88,7 +98,8 @@ fn valid_rules_are_printed_as_a_table() {
 DOMAIN  RULE       LIMIT               FLAGS
 shop    path_/a/*  300 per 15 minutes  shadow_mode metadata name=a replaces=b
 shop    user       unlimited
-ok: 2 rules in 2 domains of 2 files, 0 warnings
+shop    plan       1 per day           name=b
+ok: 3 rules in 2 domains of 2 files, 0 warnings
 "
     );
     assert_eq!(ran.err, "");
@@ -112,7 +123,7 @@ fn all_problems_are_reported_with_exit_code_1() {
         "c.yaml:2:1: warning: 'unit' has no effect here",
         "d.yaml: error: cannot be read: No such file or directory",
         "  help: did you mean `key`?",
-        "5 errors, 1 warning",
+        "5 errors, 2 warnings",
     ] {
         assert!(ran.err.contains(wanted), "{wanted}\n{}", ran.err);
     }
@@ -290,20 +301,20 @@ fn linked_directories_and_config_maps_are_read_once() {
     symlink("real", directory.path().join("linked")).unwrap();
     let ran = check(directory.path(), &["."]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.ends_with("ok: 2 rules in 2 domains of 2 files, 0 warnings\n"), "{}", ran.out);
+    assert!(ran.out.ends_with("ok: 3 rules in 2 domains of 2 files, 0 warnings\n"), "{}", ran.out);
     assert_eq!(check(directory.path(), &["linked"]).code, Some(0));
 }
 
 #[test]
 fn domains_are_merged_if_requested() {
-    let b = GOOD.replace("path", "other").replace("user", "else");
+    let b = GOOD.replace("path", "other").replace("user", "else").replace("plan", "tier");
     let directory = directory(&[("a.yaml", GOOD), ("b.yaml", &b)]);
     let ran = check(directory.path(), &["."]);
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("duplicate domain 'shop' in config file"), "{}", ran.err);
     let ran = check(directory.path(), &[".", "--merge-domains"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains("4 rules in 1 domain of 2 files"), "{}", ran.out);
+    assert!(ran.out.contains("6 rules in 1 domain of 2 files"), "{}", ran.out);
 }
 
 #[test]
@@ -339,4 +350,65 @@ fn a_file_of_50_mib_is_read_in_seconds() {
     // The parser is slow without optimization, and other tests may run at the same time.
     let max = if cfg!(debug_assertions) { 110 } else { 10 };
     assert!(took < Duration::from_secs(max), "{took:?}");
+}
+
+#[test]
+fn warnings_can_be_denied() {
+    let text = "domain: d\ndescriptors: [{ key: k, rate_limit: { unit: day } }]\n";
+    let directory = directory(&[("a.yaml", text), ("good.yaml", GOOD)]);
+    let warning = "a.yaml:2:37: warning: no `requests_per_unit`: this limit denies everything\n";
+    let ran = check(directory.path(), &["a.yaml"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.err.starts_with(warning), "{}", ran.err);
+    assert!(ran.out.ends_with("ok: 1 rule in 1 domain of 1 file, 1 warning\n"), "{}", ran.out);
+    let ran = check(directory.path(), &["a.yaml", "--deny-warnings"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(1), ""));
+    assert!(ran.err.starts_with(warning), "{}", ran.err);
+    assert!(ran.err.ends_with("0 errors, 1 warning (--deny-warnings)\n"), "{}", ran.err);
+    let ran = check(directory.path(), &["a.yaml", "--deny-warnings", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!((ran.code, &json["ok"]), (Some(1), &false.into()));
+    let ran = check(directory.path(), &["good.yaml", "--deny-warnings"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+}
+
+#[test]
+fn standard_input_and_manifests_are_read() {
+    let manifest = "\
+apiVersion: v1
+kind: ConfigMap
+data:
+  a.yaml: |
+    domain: a
+    uint: day
+  b.yaml: |
+    domain: b
+    descriptors:
+      - key: k
+        rate_limit: { unit: day, requests_per_unit: 5 }
+";
+    let directory = directory(&[("m.yaml", &manifest.replace("    uint: day\n", ""))]);
+    let ran = check_stdin(directory.path(), manifest, &["-"]);
+    assert_eq!(ran.code, Some(1));
+    let wanted = "\
+<stdin>:6:5: error: config error, unknown key 'uint'
+ 6 |     uint: day
+   |     ^^^^
+  help: the keys of the root of the file are: domain, charge, on_store_failure, descriptors
+1 error, 0 warnings
+";
+    assert_eq!(ran.err, wanted);
+    let ran = check_stdin(directory.path(), GOOD, &["-", "m.yaml", "--output", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(ran.code, Some(0), "{}", ran.out);
+    let place =
+        |rule: usize| (json["rules"][rule]["file"].clone(), json["rules"][rule]["line"].clone());
+    assert_eq!(place(0), ("m.yaml".into(), 9.into()));
+    assert_eq!(place(1), ("<stdin>".into(), 3.into()));
+    let ran = check_stdin(directory.path(), &"x".repeat(200), &["-", "--max-file", "100"]);
+    assert!(
+        ran.err.starts_with("<stdin>: error: the text has more than 100 bytes\n"),
+        "{}",
+        ran.err
+    );
 }

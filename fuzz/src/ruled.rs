@@ -9,7 +9,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
 };
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::rules::source::RuleFile;
-use weir::rules::{Document, Loaded, Options, Problem, Problems, Rule, RuleSet};
+use weir::rules::{Document, Loaded, Options, Overlay, Problem, Problems, Rule, RuleSet};
 use weir::service::RequestView;
 
 use crate::bench::Bench;
@@ -42,6 +42,32 @@ pub fn check<D: Document>(files: Vec<D>, merge_domains: bool, is_in: fn(&Problem
     for rule in rules.rules().take(ASKED) {
         finds(&rules, rule, is_plain);
         asks(&bench, rule);
+    }
+}
+
+/// Checks an overlay on files: it makes no good rules bad, and each of its problems has its place.
+pub fn check_overlay(files: &[RuleFile], merge_domains: bool, text: &str) {
+    let options =
+        Options { merge_domains, max_log_bytes: 1 << 20, max_problems: 10, ..Options::default() };
+    let file = RuleFile { name: "overlay".to_owned(), text: text.to_owned() };
+    let overlay = match Overlay::new(vec![file], Vec::new(), &options) {
+        Ok(overlay) => overlay,
+        Err(error) => {
+            assert!(!error.problems.is_empty() && !error.render().is_empty());
+            return error.problems.iter().for_each(|problem| is_in_text(problem, text));
+        }
+    };
+    let compile = |overlay| {
+        let problems = Problems::new(10);
+        Loaded::compile_patched(files.to_vec(), problems, &options, overlay, None)
+    };
+    let (plain, patched) = (compile(None), compile(Some(&overlay)));
+    assert_eq!(plain.problems, patched.problems);
+    patched.overlay.problems.iter().for_each(|problem| is_in_text(problem, text));
+    if plain.is_good() {
+        // A patch may only remove rules, by `rate_limit: null`.
+        let (plain, patched) = (plain.rules.rules().count(), patched.rules.rules().count());
+        assert!(patched <= plain, "{patched} of {plain} rules");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The text of rule files: never a panic, and every problem has its place.
 //!
 //! A line `# next file` begins another file; where the text begins with `# merge`, files may add
-//! to one domain.
+//! to one domain. After a line `# overlay` comes an overlay.
 
 #![no_main]
 
@@ -15,10 +15,19 @@ use weir_fuzz::ruled;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return no_text(bytes) };
+    let (text, overlay) = match text.split_once("# overlay\n") {
+        Some((text, overlay)) => (text, Some(overlay)),
+        None => (text, None),
+    };
     let files = text.split("# next file\n").enumerate();
     let files =
         files.map(|(i, text)| RuleFile { name: format!("{i}.yaml"), text: text.to_owned() });
-    ruled::check(files.collect(), text.starts_with("# merge"), ruled::is_in_file);
+    let files: Vec<RuleFile> = files.collect();
+    let merge_domains = text.starts_with("# merge");
+    if let Some(overlay) = overlay {
+        ruled::check_overlay(&files, merge_domains, overlay);
+    }
+    ruled::check(files, merge_domains, ruled::is_in_file);
 });
 
 /// A file that is not UTF-8 gets an error with the position of the first invalid byte.

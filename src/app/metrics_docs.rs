@@ -62,6 +62,7 @@ fn families(redis: bool) -> Vec<MetricFamily> {
     metrics.add(Arc::new(OtlpCounts::default()));
     metrics.connections("grpc");
     metrics.xds();
+    metrics.overlay();
     metrics.log(&Counter::default());
     let mut checked = Checked { family: None, families: MergedFamilies::default() };
     metrics.collect(&mut checked);

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::app::{Addresses, App};
 use crate::escape::escape;
 use crate::rules::RuleSet;
-use crate::rules::source::Selection;
+use crate::rules::source::{FileKind, Selection};
 use crate::settings::Settings;
 use crate::sockets::Address;
 use crate::telemetry::log::{self, Log};
@@ -173,15 +173,22 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
         start_statsd(settings, &mut app)?;
         let addresses = app.addresses()?;
         announce(&addresses, settings.debug.address.is_default());
+        let overlay = settings.overlay_files().map(|selection| {
+            let options = settings.watch_options();
+            RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), app.metrics())
+        });
         // The service listens before it has rules.
         match source {
             RuleSource::Files(selection) => {
-                follow_files(settings, selection, &app, &addresses.http)
+                follow_files(settings, selection, overlay, &app, &addresses.http)
             }
             RuleSource::Xds(options) => {
                 let client = xds::Client::new(*options, app.loader(), &app.metrics());
                 let client = client.map_err(anyhow::Error::msg)?;
-                tokio::spawn(async move { client.follow().await });
+                tokio::spawn(async move {
+                    load(overlay.as_ref()).await;
+                    tokio::join!(client.follow(), follow(overlay.as_ref()))
+                });
             }
         }
         otlp.start(&mut app)?;
@@ -203,23 +210,47 @@ fn start_statsd(settings: &Settings, app: &mut App) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Loads rule files now and when they change. `http` is the address for the example request.
-fn follow_files(settings: &Settings, selection: Selection, app: &App, http: &Address) {
+/// Loads the overlay, if there is one: before the first rules, so that they are patched.
+async fn load(overlay: Option<&RuleFiles>) {
+    if let Some(overlay) = overlay {
+        overlay.load().await;
+    }
+}
+
+/// Loads every change of the overlay, if there is one.
+async fn follow(overlay: Option<&RuleFiles>) {
+    if let Some(overlay) = overlay {
+        overlay.follow().await;
+    }
+}
+
+/// Loads rule files and the overlay now and when they change. `http` is the address for the example
+/// request.
+fn follow_files(
+    settings: &Settings,
+    selection: Selection,
+    overlay: Option<RuleFiles>,
+    app: &App,
+    http: &Address,
+) {
     let port = if let Address::Tcp(http) = http { http.port() } else { 0 };
     let http = match *settings.http.tls.enabled {
         true => format!("-k https://localhost:{port}"),
         false => format!("localhost:{port}"),
     };
-    let files = RuleFiles::new(selection, settings.watch_options(), app.loader(), app.metrics());
+    let options = settings.watch_options();
+    let (loader, metrics) = (app.loader(), app.metrics());
+    let files = RuleFiles::new(FileKind::Rules, selection, options, loader, metrics);
     let rules = app.rules().clone();
     tokio::spawn(async move {
+        load(overlay.as_ref()).await;
         files.load().await;
         if let Some(body) = rules.load_full().as_deref().and_then(example) {
             let body = body.replace('\'', r"'\''");
             let command = format!("curl -i {http}/json -d '{body}'");
             tracing::info!(%command, "example request");
         }
-        files.follow().await;
+        tokio::join!(files.follow(), follow(overlay.as_ref()))
     });
 }
 

@@ -1,6 +1,7 @@
 //! Every algorithm against a model that keeps the whole history, and the bugs of other limiters.
 
 mod examples;
+mod idle;
 mod model;
 mod packed;
 mod plans;

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::document::Document;
+use super::lint::{self, Replaced};
+use super::overlay::{Overlay, OverlayReport, Patcher};
 use super::problem::Problem;
 use super::problems::Problems;
 use super::read::{Budget, Reader, Root};
@@ -18,13 +20,43 @@ impl RuleSet {
         previous: Option<&RuleSet>,
     ) -> (RuleSet, Vec<Problem>) {
         let mut problems = Problems::new(options.max_problems);
-        let set = RuleSet::compile_into(documents, options, previous, &mut problems);
+        let (set, _) = RuleSet::compile_into(documents, options, None, previous, &mut problems);
         (set, problems.into_parts().0)
     }
 
+    /// Compiles documents as an overlay patches them. Returns also what became of the patches, unless
+    /// a document has an error.
     pub(super) fn compile_into(
         documents: &[impl Document],
         options: &Options,
+        overlay: Option<&Overlay>,
+        previous: Option<&RuleSet>,
+        problems: &mut Problems,
+    ) -> (RuleSet, OverlayReport) {
+        let Some(overlay) = overlay else {
+            let set = RuleSet::compile_once(documents, options, None, previous, problems);
+            return (set, OverlayReport::default());
+        };
+        let mut patcher = overlay.patcher(options);
+        let found = problems.clone();
+        let mut set =
+            RuleSet::compile_once(documents, options, Some(&mut patcher), previous, problems);
+        if !problems.has_errors() && patcher.start_over() {
+            drop(set);
+            *problems = found;
+            set = RuleSet::compile_once(documents, options, Some(&mut patcher), previous, problems);
+        }
+        let report = match problems.has_errors() {
+            true => OverlayReport::default(),
+            false => patcher.finish(options.max_problems),
+        };
+        (set, report)
+    }
+
+    fn compile_once(
+        documents: &[impl Document],
+        options: &Options,
+        mut patcher: Option<&mut Patcher>,
         previous: Option<&RuleSet>,
         problems: &mut Problems,
     ) -> RuleSet {
@@ -34,11 +66,12 @@ impl RuleSet {
         if let Some(previous) = previous {
             set.series = previous.series.clone();
         }
-        // The first position of each domain.
-        let mut domains: HashMap<String, Origin> = HashMap::new();
+        // The first position of each domain, and its `charge` there.
+        let mut domains: HashMap<String, (Origin, bool)> = HashMap::new();
+        let mut replaced = Vec::new();
         for document in documents {
             problems.start_file();
-            let node = match document.tree() {
+            let node = match document.tree(&mut |warning| problems.push(warning)) {
                 Ok(node) => node,
                 Err(problem) => {
                     problems.push(problem);
@@ -54,11 +87,14 @@ impl RuleSet {
                 series: &set.series,
                 max_log_bytes: options.max_log_bytes,
                 together: false,
+                lint: options.lint,
+                replaced: Vec::new(),
+                patcher: patcher.as_deref_mut(),
             };
             let Some(root) = reader.root(node.as_ref()) else { continue };
             let first = domains.get(&root.domain);
             let known = first.is_some();
-            if let Some(first) = first {
+            if let Some((first, _)) = first {
                 check_repeated_domain(&mut reader, &root, first, options);
             }
             let domain = set.domains.entry(root.domain.as_str().into()).or_default();
@@ -70,24 +106,40 @@ impl RuleSet {
                 let new = || Arc::new(RuleSeries::new(set.series.clone()));
                 domain.override_series = Some(override_series().unwrap_or_else(new));
             }
-            if known && options.merge_domains && domain.together != root.together {
+            if options.merge_domains
+                && first.is_some_and(|(_, together)| *together != root.together)
+            {
                 let message = "config error, `charge` differs from that of this domain elsewhere";
                 let help = "write the same `charge` in every file of the domain";
                 reader.error(root.domain_position, message, &root.domain, help);
             }
             domain.together = root.together;
             domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
+            if let Some(patcher) = &mut reader.patcher {
+                patcher.set_domain(&root.domain);
+                domain.together = patcher.together().unwrap_or(domain.together);
+                let policy = patcher.on_store_failure();
+                domain.on_store_failure = policy.unwrap_or(domain.on_store_failure);
+                domain.patches = patcher.domain_origins().into();
+            }
             // A repeated domain is read for its problems, into a tree that is dropped.
             let mut dropped = matcher::MatcherNode::default();
             let tree =
                 if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
             reader.descriptors(&root, tree);
+            let file = &reader.file;
+            let names = reader.replaced.drain(..);
+            replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));
             if !known {
                 let origin =
                     Origin { file: document.name().into(), position: root.domain_position };
-                domains.insert(root.domain, origin);
+                domains.insert(root.domain, (origin, root.together));
             }
             problems.sort_file();
+        }
+        if options.lint && !problems.has_errors() {
+            lint::lint(&set, &replaced, problems);
+            problems.sort_by_file(documents.iter().map(Document::name));
         }
         if !problems.has_errors() {
             set.series.set_max(options.max_series.saturating_sub(set.rules.len()));

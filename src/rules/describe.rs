@@ -30,7 +30,7 @@ impl Rule {
     pub fn to_json(&self) -> Value {
         let limits = self.plan.iter().flat_map(|plan| plan.limits());
         let entries = self.entries().map(|(key, value)| json!({ "key": key, "value": value }));
-        json!({
+        let mut json = json!({
             "domain": self.domain(),
             "rule": self.path(),
             "entries": entries.collect::<Vec<_>>(),
@@ -46,7 +46,11 @@ impl Rule {
             "detailed_metric": self.detailed_metric,
             "value_to_metric": self.value_to_metric,
             "metadata": self.metadata,
-        })
+        });
+        if !self.patches.is_empty() {
+            json["patches"] = self.patches.iter().map(ToString::to_string).collect();
+        }
+        json
     }
 }
 

@@ -13,11 +13,14 @@ pub trait Document: Sized {
     /// rules.
     fn text_bytes(&self) -> usize;
 
-    /// Builds its tree; none for an empty document.
+    /// Builds its tree; none for an empty document. `warn` is called with warnings about its form.
     ///
     /// # Errors
     /// The document cannot be read.
-    fn tree(&self) -> Result<Option<Node<'_>>, Problem>;
+    fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem>;
+
+    /// The text that positions refer to, if they are lines and columns.
+    fn source_text(&self) -> Option<&str>;
 
     /// Returns listed problems with their positions: `file:line:column`, or the resource and the
     /// path of the field.

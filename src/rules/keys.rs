@@ -75,16 +75,28 @@ const KEYS: &[KnownKey] = &[
     KnownKey("time_zone", &[Limit, ListedLimit], Weir),
 ];
 
+/// The keys of rule files, each with the sections it belongs in.
+pub(super) fn known_keys() -> impl Iterator<Item = (&'static str, &'static [Section])> {
+    KEYS.iter().map(|key| (key.0, key.1))
+}
+
 /// How a key fits the section it is in.
 pub(super) enum Placement {
     /// It belongs there.
     Correct(&'static str),
     /// A key of the reference, which ignores it there; what to write instead.
     Ignored(String),
+    /// A key that has no effect there and does no harm.
+    Harmless,
     /// A key of weir's own that does not belong there; what to write instead.
     Misplaced(String),
     /// No such key exists.
     Unknown,
+}
+
+/// Whether rule files have a key of this name.
+pub(super) fn is_known(key: &str) -> bool {
+    KEYS.iter().any(|known| known.0 == key)
 }
 
 pub(super) fn placement(key: &str, section: Section) -> Placement {
@@ -93,6 +105,10 @@ pub(super) fn placement(key: &str, section: Section) -> Placement {
     };
     if sections.contains(&section) {
         return Placement::Correct(name);
+    }
+    // Envoy Gateway's dumps name each file.
+    if *name == "name" && section == Root {
+        return Placement::Harmless;
     }
     let sections: Vec<&str> = sections.iter().map(|section| section.name()).collect();
     let help = format!("`{name}` belongs in {}", sections.join(", or "));

@@ -1,12 +1,12 @@
 //! Rule files that were read and compiled, with their problems.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::document::Document;
 use super::problem::{self, Problem, Severity};
 use super::problems::{Omitted, Problems};
 use super::source::{RuleFile, Selection};
-use super::{Options, RuleSet};
+use super::{Options, Overlay, OverlayError, OverlayReport, RuleSet};
 
 /// The result of compiling files, or resources of a management server.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Loaded<D = RuleFile> {
     /// The number of problems that are not listed.
     pub omitted: Omitted,
     pub files: Vec<D>,
+    /// What became of the patches of the overlay; empty if a problem is an error.
+    pub overlay: OverlayReport,
 }
 
 impl<D: Document> Loaded<D> {
@@ -24,13 +26,25 @@ impl<D: Document> Loaded<D> {
     /// from `previous`.
     pub fn compile(
         files: Vec<D>,
-        mut problems: Problems,
+        problems: Problems,
         options: &Options,
         previous: Option<&RuleSet>,
     ) -> Loaded<D> {
-        let rules = RuleSet::compile_into(&files, options, previous, &mut problems);
+        Loaded::compile_patched(files, problems, options, None, previous)
+    }
+
+    /// Compiles files as an overlay patches them. See [`compile`](Self::compile).
+    pub fn compile_patched(
+        files: Vec<D>,
+        mut problems: Problems,
+        options: &Options,
+        overlay: Option<&Overlay>,
+        previous: Option<&RuleSet>,
+    ) -> Loaded<D> {
+        let (rules, overlay) =
+            RuleSet::compile_into(&files, options, overlay, previous, &mut problems);
         let (problems, omitted) = problems.into_parts();
-        Loaded { rules, problems, omitted, files }
+        Loaded { rules, problems, omitted, files, overlay }
     }
 
     /// Whether no problem is an error.
@@ -46,16 +60,6 @@ impl<D: Document> Loaded<D> {
     /// The listed problems of a severity.
     pub fn listed(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
         self.problems.iter().filter(move |problem| problem.severity == severity)
-    }
-}
-
-impl Loaded {
-    /// Reads and compiles the selected files. Counters are carried over from `previous`.
-    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
-        let (files, found) = selection.read();
-        let mut problems = Problems::new(options.max_problems);
-        problems.of_files(found);
-        Loaded::compile(files, problems, options, previous)
     }
 
     /// Renders problems in full, each with the line that it is in.
@@ -79,13 +83,16 @@ impl Loaded {
         let key = |problem: &&'l Problem| Some((problem.file.as_str(), problem.position?.line()?));
         let mut found: BTreeMap<(&str, u32), Option<&str>> =
             problems.iter().filter_map(key).map(|key| (key, None)).collect();
+        // A manifest is the text of several files.
+        let mut seen = HashSet::new();
         for file in &self.files {
-            let name = file.name.as_str();
+            let name = file.name();
+            let Some(text) = file.source_text().filter(|_| seen.insert(name)) else { continue };
             let Some((&(_, last), _)) = found.range((name, 0)..=(name, u32::MAX)).next_back()
             else {
                 continue;
             };
-            for (number, line) in (1..=last).zip(problem::lines(&file.text)) {
+            for (number, line) in (1..=last).zip(problem::lines(text)) {
                 if let Some(wanted) = found.get_mut(&(name, number)) {
                     wanted.get_or_insert(line);
                 }
@@ -99,5 +106,59 @@ impl Loaded {
         let errors = self.listed(Severity::Error);
         let omitted = Omitted { warnings: 0, ..self.omitted }.summary();
         self.render(errors) + &omitted.map(|summary| summary + "\n").unwrap_or_default()
+    }
+}
+
+impl Loaded {
+    /// Reads and compiles the selected files. Counters are carried over from `previous`.
+    pub fn read(selection: &Selection, options: &Options, previous: Option<&RuleSet>) -> Loaded {
+        let (files, found) = selection.read();
+        let mut problems = Problems::new(options.max_problems);
+        problems.of_files(found);
+        Loaded::compile(files, problems, options, previous)
+    }
+
+    /// Reads and compiles the selected files as the overlay of other files patches them. The problems
+    /// with the overlay are among the others.
+    pub fn read_patched(
+        selection: &Selection,
+        overlay: &Selection,
+        options: &Options,
+        previous: Option<&RuleSet>,
+    ) -> Loaded {
+        let overlay = Overlay::read(overlay, options);
+        let (files, found) = selection.read();
+        let mut problems = Problems::new(options.max_problems);
+        problems.of_files(found);
+        Loaded::compile_with(files, problems, overlay, options, previous)
+    }
+}
+
+impl<D: Document + From<RuleFile>> Loaded<D> {
+    /// Compiles files as an overlay patches them, and adds its files and the problems with it.
+    pub fn compile_with(
+        files: Vec<D>,
+        problems: Problems,
+        overlay: Result<Overlay, OverlayError>,
+        options: &Options,
+        previous: Option<&RuleSet>,
+    ) -> Loaded<D> {
+        let patches = overlay.as_ref().ok();
+        let mut loaded = Loaded::compile_patched(files, problems, options, patches, previous);
+        let omitted = match overlay {
+            Ok(overlay) => {
+                loaded.problems.extend(loaded.overlay.problems.iter().cloned());
+                loaded.files.extend(overlay.into_files().iter().cloned().map(D::from));
+                loaded.overlay.omitted
+            }
+            Err(error) => {
+                loaded.problems.extend(error.problems);
+                loaded.files.extend(error.files.into_iter().map(D::from));
+                error.omitted
+            }
+        };
+        loaded.omitted.errors += omitted.errors;
+        loaded.omitted.warnings += omitted.warnings;
+        loaded
     }
 }

@@ -6,6 +6,11 @@
 //! concatenating the text: a look-up does not allocate, and its cost does not depend on the number of
 //! exact rules.
 
+mod overlap;
+mod trace;
+
+pub use trace::{Candidate, Level, Step, Trace};
+
 use std::hash::Hasher;
 use std::sync::Arc;
 
@@ -44,6 +49,8 @@ pub(super) struct NodeFlags {
     pub share_threshold: bool,
     /// Whether values that the node does not name distinguish metrics.
     pub value_to_metric: bool,
+    /// Whether the descriptor has no value.
+    pub any_value: bool,
 }
 
 #[derive(Debug)]
@@ -55,7 +62,7 @@ struct Wildcard {
 
 /// How an entry matches a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MatchKind {
+pub enum MatchKind {
     /// By key and value.
     Value,
     Wildcard,

@@ -75,6 +75,14 @@ impl Problem {
         truncate(&mut self.text, MAX_TEXT_BYTES);
     }
 
+    /// Its place as `file:line:column`, or the file alone.
+    pub(super) fn place(&self) -> String {
+        match self.position {
+            Some(Position::Line { line, column }) => format!("{}:{line}:{column}", self.file),
+            _ => self.file.clone(),
+        }
+    }
+
     pub fn is_error(&self) -> bool {
         self.severity == Severity::Error
     }

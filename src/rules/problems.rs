@@ -3,6 +3,8 @@
 //! A file may have a million problems, and a set any number of files. What is kept, logged and sent to
 //! a management server must grow with neither.
 
+use std::collections::HashMap;
+
 use super::problem::{Problem, Severity};
 
 /// The default number of problems listed per file.
@@ -13,7 +15,7 @@ const SET_FACTOR: usize = 10;
 
 /// The problems of a rule set. Errors and warnings each have the limit to themselves, so that
 /// warnings cannot crowd out an error.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Problems {
     list: Vec<Problem>,
     omitted: Omitted,
@@ -107,6 +109,16 @@ impl Problems {
     /// Sorts the current file's problems by position.
     pub fn sort_file(&mut self) {
         self.list[self.file_start..].sort_by_key(|problem| problem.position);
+    }
+
+    /// Sorts all problems by file, in this order, and position. Those of other files come first.
+    pub fn sort_by_file<'f>(&mut self, files: impl Iterator<Item = &'f str>) {
+        let mut order = HashMap::new();
+        for (i, file) in files.enumerate() {
+            order.entry(file).or_insert(i);
+        }
+        self.list
+            .sort_by_key(|problem| (order.get(problem.file.as_str()).copied(), problem.position));
     }
 
     pub fn list(&self) -> &[Problem] {

@@ -2,6 +2,9 @@
 
 mod budget;
 mod limits;
+mod lint;
+mod overlay;
+mod patched;
 mod values;
 
 use std::collections::HashMap;
@@ -9,15 +12,19 @@ use std::sync::Arc;
 
 use super::keys::Section;
 use super::matcher::{MatcherNode as Tree, NodeFlags};
+use super::overlay::{Patcher, State};
 use super::position::Position;
 use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::stats::{LimitStats, RuleSeriesBudget};
 use super::tree::{Content, Node};
-use super::{Origin, Rule, RuleSeries};
+use super::{Metadata, Origin, Rule, RuleSeries};
 use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 pub(super) use budget::Budget;
+use limits::LimitFields;
+pub(super) use limits::{KeyNodes, LimitMaps};
+pub(super) use lint::ReplacedName;
 use values::{describe, is_null, text_of};
 
 /// The root of a document: its domain and descriptors.
@@ -44,6 +51,36 @@ pub(super) struct Reader<'r> {
     pub max_log_bytes: u64,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
+    /// Whether to warn about what is valid, but probably not meant.
+    pub lint: bool,
+    /// The names in `replaces`, to lint.
+    pub replaced: Vec<ReplacedName>,
+    /// The patches of an overlay, if there is one.
+    pub patcher: Option<&'r mut Patcher>,
+}
+
+/// The keys of a descriptor, except those below it.
+struct Descriptor {
+    key: String,
+    value: String,
+    key_position: Position,
+    rate_limit: Option<LimitFields>,
+    shadow_mode: bool,
+    quota_mode: bool,
+    detailed_metric: bool,
+    value_to_metric: bool,
+    share_threshold: bool,
+    metadata: Option<Metadata>,
+}
+
+impl Descriptor {
+    /// `key` or `key_value`.
+    fn text(&self) -> String {
+        match self.value.is_empty() {
+            true => self.key.clone(),
+            false => format!("{}_{}", self.key, self.value),
+        }
+    }
 }
 
 /// The entries that lead to a descriptor, and the name that they form.
@@ -52,6 +89,25 @@ struct Above<'a> {
     domain: &'a str,
     entries: &'a [(Arc<str>, Arc<str>)],
     value_to_metric: bool,
+    /// The patches that these entries may match.
+    states: &'a [State],
+}
+
+/// The values of `rate_limit` and of `rate_limits` among the fields of a descriptor.
+fn limit_nodes<'n>(
+    fields: &[(&'static str, &'n Node<'n>)],
+) -> (Vec<&'n Node<'n>>, Option<&'n Node<'n>>) {
+    let (mut rate_limit, mut rate_limits) = (Vec::new(), None);
+    for &(field, node) in fields {
+        match field {
+            // A later null removes the rate limit, as in the reference.
+            "rate_limit" if is_null(node) => rate_limit.clear(),
+            "rate_limit" => rate_limit.push(node),
+            "rate_limits" => rate_limits = Some(node),
+            _ => {}
+        }
+    }
+    (rate_limit, rate_limits)
 }
 
 impl Reader<'_> {
@@ -111,11 +167,13 @@ impl Reader<'_> {
 
     /// Reads the descriptors of a root into a domain's tree.
     pub fn descriptors(&mut self, root: &Root<'_>, tree: &mut Tree) {
+        let states = self.patcher.as_ref().map(|patcher| patcher.start()).unwrap_or_default();
         let above = Above {
             name: &root.domain,
             domain: &root.domain,
             entries: &[],
             value_to_metric: false,
+            states: &states,
         };
         for node in &root.descriptors {
             self.descriptor(node, &above, tree);
@@ -123,78 +181,110 @@ impl Reader<'_> {
         tree.shrink();
     }
 
-    fn descriptor(&mut self, node: &Node<'_>, above: &Above<'_>, tree: &mut Tree) {
-        if self.budget.is_spent() {
-            return;
-        }
-        let (mut key, mut value) = (String::new(), String::new());
-        let mut key_position = node.position;
-        let mut limits = Vec::new();
-        let mut rate_limits = None;
-        let mut metadata = None;
-        let mut children = Vec::new();
-        let [mut shadow_mode, mut quota_mode, mut detailed_metric] = [false; 3];
-        let [mut value_to_metric, mut share_threshold] = [false; 2];
-        let mut share_node = node;
-        for (field, child) in self.fields(node, Section::Descriptor) {
+    /// Reads the keys of a descriptor from its fields.
+    fn keys(&mut self, position: Position, fields: &[(&'static str, &Node<'_>)]) -> Descriptor {
+        let mut read = Descriptor {
+            key: String::new(),
+            value: String::new(),
+            key_position: position,
+            rate_limit: None,
+            shadow_mode: false,
+            quota_mode: false,
+            detailed_metric: false,
+            value_to_metric: false,
+            share_threshold: false,
+            metadata: None,
+        };
+        let mut share_node = None;
+        let mut value_position = position;
+        for &(field, child) in fields {
             match field {
-                "key" => (key, key_position) = (self.string(child, field), child.position),
-                "value" => value = self.string(child, field),
-                "descriptors" => children = self.maps(child, field),
-                // A later null removes the rate limit, as in the reference.
-                "rate_limit" if is_null(child) => limits.clear(),
-                "rate_limit" => limits.push(child),
-                "rate_limits" => rate_limits = Some(child),
-                "shadow_mode" => shadow_mode = self.bool(child, field),
-                "quota_mode" => quota_mode = self.bool(child, field),
-                "detailed_metric" => detailed_metric = self.bool(child, field),
-                "value_to_metric" => value_to_metric = self.bool(child, field),
-                "share_threshold" => {
-                    (share_threshold, share_node) = (self.bool(child, field), child);
+                "key" => {
+                    (read.key, read.key_position) = (self.string(child, field), child.position)
                 }
-                "metadata" => metadata = self.metadata(child),
+                "value" => {
+                    (read.value, value_position) = (self.string(child, field), child.position);
+                }
+                "shadow_mode" => read.shadow_mode = self.bool(child, field),
+                "quota_mode" => read.quota_mode = self.bool(child, field),
+                "detailed_metric" => read.detailed_metric = self.bool(child, field),
+                "value_to_metric" => read.value_to_metric = self.bool(child, field),
+                "share_threshold" => {
+                    (read.share_threshold, share_node) = (self.bool(child, field), Some(child));
+                }
+                "metadata" => read.metadata = self.metadata(child),
                 _ => {}
             }
         }
-        if key.is_empty() {
+        if read.key.is_empty() {
             let help = "write `key: NAME`, the key of the descriptor's entry";
-            self.error(key_position, "descriptor has empty key", "", help);
+            self.error(read.key_position, "descriptor has empty key", "", help);
         }
-        let text = if value.is_empty() { key.clone() } else { format!("{key}_{value}") };
-        self.spend(node.position, budget::node_bytes(&text, above.name));
-        let name = format!("{}.{text}", above.name);
-        let origin = Origin { file: self.file.clone(), position: key_position };
-        if let Some(first) = tree.origin(&text).filter(|_| !key.is_empty()) {
-            let message = format!("duplicate descriptor composite key '{name}'");
-            let help = "a descriptor must be unique on its level: merge the two";
-            self.duplicate(key_position, message, &key, first.clone(), help);
-        }
-        let rate_limit = self.rate_limit(&limits, rate_limits, &key);
-        if share_threshold && !text.contains('*') {
+        self.lint_value(&read.key, &read.value, value_position);
+        let (rate_limit, rate_limits) = limit_nodes(fields);
+        read.rate_limit = self.rate_limit(&rate_limit, rate_limits, &read.key);
+        let text = read.text();
+        if let Some(node) = share_node.filter(|_| read.share_threshold && !text.contains('*')) {
             let message = format!(
                 "share_threshold can only be used with wildcard values (containing '*'), \
                  but found key '{text}'"
             );
             let help = "put a `*` into `value`, or remove share_threshold";
-            self.error(share_node.position, message, &text_of(share_node), help);
+            self.error(node.position, message, &text_of(node), help);
         }
+        read
+    }
+
+    fn descriptor(&mut self, node: &Node<'_>, above: &Above<'_>, tree: &mut Tree) {
+        if self.budget.is_spent() {
+            return;
+        }
+        let fields = self.fields(node, Section::Descriptor);
+        let mut children = Vec::new();
+        for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
+            children = self.maps(child, field);
+        }
+        let mut read = self.keys(node.position, &fields);
+        let text = read.text();
+        self.spend(node.position, budget::node_bytes(&text, above.name));
+        let name = format!("{}.{text}", above.name);
+        let origin = Origin { file: self.file.clone(), position: read.key_position };
+        if let Some(first) = tree.origin(&text).filter(|_| !read.key.is_empty()) {
+            let message = format!("duplicate descriptor composite key '{name}'");
+            let help = match read.rate_limit {
+                None => "a descriptor must be unique on its level: merge the two",
+                Some(_) => {
+                    "a descriptor must be unique on its level: merge the two, and list several \
+                     limits in `rate_limits`"
+                }
+            };
+            self.duplicate(read.key_position, message, &read.key, first.clone(), help);
+        }
+        let depth = above.entries.len() + 1;
+        self.spend(node.position, budget::rule_bytes(&name, depth, read.rate_limit.as_ref()));
+        let (states, patches) =
+            self.apply_patches(node.position, &fields, above.states, &mut read, &name);
 
         let mut entries = above.entries.to_vec();
-        entries.push((key.into(), value.into()));
-        self.spend(node.position, budget::rule_bytes(&name, entries.len(), rate_limit.as_ref()));
-        let flags = NodeFlags { share_threshold, value_to_metric };
-        let value_to_metric = above.value_to_metric || value_to_metric;
+        let any_value = read.value.is_empty();
+        entries.push((read.key.into(), read.value.into()));
+        let flags = NodeFlags {
+            share_threshold: read.share_threshold,
+            value_to_metric: read.value_to_metric,
+            any_value,
+        };
+        let value_to_metric = above.value_to_metric || read.value_to_metric;
         let mut dropped = Tree::default();
         let mut dropped_rule = None;
         // A duplicate is read all the same, for the problems below it.
         let (rule, below) =
             tree.add(text, flags, origin).unwrap_or((&mut dropped_rule, &mut dropped));
         // After an error the set is not used, so its rules are not built.
-        if let Some(rate_limit) = rate_limit
+        if let Some(rate_limit) = read.rate_limit
             && !self.problems.has_errors()
         {
             let previous = self.previous.get(&*name).copied();
-            let series = (detailed_metric || value_to_metric).then(|| {
+            let series = (read.detailed_metric || value_to_metric).then(|| {
                 let known = previous.and_then(|rule| rule.series.clone());
                 known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.series.clone())))
             });
@@ -206,20 +296,27 @@ impl Reader<'_> {
                 plan: (!rate_limit.limits.is_empty())
                     .then(|| Arc::new(Plan::new(rate_limit.limits))),
                 replaces: rate_limit.replaces.into(),
-                shadow_mode,
-                quota_mode,
-                detailed_metric,
+                shadow_mode: read.shadow_mode,
+                quota_mode: read.quota_mode,
+                detailed_metric: read.detailed_metric,
                 value_to_metric,
-                metadata,
+                metadata: read.metadata,
                 stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
                 series,
                 origin: Origin { file: self.file.clone(), position: node.position },
+                patches,
                 name: name.clone().into(),
             });
             self.rules.push(built.clone());
             *rule = Some(built);
         }
-        let above = Above { name: &name, domain: above.domain, entries: &entries, value_to_metric };
+        let above = Above {
+            name: &name,
+            domain: above.domain,
+            entries: &entries,
+            value_to_metric,
+            states: &states,
+        };
         for child in children {
             self.descriptor(child, &above, below);
         }

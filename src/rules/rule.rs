@@ -39,6 +39,8 @@ pub struct Rule {
     /// The denials by each limit; empty if the rule has only one.
     pub(super) limit_stats: Box<[LimitStats]>,
     pub origin: Origin,
+    /// The patches of the overlay that changed the rule, in the order in which they apply.
+    pub patches: Arc<[Origin]>,
 }
 
 /// The file or resource, and the position in it.

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use super::document::Document;
 use super::loaded::Loaded;
 use super::position::Position;
-use super::problem::{Problem, lines};
+use super::problem::{Problem, Severity, lines};
 use super::tree::Node;
-use super::{yaml, yaml_help};
+use super::yaml::Documents;
+use super::yaml_help;
 
 /// A rule file.
 #[derive(Clone, Debug, Hash)]
@@ -29,17 +30,36 @@ impl Document for RuleFile {
         self.text.len()
     }
 
-    fn tree(&self) -> Result<Option<Node<'_>>, Problem> {
-        yaml::parse(&self.text).map_err(|error| yaml_help::problem(&self.name, &self.text, error))
+    fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
+        first_document(&self.name, &self.text, Documents::new(&self.text), warn)
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        Some(&self.text)
     }
 
     fn locate<'l>(_: &'l Loaded, problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
-        let place = |problem: &Problem| match problem.position {
-            Some(Position::Line { line, column }) => format!("{}:{line}:{column}", problem.file),
-            _ => problem.file.clone(),
-        };
-        problems.iter().map(|problem| (place(problem), *problem)).collect()
+        problems.iter().map(|problem| (problem.place(), *problem)).collect()
     }
+}
+
+/// Builds the tree of the first document, and warns about further ones.
+pub(super) fn first_document<'d>(
+    name: &str,
+    text: &str,
+    mut documents: Documents<'d>,
+    warn: &mut dyn FnMut(Problem),
+) -> Result<Option<Node<'d>>, Problem> {
+    let first = documents.next().unwrap_or(Ok(None));
+    let first = first.map_err(|error| yaml_help::problem(name, text, error))?;
+    if let Some(position) = documents.rest() {
+        let message = "only the first YAML document of a file is read: what follows is ignored";
+        let help = "put each domain into a file of its own; within one, remove the `---`";
+        let problem = Problem::of_file(name, message, help);
+        let severity = Severity::Warning;
+        warn(Problem { severity, position: Some(position), ..problem });
+    }
+    Ok(first)
 }
 
 /// Selects the rule files.
@@ -57,19 +77,47 @@ pub struct Selection {
     pub max_file: u64,
 }
 
+/// What a directory is searched for. A file that is named itself is read whatever its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Rule files: all but overlays and tests.
+    Rules,
+    /// `*.overlay.yaml`.
+    Overlay,
+}
+
+impl FileKind {
+    /// The kind of a file by its name; none for a test of rules, `*.test.yaml`.
+    fn of(path: &Path) -> Option<FileKind> {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let ends_with = |ends: [&[u8]; 2]| ends.iter().any(|end| name.ends_with(end));
+        match () {
+            () if ends_with([b".test.yaml", b".test.yml"]) => None,
+            () if ends_with([b".overlay.yaml", b".overlay.yml"]) => Some(FileKind::Overlay),
+            () => Some(FileKind::Rules),
+        }
+    }
+}
+
 impl Selection {
-    /// Reads all files, in the order of their paths. A file that is reachable by several links is read
-    /// once.
+    /// Reads all rule files, in the order of their paths. A file that is reachable by several links is
+    /// read once.
     pub fn read(&self) -> (Vec<RuleFile>, Vec<Problem>) {
+        self.read_kind(FileKind::Rules)
+    }
+
+    /// Reads all files of a kind, as [`read`](Self::read) does rule files.
+    pub fn read_kind(&self, kind: FileKind) -> (Vec<RuleFile>, Vec<Problem>) {
         let mut problems = Vec::new();
         let mut found = Vec::new();
         for root in &self.roots {
             match fs::metadata(root) {
                 Ok(meta) if meta.is_dir() => {
-                    let before = (found.len(), problems.len());
-                    self.search(root, root, &mut HashSet::new(), &mut found, &mut problems);
+                    let (seen, before) = (HashSet::new(), (found.len(), problems.len()));
+                    let (found, problems) = (&mut found, &mut problems);
+                    Search { selection: self, kind, root, seen, found, problems }.directory(root);
                     if before == (found.len(), problems.len()) {
-                        problems.push(self.nothing_in(root));
+                        problems.push(self.nothing_in(root, kind));
                     }
                 }
                 Ok(meta) if meta.is_file() => found.push(root.clone()),
@@ -91,8 +139,13 @@ impl Selection {
         (files, problems)
     }
 
-    /// Reports a directory without rule files, which would limit nothing.
-    fn nothing_in(&self, root: &Path) -> Problem {
+    /// Reports a directory without files of a kind, which would have no effect.
+    fn nothing_in(&self, root: &Path, kind: FileKind) -> Problem {
+        let root = root.display().to_string();
+        if kind == FileKind::Overlay {
+            let help = "put an overlay there, named .overlay.yaml";
+            return Problem::of_file(&root, "no overlay files are here", help);
+        }
         let help = match (self.yaml_only, &self.prefix) {
             (true, _) => "put a rule file there, named .yaml or .yml".to_owned(),
             (_, Some(prefix)) => format!(
@@ -101,61 +154,7 @@ impl Selection {
             ),
             (_, None) => "put a rule file there".to_owned(),
         };
-        Problem::of_file(&root.display().to_string(), "no rule files are here", help)
-    }
-
-    fn search(
-        &self,
-        root: &Path,
-        directory: &Path,
-        seen: &mut HashSet<PathBuf>,
-        found: &mut Vec<PathBuf>,
-        problems: &mut Vec<Problem>,
-    ) {
-        // Each directory is read once, because links may form a cycle.
-        let Ok(real) = fs::canonicalize(directory) else { return };
-        if !seen.insert(real) {
-            return;
-        }
-        let entries =
-            match fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
-                Ok(entries) => entries,
-                Err(error) => {
-                    problems.push(unreadable(directory, &error));
-                    return;
-                }
-            };
-        let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
-        // Names with a dot come last, so that a file with two names, as in a mounted ConfigMap, is
-        // reported by the visible one.
-        paths.sort_by_cached_key(|path| (is_dotted(path), path.clone()));
-        for path in paths {
-            if self.ignore_dot_files && is_dotted(&path) {
-                continue;
-            }
-            match fs::metadata(&path) {
-                Ok(meta) if meta.is_dir() => self.search(root, &path, seen, found, problems),
-                Ok(meta) if self.selects(root, &path) => match meta.is_file() {
-                    true => found.push(path),
-                    false => problems.push(irregular(&path)),
-                },
-                Ok(_) => {}
-                // Some editors keep a dangling link beside each file that is open.
-                Err(_) if is_dotted(&path) || !self.selects(root, &path) => {}
-                Err(error) => problems.push(unreadable(&path, &error)),
-            }
-        }
-    }
-
-    fn selects(&self, root: &Path, path: &Path) -> bool {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        if self.yaml_only && !matches!(extension, Some("yaml" | "yml")) {
-            return false;
-        }
-        self.prefix.as_ref().is_none_or(|prefix| {
-            let below = path.strip_prefix(root).unwrap_or(path).to_string_lossy();
-            below.replace('/', ".").starts_with(prefix)
-        })
+        Problem::of_file(&root, "no rule files are here", help)
     }
 
     fn read_file(&self, path: &Path) -> Result<RuleFile, Problem> {
@@ -188,6 +187,68 @@ impl Selection {
                 Err(problem)
             }
         }
+    }
+}
+
+/// Searches a root and the directories in it.
+struct Search<'s> {
+    selection: &'s Selection,
+    kind: FileKind,
+    root: &'s Path,
+    /// Each directory is read once, because links may form a cycle.
+    seen: HashSet<PathBuf>,
+    found: &'s mut Vec<PathBuf>,
+    problems: &'s mut Vec<Problem>,
+}
+
+impl Search<'_> {
+    fn directory(&mut self, directory: &Path) {
+        let Ok(real) = fs::canonicalize(directory) else { return };
+        if !self.seen.insert(real) {
+            return;
+        }
+        let entries =
+            match fs::read_dir(directory).and_then(Iterator::collect::<io::Result<Vec<_>>>) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    self.problems.push(unreadable(directory, &error));
+                    return;
+                }
+            };
+        let mut paths: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).collect();
+        // Names with a dot come last, so that a file with two names, as in a mounted ConfigMap, is
+        // reported by the visible one.
+        paths.sort_by_cached_key(|path| (is_dotted(path), path.clone()));
+        for path in paths {
+            if self.selection.ignore_dot_files && is_dotted(&path) {
+                continue;
+            }
+            match fs::metadata(&path) {
+                Ok(meta) if meta.is_dir() => self.directory(&path),
+                Ok(meta) if self.selects(&path) => match meta.is_file() {
+                    true => self.found.push(path),
+                    false => self.problems.push(irregular(&path)),
+                },
+                Ok(_) => {}
+                // Some editors keep a dangling link beside each file that is open.
+                Err(_) if is_dotted(&path) || !self.selects(&path) => {}
+                Err(error) => self.problems.push(unreadable(&path, &error)),
+            }
+        }
+    }
+
+    fn selects(&self, path: &Path) -> bool {
+        if FileKind::of(path) != Some(self.kind) {
+            return false;
+        }
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        if self.selection.yaml_only && !matches!(extension, Some("yaml" | "yml")) {
+            return false;
+        }
+        self.selection.prefix.as_ref().is_none_or(|prefix| {
+            let below = path.strip_prefix(self.root).unwrap_or(path).to_string_lossy();
+            below.replace('/', ".").starts_with(prefix)
+        })
     }
 }
 

@@ -4,11 +4,14 @@ mod bounds;
 mod dialect;
 mod errors;
 mod limits;
+mod lint;
 mod look;
 mod matching;
 mod model;
+mod overlay;
 mod sets;
 mod source;
+mod trace;
 mod xds;
 mod yaml_help;
 

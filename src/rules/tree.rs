@@ -104,6 +104,34 @@ impl<'a> Node<'a> {
         Node { position, ..self.clone() }
     }
 
+    /// A copy that is at another position, with everything in it.
+    pub fn moved(&self, position: Position) -> Node<'a> {
+        let moved = |node: &Node<'a>| node.moved(position);
+        match self.content() {
+            Content::Scalar(text) => Node::scalar(position, text.clone(), self.style),
+            Content::List(items) => Node::list(position, items.iter().map(moved).collect()),
+            Content::Map(entries) => {
+                let entries = entries.iter().map(|(key, value)| (moved(key), moved(value)));
+                Node::map(position, entries.collect())
+            }
+        }
+    }
+
+    /// A copy that does not borrow the text.
+    pub fn detached(&self) -> Node<'static> {
+        let position = self.position;
+        match self.content() {
+            Content::Scalar(text) => Node::scalar(position, text.clone().into_owned(), self.style),
+            Content::List(items) => {
+                Node::list(position, items.iter().map(Node::detached).collect())
+            }
+            Content::Map(entries) => {
+                let entries = entries.iter().map(|(key, value)| (key.detached(), value.detached()));
+                Node::map(position, entries.collect())
+            }
+        }
+    }
+
     /// Makes the node cheap to clone.
     pub fn share(self) -> Node<'a> {
         let storage = match self.storage {

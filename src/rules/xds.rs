@@ -88,12 +88,16 @@ impl Document for Resource {
         self.text_bytes
     }
 
-    fn tree(&self) -> Result<Option<Node<'_>>, Problem> {
+    fn tree(&self, _: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
         let config = Config::decode(self.message.clone()).map_err(Unreadable::from);
         let root = config.and_then(|config| root(&mut Builder::default(), config));
         let problem =
             |error: Unreadable| Problem::of_file(&self.name, error.to_string(), Unreadable::HELP);
         root.map(Some).map_err(problem)
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        None
     }
 
     fn locate<'l>(

@@ -6,9 +6,10 @@ pub(in crate::rules) mod tests;
 
 use std::collections::HashMap;
 
-use granit_parser::{Event, Options, Parser, Span};
+use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Span, StrInput};
 
 use super::position::Position;
+use super::source_map::SourceMap;
 use super::tree::Node;
 use tags::resolve;
 
@@ -36,23 +37,93 @@ pub struct SyntaxError {
 /// # Errors
 /// The text is not YAML, or exceeds a limit.
 pub fn parse(text: &str) -> Result<Option<Node<'_>>, SyntaxError> {
-    let mut options = Options::default();
-    options.set_emit_comments(false);
-    options.block_nesting_limit = MAX_DEPTH;
-    options.flow_nesting_limit = MAX_DEPTH;
-    let mut tree = TreeBuilder::default();
-    for event in Parser::new_from_str_with_options(text, options) {
-        let (event, span) = event.map_err(|error| SyntaxError {
-            line: error.marker().line() as u32,
-            column: error.marker().col() as u32 + 1,
-            message: error.info(),
-        })?;
-        if let Event::DocumentEnd = event {
-            break;
-        }
-        tree.add(event, &span)?;
+    Documents::new(text).next().unwrap_or(Ok(None))
+}
+
+/// The documents of a text, which `---` separates. An error ends them.
+pub struct Documents<'a> {
+    /// None after an error, and at the end.
+    parser: Option<Parser<'a, StrInput<'a>>>,
+    map: Option<&'a SourceMap>,
+}
+
+impl<'a> Documents<'a> {
+    pub fn new(text: &'a str) -> Documents<'a> {
+        let mut options = Options::default();
+        options.set_emit_comments(false);
+        options.block_nesting_limit = MAX_DEPTH;
+        options.flow_nesting_limit = MAX_DEPTH;
+        Documents { parser: Some(Parser::new_from_str_with_options(text, options)), map: None }
     }
-    Ok(tree.root)
+
+    /// The documents of a scalar's value, with positions in the file that has it.
+    pub(super) fn within(text: &'a str, map: &'a SourceMap) -> Documents<'a> {
+        Documents { map: Some(map), ..Documents::new(text) }
+    }
+
+    /// Returns the position of the next node or syntax error: what comes after the documents that were
+    /// read. An empty document has none.
+    pub fn rest(mut self) -> Option<Position> {
+        let map = self.map;
+        for event in self.parser.as_mut()? {
+            match event {
+                Ok((Event::Scalar(text, ScalarStyle::Plain, ..), _))
+                    if matches!(&*text, "" | "~") => {}
+                Ok((
+                    Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..),
+                    span,
+                )) => return Some(position(span.start, map)),
+                Ok(_) => {}
+                Err(error) => return Some(position(*error.marker(), map)),
+            }
+        }
+        None
+    }
+
+    fn read(&mut self) -> Option<Result<Option<Node<'a>>, SyntaxError>> {
+        let mut tree = TreeBuilder { map: self.map, ..TreeBuilder::default() };
+        for event in self.parser.as_mut()? {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let (line, column) = line_column(*error.marker(), self.map);
+                    return Some(Err(SyntaxError { line, column, message: error.info() }));
+                }
+            };
+            match event {
+                Event::DocumentEnd => return Some(Ok(tree.root)),
+                Event::StreamEnd => return None,
+                _ => {}
+            }
+            if let Err(error) = tree.add(event, &span) {
+                return Some(Err(error));
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Documents<'a> {
+    type Item = Result<Option<Node<'a>>, SyntaxError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let document = self.read();
+        if !matches!(document, Some(Ok(_))) {
+            self.parser = None;
+        }
+        document
+    }
+}
+
+fn position(marker: Marker, map: Option<&SourceMap>) -> Position {
+    let (line, column) = line_column(marker, map);
+    Position::in_text(line, column)
+}
+
+/// The line and column of a marker, counted from 1.
+fn line_column(marker: Marker, map: Option<&SourceMap>) -> (u32, u32) {
+    let (line, column) = (marker.line() as u32, marker.col() as u32 + 1);
+    map.map_or((line, column), |map| map.locate(line, column))
 }
 
 /// A list or map that is not complete.
@@ -73,6 +144,7 @@ impl<'a> Open<'a> {
 
 #[derive(Default)]
 struct TreeBuilder<'a> {
+    map: Option<&'a SourceMap>,
     open: Vec<Open<'a>>,
     anchors: HashMap<usize, Node<'a>>,
     root: Option<Node<'a>>,
@@ -83,7 +155,7 @@ struct TreeBuilder<'a> {
 
 impl<'a> TreeBuilder<'a> {
     fn add(&mut self, event: Event<'a>, span: &Span) -> Result<(), SyntaxError> {
-        let (line, column) = (span.start.line() as u32, span.start.col() as u32 + 1);
+        let (line, column) = line_column(span.start, self.map);
         let position = Position::in_text(line, column);
         let error_here = |message: &str| SyntaxError { line, column, message: message.to_owned() };
         let (mut node, anchor) = match event {

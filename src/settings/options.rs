@@ -41,6 +41,7 @@ impl Settings {
             max_log_bytes: *self.rules.max_log_bytes,
             max_problems: *self.rules.max_problems,
             max_series: *self.metrics.max_series,
+            lint: false,
         }
     }
 
@@ -56,6 +57,18 @@ impl Settings {
             prefix,
             // The reference reads every file, whatever its name.
             yaml_only: !paths.is_empty(),
+            ignore_dot_files: *self.rules.ignore_dot_files,
+            max_file: *self.rules.max_file,
+        })
+    }
+
+    /// Returns the overlay files to load; none if no setting names any.
+    pub fn overlay_files(&self) -> Option<Selection> {
+        let roots = self.rules.overlay.to_vec();
+        (!roots.is_empty()).then(|| Selection {
+            roots,
+            prefix: None,
+            yaml_only: true,
             ignore_dot_files: *self.rules.ignore_dot_files,
             max_file: *self.rules.max_file,
         })

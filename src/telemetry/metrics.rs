@@ -65,6 +65,14 @@ impl Metrics {
         xds
     }
 
+    /// Adds the metrics of the overlay. Call it once.
+    pub fn overlay(&self) -> OverlayMetrics {
+        let overlay = OverlayMetrics::default();
+        overlay.last_load_successful.set(1);
+        self.add(Arc::new(overlay.clone()));
+        overlay
+    }
+
     /// Adds the metrics of the log. Call it once.
     pub fn log(&self, dropped: &Counter) {
         self.add(Arc::new(LogMetrics { dropped: dropped.clone() }));
@@ -113,6 +121,36 @@ impl MetricSource for XdsMetrics {
     fn collect(&self, sink: &mut dyn MetricSink) {
         sink.gauge(XDS_CONNECTED, self.connected.get() as f64);
         sink.counter(XDS_STREAM_FAILURES, self.stream_failures.get());
+    }
+}
+
+/// The metrics of the overlay.
+#[derive(Clone, Debug, Default)]
+pub struct OverlayMetrics {
+    pub load_error: Counter,
+    /// 0 if the newest overlay was rejected, else 1.
+    pub last_load_successful: Gauge,
+    pub failed_patches: Gauge,
+}
+
+const OVERLAY_LOAD_ERROR: MetricFamily =
+    MetricFamily::counter("overlay_load_error", "Overlays rejected", &[]);
+const OVERLAY_LAST_LOAD_SUCCESSFUL: MetricFamily = MetricFamily::gauge(
+    "overlay_last_load_successful",
+    "Whether the newest overlay was accepted (0: rejected; 1: accepted, or none yet)",
+    &[],
+);
+const OVERLAY_FAILED_PATCHES: MetricFamily = MetricFamily::gauge(
+    "overlay_failed_patches",
+    "Patches of the overlay that do not fit one of the active rules",
+    &[],
+);
+
+impl MetricSource for OverlayMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(OVERLAY_LOAD_ERROR, self.load_error.get());
+        sink.gauge(OVERLAY_LAST_LOAD_SUCCESSFUL, self.last_load_successful.get() as f64);
+        sink.gauge(OVERLAY_FAILED_PATCHES, self.failed_patches.get() as f64);
     }
 }
 

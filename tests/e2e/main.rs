@@ -26,6 +26,7 @@ mod http_connections;
 mod istio;
 mod log;
 mod metrics;
+mod overlay;
 mod redis;
 mod reference_metrics;
 mod reload;

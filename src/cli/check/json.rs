@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::MANY_WILDCARDS;
-use crate::rules::{Loaded, Origin, Position, Problem, Rule};
+use crate::rules::{Loaded, Origin, Position, Problem, Rule, SourceFile};
 
 /// Returns the rules and problems as JSON.
-pub(super) fn as_json(loaded: &Loaded) -> serde_json::Value {
+pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {
     json!({
-        "ok": loaded.is_good(),
+        "ok": is_good,
         "problems": loaded.problems.iter().map(problem_json).collect::<Vec<_>>(),
         "omitted": { "errors": loaded.omitted.errors, "warnings": loaded.omitted.warnings },
         "rules": match loaded.is_good() {

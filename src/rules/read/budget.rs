@@ -18,7 +18,7 @@ const NODE_BYTES: usize = 256;
 /// A literal part of a wildcard.
 const PART_BYTES: usize = 48;
 /// A rule with its counters and plan, without its name.
-const RULE_BYTES: usize = 416;
+const RULE_BYTES: usize = 432;
 /// A key and a value that lead to a rule.
 const ENTRY_BYTES: usize = 32;
 const LIMIT_BYTES: usize = 128;
@@ -34,7 +34,7 @@ pub(super) const HELP: &str = "split the file, shorten its keys and values, or r
                                by aliases";
 
 /// A number of bytes to spend.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::rules) struct Budget {
     limit: usize,
     /// None once it was exceeded.

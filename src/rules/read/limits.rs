@@ -2,14 +2,18 @@
 
 mod algorithm;
 mod fields;
+mod patch;
 mod period;
 
 use super::super::keys::Section;
+use super::super::position::Position;
 use super::super::tree::Node;
-use super::Reader;
 use super::values::text_of;
+use super::{Reader, ReplacedName};
 use crate::limit::{Limit, Unit};
-use fields::{AlgorithmName, Fields, RESTRICTED};
+pub(super) use fields::Fields;
+use fields::{AlgorithmName, RESTRICTED};
+pub(in crate::rules) use patch::{KeyNodes, LimitMaps};
 
 /// The most limits of one rule.
 const MAX_LIMITS: usize = 16;
@@ -45,10 +49,12 @@ impl Reader<'_> {
                 let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
                 self.error(list.position, message, "", &help);
             }
-            for item in items {
+            for item in &items {
                 let fields = self.limit_fields(&[item], item.position, Section::ListedLimit);
                 self.add_limit(&mut result, &fields, key);
             }
+            let positions: Vec<Position> = items.iter().map(|item| item.position).collect();
+            self.lint_limits(&result.limits, &positions);
         } else {
             let last = rate_limit.last()?;
             let fields = self.limit_fields(rate_limit, last.position, Section::Limit);
@@ -72,6 +78,10 @@ impl Reader<'_> {
         let replaces = fields.get("replaces").map(|node| self.maps(node, "replaces"));
         for node in replaces.unwrap_or_default() {
             let replaced = self.replaced_name(node, &name);
+            if self.lint && !replaced.is_empty() {
+                let (name, position) = (replaced.clone(), node.position);
+                self.replaced.push(ReplacedName { name, position });
+            }
             result.replaces.push(replaced.into());
         }
         result.name = name;
@@ -116,6 +126,7 @@ impl Reader<'_> {
 
     fn limit(&mut self, fields: &Fields<'_>, name: &str, unit: &str, key: &str) -> Option<Limit> {
         let algorithm = self.algorithm_name(fields)?;
+        self.lint_limit(fields);
         let n = self.u32_or(fields, "requests_per_unit", 0);
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
         let (unit, multiplier, period) = match algorithm {

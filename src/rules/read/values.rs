@@ -25,6 +25,7 @@ impl Reader<'_> {
                     self.problem(Severity::Warning, key.position, message, &name, &help);
                     self.ignored(&name, value, section);
                 }
+                Placement::Harmless => self.ignored(&name, value, section),
                 Placement::Misplaced(help) => {
                     let message = format!("config error, '{name}' does not belong here");
                     self.error(key.position, message, &name, &help);
@@ -46,7 +47,7 @@ impl Reader<'_> {
 
     /// Returns the keys and values of a map in order, with those of maps that `<<` merges in its place.
     /// Of equal keys the last counts, as in the reference, even if it is merged.
-    fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
+    pub(super) fn entries<'n>(&mut self, node: &'n Node<'n>) -> Vec<(&'n Node<'n>, &'n Node<'n>)> {
         let Content::Map(items) = node.content() else {
             if !is_null(node) {
                 let message =
@@ -55,6 +56,7 @@ impl Reader<'_> {
             }
             return Vec::new();
         };
+        self.lint_repeated(items);
         let mut entries = Vec::with_capacity(items.len());
         for (key, value) in items.iter() {
             match value.content() {
@@ -69,7 +71,7 @@ impl Reader<'_> {
     }
 
     /// Reads the text of a key.
-    fn key(&mut self, node: &Node<'_>) -> Option<String> {
+    pub(super) fn key(&mut self, node: &Node<'_>) -> Option<String> {
         if let Some(Value::Text(text)) = node.value() {
             return Some(text.to_owned());
         }
@@ -158,6 +160,7 @@ impl Reader<'_> {
         if is_null(node) || !self.scalar_is_allowed(node, field) {
             return String::new();
         }
+        self.lint_text(node, field);
         text.to_owned()
     }
 
@@ -199,6 +202,7 @@ impl Reader<'_> {
             Some(Value::Null) => return 0,
             Some(Value::Int(number)) => {
                 if let Ok(number) = u32::try_from(number) {
+                    self.lint_number(node);
                     return number;
                 }
             }
@@ -249,6 +253,7 @@ impl Reader<'_> {
             _ if self.budget.is_spent() => Json::Null,
             Content::Scalar(text) => {
                 self.spend(node.position, VALUE_BYTES + text.len());
+                self.lint_metadata(node);
                 match node.value() {
                     None | Some(Value::Null) => Json::Null,
                     Some(Value::Bool(value)) => value.into(),

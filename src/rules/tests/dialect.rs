@@ -1,6 +1,6 @@
 //! The YAML that rule files are written in.
 
-use super::{find, good, reported};
+use super::{compile, find, good, reported};
 use crate::limit::Unit;
 
 /// Requests, multiplier and unit of the only rule of a descriptor with this rate limit.
@@ -113,7 +113,7 @@ fn byte_order_marks_and_line_endings_are_accepted() {
     for text in [
         text.to_owned(),
         format!("---\n{text}"),
-        format!("--- # first\n{text}---\ndomain: other\n"),
+        format!("--- # first\n{text}"),
         format!("%YAML 1.1\n---\n{text}"),
         format!("# a remark\n\n{text}...\n"),
         format!("\u{feff}{text}"),
@@ -122,9 +122,22 @@ fn byte_order_marks_and_line_endings_are_accepted() {
         text.replace(": ", ":\t"),
         text.replace('\n', "  \t\n"),
         text.trim_end().to_owned(),
-        format!("{text}---\n}}{{ what comes after the first document is not looked at"),
     ] {
         assert_eq!(find(&good(&text), &[("k", "v")]), Some("k"), "{text:?}");
+    }
+}
+
+#[test]
+fn further_documents_are_ignored_with_a_warning() {
+    let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit:\n    unit: day\n";
+    for text in [
+        format!("--- # first\n{text}---\ndomain: other\n"),
+        format!("{text}---\n}}{{ what comes after the first document is not looked at"),
+    ] {
+        let (set, problems) = compile(&text);
+        assert_eq!(find(&set, &[("k", "v")]), Some("k"), "{text:?}");
+        assert_eq!(set.domains(), 1);
+        assert!(matches!(&problems[..], [problem] if !problem.is_error()), "{problems:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use super::{find, good};
 
 /// A descriptor of the model.
 #[derive(Clone, Debug)]
-struct Rule {
+pub(super) struct Rule {
     text: String,
     key: String,
     value: String,
@@ -39,7 +39,7 @@ fn model(rules: &[Rule], entries: &[(&str, &str)]) -> Option<String> {
     model(&rule.below, rest).map(|below| format!("{}.{below}", rule.text))
 }
 
-fn yaml(rules: &[Rule], depth: usize, out: &mut String) {
+pub(super) fn yaml(rules: &[Rule], depth: usize, out: &mut String) {
     let indent = "  ".repeat(depth);
     for Rule { key, value, limited, below, .. } in rules {
         *out += &format!("{indent}- key: '{key}'\n{indent}  value: '{value}'\n");
@@ -69,7 +69,7 @@ fn level(below: BoxedStrategy<Vec<Rule>>) -> BoxedStrategy<Vec<Rule>> {
         .boxed()
 }
 
-fn tree() -> BoxedStrategy<Vec<Rule>> {
+pub(super) fn tree() -> BoxedStrategy<Vec<Rule>> {
     level(level(level(Just(Vec::new()).boxed())))
 }
 

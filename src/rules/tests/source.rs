@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use crate::rules::source::Selection;
+use crate::rules::source::{FileKind, Selection};
 
 fn selection(root: &Path) -> Selection {
     Selection {
@@ -45,6 +45,31 @@ fn directories_are_searched_recursively_and_in_order() {
     assert_eq!(read(&selection).0, ["a.yml", "b.yaml", "c/d/e.yaml", ".hidden.yaml"]);
     selection.roots.push(dir.path().join("README.md"));
     assert_eq!(read(&selection).0.len(), 5, "a file that is named is read whatever its name");
+}
+
+#[test]
+fn overlays_and_tests_in_a_directory_are_no_rule_files() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a.yaml", "b/a.test.yaml", "b/c.test.yml", "d.overlay.yaml", "e.overlay.yml"] {
+        write(dir.path(), name);
+    }
+    // Only the last two extensions count.
+    write(dir.path(), "test.yaml");
+    write(dir.path(), "x.test.old.yaml");
+    for yaml_only in [true, false] {
+        let mut selection = Selection { yaml_only, ..selection(dir.path()) };
+        assert_eq!(read(&selection).0, ["a.yaml", "test.yaml", "x.test.old.yaml"]);
+        let (overlays, problems) = selection.read_kind(FileKind::Overlay);
+        let names = overlays.iter().map(|file| file.text.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["d.overlay.yaml", "e.overlay.yml"]);
+        assert!(problems.is_empty(), "{problems:?}");
+        selection.roots = vec![dir.path().join("b/a.test.yaml"), dir.path().join("e.overlay.yml")];
+        assert_eq!(read(&selection).0.len(), 2, "files that are named are read");
+        selection.roots = vec![dir.path().join("b")];
+        assert_eq!(read(&selection).1, [": no rule files are here"]);
+        let (_, problems) = selection.read_kind(FileKind::Overlay);
+        assert!(problems[0].message.contains("no overlay files are here"), "{problems:?}");
+    }
 }
 
 #[test]

@@ -221,7 +221,8 @@ fn both_positions_of_a_duplicate_are_field_paths() {
         "shop-rules: error: duplicate descriptor composite key 'd.k'
   at: descriptors[1].key (k)
   note: the first is at shop-rules: descriptors[0].key (k)
-  help: a descriptor must be unique on its level: merge the two
+  help: a descriptor must be unique on its level: merge the two, and list several limits in \
+         `rate_limits`
 more: error: duplicate domain 'd' in config file
   at: domain
   note: the first is at shop-rules: domain

@@ -75,7 +75,7 @@ fn find<'l>(loaded: &'l Loaded<Resource>, problems: &[&'l Problem]) -> Paths<'l>
         let name = resource.name.as_str();
         let of_resource = (name, Position::Field(0))..=(name, Position::Field(u32::MAX));
         if paths.range(of_resource).any(|(_, path)| path.is_none())
-            && let Ok(Some(root)) = resource.tree()
+            && let Ok(Some(root)) = resource.tree(&mut |_| {})
         {
             let mut walk = Walk { resource: name, paths: &mut paths, names: Vec::new() };
             walk.map(&root, &mut String::new());

@@ -37,6 +37,8 @@ group! {
         source: RulesSource = "files", reference ["CONFIG_TYPE"];
         /// Rule files, or directories of them.
         paths: Vec<PathBuf> = "";
+        /// Overlays, or directories with files named .overlay.yaml: patches of rules of any source.
+        overlay: Vec<PathBuf> = "";
         /// Whether several files may define rules of one domain.
         merge_domains: bool = "false", reference ["MERGE_DOMAIN_CONFIG"];
         /// Whether changed rule files are reloaded while the service runs.

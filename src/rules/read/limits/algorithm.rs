@@ -44,13 +44,7 @@ impl Reader<'_> {
                 Algorithm::SlidingLog(SlidingLog { n, period })
             }
             AlgorithmName::BucketedWindow => {
-                let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS);
-                if !(2..=3_600).contains(&buckets) {
-                    let message = format!("config error, `buckets` is {buckets}");
-                    let position = fields.position("buckets");
-                    self.error(position, message, &buckets.to_string(), "write 2 to 3600");
-                    return None;
-                }
+                let buckets = self.buckets(fields)?;
                 Algorithm::BucketedWindow(BucketedWindow { n, period, buckets })
             }
             AlgorithmName::TokenBucket => {
@@ -63,6 +57,17 @@ impl Reader<'_> {
                 Algorithm::Concurrency(self.concurrency(fields, n, hold_id, key)?)
             }
         })
+    }
+
+    pub(super) fn buckets(&mut self, fields: &Fields<'_>) -> Option<u32> {
+        let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS);
+        if !(2..=3_600).contains(&buckets) {
+            let message = format!("config error, `buckets` is {buckets}");
+            let position = fields.position("buckets");
+            self.error(position, message, &buckets.to_string(), "write 2 to 3600");
+            return None;
+        }
+        Some(buckets)
     }
 
     fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {

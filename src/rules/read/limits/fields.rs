@@ -63,7 +63,7 @@ pub(super) const RESTRICTED: &[(&str, &[AlgorithmName])] = &[
 ];
 
 /// The keys of one limit.
-pub(super) struct Fields<'n> {
+pub(in super::super) struct Fields<'n> {
     pub position: Position,
     nodes: BTreeMap<&'static str, &'n Node<'n>>,
     /// Whether the limit is an item of `rate_limits`.
@@ -71,6 +71,14 @@ pub(super) struct Fields<'n> {
 }
 
 impl<'n> Fields<'n> {
+    pub fn new(position: Position, nodes: BTreeMap<&'static str, &'n Node<'n>>) -> Fields<'n> {
+        Fields { position, nodes, listed: false }
+    }
+
+    pub fn into_nodes(self) -> BTreeMap<&'static str, &'n Node<'n>> {
+        self.nodes
+    }
+
     pub fn get(&self, key: &str) -> Option<&'n Node<'n>> {
         self.nodes.get(key).copied()
     }

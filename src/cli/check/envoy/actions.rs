@@ -1,0 +1,97 @@
+//! What the actions of `rate_limits` send.
+
+use super::nodes::{get, has_type, is_true, list, text};
+use crate::rules::tree::Node;
+
+/// The values that an entry may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    Any,
+    OneOf(Vec<String>),
+}
+
+/// An entry of a descriptor: its key and its values.
+pub(super) type SentEntry = (String, Values);
+
+/// The most descriptors that an item may be, because Envoy leaves out entries of absent headers.
+const MAX_VARIANTS: usize = 64;
+
+/// Returns the descriptors that an item of `rate_limits` may send; none if an action is not known.
+/// `clusters` are those of the route.
+pub(super) fn descriptors(item: &Node<'_>, clusters: &Values) -> Option<Vec<Vec<SentEntry>>> {
+    let mut variants = vec![Vec::new()];
+    for action in list(item, "actions") {
+        let (entry, may_be_absent) = entry(action, clusters)?;
+        let shorter = match may_be_absent && variants.len() < MAX_VARIANTS {
+            true => variants.clone(),
+            false => Vec::new(),
+        };
+        variants.iter_mut().for_each(|variant| variant.push(entry.clone()));
+        variants.extend(shorter);
+    }
+    variants.retain(|variant| !variant.is_empty());
+    Some(variants)
+}
+
+/// The entry of an action, and whether it is left out where its source is absent. If not, the whole
+/// descriptor is.
+fn entry(action: &Node<'_>, clusters: &Values) -> Option<(SentEntry, bool)> {
+    let any = |key: &str| ((key.to_owned(), Values::Any), false);
+    if get(action, "remote_address").is_some() {
+        return Some(any("remote_address"));
+    }
+    if get(action, "masked_remote_address").is_some() {
+        return Some(any("masked_remote_address"));
+    }
+    if get(action, "source_cluster").is_some() {
+        return Some(any("source_cluster"));
+    }
+    if get(action, "destination_cluster").is_some() {
+        return Some((("destination_cluster".to_owned(), clusters.clone()), false));
+    }
+    for (name, default) in [
+        ("request_headers", ""),
+        ("query_parameters", "query_param"),
+        ("metadata", ""),
+        ("dynamic_metadata", ""),
+    ] {
+        if let Some(action) = get(action, name) {
+            let entry = (key(action, default), Values::Any);
+            return Some((entry, is_true(action, "skip_if_absent")));
+        }
+    }
+    for (name, default) in [
+        ("generic_key", "generic_key"),
+        ("header_value_match", "header_match"),
+        ("query_parameter_value_match", "query_match"),
+        ("remote_address_match", "remote_address_match"),
+    ] {
+        if let Some(action) = get(action, name) {
+            return Some(((key(action, default), fixed(text(action, "descriptor_value"))), false));
+        }
+    }
+    let extension = get(action, "extension")?;
+    let config = get(extension, "typed_config")?;
+    match has_type(config, "rate_limit_descriptors.expr.v3.Descriptor") {
+        true => {
+            let entry = (key(config, ""), Values::Any);
+            Some((entry, is_true(config, "skip_if_error")))
+        }
+        false => Some(any(text(extension, "name"))),
+    }
+}
+
+fn key(action: &Node<'_>, default: &str) -> String {
+    match text(action, "descriptor_key") {
+        "" => default.to_owned(),
+        key => key.to_owned(),
+    }
+}
+
+/// A value that is written out; it may have operators of the access log.
+pub(super) fn fixed(value: &str) -> Values {
+    match value.contains('%') {
+        true => Values::Any,
+        false => Values::OneOf(vec![value.to_owned()]),
+    }
+}

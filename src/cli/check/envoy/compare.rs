@@ -1,0 +1,84 @@
+//! Compares the descriptors that Envoy sends with the rules.
+
+use std::collections::{BTreeSet, HashSet};
+
+use super::actions::{SentEntry, Values};
+use super::config::Sent;
+use super::{Findings, describe};
+use crate::rules::{Candidate, Level, Rule, RuleSet};
+use crate::suggest::nearest;
+
+/// Reports descriptors that no rule matches and, if all that is sent is known, rules that match none.
+pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {
+    let mut reached = HashSet::new();
+    let mut used = BTreeSet::new();
+    let mut unknown = BTreeSet::new();
+    let names: BTreeSet<&str> = rules.rules().map(Rule::domain).collect();
+    for sent in sent {
+        let Some(domain) = rules.domain(&sent.domain) else {
+            if unknown.insert(&sent.domain) {
+                let message = format!("there are no rules for the domain '{}'", sent.domain);
+                let help = match nearest(&sent.domain, names.iter().copied()) {
+                    Some(near) => format!("did you mean '{near}'?"),
+                    None => "write rules for it, or name the domain of the rules".to_owned(),
+                };
+                findings.add_at(&sent.origin, message, "", &help);
+            }
+            continue;
+        };
+        used.insert(sent.domain.as_str());
+        let ends = ends(domain.level(), &sent.entries);
+        let is_meant = |end: &Candidate<'_>| end.rule.is_some() || end.below.is_empty();
+        if !sent.has_limit && !ends.iter().any(is_meant) {
+            let descriptor = describe(sent);
+            let message = format!("no rule of the domain '{}' matches '{descriptor}'", sent.domain);
+            let help = format!(
+                "write a rule with these entries in this order; `weir explain RULES -d {} {descriptor}` \
+                 shows which are near",
+                sent.domain
+            );
+            findings.add_at(&sent.origin, message, "", &help);
+        }
+        reached.extend(ends.iter().filter_map(|end| end.rule).map(address));
+    }
+    if !is_complete {
+        return;
+    }
+    let mut unused = BTreeSet::new();
+    for rule in rules.rules() {
+        if !used.contains(rule.domain()) {
+            if unused.insert(rule.domain()) {
+                let message = format!("Envoy never asks about the domain '{}'", rule.domain());
+                let help = "set `domain` of a rate-limit filter to it, or remove its rules";
+                findings.add_at(&rule.origin, message, "", help);
+            }
+        } else if !reached.contains(&address(rule)) {
+            let message = format!("no action of Envoy sends what '{}' matches", rule.path());
+            let help = "add actions for its entries, in this order, or remove the rule";
+            findings.add_at(&rule.origin, message, "", help);
+        }
+    }
+}
+
+/// The identity of a rule.
+fn address(rule: &Rule) -> usize {
+    std::ptr::from_ref(rule) as usize
+}
+
+/// The descriptors of the rule file that the last entry may match.
+fn ends<'s>(level: Level<'s>, entries: &[SentEntry]) -> Vec<Candidate<'s>> {
+    let mut levels = vec![level];
+    let mut ends = Vec::new();
+    for (key, values) in entries {
+        let matches = |level: Level<'s>| match values {
+            Values::Any => level.reachable(key),
+            Values::OneOf(values) => values
+                .iter()
+                .filter_map(|value| level.matches((key, value)).into_iter().next())
+                .collect(),
+        };
+        ends = levels.into_iter().flat_map(matches).collect();
+        levels = ends.iter().map(|end| end.below).collect();
+    }
+    ends
+}

@@ -1,0 +1,150 @@
+//! Finds the rate-limit filters of an Envoy configuration.
+
+use std::collections::HashMap;
+
+use super::Findings;
+use super::actions::{SentEntry, fixed};
+use super::nodes::{get, has_type, is_true, list, path, text, walk};
+use super::routes::Routes;
+use crate::rules::tree::{Content, Node};
+use crate::rules::{Origin, Position};
+
+/// A descriptor that Envoy sends.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub domain: String,
+    pub entries: Vec<SentEntry>,
+    /// Whether it may bring a limit of its own.
+    pub has_limit: bool,
+    /// The item of `rate_limits`.
+    pub origin: Origin,
+}
+
+/// A filter `envoy.filters.http.ratelimit`.
+pub(super) struct Filter<'n, 'a> {
+    /// The key of its configuration in `typed_per_filter_config`.
+    pub name: &'n str,
+    pub domain: &'n str,
+    pub domain_position: Position,
+    pub stage: &'n str,
+    pub rate_limits: &'n [Node<'a>],
+    /// Whether it is off unless a route enables it.
+    pub is_disabled: bool,
+    /// Whether `filter_enabled` is 0.
+    pub is_off: bool,
+}
+
+/// What all files of the configuration have.
+pub(super) struct EnvoyConfig<'n, 'a> {
+    /// Route configurations by name, for connection managers that get them over RDS.
+    route_configs: HashMap<&'n str, &'n Node<'a>>,
+    /// The keys of the static runtime layers that are 0.
+    pub runtime_zeros: Vec<String>,
+}
+
+impl<'n, 'a> EnvoyConfig<'n, 'a> {
+    pub fn new(roots: &[&'n Node<'a>]) -> EnvoyConfig<'n, 'a> {
+        let mut config = EnvoyConfig { route_configs: HashMap::new(), runtime_zeros: Vec::new() };
+        for root in roots {
+            walk(root, &mut |node| {
+                if get(node, "virtual_hosts").is_some() && !text(node, "name").is_empty() {
+                    config.route_configs.insert(text(node, "name"), node);
+                }
+                if let Some(layer) = get(node, "static_layer") {
+                    add_zeros(layer, "", &mut config.runtime_zeros);
+                }
+            });
+        }
+        config
+    }
+
+    /// Adds what the filters of a file send. Returns whether all of it is known.
+    pub fn read(&self, root: &'n Node<'a>, findings: &mut Findings, sent: &mut Vec<Sent>) -> bool {
+        let mut is_complete = true;
+        walk(root, &mut |node| {
+            if get(node, "http_filters").is_some() {
+                is_complete &= self.connection_manager(node, findings, sent);
+            }
+            if has_type(node, "filters.network.ratelimit.v3.RateLimit") {
+                network_filter(node, findings, sent);
+            }
+        });
+        is_complete
+    }
+
+    fn connection_manager(
+        &self,
+        manager: &'n Node<'a>,
+        findings: &mut Findings,
+        sent: &mut Vec<Sent>,
+    ) -> bool {
+        let filters: Vec<Filter<'n, 'a>> =
+            list(manager, "http_filters").iter().filter_map(filter).collect();
+        let route_config = get(manager, "route_config").or_else(|| {
+            let name = path(manager, &["rds", "route_config_name"])?.text()?;
+            self.route_configs.get(name).copied()
+        });
+        let Some(route_config) = route_config else {
+            // Its routes come from elsewhere, and so may descriptors.
+            return filters.is_empty();
+        };
+        Routes::new(self, &filters, findings).read(manager, route_config, sent)
+    }
+}
+
+/// Returns the filter if it is the rate-limit filter.
+fn filter<'n, 'a>(node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
+    let config = get(node, "typed_config")?;
+    if !has_type(config, "filters.http.ratelimit.v3.RateLimit") {
+        return None;
+    }
+    let enabled = path(config, &["filter_enabled", "default_value"]);
+    let is_off = enabled.is_some_and(|value| matches!(text(value, "numerator"), "" | "0"));
+    let has_key = path(config, &["filter_enabled", "runtime_key"]).is_some();
+    Some(Filter {
+        name: text(node, "name"),
+        domain: text(config, "domain"),
+        domain_position: get(config, "domain").unwrap_or(config).position,
+        stage: stage(config),
+        rate_limits: list(config, "rate_limits"),
+        is_disabled: is_true(node, "disabled"),
+        is_off: is_off && !has_key,
+    })
+}
+
+/// The stage of a filter or an item.
+pub(super) fn stage<'n>(node: &'n Node<'_>) -> &'n str {
+    match text(node, "stage") {
+        "" => "0",
+        stage => stage,
+    }
+}
+
+/// Adds what a TCP filter sends.
+fn network_filter(node: &Node<'_>, findings: &Findings, sent: &mut Vec<Sent>) {
+    for descriptor in list(node, "descriptors") {
+        let entries = list(descriptor, "entries").iter();
+        let entries =
+            entries.map(|entry| (text(entry, "key").to_owned(), fixed(text(entry, "value"))));
+        sent.push(Sent {
+            domain: text(node, "domain").to_owned(),
+            entries: entries.collect(),
+            has_limit: get(descriptor, "limit").is_some(),
+            origin: Origin { file: findings.file.clone(), position: descriptor.position },
+        });
+    }
+}
+
+/// Adds the keys of a runtime layer, with dots between their levels, whose value is 0.
+fn add_zeros(layer: &Node<'_>, above: &str, zeros: &mut Vec<String>) {
+    let Content::Map(entries) = layer.content() else { return };
+    for (name, value) in entries {
+        let name = name.text().unwrap_or_default();
+        let name = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
+        match value.text() {
+            Some("0" | "false") => zeros.push(name),
+            Some(_) => {}
+            None => add_zeros(value, &name, zeros),
+        }
+    }
+}

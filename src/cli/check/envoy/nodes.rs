@@ -1,0 +1,77 @@
+//! Reads the fields of messages in YAML or JSON, by their names in either case.
+
+use crate::rules::tree::{Content, Node, Value};
+
+/// The field of this name in snake_case, also if it is written in lowerCamelCase.
+pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {
+    let Content::Map(entries) = map.content() else { return None };
+    let is_field = |name: &str| name == field || is_camel_case_of(name, field);
+    entries.iter().find(|(name, _)| name.text().is_some_and(is_field)).map(|(_, value)| value)
+}
+
+/// Follows fields from map to map.
+pub(super) fn path<'n, 'a>(map: &'n Node<'a>, fields: &[&str]) -> Option<&'n Node<'a>> {
+    fields.iter().try_fold(map, |map, field| get(map, field))
+}
+
+/// The text of a field; empty if it is absent.
+pub(super) fn text<'n>(map: &'n Node<'_>, field: &str) -> &'n str {
+    get(map, field).and_then(Node::text).unwrap_or_default()
+}
+
+pub(super) fn is_true(map: &Node<'_>, field: &str) -> bool {
+    get(map, field).and_then(Node::value) == Some(Value::Bool(true))
+}
+
+/// The items of a list; none if the field is absent.
+pub(super) fn list<'n, 'a>(map: &'n Node<'a>, field: &str) -> &'n [Node<'a>] {
+    match get(map, field).map(Node::content) {
+        Some(Content::List(items)) => items,
+        _ => &[],
+    }
+}
+
+/// Whether it is a message of a type: the end of its `@type`.
+pub(super) fn has_type(map: &Node<'_>, name: &str) -> bool {
+    text(map, "@type").strip_suffix(name).is_some_and(|rest| rest.ends_with(['.', '/']))
+}
+
+/// Calls `visit` for a node and all in it.
+pub(super) fn walk<'n, 'a>(node: &'n Node<'a>, visit: &mut impl FnMut(&'n Node<'a>)) {
+    visit(node);
+    match node.content() {
+        Content::Scalar(_) => {}
+        Content::List(items) => items.iter().for_each(|item| walk(item, visit)),
+        Content::Map(entries) => entries.iter().for_each(|(_, value)| walk(value, visit)),
+    }
+}
+
+fn is_camel_case_of(name: &str, field: &str) -> bool {
+    let mut name = name.chars();
+    let mut upper = false;
+    for c in field.chars() {
+        if c == '_' {
+            upper = true;
+            continue;
+        }
+        let wanted = if std::mem::take(&mut upper) { c.to_ascii_uppercase() } else { c };
+        if name.next() != Some(wanted) {
+            return false;
+        }
+    }
+    name.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_accepted_in_either_case() {
+        assert!(is_camel_case_of("httpFilters", "http_filters"));
+        assert!(is_camel_case_of("stage", "stage"));
+        for name in ["httpfilters", "http_filters", "httpFilter", "httpFilterss", "HttpFilters"] {
+            assert!(!is_camel_case_of(name, "http_filters"), "{name}");
+        }
+    }
+}

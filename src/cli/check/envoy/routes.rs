@@ -1,0 +1,255 @@
+//! Finds which `rate_limits` a filter uses on which route, as Envoy 1.40 does.
+//!
+//! Of `typed_per_filter_config` the most specific counts: of the weighted cluster, the route, the
+//! virtual host, the route configuration. Its `rate_limits` replace those of the filter, and these the
+//! ones of routes and virtual hosts, of which only items of the filter's stage are used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Findings;
+use super::actions::{Values, descriptors};
+use super::config::{EnvoyConfig, Filter, Sent, stage};
+use super::nodes::{get, has_type, is_true, list, path, text};
+use crate::rules::tree::Node;
+use crate::rules::{Origin, Position};
+
+const LOCAL_FILTER_TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit";
+
+pub(super) struct Routes<'c, 'n, 'a> {
+    config: &'c EnvoyConfig<'n, 'a>,
+    filters: &'c [Filter<'n, 'a>],
+    findings: &'c mut Findings,
+    /// The filters, by index, that ask for some route.
+    asking: BTreeSet<usize>,
+    /// The items of routes and virtual hosts, with their stage and whether a filter uses them.
+    items: BTreeMap<Position, (&'n str, bool)>,
+    /// The items that were sent, by place, domain and number of entries.
+    seen: BTreeSet<(Position, String, String)>,
+    is_complete: bool,
+}
+
+/// A route, and what configures filters on it, the most specific first.
+struct Route<'n, 'a> {
+    rate_limits: &'n [Node<'a>],
+    of_host: &'n [Node<'a>],
+    includes_host: bool,
+    clusters: Values,
+    configs: Vec<&'n Node<'a>>,
+}
+
+impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
+    pub fn new(
+        config: &'c EnvoyConfig<'n, 'a>,
+        filters: &'c [Filter<'n, 'a>],
+        findings: &'c mut Findings,
+    ) -> Routes<'c, 'n, 'a> {
+        Routes {
+            config,
+            filters,
+            findings,
+            asking: BTreeSet::new(),
+            items: BTreeMap::new(),
+            seen: BTreeSet::new(),
+            is_complete: true,
+        }
+    }
+
+    /// Adds what the filters of a connection manager send. Returns whether all of it is known.
+    pub fn read(
+        mut self,
+        manager: &'n Node<'a>,
+        route_config: &'n Node<'a>,
+        sent: &mut Vec<Sent>,
+    ) -> bool {
+        self.is_complete &= get(route_config, "vhds").is_none();
+        for host in list(route_config, "virtual_hosts") {
+            self.is_complete &= get(host, "matcher").is_none();
+            self.items_of(list(host, "rate_limits"));
+            for route in list(host, "routes") {
+                let Some(action) = get(route, "route") else { continue };
+                self.items_of(list(action, "rate_limits"));
+                for configs in configs(route_config, host, route, action) {
+                    let route = Route {
+                        rate_limits: list(action, "rate_limits"),
+                        of_host: list(host, "rate_limits"),
+                        includes_host: is_true(action, "include_vh_rate_limits"),
+                        clusters: clusters(action),
+                        configs,
+                    };
+                    (0..self.filters.len()).for_each(|filter| self.route(filter, &route, sent));
+                }
+            }
+        }
+        let is_local = |filter: &Node<'_>| {
+            get(filter, "typed_config").is_some_and(|config| has_type(config, LOCAL_FILTER_TYPE))
+        };
+        let has_local = list(manager, "http_filters").iter().any(is_local);
+        let is_complete = self.is_complete;
+        if is_complete {
+            self.report(has_local);
+        }
+        is_complete
+    }
+
+    fn items_of(&mut self, items: &'n [Node<'a>]) {
+        for item in items {
+            let is_new = self.items.insert(item.position, (stage(item), false)).is_none();
+            if is_new && let Some(hits) = get(item, "hits_addend") {
+                let message = "Envoy ignores `hits_addend` on routes and virtual hosts".to_owned();
+                let help = "move the item into the filter, or into `typed_per_filter_config`";
+                self.findings.add(hits.position, message, "", help);
+            }
+        }
+    }
+
+    /// Adds what a filter sends for a route.
+    fn route(&mut self, index: usize, route: &Route<'n, 'a>, sent: &mut Vec<Sent>) {
+        let filter = &self.filters[index];
+        let own = route.configs.iter().find_map(|configs| get(configs, filter.name));
+        if own.map_or(filter.is_disabled, |own| is_true(own, "disabled")) || filter.is_off {
+            return;
+        }
+        // `FilterConfig` may wrap the configuration.
+        let own = own.map(|own| get(own, "config").unwrap_or(own));
+        let own_items = own.map_or(&[][..], |own| list(own, "rate_limits"));
+        let domain = own.map(|own| text(own, "domain")).filter(|domain| !domain.is_empty());
+        let domain = domain.unwrap_or(filter.domain);
+        if !own_items.is_empty() {
+            return self.send(index, domain, own_items, false, route, sent);
+        }
+        if !filter.rate_limits.is_empty() {
+            return self.send(index, domain, filter.rate_limits, false, route, sent);
+        }
+        self.send(index, domain, route.rate_limits, true, route, sent);
+        let of_host = match own.map(|own| text(own, "vh_rate_limits")) {
+            _ if route.includes_host => true,
+            Some("INCLUDE" | "1") => true,
+            Some("IGNORE" | "2") => false,
+            _ => route.rate_limits.is_empty(),
+        };
+        if of_host {
+            self.send(index, domain, route.of_host, true, route, sent);
+        }
+    }
+
+    /// Adds items that a filter uses; `by_stage`: only those of its stage.
+    fn send(
+        &mut self,
+        index: usize,
+        domain: &str,
+        items: &'n [Node<'a>],
+        by_stage: bool,
+        route: &Route<'n, 'a>,
+        sent: &mut Vec<Sent>,
+    ) {
+        let filter = &self.filters[index];
+        for item in items {
+            let disable_key = text(item, "disable_key");
+            let runtime_key = format!("ratelimit.{disable_key}.http_filter_enabled");
+            let is_off =
+                !disable_key.is_empty() && self.config.runtime_zeros.contains(&runtime_key);
+            if by_stage && (stage(item) != filter.stage || is_off) {
+                continue;
+            }
+            self.asking.insert(index);
+            if let Some((_, is_used)) = self.items.get_mut(&item.position) {
+                *is_used = true;
+            }
+            let Some(variants) = descriptors(item, &route.clusters) else {
+                self.is_complete = false;
+                continue;
+            };
+            for entries in variants {
+                let shown = format!("{entries:?}");
+                if self.seen.insert((item.position, domain.to_owned(), shown)) {
+                    sent.push(Sent {
+                        domain: domain.to_owned(),
+                        entries,
+                        has_limit: get(item, "limit").is_some(),
+                        origin: Origin {
+                            file: self.findings.file.clone(),
+                            position: item.position,
+                        },
+                    });
+                }
+            }
+        }
+    }
+
+    /// Reports filters that never ask, and items that no filter uses.
+    fn report(self, has_local: bool) {
+        for (index, filter) in self.filters.iter().enumerate() {
+            if self.asking.contains(&index) {
+                continue;
+            }
+            let (message, help) = if filter.is_off {
+                ("`filter_enabled` is 0".to_owned(), "raise it, or remove the filter")
+            } else if self.items.is_empty() {
+                let help = "add `rate_limits` to a route, to a virtual host, or to the filter";
+                ("there are no `rate_limits`".to_owned(), help)
+            } else if self.items.values().all(|(stage, _)| *stage != filter.stage) {
+                let message = format!("no `rate_limits` have its stage, {}", filter.stage);
+                (message, "set the same `stage` in the filter and in the items")
+            } else {
+                let help = "check `disabled`, `disable_key` and `vh_rate_limits` of the routes, and \
+                            that they have a cluster";
+                ("its `rate_limits` are never used".to_owned(), help)
+            };
+            let message = format!("this filter never asks weir: {message}");
+            self.findings.add(filter.domain_position, message, filter.domain, help);
+        }
+        if self.filters.is_empty() && has_local {
+            return;
+        }
+        let is_missing = self.filters.is_empty();
+        for (position, (stage, _)) in self.items.iter().filter(|(_, (_, is_used))| !is_used) {
+            let (message, help) = if is_missing {
+                let help = "add the filter envoy.filters.http.ratelimit before the router";
+                ("there is no rate-limit filter".to_owned(), help)
+            } else if self.filters.iter().all(|filter| filter.stage != *stage) {
+                let message = format!("no filter has the stage {stage}");
+                (message, "set the same `stage` in the filter and in the item")
+            } else {
+                let help = "the `rate_limits` of a route replace those of its virtual host, and those \
+                            of the filter or of `typed_per_filter_config` replace both; routes \
+                            can also disable the filter";
+                ("others replace it, or the filter is disabled".to_owned(), help)
+            };
+            self.findings.add(*position, format!("this item is never used: {message}"), "", help);
+        }
+    }
+}
+
+/// The `typed_per_filter_config` of a route, the most specific first; a list for each weighted cluster
+/// that has its own.
+fn configs<'n, 'a>(
+    route_config: &'n Node<'a>,
+    host: &'n Node<'a>,
+    route: &'n Node<'a>,
+    action: &'n Node<'a>,
+) -> Vec<Vec<&'n Node<'a>>> {
+    let own = |node| get(node, "typed_per_filter_config");
+    let base: Vec<_> = [own(route), own(host), own(route_config)].into_iter().flatten().collect();
+    let clusters =
+        path(action, &["weighted_clusters"]).map_or(&[][..], |all| list(all, "clusters"));
+    match clusters.iter().any(|cluster| own(cluster).is_some()) {
+        false => vec![base],
+        true => {
+            let with = |cluster| own(cluster).into_iter().chain(base.iter().copied()).collect();
+            clusters.iter().map(with).collect()
+        }
+    }
+}
+
+/// The names of the clusters of a route.
+fn clusters(action: &Node<'_>) -> Values {
+    if let Some(cluster) = get(action, "cluster").and_then(Node::text) {
+        return Values::OneOf(vec![cluster.to_owned()]);
+    }
+    match get(action, "weighted_clusters").map(|all| list(all, "clusters")) {
+        Some(clusters) if clusters.iter().all(|cluster| get(cluster, "name").is_some()) => {
+            Values::OneOf(clusters.iter().map(|cluster| text(cluster, "name").to_owned()).collect())
+        }
+        _ => Values::Any,
+    }
+}

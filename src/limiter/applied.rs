@@ -1,0 +1,61 @@
+//! What applies to the descriptors of a request, without charging anything.
+
+use std::sync::Arc;
+
+use super::charges::key;
+use super::lookup::{Lookup, Match};
+use super::{Options, Request};
+use crate::limit::Plan;
+use crate::rules::{Domain, Rule, sent_path};
+use crate::store::redis::key_text;
+
+/// What applies to one descriptor.
+#[derive(Debug)]
+pub struct Applied<'s> {
+    /// The rule, unless another rule of the request replaces it, or a limit was sent.
+    pub rule: Option<&'s Rule>,
+    /// The limits to charge, if any.
+    pub plan: Option<Arc<Plan>>,
+    /// The key in Redis, without its prefix.
+    pub key: Option<String>,
+    /// The path in metrics.
+    pub metric_path: Option<String>,
+    pub is_quota: bool,
+}
+
+/// Returns what applies to each descriptor of a request, in order.
+///
+/// # Errors
+///
+/// The index of a descriptor whose own limit is invalid, and why.
+pub fn applied<'s>(
+    domain: Option<&'s Domain>,
+    request: &Request<'_>,
+) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
+    let options = Options::default();
+    let mut lookup = Lookup::new(domain, request.descriptors.len());
+    for (i, descriptor) in request.descriptors.iter().enumerate() {
+        let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
+        lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);
+    }
+    lookup.complete(&options);
+    let applied = lookup.matched.iter().map(|matched| {
+        let (rule, plan) = (matched.applies.rule(), matched.applies.plan());
+        let entries = matched.descriptor.entries;
+        Applied {
+            rule,
+            plan: plan.cloned(),
+            key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan)),
+            metric_path: match (&matched.applies, domain) {
+                (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
+                    Some(domain.metric_path(found.rule, entries))
+                }
+                (Match::Rule(found), _) => Some(found.rule.path().to_owned()),
+                (Match::Override(_), _) => Some(sent_path(entries)),
+                (Match::Nothing, _) => None,
+            },
+            is_quota: matched.is_quota,
+        }
+    });
+    Ok(applied.collect())
+}

@@ -1,0 +1,182 @@
+//! The overlay of all rules, and its changes. A valid one is applied to the active rules at once; an
+//! invalid one leaves the one before in place.
+
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use serde_json::json;
+
+use super::{Loader, LogLine, UpdateSource};
+use crate::rules::source::RuleFile;
+use crate::rules::xds::{self, Resource};
+use crate::rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
+use crate::telemetry::metrics::OverlayMetrics;
+
+/// What the active rules were compiled from.
+#[derive(Debug)]
+pub(super) enum Present {
+    Files(Vec<RuleFile>),
+    Resources(Vec<Resource>),
+}
+
+#[derive(Debug)]
+pub(super) struct OverlayState {
+    metrics: OverlayMetrics,
+    active: Mutex<Option<Overlay>>,
+    /// Kept to apply the next overlay; none before the first rules.
+    present: Mutex<Option<Present>>,
+    status: Mutex<OverlayStatus>,
+    refused_line: LogLine,
+    failed_line: LogLine,
+}
+
+#[derive(Clone, Debug, Default)]
+struct OverlayStatus {
+    /// When the active overlay was loaded.
+    loaded: Option<SystemTime>,
+    /// Whether the newest overlay was refused.
+    is_refused: bool,
+    /// The errors of the last overlay that was refused, and when that was.
+    last_error: Option<(SystemTime, String)>,
+    /// What became of its patches on the active rules.
+    report: OverlayReport,
+    /// The problems of the report, in full.
+    problems: String,
+}
+
+impl OverlayState {
+    pub fn active(&self) -> Option<Overlay> {
+        self.active.lock().clone()
+    }
+
+    /// Records and logs what became of the patches on rules that are active now.
+    pub fn applied(
+        &self,
+        source: UpdateSource,
+        overlay: Option<&Overlay>,
+        report: OverlayReport,
+        present: Present,
+    ) {
+        *self.present.lock() = Some(present);
+        let Some(overlay) = overlay else { return };
+        self.metrics.failed_patches.set(report.failed_patches as i64);
+        let problems = overlay.render(&report);
+        if !problems.is_empty()
+            && let Some(suppressed) = self.failed_line.pass(source, &problems)
+        {
+            log_problems(&report, suppressed);
+        }
+        let mut status = self.status.lock();
+        (status.report, status.problems) = (report, problems);
+    }
+
+    /// The status as JSON; `age` returns the seconds since a time.
+    pub fn status(&self, age: impl Fn(SystemTime) -> u64) -> serde_json::Value {
+        let active = self.active();
+        let status = self.status.lock().clone();
+        let last_error = status
+            .last_error
+            .map(|(when, problems)| json!({ "seconds_ago": age(when), "problems": problems }));
+        let files: Option<Vec<String>> =
+            active.as_ref().map(|overlay| overlay.files().map(str::to_owned).collect());
+        json!({
+            "files": files,
+            "loaded_seconds_ago": status.loaded.map(age),
+            "patches": active.as_ref().map(Overlay::patches),
+            "patched_rules": status.report.patched_rules,
+            "failed_patches": status.report.failed_patches,
+            "problems": status.problems,
+            "refused": last_error.as_ref().filter(|_| status.is_refused),
+            "last_error": last_error,
+        })
+    }
+}
+
+fn log_problems(report: &OverlayReport, suppressed: u64) {
+    for problem in &report.problems {
+        let Problem { file, message, help, .. } = problem;
+        let line = problem.position.and_then(Position::line);
+        match problem.severity {
+            Severity::Error => tracing::error!(
+                file,
+                line,
+                error = %message,
+                %help,
+                "a patch does not fit, rules load without it"
+            ),
+            Severity::Warning => {
+                tracing::warn!(file, line, warning = %message, %help, "a patch has a warning");
+            }
+        }
+    }
+    let omitted = report.omitted.errors + report.omitted.warnings;
+    if omitted > 0 || suppressed > 0 {
+        tracing::warn!(omitted, suppressed, "more problems of patches are not logged");
+    }
+}
+
+impl Loader {
+    /// Lets an overlay patch the rules. Call it before any are loaded.
+    pub fn expect_overlay(&mut self) {
+        let (active, present, status) = Default::default();
+        let (refused_line, failed_line) = Default::default();
+        let metrics = self.metrics.overlay();
+        self.overlay =
+            Some(OverlayState { metrics, active, present, status, refused_line, failed_line });
+    }
+
+    /// Validates overlay files and applies them to the active rules and all later ones. `found` are the
+    /// problems found while reading the files. An invalid overlay is reported, and the active one stays.
+    pub fn load_overlay(&self, files: Vec<RuleFile>, found: Vec<Problem>) {
+        let Some(state) = &self.overlay else { return };
+        let _loading = self.loading.lock();
+        #[expect(clippy::disallowed_methods, reason = "only shown in the status")]
+        let now = SystemTime::now();
+        let overlay = match Overlay::new(files, found, &self.options) {
+            Ok(overlay) => overlay,
+            Err(error) => {
+                let problems = error.render();
+                if let Some(suppressed) = state.refused_line.pass(UpdateSource::Files, &problems) {
+                    let suppressed = (suppressed > 0).then_some(suppressed);
+                    match state.active().is_some() {
+                        true => tracing::error!(
+                            suppressed,
+                            %problems,
+                            "new overlay is refused, the previous one stays active"
+                        ),
+                        false => tracing::error!(
+                            suppressed,
+                            %problems,
+                            "overlay is refused, rules load without it until it is fixed"
+                        ),
+                    }
+                }
+                state.metrics.load_error.inc();
+                state.metrics.last_load_successful.set(0);
+                let mut status = state.status.lock();
+                (status.is_refused, status.last_error) = (true, Some((now, problems)));
+                return;
+            }
+        };
+        let (files, patches) = (overlay.files().count(), overlay.patches());
+        *state.active.lock() = Some(overlay);
+        state.metrics.last_load_successful.set(1);
+        let mut status = state.status.lock();
+        (status.loaded, status.is_refused) = (Some(now), false);
+        drop(status);
+        tracing::info!(files, patches, "overlay is loaded");
+        // These were valid without an overlay, so they are with one.
+        let present = state.present.lock().take();
+        let problems = self.new_problems();
+        let source = UpdateSource::Files;
+        let _ = match present {
+            None => return,
+            Some(Present::Files(files)) => {
+                self.load_from(source, files, problems, Loaded::render_errors, Present::Files)
+            }
+            Some(Present::Resources(resources)) => {
+                self.load_from(source, resources, problems, xds::render_errors, Present::Resources)
+            }
+        };
+    }
+}

@@ -1,0 +1,147 @@
+//! Rule files as authors have them: on their own, or in the ConfigMaps of a Kubernetes manifest.
+
+use std::sync::Arc;
+
+use super::document::Document;
+use super::loaded::Loaded;
+use super::position::Position;
+use super::problem::Problem;
+use super::source::{RuleFile, first_document};
+use super::source_map::SourceMap;
+use super::tree::{Content, Node};
+use super::yaml::Documents;
+use super::yaml_help;
+
+/// A rule file whose positions are those in the file that has it.
+#[derive(Clone, Debug)]
+pub struct SourceFile {
+    /// The path, as problems show it.
+    pub name: String,
+    /// The text of the whole file.
+    pub text: Arc<str>,
+    embedded: Option<Embedded>,
+}
+
+/// A rule file within a manifest.
+#[derive(Clone, Debug)]
+struct Embedded {
+    text: String,
+    map: SourceMap,
+}
+
+impl From<RuleFile> for SourceFile {
+    fn from(file: RuleFile) -> SourceFile {
+        SourceFile { name: file.name, text: file.text.into(), embedded: None }
+    }
+}
+
+impl Document for SourceFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.embedded.as_ref().map_or(self.text.len(), |embedded| embedded.text.len())
+    }
+
+    fn tree(&self, warn: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
+        let documents = match &self.embedded {
+            Some(embedded) => Documents::within(&embedded.text, &embedded.map),
+            None => Documents::new(&self.text),
+        };
+        first_document(&self.name, &self.text, documents, warn)
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        Some(&self.text)
+    }
+
+    fn locate<'l>(_: &'l Loaded<Self>, problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        problems.iter().map(|problem| (problem.place(), *problem)).collect()
+    }
+}
+
+impl SourceFile {
+    /// Returns the rule files of a manifest; of any other file, the file.
+    pub fn unpack(file: RuleFile, problems: &mut Vec<Problem>) -> Vec<SourceFile> {
+        match unpack(&file) {
+            None => vec![file.into()],
+            Some(Err(problem)) => {
+                problems.push(problem);
+                Vec::new()
+            }
+            Some(Ok(found)) => {
+                let text: Arc<str> = file.text.into();
+                let source = |embedded| SourceFile {
+                    name: file.name.clone(),
+                    text: text.clone(),
+                    embedded: Some(embedded),
+                };
+                found.into_iter().map(source).collect()
+            }
+        }
+    }
+}
+
+/// Returns the rule files in the ConfigMaps of a manifest; none if the file is no manifest.
+fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
+    // Most files are no manifests: they are not parsed for that.
+    memchr::memmem::find(file.text.as_bytes(), b"apiVersion")?;
+    let mut found = Vec::new();
+    for (i, document) in Documents::new(&file.text).enumerate() {
+        let root = match document {
+            Ok(root) => root,
+            Err(_) if i == 0 => return None,
+            Err(error) => return Some(Err(yaml_help::problem(&file.name, &file.text, error))),
+        };
+        let Some(root) = root else { continue };
+        let is_object = get(&root, "apiVersion").is_some() && get(&root, "kind").is_some();
+        if !is_object && i == 0 {
+            return None;
+        }
+        add(&root, &file.text, &mut found);
+    }
+    Some(match found.is_empty() {
+        false => Ok(found),
+        true => Err(Problem::of_file(
+            &file.name,
+            "the manifest has no rules",
+            "put rules into the `data` of a ConfigMap, under names that end in .yaml or .yml",
+        )),
+    })
+}
+
+/// Adds the rule files of one object: a ConfigMap, or a list of objects.
+fn add(object: &Node<'_>, text: &str, found: &mut Vec<Embedded>) {
+    let kind = get(object, "kind").and_then(Node::text).unwrap_or_default();
+    if kind == "List" || kind == "ConfigMapList" {
+        let items = get(object, "items").map(Node::content);
+        if let Some(Content::List(items)) = items {
+            items.iter().for_each(|item| add(item, text, found));
+        }
+    }
+    let Some(Content::Map(data)) = get(object, "data").map(Node::content) else { return };
+    if kind != "ConfigMap" {
+        return;
+    }
+    for (name, value) in data {
+        if let (Some(name), Some(rules)) = (name.text(), value.text())
+            && is_rule_file(name)
+            && let Position::Line { line, column } = value.position
+        {
+            let map = SourceMap::of_scalar(text, line.get(), column, rules);
+            found.push(Embedded { text: rules.to_owned(), map });
+        }
+    }
+}
+
+/// Whether the name is that of a rule file, not of a test or an overlay.
+fn is_rule_file(name: &str) -> bool {
+    let stem = name.strip_suffix(".yaml").or_else(|| name.strip_suffix(".yml"));
+    stem.is_some_and(|stem| !stem.ends_with(".test") && !stem.ends_with(".overlay"))
+}
+
+fn get<'n, 'a>(map: &'n Node<'a>, key: &str) -> Option<&'n Node<'a>> {
+    let Content::Map(entries) = map.content() else { return None };
+    entries.iter().find(|(name, _)| name.text() == Some(key)).map(|(_, value)| value)
+}

@@ -1,0 +1,137 @@
+//! The overlay: patches of rules after loading, whoever delivered them.
+//!
+//! Overlay files are validated as a whole, without rules. When rules are compiled, the reader asks the
+//! [`Patcher`] for the patches that match a descriptor, and reads the descriptor again with its keys
+//! as the patches change them. So one reader validates all rules. A patch after which a rule would be
+//! invalid is left out for that rule, and reported.
+
+mod apply;
+mod glob;
+mod patch;
+mod patcher;
+mod report;
+
+pub(super) use apply::PatchedKeys;
+pub(super) use glob::Glob;
+pub(super) use patch::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+pub(super) use patcher::{APPLY_EFFORT, Patcher, READ_EFFORT, State};
+pub use report::OverlayReport;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::document::Document;
+use super::problem::Problem;
+use super::problems::{Omitted, Problems};
+use super::read::{Budget, Reader};
+use super::source::{FileKind, RuleFile, Selection};
+use super::{Loaded, Options};
+
+/// Valid overlay files.
+#[derive(Clone, Debug, Default)]
+pub struct Overlay {
+    files: Arc<[RuleFile]>,
+    patches: usize,
+}
+
+/// Overlay files that cannot be used.
+#[derive(Debug)]
+pub struct OverlayError {
+    pub problems: Vec<Problem>,
+    pub omitted: Omitted,
+    pub(super) files: Vec<RuleFile>,
+}
+
+impl Overlay {
+    /// Validates overlay files. `found` are the problems found while reading them.
+    ///
+    /// # Errors
+    /// A file is invalid.
+    pub fn new(
+        files: Vec<RuleFile>,
+        found: Vec<Problem>,
+        options: &Options,
+    ) -> Result<Overlay, OverlayError> {
+        let mut problems = Problems::new(options.max_problems);
+        problems.of_files(found);
+        let patches = parse(&files, options, &mut problems).len();
+        if problems.has_errors() {
+            let (problems, omitted) = problems.into_parts();
+            return Err(OverlayError { problems, omitted, files });
+        }
+        Ok(Overlay { files: files.into(), patches })
+    }
+
+    /// Reads and validates the selected files.
+    ///
+    /// # Errors
+    /// A file cannot be read or is invalid.
+    pub fn read(selection: &Selection, options: &Options) -> Result<Overlay, OverlayError> {
+        let (files, found) = selection.read_kind(FileKind::Overlay);
+        Overlay::new(files, found, options)
+    }
+
+    /// The names of the files.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.name.as_str())
+    }
+
+    /// The number of patches.
+    pub fn patches(&self) -> usize {
+        self.patches
+    }
+
+    /// Renders problems with the overlay in full, each with the line that it is in.
+    pub fn render(&self, report: &OverlayReport) -> String {
+        render(self.files.to_vec(), &report.problems, report.omitted)
+    }
+
+    pub(super) fn into_files(self) -> Arc<[RuleFile]> {
+        self.files
+    }
+
+    pub(super) fn patcher(&self, options: &Options) -> Patcher {
+        // The files were valid before, so there are no problems.
+        Patcher::new(parse(&self.files, options, &mut Problems::new(1)))
+    }
+}
+
+impl OverlayError {
+    /// Renders all problems in full, and the number of those that are not listed.
+    pub fn render(&self) -> String {
+        render(self.files.clone(), &self.problems, self.omitted)
+    }
+}
+
+fn render(files: Vec<RuleFile>, problems: &[Problem], omitted: Omitted) -> String {
+    let (rules, overlay) = Default::default();
+    let loaded = Loaded { rules, problems: Vec::new(), omitted, files, overlay };
+    let rendered = loaded.render(problems.iter());
+    rendered + &omitted.summary().map(|summary| summary + "\n").unwrap_or_default()
+}
+
+fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<Patch> {
+    let (mut patches, mut no_rules, previous) = (Vec::new(), Vec::new(), HashMap::new());
+    for file in files {
+        problems.start_file();
+        match file.tree(&mut |warning| problems.push(warning)) {
+            Ok(root) => Reader {
+                file: file.name().into(),
+                problems,
+                budget: Budget::of(file.text_bytes()),
+                rules: &mut no_rules,
+                previous: &previous,
+                series: &Arc::default(),
+                max_log_bytes: options.max_log_bytes,
+                together: false,
+                lint: false,
+                replaced: Vec::new(),
+                patcher: None,
+            }
+            .overlay(root.as_ref(), &mut patches),
+            Err(problem) => problems.push(problem),
+        }
+        problems.sort_file();
+    }
+    patches
+}

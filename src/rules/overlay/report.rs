@@ -1,0 +1,167 @@
+//! What became of the patches: which do not fit a rule, and which match nothing.
+
+use std::collections::BTreeMap;
+
+use super::super::Origin;
+use super::super::problem::{Problem, Severity};
+use super::super::problems::{Omitted, Problems};
+use super::patch::Patch;
+
+/// What became of the patches of an overlay.
+#[derive(Clone, Debug, Default)]
+pub struct OverlayReport {
+    /// Errors: patches that do not fit a rule. Warnings: patches that match nothing.
+    pub problems: Vec<Problem>,
+    /// The number of problems that are not listed.
+    pub omitted: Omitted,
+    /// The number of rules that patches changed.
+    pub patched_rules: usize,
+    /// The number of patches that do not fit a rule.
+    pub failed_patches: usize,
+}
+
+impl OverlayReport {
+    /// The problems of a severity.
+    pub fn listed(&self, severity: Severity) -> impl Iterator<Item = &Problem> {
+        self.problems.iter().filter(move |problem| problem.severity == severity)
+    }
+
+    /// The number of problems of a severity, listed or not.
+    pub fn count(&self, severity: Severity) -> usize {
+        self.listed(severity).count() + self.omitted.of(severity)
+    }
+}
+
+/// Patches that do not fit.
+#[derive(Debug, Default)]
+pub(super) struct Failures {
+    rules: BTreeMap<u32, Failure>,
+    domains: BTreeMap<u32, Failure>,
+    warnings: Vec<Problem>,
+}
+
+/// What a patch does not fit.
+#[derive(Debug)]
+struct Failure {
+    /// The first rule or domain.
+    first: String,
+    /// Its problems with the patch.
+    problems: Vec<Problem>,
+    count: u64,
+}
+
+/// The maximum number of warnings about patched rules; the rest are ignored.
+const MAX_WARNINGS: usize = 100;
+
+impl Failures {
+    /// Adds a rule that is invalid after a patch.
+    pub fn add(&mut self, patch: u32, rule: &str, problems: Vec<Problem>) {
+        add(&mut self.rules, patch, || format!("rule {rule}"), problems);
+    }
+
+    /// Adds a domain with a rule that is invalid with the `charge` of a patch.
+    pub fn add_domain(
+        &mut self,
+        patch: u32,
+        origin: &Origin,
+        domain: &str,
+        rule: &str,
+        mut problems: Vec<Problem>,
+    ) {
+        for problem in &mut problems {
+            (problem.file, problem.position) = (origin.file.to_string(), Some(origin.position));
+        }
+        add(&mut self.domains, patch, || format!("domain '{domain}' with rule {rule}"), problems);
+    }
+
+    pub fn warn(&mut self, rule: &str, problems: Vec<Problem>) {
+        for mut problem in problems {
+            if self.warnings.len() < MAX_WARNINGS {
+                problem.message = format!("rule {rule} with this patch: {}", problem.message);
+                self.warnings.push(problem);
+            }
+        }
+    }
+
+    /// Removes all but the domains.
+    pub fn keep_domains(&mut self) {
+        self.rules.clear();
+        self.warnings.clear();
+    }
+
+    /// Lists all, in the order of the files. `exhausted` is the first patch if not all were applied.
+    pub fn report<'p>(
+        self,
+        exhausted: Option<&Patch>,
+        unmatched: impl Iterator<Item = &'p Patch>,
+        max_problems: usize,
+    ) -> OverlayReport {
+        let failed_patches =
+            self.rules.len() + self.domains.len() + usize::from(exhausted.is_some());
+        let mut list = self.warnings;
+        let failures = self.rules.into_values().chain(self.domains.into_values());
+        list.extend(failures.flat_map(Failure::into_problems));
+        let problem = |patch: &Patch, severity, message: &str, help: &str| Problem {
+            severity,
+            file: patch.origin.file.to_string(),
+            position: Some(patch.origin.position),
+            message: message.to_owned(),
+            text: String::new(),
+            first: None,
+            help: help.to_owned(),
+        };
+        list.extend(exhausted.map(|patch| {
+            let message = "the overlay has too many patches for so many rules: the last rules load \
+                           without it";
+            let help = "name the `domain` in `match`, and merge patches that set the same";
+            problem(patch, Severity::Error, message, help)
+        }));
+        if exhausted.is_none() {
+            list.extend(unmatched.map(|patch| {
+                let help = "compare `match` with the entries of the rules, which `weir check` prints; \
+                            a descriptor without a limit is not matched";
+                problem(patch, Severity::Warning, "the patch matches nothing", help)
+            }));
+        }
+        list.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
+        let mut problems = Problems::new(max_problems);
+        let mut file = None;
+        for problem in list {
+            if file.as_ref() != Some(&problem.file) {
+                problems.start_file();
+                file = Some(problem.file.clone());
+            }
+            problems.push(problem);
+        }
+        let (problems, omitted) = problems.into_parts();
+        OverlayReport { problems, omitted, patched_rules: 0, failed_patches }
+    }
+}
+
+fn add(
+    failures: &mut BTreeMap<u32, Failure>,
+    patch: u32,
+    first: impl FnOnce() -> String,
+    problems: Vec<Problem>,
+) {
+    let new = || Failure { first: first(), problems, count: 0 };
+    failures.entry(patch).or_insert_with(new).count += 1;
+}
+
+impl Failure {
+    /// The problems of the first rule, with the number of the other rules.
+    fn into_problems(self) -> impl Iterator<Item = Problem> {
+        let Failure { first, problems, count } = self;
+        problems.into_iter().filter(Problem::is_error).map(move |mut problem| {
+            let cause = &problem.message;
+            let cause = cause.strip_prefix("config error, ").unwrap_or(cause);
+            let loads = match count - 1 {
+                0 => format!("{first} loads without this patch"),
+                1 => format!("{first} and one more load without this patch"),
+                more => format!("{first} and {more} more load without this patch"),
+            };
+            problem.message = format!("{loads}: {cause}");
+            problem
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! The subcommand `weir explain`.
+
+use std::fs;
+use std::process::{Command, Output};
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: path
+    rate_limit: { unit: minute, requests_per_unit: 100 }
+  - key: path
+    value: /api/*
+    value_to_metric: true
+    rate_limits:
+      - { unit: second, requests_per_unit: 5 }
+      - { unit: day, requests_per_unit: 50, name: daily }
+  - key: path
+    value: /static/*
+    share_threshold: true
+    shadow_mode: true
+    rate_limit: { unit: minute, requests_per_unit: 600 }
+  - key: path
+    value: /api/health
+  - key: user
+    descriptors:
+      - key: path
+        rate_limit: { name: user, unit: second, requests_per_unit: 1 }
+  - key: plan
+    value: gold
+    rate_limit: { name: gold, unit: minute, requests_per_unit: 200, replaces: [{ name: user }] }
+";
+
+fn explain(args: &[&str]) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    let overlay = "patches:\n- match: { domain: shop, entries: [{ key: plan }] }\n  \
+                   set: { algorithm: gcra, burst: 20 }\n";
+    fs::write(directory.path().join("shop.overlay.yaml"), overlay).unwrap();
+    fs::write(directory.path().join("bad.yaml"), "domain: shop\nuint: day\n").unwrap();
+    let Output { status, stdout, stderr } = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("explain")
+        .args(args)
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+fn text(descriptors: &[&str]) -> (Option<i32>, String) {
+    let (code, out, err) = explain(&[&["shop.yaml", "-d", "shop"], descriptors].concat());
+    assert_eq!(err, "");
+    (code, out)
+}
+
+#[test]
+fn a_match_is_explained_step_by_step() {
+    let (code, out) = text(&["path=/api/v1", "path=/static/a.png"]);
+    let wanted = "\
+shop: path=/api/v1
+  path=/api/v1 matches 'path_/api/*' (shop.yaml:5:10) by a wildcard
+    before 'path' (shop.yaml:3:10)
+  rule:   path_/api/* (shop.yaml:5:5)
+  limit:  5 per second
+  limit:  50 per day, named daily
+  key:    weir:{shop|path=/api/v1}f1+f86400
+  metric: shop.path_/api/v1
+
+shop: path=/static/a.png
+  path=/static/a.png matches 'path_/static/*' (shop.yaml:11:10) by a wildcard
+    after 1 wildcard that does not match
+    before 'path' (shop.yaml:3:10)
+  rule:   path_/static/* (shop.yaml:11:5)
+  limit:  600 per minute; denied hits count too
+  shadow mode: it counts, but never denies
+  key:    weir:{shop|path=/static/*}f60, which all values of the wildcard share
+  metric: shop.path_/static/*
+";
+    assert_eq!((code, out.as_str()), (Some(0), wanted));
+}
+
+#[test]
+fn replaced_rules_are_explained() {
+    let (code, out) = text(&["user=ann,path=/a", "plan=gold"]);
+    let wanted = "\
+shop: user=ann,path=/a
+  user=ann matches 'user' (shop.yaml:18:10) by its key alone
+    after 2 wildcards that do not match
+  path=/a matches 'path' (shop.yaml:20:14) by its key alone
+  rule:   user.path (shop.yaml:20:9)
+  limit:  1 per second, named user; denied hits count too
+  replaced by 'plan_gold' (shop.yaml:22:5), the rule of descriptor 2: not limited
+
+shop: plan=gold
+  plan=gold matches 'plan_gold' (shop.yaml:22:10) by its value
+  rule:   plan_gold (shop.yaml:22:5)
+  limit:  200 per minute, named gold; denied hits count too
+  replaces rules with the name user in the same request
+  key:    weir:{shop|plan=gold}f60
+  metric: shop.plan_gold
+";
+    assert_eq!((code, out.as_str()), (Some(0), wanted));
+}
+
+#[test]
+fn patches_of_an_overlay_are_named() {
+    let args = ["shop.yaml", "--overlay", "shop.overlay.yaml", "-d", "shop", "plan=gold"];
+    let (code, out, err) = explain(&args);
+    let wanted = "\
+shop: plan=gold
+  plan=gold matches 'plan_gold' (shop.yaml:22:10) by its value
+  rule:   plan_gold (shop.yaml:22:5)
+  patch:  shop.overlay.yaml:2:3
+  limit:  200 per minute, gcra with a burst of 20, named gold
+";
+    assert!(out.starts_with(wanted), "{out}{err}");
+    assert_eq!(code, Some(0));
+}
+
+#[test]
+fn near_misses_are_named() {
+    let (code, out) = text(&["path=/a,user=ann", "plan=golb", "path=/api/health", "user=ann"]);
+    let wanted = "\
+shop: path=/a,user=ann
+  path=/a matches 'path' (shop.yaml:3:10) by its key alone
+    after 2 wildcards that do not match
+  user=ann matches nothing
+  no rule: not limited
+  note: 'path' (shop.yaml:3:10) has no rules below it: the descriptor has 1 entry more than it may
+  note: in another order it matches 'user.path': user=ann,path=/a
+
+shop: plan=golb
+  plan=golb matches nothing
+  no rule: not limited
+  note: rules have the key 'plan', but not the value 'golb': did you mean 'gold'?
+
+shop: path=/api/health
+  path=/api/health matches 'path_/api/health' (shop.yaml:16:10) by its value
+    before 'path_/api/*' (shop.yaml:5:10), 'path' (shop.yaml:3:10)
+  no rule: not limited
+  note: 'path_/api/health' (shop.yaml:16:10) has no limit: this descriptor is exempt
+  note: 'path_/api/*' (shop.yaml:5:10) would lead to 'path_/api/*', but path=/api/health uses its \
+first match only
+
+shop: user=ann
+  user=ann matches 'user' (shop.yaml:18:10) by its key alone
+    after 2 wildcards that do not match
+  no rule: not limited
+  note: the rules below 'user' (shop.yaml:18:10) need one more entry: 'path'
+";
+    assert_eq!((code, out.as_str()), (Some(3), wanted));
+    let (code, out, _) = explain(&["shop.yaml", "-d", "shpo", "plan=gold"]);
+    let wanted = "\
+shpo: plan=gold
+  no rule: not limited
+  note: there are no rules for the domain 'shpo': did you mean 'shop'?
+  note: in the domain 'shop' it matches 'plan_gold' (shop.yaml:22:5)
+";
+    assert_eq!((code, out.as_str()), (Some(3), wanted));
+}
+
+#[test]
+fn json_goes_in_and_out() {
+    let body = r#"{"domain":"shop","descriptors":[
+        {"entries":[{"key":"plan","value":"gold"}]},
+        {"entries":[{"key":"any","value":"x"}],"limit":{"requestsPerUnit":3,"unit":"HOUR"}}]}"#;
+    let args = ["shop.yaml", "--json", body, "--output", "json", "--key-prefix", "p:"];
+    let (code, out, err) = explain(&args);
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let [rule, sent] = [&json["descriptors"][0], &json["descriptors"][1]];
+    assert_eq!(rule["key"], "p:{shop|plan=gold}f60");
+    assert_eq!(rule["rule"]["line"], 22);
+    assert_eq!(rule["limits"], serde_json::json!(["200 per minute"]));
+    assert_eq!(rule["steps"][0]["matched"]["by"], "value");
+    assert_eq!(sent["sent_limit"], "3 per hour");
+    assert_eq!(sent["metric"], "shop.any_x");
+    assert_eq!((&sent["matched"], &sent["rule"]), (&true.into(), &serde_json::Value::Null));
+}
+
+#[test]
+fn errors_of_files_and_arguments_have_their_own_codes() {
+    for (args, code, message) in [
+        (
+            &["bad.yaml", "-d", "shop", "a=b"][..],
+            1,
+            "bad.yaml:2:1: error: config error, unknown key",
+        ),
+        (&["shop.yaml", "-d", "shop", "=b"], 2, "error: invalid descriptor '=b': "),
+        (&["shop.yaml", "-d", "shop"], 2, "error: "),
+        (&["shop.yaml"], 2, "error: "),
+        (&["-d", "shop", "a=b"], 2, "error: "),
+        (&["shop.yaml", "--json", "{"], 2, "error: --json is no request: "),
+        (&["shop.yaml", "--json", "{}"], 2, "error: --json has no `domain`"),
+        (&["shop.yaml", "--json", "{}", "-d", "shop", "a=b"], 2, "error: "),
+    ] {
+        let (found, out, err) = explain(args);
+        assert_eq!((found, out.as_str()), (Some(code), ""), "{args:?} {err}");
+        assert!(err.contains(message), "{args:?} {err}");
+    }
+}
+
+#[test]
+fn the_example_of_the_docs_is_correct() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/rules.md");
+    let docs = fs::read_to_string(path).unwrap();
+    let block = |start: &str| {
+        let at = docs.find(start).unwrap_or_else(|| panic!("{start}"));
+        docs[at..].split("\n```\n").next().unwrap().trim_start_matches("```yaml\n").to_owned()
+            + "\n"
+    };
+    let rules =
+        block("```yaml\ndomain: shop\ndescriptors:\n  - key: path                      # A");
+    let shown = block("$ weir explain ");
+    let (command, wanted) = shown.split_once('\n').unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), rules).unwrap();
+    let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(command.trim_start_matches("$ weir ").split(' '))
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), wanted);
+}

@@ -1,0 +1,132 @@
+//! Runs the examples of `docs/overlay.md` as they are written.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The fenced blocks of a language.
+fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
+    let starts = document.split(&format!("```{language}\n")).skip(1).collect::<Vec<_>>();
+    starts.into_iter().filter_map(|rest| rest.split("```\n").next()).collect()
+}
+
+/// The document, and a directory with the files of its examples: each is named in its first line.
+fn examples() -> (String, tempfile::TempDir) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/overlay.md");
+    let document = fs::read_to_string(path).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for block in blocks(&document, "yaml") {
+        let name = block.lines().next().and_then(|line| line.strip_prefix("# "));
+        fs::write(directory.path().join(name.expect("a name")), block).unwrap();
+    }
+    (document, directory)
+}
+
+/// Runs `weir` with the arguments of a command line. Returns its exit code and its output.
+fn run(directory: &Path, command: &str) -> (Option<i32>, String) {
+    let mut words = command.split_whitespace();
+    assert_eq!(words.next(), Some("weir"));
+    let weir = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).current_dir(directory).output();
+    let weir = weir.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (weir.status.code(), text(weir.stdout) + &text(weir.stderr))
+}
+
+#[test]
+fn the_checked_example_prints_what_the_document_shows() {
+    let (document, directory) = examples();
+    let examples = blocks(&document, "console");
+    assert!(!examples.is_empty());
+    for example in examples {
+        let (command, shown) = example.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
+        let (code, printed) = run(directory.path(), command);
+        assert_eq!((code, printed.as_str()), (Some(0), shown), "{command}");
+    }
+}
+
+#[test]
+fn every_overlay_is_valid() {
+    let (_, directory) = examples();
+    fs::write(directory.path().join("none.yaml"), "domain: none\n").unwrap();
+    let mut overlays = 0;
+    for entry in fs::read_dir(directory.path()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".overlay.yaml") {
+            let (code, printed) =
+                run(directory.path(), &format!("weir check none.yaml --overlay {name}"));
+            assert_eq!(code, Some(0), "{printed}");
+            overlays += 1;
+        }
+    }
+    assert!(overlays >= 4);
+}
+
+#[test]
+fn the_overlays_fit_the_rules_that_they_are_about() {
+    let (_, directory) = examples();
+    let rules = "
+domain: shop
+descriptors:
+  - key: api_key
+    rate_limits: [{ unit: second, requests_per_unit: 1 }, { unit: day, requests_per_unit: 9 }]
+  - { key: login, rate_limit: { unit: minute, requests_per_unit: 5 } }
+  - { key: path, value: /export/all, rate_limit: { unit: minute, requests_per_unit: 5 } }
+";
+    fs::write(directory.path().join("shop.yaml"), rules).unwrap();
+    let command =
+        "weir check shop.yaml --overlay several.overlay.yaml --overlay domain.overlay.yaml";
+    let (code, printed) = run(directory.path(), command);
+    assert_eq!(code, Some(0), "{printed}");
+    for wanted in
+        ["9 per day (shadow)", "5 per 15 minutes", "1 per second + 100 per day", "0 warnings"]
+    {
+        assert!(printed.contains(wanted), "{wanted}\n{printed}");
+    }
+}
+
+#[test]
+fn the_error_has_the_form_of_the_example() {
+    let (document, directory) = examples();
+    let rules = "domain: shop\ndescriptors:\n  - key: path\n    rate_limit: { unit: day }\n";
+    fs::write(directory.path().join("rules.yaml"), rules).unwrap();
+    let overlay = "patches:\n  - match: { domain: shop }\n    set: { burst: 20 }\n";
+    fs::write(directory.path().join("limits.overlay.yaml"), overlay).unwrap();
+    let (code, printed) =
+        run(directory.path(), "weir check rules.yaml --overlay limits.overlay.yaml");
+    assert_eq!(code, Some(1), "{printed}");
+    let shown = blocks(&document, "text")[0];
+    for line in shown.lines() {
+        assert!(printed.contains(line.trim_end()), "{line}\n{printed}");
+    }
+}
+
+#[test]
+fn an_invalid_overlay_is_reported_with_the_problems_of_the_rules() {
+    let (_, directory) = examples();
+    fs::write(directory.path().join("bad.overlay.yaml"), "patches: [{ match: {} }]\n").unwrap();
+    fs::write(directory.path().join("bad.yaml"), "domain: d\ndescriptors: [{ kye: k }]\n").unwrap();
+    let (code, printed) =
+        run(directory.path(), "weir check bad.yaml --overlay bad.overlay.yaml --overlay none");
+    assert_eq!(code, Some(1), "{printed}");
+    for wanted in [
+        "bad.overlay.yaml:1:11: error: the patch sets nothing\n 1 | patches: [{ match: {} }]\n",
+        "bad.yaml:2:17: error: config error, unknown key 'kye'",
+        "none: error: cannot be read",
+        "4 errors, 0 warnings",
+    ] {
+        assert!(printed.contains(wanted), "{wanted}\n{printed}");
+    }
+}
+
+#[test]
+fn the_json_has_the_problems_of_the_overlay() {
+    let (_, directory) = examples();
+    let (code, printed) =
+        run(directory.path(), "weir check rules.yaml --overlay several.overlay.yaml --output json");
+    let json: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((code, &json["ok"]), (Some(0), &true.into()), "{printed}");
+    let problems = json["problems"].as_array().unwrap();
+    assert_eq!(problems.len(), 3, "{printed}");
+    assert_eq!(problems[0]["file"], "several.overlay.yaml");
+    assert_eq!(problems[0]["message"], "the patch matches nothing");
+}
