@@ -4,6 +4,7 @@ pub mod check;
 pub mod descriptor;
 pub mod serve;
 pub mod settings;
+pub mod test;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,6 +30,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
+    /// Run tests of rules, and report what differs.
+    Test(test::TestArgs),
     /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
@@ -38,6 +41,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     match Cli::parse_from(like_the_reference(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Settings => settings::run(),
     }
 }

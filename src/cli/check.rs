@@ -13,6 +13,7 @@ use crate::limit::Limit;
 use crate::rules::source::Selection;
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity};
 use json::as_json;
+pub(super) use json::problem_json;
 
 /// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
@@ -131,7 +132,7 @@ fn print_json(loaded: &Loaded, out: &mut impl Write) -> io::Result<()> {
 }
 
 /// Returns a number with its noun: `1 rule`, `2 rules`.
-fn counted(count: usize, what: &str) -> String {
+pub(super) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
