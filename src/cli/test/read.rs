@@ -123,7 +123,9 @@ fn paths(reader: &mut Reader<'_>, key: &str, value: &Node<'_>) -> Vec<PathBuf> {
 /// Reads `domain` or `start`.
 fn default(reader: &mut Reader<'_>, key: &str, value: &Node<'_>, defaults: &mut Defaults) {
     match key {
-        "domain" => defaults.domain = reader.name(value, key).map(Rc::from),
+        "domain" => {
+            defaults.domain = Some(reader.name(value, key).unwrap_or_default().into());
+        }
         "start" => {
             let start = value.text().and_then(|text| text.parse::<Timestamp>().ok());
             match start.filter(|start| (0..END).contains(&start.as_second())) {

@@ -3,8 +3,9 @@ mod limiter;
 
 use std::fs;
 
-use super::report::FileReport;
+use super::report::{FileReport, Report};
 use super::run::run_file;
+use super::text;
 use crate::rules::Options;
 use crate::rules::source::{RuleFile, Selection};
 
@@ -64,7 +65,7 @@ fn rules_limits_and_waits_are_those_that_decide() {
     let steps = "\
 {descriptors: [window=a], expect: {rule: window, limit: '', remaining: 2, reset: 60s, retry: none}},
 {descriptors: [several=a], expect: {rule: several_a, limit: short, remaining: 1, reset: 1s}},
-{descriptors: [several=a], hits: 9, expect: {code: OVER_LIMIT, retry: none, limit: long}},
+{descriptors: [several=a], hits: 9, expect: {code: OVER_LIMIT, retry: none, limit: short}},
 {descriptors: [free=a], expect: {rule: free, limit: null, remaining: 4294967295, reset: none}},
 {descriptors: [nothing=a], expect: {rule: null, limit: null, remaining: 0, headers: {RateLimit-Limit: null}}},
 {descriptors: [blocked], expect: {code: OVER_LIMIT, limit: blocked, retry: none, reset: 1d}},
@@ -147,4 +148,18 @@ fn failures_of_a_test_are_bounded() {
     assert_eq!((report.tests[0].failures.len(), report.tests[0].omitted), (3, 0));
     let report = run(&text.replace("ok: 0", "ok: 1, remaining: 9"));
     assert_eq!((report.tests[0].failures.len(), report.tests[0].omitted), (20, 80));
+}
+
+#[test]
+fn colors_appear_only_if_asked_for() {
+    let steps = "steps: [{descriptors: [window], expect: {ok: 0}}]";
+    let text = format!("{{rules: [d.yaml], domain: d, tests: [{{name: t, {steps}}}]}}");
+    let report = Report { files: vec![run(&text)] };
+    let shown = |is_colored| {
+        let mut out = Vec::new();
+        text::print(&report, is_colored, &mut out, &mut Vec::new()).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    assert!(shown(true).contains("  \u{1b}[1;31mFAILED\u{1b}[0m  t\n"));
+    assert!(!shown(false).contains('\u{1b}'));
 }

@@ -2,6 +2,7 @@
 
 use super::super::file::{Expect, ExpectedStatus};
 use super::super::values::{Field, Reader, Section, is_null};
+use crate::cli::check::counted;
 use crate::limit::SECOND;
 use crate::rules::tree::{Content, Node};
 
@@ -44,10 +45,9 @@ pub(super) fn read(
             "statuses" => {
                 let list = reader.list(value, key, "statuses, one for each descriptor");
                 if !list.is_empty() && list.len() != descriptors && descriptors > 0 {
-                    let message = format_args!(
-                        "`statuses` has {} items, and the step {descriptors} descriptors",
-                        list.len()
-                    );
+                    let (items, expected) =
+                        (counted(list.len(), "item"), counted(descriptors, "descriptor"));
+                    let message = format_args!("`statuses` has {items} for {expected}");
                     reader.error(value.position, "", message, "write one for each descriptor");
                 }
                 expect.statuses = list.iter().map(|item| status(reader, item)).collect();
@@ -59,8 +59,9 @@ pub(super) fn read(
         && u64::from(ok) + u64::from(over) != u64::from(repeat)
     {
         let message = format_args!(
-            "`ok` and `over` add up to {}, and the step sends {repeat}",
-            u64::from(ok) + u64::from(over)
+            "`ok` and `over` add up to {}, and the step sends {}",
+            u64::from(ok) + u64::from(over),
+            counted(repeat as usize, "request"),
         );
         reader.error(node.position, "", message, "write how many of the responses are which");
     }

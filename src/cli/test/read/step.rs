@@ -1,6 +1,7 @@
 //! Reads the steps of a test: when to send which requests.
 
 use super::super::file::{DescriptorSpec, Step};
+use super::super::report::duration_text;
 use super::super::values::{Reader, Section, text_of};
 use super::{Defaults, MAX_REQUESTS, expect};
 use crate::cli::descriptor::DescriptorArg;
@@ -68,7 +69,7 @@ fn read_step(
                     let message = format_args!(
                         "`at` is {}, before the last request at {}",
                         text_of(value),
-                        super::super::report::duration_text(now)
+                        duration_text(now)
                     );
                     let help = "time does not go back: `at` counts from the start of the test";
                     reader.error(value.position, &text_of(value), message, help);
@@ -77,7 +78,7 @@ fn read_step(
             }
             "repeat" => repeat = reader.number(value, key, 1..=MAX_REPEAT).unwrap_or(1),
             "every" => every = reader.duration(value, key).unwrap_or_default(),
-            "domain" => domain = reader.name(value, key).map(Into::into),
+            "domain" => domain = Some(reader.name(value, key).unwrap_or_default().into()),
             "hits" => {
                 if value.text() == Some("0") {
                     let help = "0 hits of a request count as 1: to look without taking, write \
