@@ -138,7 +138,7 @@ impl Loader {
                 let problems = error.render();
                 if let Some(suppressed) = state.refused_line.pass(UpdateSource::Files, &problems) {
                     let suppressed = (suppressed > 0).then_some(suppressed);
-                    match state.active.lock().is_some() {
+                    match state.active().is_some() {
                         true => tracing::error!(
                             suppressed,
                             %problems,
@@ -166,9 +166,10 @@ impl Loader {
         drop(status);
         tracing::info!(files, patches, "overlay is loaded");
         // These were valid without an overlay, so they are with one.
+        let present = state.present.lock().take();
         let problems = self.new_problems();
         let source = UpdateSource::Files;
-        let _ = match state.present.lock().take() {
+        let _ = match present {
             None => return,
             Some(Present::Files(files)) => {
                 self.load_from(source, files, problems, Loaded::render_errors, Present::Files)

@@ -30,22 +30,25 @@ impl<'n> PatchedKeys<'n> {
     /// # Errors
     /// The patch selects a limit that the rule does not have.
     pub fn apply(&mut self, patch: &Patch, position: Option<Position>) -> Result<(), Box<Problem>> {
-        set(&mut self.rule, &moved(&patch.rule_keys, position));
+        let set = |target: &mut KeyNodes<'n>, keys: &[(&'static str, Node<'static>)]| {
+            keys.iter().for_each(|(key, node)| set(target, key, node, position));
+        };
+        set(&mut self.rule, &patch.rule_keys);
         if let Some(limits) = &patch.limits {
             self.limits = limits.as_ref().map(|limits| moved_limits(limits, position));
         }
         if patch.limit_keys.is_empty() {
             return Ok(());
         }
-        let keys = moved(&patch.limit_keys, position);
+        let keys = &patch.limit_keys;
         let limits = match &mut self.limits {
             None => return Err(no_limit(patch, 0)),
             Some(LimitMaps::One(limit)) if selects(patch, 1, limit) => {
                 // The mode of an only limit is that of its rule.
-                let is_mode = |(key, _): &(&str, _)| *key == "shadow_mode";
-                let (mode, keys): (Vec<_>, Vec<_>) = keys.into_iter().partition(is_mode);
-                set(limit, &keys);
-                set(&mut self.rule, &mode);
+                for key in keys {
+                    let of_rule = key.0 == "shadow_mode";
+                    set(if of_rule { &mut self.rule } else { limit }, slice::from_ref(key));
+                }
                 return Ok(());
             }
             Some(LimitMaps::One(limit)) => slice::from_mut(limit),
@@ -54,7 +57,7 @@ impl<'n> PatchedKeys<'n> {
         let mut selected = 0;
         for (number, limit) in (1..).zip(limits.iter_mut()) {
             if selects(patch, number, limit) {
-                set(limit, &keys);
+                set(limit, keys);
                 selected += 1;
             }
         }
@@ -98,13 +101,20 @@ fn moved_limits<'n>(limits: &LimitMaps<'n>, position: Option<Position>) -> Limit
     }
 }
 
-/// Sets keys; null removes one.
-fn set<'n>(target: &mut KeyNodes<'n>, keys: &KeyNodes<'n>) {
-    for (key, node) in keys {
-        target.retain(|(known, _)| known != key);
-        if node.value() != Some(Value::Null) {
-            target.push((*key, node.clone()));
-        }
+/// Sets a key, at `position` if there is one; null removes it.
+fn set<'n>(
+    target: &mut KeyNodes<'n>,
+    key: &'static str,
+    node: &Node<'static>,
+    position: Option<Position>,
+) {
+    if node.value() == Some(Value::Null) {
+        return target.retain(|(known, _)| *known != key);
+    }
+    let node: Node<'n> = position.map_or_else(|| node.clone(), |position| node.moved(position));
+    match target.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, known)) => *known = node,
+        None => target.push((key, node)),
     }
 }
 

@@ -13,12 +13,12 @@ use super::report::{Failures, OverlayReport};
 use crate::failure::OnStoreFailure;
 
 /// The maximum effort to apply an overlay to one set of rules, in comparisons of an entry: some seconds.
-/// A thousand patches of a hundred thousand rules take a tenth of it.
-const MAX_EFFORT: u64 = 1 << 30;
+/// To compare a thousand patches with a hundred thousand rules takes a fifth of it.
+const MAX_EFFORT: u64 = 1 << 29;
 
 /// The effort of applying a patch to a rule, and of reading a rule again.
-pub(in crate::rules) const APPLY_EFFORT: u64 = 20;
-pub(in crate::rules) const READ_EFFORT: u64 = 200;
+pub(in crate::rules) const APPLY_EFFORT: u64 = 30;
+pub(in crate::rules) const READ_EFFORT: u64 = 300;
 
 /// The progress of a patch along the path of a descriptor.
 #[derive(Clone, Copy, Debug)]

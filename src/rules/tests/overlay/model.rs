@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::{RuleSet, patched};
+use super::patched;
+use crate::rules::Rule;
 
 /// An item of `match.entries`; none for `{any: true}`.
 type Item = Option<(String, Option<String>)>;
@@ -59,11 +60,9 @@ fn yaml(items: &[Item]) -> String {
     format!("[{}]", items.collect::<Vec<_>>().join(", "))
 }
 
-fn entries_of(set: &RuleSet) -> Vec<(Vec<(&str, &str)>, Vec<u32>)> {
-    let lines = |rule: &crate::rules::Rule| -> Vec<u32> {
-        rule.patches.iter().filter_map(|origin| origin.position.line()).collect()
-    };
-    set.rules().map(|rule| (rule.entries().collect(), lines(rule))).collect()
+/// The lines of the patches that changed a rule.
+fn lines(rule: &Rule) -> Vec<u32> {
+    rule.patches.iter().filter_map(|origin| origin.position.line()).collect()
 }
 
 proptest! {
@@ -84,11 +83,12 @@ proptest! {
         }
         let (set, report) = patched(&rules(), &text);
         let mut matched = vec![false; patches.len()];
-        for (path, lines) in entries_of(&set) {
+        for rule in set.rules() {
+            let path: Vec<_> = rule.entries().collect();
             let wanted = patches.iter().zip(0_u32..).filter(|(items, _)| model(items, &path));
             let wanted: Vec<u32> = wanted.map(|(_, index)| index + 2).collect();
             wanted.iter().for_each(|line| matched[*line as usize - 2] = true);
-            prop_assert_eq!(lines, wanted, "{:?}\n{}", path, text);
+            prop_assert_eq!(lines(rule), wanted, "{:?}\n{}", path, text);
         }
         let unmatched = matched.iter().filter(|matched| !**matched).count();
         prop_assert_eq!(report.problems.len(), unmatched, "{:#?}", report.problems);
