@@ -7,6 +7,7 @@ pub mod explain;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;
+pub mod test;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -36,6 +37,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Show which rule a descriptor matches, and why.
     Explain(explain::ExplainArgs),
+    /// Run tests of rules, and report what differs.
+    Test(test::TestArgs),
     /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
@@ -47,6 +50,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Test(args) => test::run(&args),
         Command::Settings => settings::run(),
     }
 }

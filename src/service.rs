@@ -11,6 +11,7 @@ mod store_budget;
 pub use decode::{DecodeError, RequestView};
 pub use health::HealthService;
 pub use permissions::{Permissions, Protocol};
+pub use response::headers as response_headers;
 pub use store_budget::caller_deadline_below;
 
 use std::sync::Arc;

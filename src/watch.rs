@@ -160,6 +160,8 @@ impl WatchState {
             match self.kind {
                 FileKind::Rules => drop(self.loader.load(files, problems)),
                 FileKind::Overlay => self.loader.load_overlay(files, problems),
+                // Only `weir test` reads them.
+                FileKind::Test => {}
             }
         }
     }

@@ -14,6 +14,7 @@ use crate::escape::escape;
 use crate::limit::Limit;
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity, SourceFile};
 use json::as_json;
+pub(super) use json::problem_json;
 
 /// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;
@@ -156,7 +157,7 @@ fn print_json(loaded: &Loaded<SourceFile>, is_good: bool, out: &mut impl Write) 
 }
 
 /// Returns a number with its noun: `1 rule`, `2 rules`.
-fn counted(count: usize, what: &str) -> String {
+pub(super) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

@@ -84,17 +84,19 @@ pub enum FileKind {
     Rules,
     /// `*.overlay.yaml`.
     Overlay,
+    /// `*.test.yaml`: tests of rules.
+    Test,
 }
 
 impl FileKind {
-    /// The kind of a file by its name; none for a test of rules, `*.test.yaml`.
-    fn of(path: &Path) -> Option<FileKind> {
+    /// The kind of a file by its name.
+    fn of(path: &Path) -> FileKind {
         let name = path.file_name().unwrap_or_default().as_encoded_bytes();
         let ends_with = |ends: [&[u8]; 2]| ends.iter().any(|end| name.ends_with(end));
         match () {
-            () if ends_with([b".test.yaml", b".test.yml"]) => None,
-            () if ends_with([b".overlay.yaml", b".overlay.yml"]) => Some(FileKind::Overlay),
-            () => Some(FileKind::Rules),
+            () if ends_with([b".test.yaml", b".test.yml"]) => FileKind::Test,
+            () if ends_with([b".overlay.yaml", b".overlay.yml"]) => FileKind::Overlay,
+            () => FileKind::Rules,
         }
     }
 }
@@ -141,20 +143,22 @@ impl Selection {
 
     /// Reports a directory without files of a kind, which would have no effect.
     fn nothing_in(&self, root: &Path, kind: FileKind) -> Problem {
-        let root = root.display().to_string();
-        if kind == FileKind::Overlay {
-            let help = "put an overlay there, named .overlay.yaml";
-            return Problem::of_file(&root, "no overlay files are here", help);
-        }
-        let help = match (self.yaml_only, &self.prefix) {
-            (true, _) => "put a rule file there, named .yaml or .yml".to_owned(),
-            (_, Some(prefix)) => format!(
+        let help = match (kind, self.yaml_only, &self.prefix) {
+            (FileKind::Overlay, ..) => "put an overlay there, named .overlay.yaml".to_owned(),
+            (FileKind::Test, ..) => "put a test there, named .test.yaml".to_owned(),
+            (_, true, _) => "put a rule file there, named .yaml or .yml".to_owned(),
+            (_, _, Some(prefix)) => format!(
                 "put a rule file there whose name, or whose directory's name, starts with `{prefix}` \
                  (RUNTIME_APPDIRECTORY)"
             ),
-            (_, None) => "put a rule file there".to_owned(),
+            (_, _, None) => "put a rule file there".to_owned(),
         };
-        Problem::of_file(&root, "no rule files are here", help)
+        let message = match kind {
+            FileKind::Rules => "no rule files are here",
+            FileKind::Overlay => "no overlay files are here",
+            FileKind::Test => "no test files are here",
+        };
+        Problem::of_file(&root.display().to_string(), message, help)
     }
 
     fn read_file(&self, path: &Path) -> Result<RuleFile, Problem> {
@@ -238,7 +242,7 @@ impl Search<'_> {
     }
 
     fn selects(&self, path: &Path) -> bool {
-        if FileKind::of(path) != Some(self.kind) {
+        if FileKind::of(path) != self.kind {
             return false;
         }
         let extension = path.extension().and_then(|extension| extension.to_str());

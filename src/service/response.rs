@@ -76,7 +76,7 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
 }
 
 /// Returns the headers that describe the most relevant status. None if no limit applied.
-fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
+pub fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
     let Some((status, limit)) = decision.shown() else { return headers };
     let mut header = |key: &str, value: String| {

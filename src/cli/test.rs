@@ -1,0 +1,101 @@
+//! `weir test`: runs tests of rules in injected time.
+
+mod compare;
+mod file;
+mod json;
+mod junit;
+mod read;
+mod report;
+mod run;
+#[cfg(test)]
+mod tests;
+mod text;
+mod values;
+
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use crate::rules::source::{FileKind, Selection};
+use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
+use report::{FileReport, Report};
+
+const EXAMPLE: &str = "\
+Example:
+  weir test rules/
+  weir test rules/shop.test.yaml --output junit > report.xml
+
+Exits 0 if all tests pass, 1 if one fails or a file has an error.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLE)]
+pub struct TestArgs {
+    /// Test files, or directories with files named .test.yaml.
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+    /// How to print the results.
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+    /// Refuse files with more bytes.
+    #[arg(long, default_value_t = 64 << 20)]
+    max_file: u64,
+    /// Refuse limits that may need more bytes of state per key.
+    #[arg(long, default_value_t = 16 << 20)]
+    max_log_bytes: u64,
+    /// List up to this many errors of each file.
+    #[arg(long, default_value_t = DEFAULT_MAX_PROBLEMS)]
+    max_problems: usize,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Text,
+    Junit,
+    Json,
+}
+
+/// Runs all tests and prints their results. Exits 1 unless all pass.
+pub fn run(args: &TestArgs) -> ExitCode {
+    let report = report(args);
+    // The reader may have closed the pipe, as `head` does. The exit code still reports failures.
+    let mut out = io::stdout().lock();
+    let _ = match args.output {
+        Output::Text => {
+            let is_colored = out.is_terminal() && colors_are_allowed();
+            text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
+        }
+        Output::Junit => junit::print(&report, &mut out),
+        Output::Json => json::print(&report, &mut out),
+    };
+    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether the environment asks for no colors, see https://no-color.org.
+fn colors_are_allowed() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
+}
+
+fn report(args: &TestArgs) -> Report {
+    let selection = Selection {
+        roots: args.paths.clone(),
+        prefix: None,
+        yaml_only: true,
+        ignore_dot_files: true,
+        max_file: args.max_file,
+    };
+    let options = Options {
+        max_log_bytes: args.max_log_bytes,
+        max_problems: args.max_problems,
+        ..Options::default()
+    };
+    let (files, problems) = selection.read_kind(FileKind::Test);
+    let mut report = Report::default();
+    for file in files {
+        report.files.push(run::run_file(file, &selection, &options));
+    }
+    report.files.extend(problems.into_iter().map(FileReport::unreadable));
+    report
+}

@@ -1,0 +1,227 @@
+//! Reads the steps of a test: when to send which requests.
+
+use super::super::file::{DescriptorSpec, Step};
+use super::super::report::duration_text;
+use super::super::values::{Reader, Section, text_of};
+use super::{Defaults, MAX_REQUESTS, expect};
+use crate::cli::descriptor::DescriptorArg;
+use crate::limit::{Micros, SECOND, Unit};
+use crate::limiter::{self, Override};
+use crate::rules::tree::{Content, Node};
+
+pub(super) static STEP: Section = Section {
+    what: "a step",
+    keys: &["at", "repeat", "every", "domain", "hits", "descriptors", "expect"],
+};
+pub(super) static DESCRIPTOR: Section =
+    Section { what: "a descriptor", keys: &["entries", "hits", "refund", "limit"] };
+pub(super) static ENTRY: Section = Section { what: "an entry", keys: &["key", "value"] };
+pub(super) static LIMIT: Section = Section {
+    what: "`limit` of a descriptor",
+    keys: &["requests_per_unit", "unit", "unit_multiplier"],
+};
+
+/// The most requests of one step.
+const MAX_REPEAT: u32 = 1_000_000;
+
+/// The longest time that a test may take: the memory store forgets keys earlier if more time passes.
+const MAX_TIME: Micros = 50 * 365 * 86_400 * SECOND;
+
+/// Reads the steps of a test. `requests` counts those of the file.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    list: &Node<'_>,
+    defaults: &Defaults,
+    requests: &mut u64,
+) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut now = 0;
+    for item in reader.list(list, "steps", "requests, such as `{at: 0s, descriptors: ['path=/a']}`")
+    {
+        let Some(step) = read_step(reader, item, defaults, now) else { continue };
+        now = step.at + step.every * Micros::from(step.repeat - 1);
+        let before = *requests;
+        *requests += u64::from(step.repeat);
+        if before <= MAX_REQUESTS && *requests > MAX_REQUESTS {
+            let message = format_args!("the tests of this file send over {MAX_REQUESTS} requests");
+            reader.error(item.position, "", message, "repeat less, or split the file");
+        }
+        steps.push(step);
+    }
+    steps
+}
+
+/// Reads a step; none if its times are invalid. `now` is when the step before it ends.
+fn read_step(
+    reader: &mut Reader<'_>,
+    node: &Node<'_>,
+    defaults: &Defaults,
+    now: Micros,
+) -> Option<Step> {
+    let mut domain = defaults.domain.clone();
+    let (mut at, mut repeat, mut every, mut hits) = (now, 1, 0, 1);
+    let (mut list, mut expected) = (None, None);
+    for (key, value) in reader.fields(node, &STEP) {
+        match key {
+            "at" => {
+                at = reader.duration(value, key).unwrap_or(now);
+                if at < now {
+                    let message = format_args!(
+                        "`at` is {}, before the last request at {}",
+                        text_of(value),
+                        duration_text(now)
+                    );
+                    let help = "time does not go back: `at` counts from the start of the test";
+                    reader.error(value.position, &text_of(value), message, help);
+                    return None;
+                }
+            }
+            "repeat" => repeat = reader.number(value, key, 1..=MAX_REPEAT).unwrap_or(1),
+            "every" => every = reader.duration(value, key).unwrap_or_default(),
+            "domain" => domain = Some(reader.name(value, key).unwrap_or_default().into()),
+            "hits" => {
+                if value.text() == Some("0") {
+                    let help = "0 hits of a request count as 1: to look without taking, write \
+                                `{entries: 'key=value', hits: 0}` as descriptor";
+                    reader.invalid(value, key, help);
+                } else {
+                    hits = reader.number(value, key, 1..=u32::MAX).unwrap_or(1);
+                }
+            }
+            "descriptors" => list = Some(value),
+            _ => expected = Some(value),
+        }
+    }
+    let end = every.checked_mul(Micros::from(repeat - 1)).and_then(|time| time.checked_add(at));
+    if end.is_none_or(|end| end > MAX_TIME) {
+        let help = "shorten `at` or `every`: a test takes up to 50 years";
+        reader.error(node.position, "", "the step ends too late", help);
+        return None;
+    }
+    if domain.is_none() {
+        let help = "write `domain: NAME` in the file, the test or the step";
+        reader.missing(node, &STEP, "domain", help);
+    }
+    let descriptors = match list {
+        Some(list) => descriptors(reader, list),
+        None => {
+            let help = "write `descriptors: ['key=value']`";
+            reader.missing(node, &STEP, "descriptors", help);
+            Vec::new()
+        }
+    };
+    let count = descriptors.len();
+    let expect = expected.map(|value| expect::read(reader, value, repeat, count));
+    Some(Step {
+        position: node.position,
+        at,
+        repeat,
+        every,
+        domain: domain.unwrap_or_default(),
+        hits,
+        descriptors,
+        expect: expect.unwrap_or_default(),
+    })
+}
+
+fn descriptors(reader: &mut Reader<'_>, list: &Node<'_>) -> Vec<DescriptorSpec> {
+    let items = reader.list(list, "descriptors", "descriptors, such as ['path=/a']");
+    let max = limiter::Options::default().max_descriptors;
+    if items.len() > max {
+        let message = format_args!("{} descriptors in one request", items.len());
+        let help = format!("write up to {max}: the service refuses more");
+        reader.error(list.position, "", message, &help);
+        return Vec::new();
+    }
+    items.iter().map(|item| descriptor(reader, item)).collect()
+}
+
+fn descriptor(reader: &mut Reader<'_>, node: &Node<'_>) -> DescriptorSpec {
+    let mut read = DescriptorSpec::default();
+    if let Content::Scalar(_) = node.content() {
+        read.entries = entries_of_text(reader, node);
+        return read;
+    }
+    let mut has_entries = false;
+    for (key, value) in reader.fields(node, &DESCRIPTOR) {
+        match key {
+            "entries" => {
+                has_entries = true;
+                read.entries = match value.content() {
+                    Content::List(items) => items.iter().map(|item| entry(reader, item)).collect(),
+                    _ => entries_of_text(reader, value),
+                };
+            }
+            "hits" => read.hits = reader.number(value, key, 0..=u32::MAX).map(u64::from),
+            "refund" => read.refund = reader.bool(value, key).unwrap_or_default(),
+            _ => read.limit = limit(reader, value),
+        }
+    }
+    if !has_entries {
+        let help = "write `entries: 'key=value,key2=value2'`";
+        reader.missing(node, &DESCRIPTOR, "entries", help);
+    }
+    read
+}
+
+/// Reads `key=value,key2=value2`.
+fn entries_of_text(reader: &mut Reader<'_>, node: &Node<'_>) -> Vec<(String, String)> {
+    let Some(text) = reader.text(node, "entries") else { return Vec::new() };
+    match text.parse::<DescriptorArg>() {
+        Ok(descriptor) => descriptor.0,
+        Err(error) => {
+            let message = format_args!("invalid descriptor '{}'", text_of(node));
+            reader.error(node.position, &text_of(node), message, &error);
+            Vec::new()
+        }
+    }
+}
+
+fn entry(reader: &mut Reader<'_>, node: &Node<'_>) -> (String, String) {
+    let (mut name, mut text) = (None, String::new());
+    for (key, value) in reader.fields(node, &ENTRY) {
+        match key {
+            "key" => name = Some(reader.name(value, key).unwrap_or_default().to_owned()),
+            _ => text = reader.text(value, key).unwrap_or_default().to_owned(),
+        }
+    }
+    if name.is_none() {
+        reader.missing(node, &ENTRY, "key", "write `{key: NAME, value: TEXT}`");
+    }
+    (name.unwrap_or_default(), text)
+}
+
+/// Reads a limit that is sent with a descriptor.
+fn limit(reader: &mut Reader<'_>, node: &Node<'_>) -> Option<Override> {
+    // The numbers of `envoy.type.v3.RateLimitUnit`.
+    let units = [
+        (Unit::Second.name(), 1),
+        (Unit::Minute.name(), 2),
+        (Unit::Hour.name(), 3),
+        (Unit::Day.name(), 4),
+        (Unit::Month.name(), 5),
+        (Unit::Year.name(), 6),
+        (Unit::Week.name(), 7),
+    ];
+    let (mut requests_per_unit, mut unit, mut unit_multiplier) = (None, None, None);
+    for (key, value) in reader.fields(node, &LIMIT) {
+        match key {
+            "requests_per_unit" => {
+                requests_per_unit = Some(reader.number(value, key, 0..=u32::MAX)?);
+            }
+            "unit" => unit = Some(reader.choice(value, key, &units)?),
+            _ => unit_multiplier = Some(reader.number(value, key, 1..=u32::MAX)?),
+        }
+    }
+    match (requests_per_unit, unit) {
+        (Some(requests_per_unit), Some(unit)) => {
+            Some(Override { requests_per_unit, unit, unit_multiplier })
+        }
+        (requests_per_unit, _) => {
+            let key = if requests_per_unit.is_none() { "requests_per_unit" } else { "unit" };
+            let help = "write `{requests_per_unit: 10, unit: minute}`";
+            reader.missing(node, &LIMIT, key, help);
+            None
+        }
+    }
+}

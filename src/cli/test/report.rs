@@ -1,0 +1,161 @@
+//! The results of tests, independent of how they are printed.
+
+use std::fmt::{self, Display};
+
+use crate::limit::{Micros, SECOND};
+use crate::rules::source::RuleFile;
+use crate::rules::{Loaded, Omitted, OverlayReport, Position, Problem, RuleSet};
+
+/// The results of all files.
+#[derive(Debug, Default)]
+pub(super) struct Report {
+    pub files: Vec<FileReport>,
+}
+
+/// The results of a file.
+#[derive(Debug, Default)]
+pub(super) struct FileReport {
+    pub name: String,
+    /// The errors of the file, or of its rules. No test runs if there is one.
+    pub problems: Vec<Problem>,
+    pub omitted: Omitted,
+    /// The errors in full.
+    pub rendered: String,
+    pub tests: Vec<TestReport>,
+}
+
+#[derive(Debug)]
+pub(super) struct TestReport {
+    pub name: String,
+    pub position: Position,
+    /// The requests that it sent.
+    pub requests: u64,
+    pub failures: Vec<Failure>,
+    /// The number of failures that are not listed.
+    pub omitted: usize,
+}
+
+/// A step whose responses differ from what it expects.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub position: Position,
+    /// The number of the step in its test, from 1.
+    pub step: usize,
+    /// The time of its first request since the start.
+    pub at: Micros,
+    pub differences: Vec<Difference>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Difference {
+    /// A key of `expect`, such as `remaining`.
+    pub key: String,
+    pub expected: String,
+    pub actual: String,
+}
+
+impl Report {
+    /// Whether all tests passed, and no file has an error.
+    pub fn is_good(&self) -> bool {
+        self.files.iter().all(|file| file.problems.is_empty() && file.failed() == 0)
+    }
+
+    pub fn tests(&self) -> usize {
+        self.files.iter().map(|file| file.tests.len()).sum()
+    }
+
+    pub fn failed(&self) -> usize {
+        self.files.iter().map(FileReport::failed).sum()
+    }
+
+    /// The number of files with an error.
+    pub fn broken(&self) -> usize {
+        self.files.iter().filter(|file| !file.problems.is_empty()).count()
+    }
+}
+
+impl FileReport {
+    /// Reports errors, each with the line that it is in. `files` are those that they are in.
+    pub fn broken(
+        name: String,
+        problems: Vec<Problem>,
+        omitted: Omitted,
+        files: Vec<RuleFile>,
+    ) -> FileReport {
+        let problems: Vec<Problem> = problems.into_iter().filter(Problem::is_error).collect();
+        let omitted = Omitted { warnings: 0, ..omitted };
+        let (rules, overlay) = (RuleSet::default(), OverlayReport::default());
+        let loaded = Loaded { rules, problems, omitted, files, overlay };
+        let rendered = loaded.render_errors();
+        FileReport { name, problems: loaded.problems, omitted, rendered, tests: Vec::new() }
+    }
+
+    pub fn unreadable(problem: Problem) -> FileReport {
+        let name = problem.file.clone();
+        FileReport::broken(name, vec![problem], Omitted::default(), Vec::new())
+    }
+
+    pub fn failed(&self) -> usize {
+        self.tests.iter().filter(|test| !test.is_good()).count()
+    }
+}
+
+impl TestReport {
+    pub fn is_good(&self) -> bool {
+        self.failures.is_empty()
+    }
+}
+
+impl Difference {
+    pub fn new(
+        key: impl Into<String>,
+        expected: impl Into<String>,
+        actual: impl Into<String>,
+    ) -> Difference {
+        Difference { key: key.into(), expected: expected.into(), actual: actual.into() }
+    }
+}
+
+/// `remaining: expected 3, actual 4`.
+impl Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: expected {}, actual {}", self.key, self.expected, self.actual)
+    }
+}
+
+/// `file:line:column`.
+pub(super) fn place(file: &str, position: Position) -> String {
+    match (position.line(), position.column()) {
+        (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
+        _ => file.to_owned(),
+    }
+}
+
+/// A time in seconds, or in milliseconds if it is below one, as a test file may write it.
+pub(super) fn duration_text(time: Micros) -> String {
+    let (seconds, micros) = (time / SECOND, time % SECOND);
+    match (seconds, micros / 1_000) {
+        (_, 0) => format!("{seconds}s"),
+        (0, millis) => format!("{millis}ms"),
+        (_, millis) => {
+            let text = format!("{seconds}.{millis:03}");
+            format!("{}s", text.trim_end_matches('0'))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_a_test_file_has_them() {
+        for (millis, text) in
+            [(0, "0s"), (5, "5ms"), (60_000, "60s"), (1_500, "1.5s"), (59_995, "59.995s")]
+        {
+            assert_eq!(duration_text(millis * 1_000), text);
+            let read = crate::duration::read_duration(text).unwrap();
+            assert_eq!(read.as_millis(), u128::from(millis));
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! Runs the tests of a file: each in a time and with a store of its own.
+
+use std::future::ready;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::compare::{Response, Responses, Status, compare};
+use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
+use super::read::read;
+use super::report::{Failure, FileReport, TestReport};
+use crate::clock::ManualClock;
+use crate::limit::{Micros, SECOND};
+use crate::limiter::{self, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
+use crate::rules::source::{RuleFile, Selection};
+use crate::rules::{Document, Loaded, Options, Problems, Rule, RuleSet, sent_path};
+use crate::service::{self, response_headers};
+use crate::store::memory::MemoryStore;
+use crate::store::{Answer, Answers, Batch, Entry, Store, StoreError};
+
+/// The steps of a test whose failures are listed.
+const MAX_FAILURES: usize = 20;
+
+/// The fewest keys that a store has room for. With four times as many as there are keys, no shard is
+/// full.
+const MIN_KEYS: usize = 1 << 14;
+
+const MILLISECOND: Micros = SECOND / 1_000;
+
+/// Runs the tests of a file. `selection` and `options` are those for its rules.
+pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options) -> FileReport {
+    let mut problems = Problems::new(options.max_problems);
+    let read = match file.tree() {
+        Ok(root) => read(&file.name, root.as_ref(), &mut problems),
+        Err(problem) => {
+            problems.push(problem);
+            None
+        }
+    };
+    problems.sort_file();
+    let (is_valid, (problems, omitted)) = (!problems.has_errors(), problems.into_parts());
+    let Some(tests) = read.filter(|_| is_valid) else {
+        return FileReport::broken(file.name.clone(), problems, omitted, vec![file]);
+    };
+    let rules = load(&tests, selection, options);
+    if !rules.is_good() {
+        return FileReport::broken(file.name, rules.problems, rules.omitted, rules.files);
+    }
+    let runs = tests.tests.into_iter().map(|test| run_test(test, &rules.rules, &tests.response));
+    FileReport { name: file.name, tests: runs.collect(), ..FileReport::default() }
+}
+
+fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
+    let selection = Selection { roots: tests.rules.clone(), ..selection.clone() };
+    let options = Options { merge_domains: tests.merge_domains, ..*options };
+    if tests.overlay.is_empty() {
+        return Loaded::read(&selection, &options, None);
+    }
+    let overlay = Selection { roots: tests.overlay.clone(), ..selection.clone() };
+    Loaded::read_patched(&selection, &overlay, &options, None)
+}
+
+fn run_test(test: Test, rules: &RuleSet, response: &ResponseOptions) -> TestReport {
+    let mut bench = Bench::new(&test, rules, response);
+    let mut report = TestReport {
+        name: test.name,
+        position: test.position,
+        requests: 0,
+        failures: Vec::new(),
+        omitted: 0,
+    };
+    for (i, step) in test.steps.iter().enumerate() {
+        report.requests += u64::from(step.repeat);
+        let differences = compare(&step.expect, &bench.run(step));
+        if differences.is_empty() {
+            continue;
+        }
+        if report.failures.len() >= MAX_FAILURES {
+            report.omitted += 1;
+            continue;
+        }
+        let (position, at) = (step.position, step.at);
+        report.failures.push(Failure { position, step: i + 1, at, differences });
+    }
+    report
+}
+
+/// The limiter of one test, with a store and a time of its own.
+struct Bench<'r> {
+    rules: &'r RuleSet,
+    limiter: Limiter<RecordingStore>,
+    clock: Arc<ManualClock>,
+    start: Micros,
+    options: service::Options,
+}
+
+impl<'r> Bench<'r> {
+    fn new(test: &Test, rules: &'r RuleSet, response: &ResponseOptions) -> Bench<'r> {
+        let clock = Arc::new(ManualClock::new(test.start));
+        let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
+        let store = RecordingStore {
+            store: MemoryStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS)),
+            answers: Mutex::default(),
+        };
+        let options = limiter::Options {
+            shadow_mode: response.shadow_mode,
+            quota_mode: response.quota_mode,
+            ..limiter::Options::default()
+        };
+        let limiter = Limiter::new(store, options);
+        let options = service::Options {
+            headers: response.headers.then(|| response.names.clone()),
+            retry_after: response.retry_after,
+            ratelimit_fields: response.ratelimit_fields,
+            ..service::Options::default()
+        };
+        Bench { rules, limiter, clock, start: test.start, options }
+    }
+
+    /// Sends the requests of a step.
+    fn run(&mut self, step: &Step) -> Responses {
+        let entries: Vec<Vec<Entry<'_>>> = step.descriptors.iter().map(entries).collect();
+        let descriptors: Vec<Descriptor<'_>> = std::iter::zip(&step.descriptors, &entries)
+            .map(|(spec, entries)| Descriptor {
+                entries,
+                limit: spec.limit,
+                hits_addend: spec.hits,
+                is_negative_hits: spec.refund,
+            })
+            .collect();
+        let request = Request {
+            domain: &step.domain,
+            descriptors: &descriptors,
+            beyond: 0,
+            hits_addend: step.hits,
+            span: None,
+        };
+        let mut responses = Responses::default();
+        let mut now = self.start.saturating_add(step.at);
+        for number in 1..=step.repeat {
+            self.clock.set(now);
+            let decision = match self.decide(&request) {
+                Ok(decision) => decision,
+                Err(error) => {
+                    responses.error = Some(error.to_string());
+                    return responses;
+                }
+            };
+            let over = decision.over_limit;
+            *if over { &mut responses.over } else { &mut responses.ok } += 1;
+            if step.expect.over_limit.is_some_and(|expected| expected != over) {
+                responses.first_unexpected.get_or_insert(number);
+            }
+            if number == step.repeat {
+                responses.last = self.response(&request, &decision);
+            }
+            now = now.saturating_add(step.every);
+        }
+        responses
+    }
+
+    fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
+        self.limiter.store().answers.lock().clear();
+        // Holds are not given back: in a test no caller disconnects.
+        let (budget, holds) = (Duration::from_secs(1), &mut Holds::default());
+        let decision = self.limiter.decide_now(Some(self.rules), request, budget, holds);
+        decision.unwrap_or(Err(RequestError::Store(StoreError::Unavailable)))
+    }
+
+    fn response(&self, request: &Request<'_>, decision: &RequestDecision<'_>) -> Response {
+        let shown = decision.shown().and_then(|(shown, _)| {
+            decision.statuses.iter().position(|status| std::ptr::eq(status, shown))
+        });
+        let answers = self.limiter.store().answers.lock();
+        // Only descriptors with a limit are charged.
+        let mut answers = answers.iter();
+        let statuses = std::iter::zip(&decision.statuses, request.descriptors)
+            .map(|(status, descriptor)| {
+                let answer = status.limit.and_then(|_| answers.next());
+                self.status(request.domain, status, descriptor, answer)
+            })
+            .collect();
+        let headers = response_headers(&self.options, decision);
+        Response {
+            shown: shown.unwrap_or_default(),
+            statuses,
+            headers: headers.into_iter().map(|header| (header.key, header.value)).collect(),
+        }
+    }
+
+    fn status(
+        &self,
+        domain: &str,
+        status: &limiter::Status<'_>,
+        descriptor: &Descriptor<'_>,
+        answer: Option<&Answer>,
+    ) -> Status {
+        let wait = answer.and_then(|answer| answer.ok()?.retry_after);
+        Status {
+            over_limit: status.over_limit,
+            remaining: status.remaining,
+            reset: status.limit.map(|_| status.reset_seconds),
+            limit: status.limit.map(|limit| limit.name.to_owned()),
+            rule: self.metric_path(domain, status, descriptor),
+            // A fraction of a millisecond is rounded up, so that the wait is long enough.
+            retry: wait
+                .filter(|_| status.over_limit)
+                .map(|wait| wait.div_ceil(MILLISECOND).saturating_mul(MILLISECOND)),
+        }
+    }
+
+    /// The path in metrics of what decided a descriptor; none if no rule did.
+    fn metric_path(
+        &self,
+        domain: &str,
+        status: &limiter::Status<'_>,
+        descriptor: &Descriptor<'_>,
+    ) -> Option<String> {
+        let domain = self.rules.domain(domain)?;
+        if descriptor.limit.is_some() {
+            return Some(sent_path(descriptor.entries));
+        }
+        let rule: &Rule = domain.find(descriptor.entries)?.rule;
+        // A rule with limits that decided nothing was replaced by another of the request.
+        let applies = rule.plan.is_none() || status.limit.is_some();
+        applies.then(|| domain.metric_path(rule, descriptor.entries))
+    }
+}
+
+fn entries(spec: &DescriptorSpec) -> Vec<Entry<'_>> {
+    spec.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// A memory store that keeps its last answers: responses do not have exact waits.
+struct RecordingStore {
+    store: MemoryStore<Arc<ManualClock>>,
+    answers: Mutex<Answers>,
+}
+
+impl Store for RecordingStore {
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
+        self.try_charge(batch, answers);
+        ready(())
+    }
+
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        self.store.charge_now(batch, answers);
+        self.answers.lock().clone_from(answers);
+        true
+    }
+
+    fn is_immediate(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,237 @@
+//! The subcommand `weir test`: the examples of `docs/testing-rules.md` as they are written, the tests that
+//! the examples ship with, and invalid test files.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: path
+    rate_limit: { unit: minute, requests_per_unit: 5 }
+";
+
+/// The fenced blocks of a language.
+fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
+    let starts = document.split(&format!("```{language}\n")).skip(1).collect::<Vec<_>>();
+    starts.into_iter().filter_map(|rest| rest.split("```\n").next()).collect()
+}
+
+/// Runs `weir` with the arguments of a command line. Returns its exit code and its outputs.
+fn run(directory: &Path, command: &str) -> (Option<i32>, String, String) {
+    let mut words = command.split_whitespace();
+    assert_eq!(words.next(), Some("weir"));
+    let weir = Command::new(env!("CARGO_BIN_EXE_weir")).args(words).current_dir(directory).output();
+    let weir = weir.unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (weir.status.code(), text(weir.stdout), text(weir.stderr))
+}
+
+/// Runs `weir test` on one file beside [`RULES`].
+fn test(text: &str, arguments: &str) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    fs::write(directory.path().join("a.test.yaml"), text).unwrap();
+    run(directory.path(), &format!("weir test a.test.yaml {arguments}"))
+}
+
+/// The document, and a directory with the files of its examples: each is named in its first line.
+fn examples() -> (String, tempfile::TempDir) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/testing-rules.md");
+    let document = fs::read_to_string(path).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for block in blocks(&document, "yaml") {
+        let name = block.lines().next().and_then(|line| line.strip_prefix("# "));
+        fs::write(directory.path().join(name.expect("a name")), block).unwrap();
+    }
+    (document, directory)
+}
+
+#[test]
+fn the_documented_commands_print_what_the_document_shows() {
+    let (document, directory) = examples();
+    let commands = blocks(&document, "console");
+    assert!(commands.len() >= 4);
+    for example in commands {
+        let (command, shown) = example.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
+        let (code, out, err) = run(directory.path(), command);
+        let fails = shown.contains("FAILED") || shown.contains("error:");
+        assert_eq!((code, err + &out), (Some(i32::from(fails)), shown.to_owned()), "{command}");
+    }
+}
+
+#[test]
+fn the_documented_tests_pass() {
+    let (_, directory) = examples();
+    for name in ["failing.test.yaml", "invalid.test.yaml"] {
+        fs::remove_file(directory.path().join(name)).unwrap();
+    }
+    let (code, out, err) = run(directory.path(), "weir test .");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    assert!(out.ends_with("\n7 tests: 7 passed, 0 failed\n"), "{out}");
+}
+
+#[test]
+fn the_examples_ship_with_tests_that_pass() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (code, out, err) = run(root, "weir test examples");
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    for entry in fs::read_dir(root.join("examples/rules")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let test = name.replace(".test.yaml", ".yaml").replace(".yaml", ".test.yaml");
+        assert!(out.contains(&format!("rules/{test}\n")), "{name} has no test");
+    }
+}
+
+#[test]
+fn the_test_of_the_issue_passes() {
+    let text = "\
+rules: [shop.yaml]          # relative to this file; also overlay: [], merge_domains: false
+domain: shop
+start: 2026-01-01T00:00:00Z
+overlay: []
+merge_domains: false
+tests:
+- name: five a minute
+  steps:
+  - {at: 0s, repeat: 6, every: 1ms, descriptors: ['path=/a'], hits: 1, expect: {ok: 5, over: 1}}
+  - {at: 60s, descriptors: ['path=/a'], expect: {code: OK, remaining: 4, reset: 60s, limit: '', rule: path, headers: {}}}
+";
+    let (code, out, err) = test(text, "");
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert_eq!(out, "a.test.yaml\n  ok      five a minute\n1 test: 1 passed, 0 failed\n");
+}
+
+const FAILING: &str = "\
+rules: [shop.yaml]
+domain: shop
+tests:
+  - name: <one> & \"two\"
+    steps:
+      - descriptors: ['path=/a']
+        expect: { remaining: 3, reset: 1s, limit: a, rule: null, retry: 1s }
+      - { at: 1500ms, repeat: 5, descriptors: ['path=/a'], expect: { ok: 5, code: OK } }
+  - name: two
+    steps: [{ descriptors: ['path=/a'], expect: { code: OK, headers: { RateLimit-Limit: 6, X: 1 } } }]
+";
+
+#[test]
+fn failures_show_expected_and_actual() {
+    let (code, out, err) = test(FAILING, "");
+    assert_eq!((code, err.as_str()), (Some(1), ""));
+    let shown = r#"a.test.yaml
+  FAILED  <one> & "two"
+    a.test.yaml:6:9: step 1 at 0s
+      remaining: expected 3, actual 4
+      reset: expected 1s, actual 60s
+      limit: expected 'a', actual ''
+      rule: expected null, actual 'path'
+      retry: expected 1s, actual none
+    a.test.yaml:8:9: step 2 at 1.5s
+      ok: expected 5, actual 4
+      code: expected OK, actual OVER_LIMIT in response 5
+  FAILED  two
+    a.test.yaml:10:13: step 1 at 0s
+      header RateLimit-Limit: expected '6', actual '5'
+      header X: expected '1', actual none
+2 tests: 0 passed, 2 failed
+"#;
+    assert_eq!(out, shown);
+}
+
+#[test]
+fn junit_has_a_test_case_for_each_test_and_broken_file() {
+    let (code, out, _) = test(FAILING, "none.test.yaml --output junit");
+    assert_eq!(code, Some(1));
+    let shown = r#"<?xml version="1.0" encoding="UTF-8"?>
+<testsuites name="weir test" tests="3" failures="2" errors="1">
+  <testsuite name="a.test.yaml" tests="2" failures="2" errors="0" skipped="0">
+    <testcase name="&lt;one&gt; &amp; &quot;two&quot;" classname="a.test.yaml" file="a.test.yaml" line="4">
+      <failure message="step 1: remaining: expected 3, actual 4">a.test.yaml:6:9: step 1 at 0s
+  remaining: expected 3, actual 4
+  reset: expected 1s, actual 60s
+  limit: expected &apos;a&apos;, actual &apos;&apos;
+  rule: expected null, actual &apos;path&apos;
+  retry: expected 1s, actual none
+a.test.yaml:8:9: step 2 at 1.5s
+  ok: expected 5, actual 4
+  code: expected OK, actual OVER_LIMIT in response 5</failure>
+    </testcase>
+    <testcase name="two" classname="a.test.yaml" file="a.test.yaml" line="9">
+      <failure message="step 1: header RateLimit-Limit: expected &apos;6&apos;, actual &apos;5&apos;">a.test.yaml:10:13: step 1 at 0s
+  header RateLimit-Limit: expected &apos;6&apos;, actual &apos;5&apos;
+  header X: expected &apos;1&apos;, actual none</failure>
+    </testcase>
+  </testsuite>
+  <testsuite name="none.test.yaml" tests="1" failures="0" errors="1" skipped="0">
+    <testcase name="none.test.yaml" classname="none.test.yaml">
+      <error message="cannot be read: No such file or directory (os error 2)">none.test.yaml: error: cannot be read: No such file or directory (os error 2)
+  help: name an existing file or directory that weir may read</error>
+    </testcase>
+  </testsuite>
+</testsuites>
+"#;
+    assert_eq!(out, shown);
+}
+
+#[test]
+fn json_has_all_differences_and_problems() {
+    let (code, out, _) = test(FAILING, "none.test.yaml --output json");
+    assert_eq!(code, Some(1));
+    let json: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (&json["ok"], &json["tests"], &json["failed"]),
+        (&false.into(), &2.into(), &2.into())
+    );
+    let failure = &json["files"][0]["tests"][0]["failures"][1];
+    assert_eq!(failure["line"], 8);
+    assert_eq!(failure["at_ms"], 1500);
+    assert_eq!(
+        failure["differences"][0],
+        serde_json::json!({ "key": "ok", "expected": "5", "actual": "4" })
+    );
+    assert_eq!(json["files"][0]["tests"][1]["requests"], 1);
+    let message = json["files"][1]["problems"][0]["message"].as_str().unwrap();
+    assert!(message.starts_with("cannot be read"), "{message}");
+}
+
+#[test]
+fn output_has_no_control_characters() {
+    let text = FAILING.replace("name: two", r#"name: "two\e[31m\0""#);
+    for output in ["text", "junit", "json"] {
+        let (code, out, _) = test(&text, &format!("--output {output}"));
+        assert_eq!(code, Some(1));
+        assert!(out.contains(r"two\u001b[31m\u0000"), "{out}");
+        assert!(!out.contains(|c: char| c.is_control() && c != '\n'), "{out:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    let mut text = "rules: [shop.yaml]\ndomain: shop\ntests:\n".to_owned();
+    for i in 0..20_000 {
+        text += &format!("- {{name: a test with number {i}, steps: [{{descriptors: [path]}}]}}\n");
+    }
+    fs::write(directory.path().join("a.test.yaml"), text).unwrap();
+    let script = "\"$0\" test a.test.yaml | head -n 1; echo ${PIPESTATUS[0]}";
+    let program = env!("CARGO_BIN_EXE_weir");
+    let mut bash = Command::new("bash");
+    let ran = bash.args(["-c", script, program]).current_dir(directory.path()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ran.stderr), "");
+    assert_eq!(String::from_utf8_lossy(&ran.stdout), "a.test.yaml\n0\n");
+}
+
+#[test]
+fn the_command_line_needs_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    assert_eq!(run(directory.path(), "weir test").0, Some(2));
+    let (code, out, err) = run(directory.path(), "weir test .");
+    assert_eq!(
+        (code, out.as_str()),
+        (Some(1), "0 tests: 0 passed, 0 failed; 1 file with errors\n")
+    );
+    assert!(err.starts_with(".: error: no test files are here\n"), "{err}");
+}
