@@ -2,8 +2,10 @@
 
 pub mod check;
 pub mod descriptor;
+pub mod hit;
 pub mod serve;
 pub mod settings;
+pub mod shorthand;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -29,17 +31,30 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
+    /// Send requests to a rate-limit service, as Envoy does.
+    Hit(hit::HitArgs),
     /// Print a settings file with every setting at its default, and its description.
     Settings,
 }
 
+/// The exit code of invalid arguments, which is clap's.
+const USAGE: u8 = 2;
+/// The exit code of `hit` for requests over their limit.
+const OVER_LIMIT: u8 = 3;
+
 /// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    match Cli::parse_from(like_the_reference(args)).command {
+    match Cli::parse_from(arguments(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
+        Command::Hit(args) => hit::run(&args),
         Command::Settings => settings::run(),
     }
+}
+
+/// Returns the arguments as clap expects them.
+fn arguments(args: Vec<OsString>) -> Vec<OsString> {
+    hit::reference_flags::rewrite(like_the_reference(args))
 }
 
 /// Returns the arguments as weir expects them. The reference has none, and its images pass the

@@ -31,7 +31,7 @@ const NO_MESSAGE_TYPES: &str = "the descriptors of the messages are missing";
 /// # Errors
 ///
 /// The cause, with its position in the body.
-pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
+pub(crate) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut json = serde_json::Deserializer::from_slice(body);
     let message = DynamicMessage::deserialize(types.request.clone(), &mut json)
@@ -45,7 +45,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
 /// # Errors
 ///
 /// The response has no form in JSON.
-pub(super) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
+pub(crate) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut message = DynamicMessage::new(types.response.clone());
     message.transcode_from(response).map_err(|error| error.to_string())?;
