@@ -1,8 +1,13 @@
 //! The command line: one file for each subcommand.
 
 pub mod check;
+pub mod completions;
+pub mod convert;
 pub mod descriptor;
+#[cfg(test)]
+mod docs;
 pub mod hit;
+pub mod man;
 pub mod serve;
 pub mod settings;
 pub mod shorthand;
@@ -33,8 +38,15 @@ enum Command {
     Check(check::CheckArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),
+    /// Convert limits of other programs into weir's rules.
+    Convert(convert::ConvertArgs),
     /// Print a settings file with every setting at its default, and its description.
+    #[command(after_help = settings::EXAMPLES)]
     Settings,
+    /// Print a completion script for a shell.
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages.
+    Man(man::ManArgs),
 }
 
 /// The exit code of invalid arguments, which is clap's.
@@ -48,7 +60,10 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
         Command::Hit(args) => hit::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Settings => settings::run(),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 

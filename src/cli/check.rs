@@ -20,7 +20,15 @@ const MANY_WILDCARDS: usize = 64;
 /// Characters of the widest column that is padded: one long key does not widen every row.
 const MAX_COLUMN_WIDTH: usize = 100;
 
+const EXAMPLES: &str = "\
+Examples:
+  weir check rules/
+  weir check --output json shop.yaml
+
+Exits 0 if the rules load, 1 if a file has an error.";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Rule files, or directories of them.
     #[arg(required = true)]
