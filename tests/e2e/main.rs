@@ -18,6 +18,7 @@ mod envoy;
 mod envoy_docs;
 mod envoy_gateway;
 mod health;
+mod hit;
 mod holds;
 mod http_connections;
 mod log;
