@@ -69,8 +69,8 @@ impl FromStr for Address {
 pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     let Address { authority, is_tls } = &args.address;
     let tls = &args.tls;
-    let is_tls = *is_tls || tls.tls || tls.ca.is_some() || tls.cert.is_some();
-    let is_tls = is_tls || tls.server_name.is_some();
+    let has_file = [&tls.ca, &tls.cert, &tls.key].iter().any(|file| file.is_some());
+    let is_tls = *is_tls || tls.tls || has_file || tls.server_name.is_some();
     let uri = match authority.starts_with("unix:") {
         true if is_tls => return Err("a Unix socket has no TLS".to_owned()),
         true => authority.clone(),
