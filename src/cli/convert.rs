@@ -109,7 +109,7 @@ fn read(input: &str, from: Option<Format>) -> Result<(String, String, Format), S
         let opened = match Path::new(input).is_file() {
             true => fs::File::open(input).and_then(read_text),
             // Rates contain a slash, and are no file.
-            false if from == Some(Format::Shorthand) || rates::are_rates(input) => {
+            false if from == Some(Format::Shorthand) || rates::have_rate(input) => {
                 return Ok((String::new(), input.to_owned(), Format::Shorthand));
             }
             false => fs::metadata(input).and_then(|_| Err(io::Error::other("it is no file"))),

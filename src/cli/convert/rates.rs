@@ -11,6 +11,11 @@ pub(super) fn are_rates(text: &str) -> bool {
     rates.peek().is_some() && rates.all(|part| parse(part).is_ok())
 }
 
+/// Whether a part of a text is a rate.
+pub(super) fn have_rate(text: &str) -> bool {
+    parts(text).any(|part| parse(part).is_ok())
+}
+
 /// Converts rates to the limits of one rule.
 pub(super) fn convert(text: &str, domain: &str, descriptor: &DescriptorArg) -> Converted {
     let mut converted = Converted::default();
@@ -96,6 +101,7 @@ descriptors:
         );
         assert!(converted.rules[0].text.contains("unit_multiplier: 15"));
         assert!(self::converted("fast").rules.is_empty());
+        assert!(have_rate("10/s, fast") && !have_rate("rules/10/s"));
         assert!(are_rates("10/s") && !are_rates("10/s, fast") && !are_rates(""));
     }
 
