@@ -1,6 +1,8 @@
 //! The command line: one file for each subcommand.
 
 pub mod check;
+pub mod completions;
+pub mod convert;
 pub mod descriptor;
 pub mod health;
 pub mod explain;
@@ -8,6 +10,13 @@ pub mod rule_files;
 pub mod serve;
 pub mod settings;
 pub mod test;
+#[cfg(test)]
+mod docs;
+pub mod hit;
+pub mod man;
+pub mod serve;
+pub mod settings;
+pub mod shorthand;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -39,24 +48,47 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run tests of rules, and report what differs.
     Test(test::TestArgs),
+    /// Send requests to a rate-limit service, as Envoy does.
+    Hit(hit::HitArgs),
+    /// Convert limits of other programs into weir's rules.
+    Convert(convert::ConvertArgs),
     /// Print a settings file with every setting at its default, and its description.
+    #[command(after_help = settings::EXAMPLES)]
     Settings,
+    /// Print a completion script for a shell.
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages.
+    Man(man::ManArgs),
 }
+
+/// The exit code of invalid arguments, which is clap's.
+const USAGE: u8 = 2;
+/// The exit code of `hit` for requests over their limit.
+const OVER_LIMIT: u8 = 3;
 
 /// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    match Cli::parse_from(like_the_reference(args)).command {
+    match Cli::parse_from(arguments(args)).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Hit(args) => hit::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Settings => settings::run(),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 
 /// The name of the reference's program.
 const REFERENCE_NAME: &str = "ratelimit";
+
+/// Returns the arguments as clap expects them.
+fn arguments(args: Vec<OsString>) -> Vec<OsString> {
+    hit::reference_flags::rewrite(like_the_reference(args))
+}
 
 /// Returns the arguments as weir expects them. The reference has none, and containers pass the path of
 /// its program as one: such an argument is then the program, and a program named `ratelimit` without

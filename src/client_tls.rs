@@ -2,6 +2,8 @@
 //! time to time; the last good set stays in use while a new one is unusable.
 
 #[cfg(feature = "tls")]
+mod endpoint;
+#[cfg(feature = "tls")]
 mod pem;
 #[cfg(test)]
 mod tests;
@@ -16,6 +18,8 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use crate::throttle::Throttle;
+#[cfg(feature = "tls")]
+pub use endpoint::{ConfigureError, configure};
 
 /// How often the files are checked between connections, so that an unusable new set is reported before
 /// a connection needs it.

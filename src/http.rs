@@ -11,6 +11,7 @@ mod write_timeout;
 pub use debug::{DebugPages, debug};
 pub(crate) use json::decode_json;
 pub use json::{Json, JsonErrors, JsonStats};
+pub(crate) use json::{decode_json, encode_json};
 pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
 

@@ -48,6 +48,7 @@ pub mod sockets;
 pub mod store;
 mod suggest;
 pub mod telemetry;
+mod terminal;
 mod threads;
 pub mod throttle;
 pub mod tls;

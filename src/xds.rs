@@ -249,7 +249,7 @@ fn reason(status: &Status) -> String {
 }
 
 /// Formats an error with its causes, without repeating what an error includes of its cause.
-fn with_causes(error: &dyn Error) -> String {
+pub(crate) fn with_causes(error: &dyn Error) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

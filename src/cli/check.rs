@@ -22,14 +22,16 @@ const MANY_WILDCARDS: usize = 64;
 /// Characters of the widest column that is padded: one long key does not widen every row.
 const MAX_COLUMN_WIDTH: usize = 100;
 
-const EXAMPLE: &str = "\
+const EXAMPLES: &str = "\
 Examples:
   weir check rules/ --deny-warnings
   weir check rules/ --envoy envoy.yaml
-  kubectl get configmap rules -o yaml | weir check -";
+  kubectl get configmap rules -o yaml | weir check -
+
+Exits 0 if the rules load, 1 if a file has an error, or a warning with --deny-warnings.";
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
     #[arg(required = true)]

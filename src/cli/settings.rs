@@ -5,6 +5,11 @@ use std::process::ExitCode;
 
 use crate::settings::example;
 
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  weir settings > weir.toml
+  weir serve --settings weir.toml";
+
 /// Prints the file.
 pub fn run() -> ExitCode {
     // The reader may have closed the pipe, as `head` does.

@@ -6,7 +6,7 @@ mod queue;
 mod reference;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
-use std::io::{self, IsTerminal};
+use std::io;
 use std::panic::{self, PanicHookInfo};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use tracing_subscriber::{Layer, Registry, registry};
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::queue::Queue;
 use crate::escape::escape;
+use crate::terminal::has_colors;
 use crate::trace::TARGET;
 
 /// The maximum size of the queue: about 10 000 lines.
@@ -57,7 +58,7 @@ pub fn start(levels: LogLevels, format: LogFormat, spans: Option<SpanLayer>) -> 
     let levels = ActiveLevels::new(levels);
     let out = queue.clone();
     let events = match format {
-        LogFormat::Text => format::text(out, io::stderr().is_terminal()).boxed(),
+        LogFormat::Text => format::text(out, has_colors(&io::stderr())).boxed(),
         LogFormat::Json => format::json(out).boxed(),
         LogFormat::ReferenceJson => reference::json(out).boxed(),
     };

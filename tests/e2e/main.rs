@@ -20,6 +20,7 @@ mod envoy_docs;
 mod envoy_gateway;
 mod health;
 mod health_command;
+mod hit;
 mod holds;
 mod http_connections;
 #[cfg(feature = "tls")]

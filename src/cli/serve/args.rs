@@ -9,7 +9,14 @@ use crate::cli::environment;
 use crate::settings::Inputs;
 use crate::settings::table::SETTINGS;
 
+const EXAMPLES: &str = "\
+Examples:
+  weir serve --rules rules/
+  weir serve --rules shop.yaml --grpc-address 0.0.0.0:8081 --set drain.delay=2s
+  weir serve --settings weir.toml --print-settings";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct ServeArgs {
     /// Rule files, or directories of them.
     #[arg(long, value_name = "PATH", num_args = 1..)]

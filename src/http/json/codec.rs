@@ -45,7 +45,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Vec<u8>, String> {
 /// # Errors
 ///
 /// The response has no form in JSON.
-pub(super) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
+pub(crate) fn encode(response: &RateLimitResponse) -> Result<Vec<u8>, String> {
     let types = MESSAGE_TYPES.as_ref().ok_or(NO_MESSAGE_TYPES)?;
     let mut message = DynamicMessage::new(types.response.clone());
     message.transcode_from(response).map_err(|error| error.to_string())?;

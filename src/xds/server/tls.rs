@@ -1,11 +1,9 @@
 //! TLS of the endpoint.
 
-#[cfg(feature = "tls")]
-use rustls_pki_types::ServerName;
 use tonic::transport::Endpoint;
-#[cfg(feature = "tls")]
-use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 
+#[cfg(feature = "tls")]
+use crate::client_tls::{self, ConfigureError};
 use crate::xds::Tls;
 
 /// Adds TLS to an endpoint.
@@ -19,25 +17,16 @@ pub(super) fn configure(endpoint: Endpoint, tls: &Tls) -> Result<Endpoint, Strin
         true => error,
         false => format!("rules.xds.tls: {error}"),
     })?;
-    let mut config = ClientTlsConfig::new();
-    config = match &pem.ca {
-        Some(ca) => config.ca_certificate(Certificate::from_pem(ca)),
-        None => config.with_native_roots(),
-    };
-    if !tls.server_name.is_empty() {
-        if ServerName::try_from(tls.server_name.as_str()).is_err() {
-            return Err(format!(
-                "rules.xds.tls.server_name is {:?}; write a DNS name of the server's certificate",
-                tls.server_name
-            ));
+    let name = &tls.server_name;
+    client_tls::configure(endpoint, &pem, name).map_err(|error| match error {
+        ConfigureError::ServerName => {
+            format!(
+                "rules.xds.tls.server_name is {name:?}; write a DNS name of the server's certificate"
+            )
         }
-        config = config.domain_name(&tls.server_name);
-    }
-    if let Some((cert, key)) = &pem.identity {
-        config = config.identity(Identity::from_pem(cert, key));
-    }
-    endpoint.tls_config(config).map_err(|error| {
-        format!("rules.xds.tls: {}; see rules.xds.url", crate::xds::with_causes(&error))
+        ConfigureError::Transport(error) => {
+            format!("rules.xds.tls: {}; see rules.xds.url", crate::xds::with_causes(&error))
+        }
     })
 }
 

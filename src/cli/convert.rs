@@ -1,0 +1,204 @@
+//! `weir convert`: converts limits of other programs into weir's rules.
+
+mod domain;
+mod limitador;
+mod rates;
+mod reference_json;
+mod yaml;
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use self::domain::RuleText;
+use super::descriptor::DescriptorArg;
+use crate::escape::escape;
+
+/// The largest input.
+const MAX_INPUT_BYTES: u64 = 64 << 20;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir convert '10/s, 200/m burst 50' -d shop --descriptor user
+  weir convert limits.yaml --out rules/
+  weir convert --from reference-json config.json > rules.yaml
+
+Lists on standard error what has no equivalent and is left out, and exits 1 then.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ConvertArgs {
+    /// A file, `-` for standard input, or rates: `10/s, 200/m burst 50`.
+    input: String,
+    /// What the input is. Default: found by its content.
+    #[arg(long, value_enum)]
+    from: Option<Format>,
+    /// The directory to write to, one file for each domain. Default: standard output.
+    #[arg(short, long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The domain of rates.
+    #[arg(short, long, default_value = "example")]
+    domain: String,
+    /// The descriptor of rates; an entry without a value matches every value.
+    #[arg(long, value_name = "DESCRIPTOR", default_value = "remote_address")]
+    descriptor: DescriptorArg,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// A list of limits of Limitador, or its Kubernetes resource.
+    Limitador,
+    /// RateLimitConfig messages of envoyproxy/ratelimit in Protobuf's JSON form.
+    ReferenceJson,
+    /// Rates, separated by commas or newlines: `10/s, 200/m burst 50`.
+    Shorthand,
+}
+
+/// Rules, and what is not in them.
+#[derive(Debug, Default)]
+struct Converted {
+    rules: Vec<RuleText>,
+    /// What has no equivalent, each with its place.
+    left_out: Vec<String>,
+    /// What differs.
+    notes: Vec<&'static str>,
+}
+
+/// Prints the rules. Exits 1 if anything is left out.
+pub fn run(args: &ConvertArgs) -> ExitCode {
+    let converted = read(&args.input, args.from).and_then(|(name, text, format)| match format {
+        Format::Limitador => limitador::convert(&name, &text),
+        Format::ReferenceJson => reference_json::convert(&name, &text),
+        Format::Shorthand => Ok(rates::convert(&text, &args.domain, &args.descriptor)),
+    });
+    let mut is_whole = true;
+    let result = converted.and_then(|converted| {
+        let mut stderr = io::stderr().lock();
+        // Standard error may be closed.
+        for left_out in &converted.left_out {
+            let _ = writeln!(stderr, "left out: {}", escape(left_out));
+        }
+        for note in &converted.notes {
+            let _ = writeln!(stderr, "note: {note}");
+        }
+        is_whole = converted.left_out.is_empty();
+        write(&converted.rules, args.out.as_deref())
+    });
+    match result {
+        Ok(()) if is_whole => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+        Err(error) => {
+            for line in error.lines() {
+                let _ = writeln!(io::stderr(), "{}", escape(line));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Reads the input. Returns its name, its text and its format.
+fn read(input: &str, from: Option<Format>) -> Result<(String, String, Format), String> {
+    let (name, text) = if input == "-" {
+        let name = "standard input".to_owned();
+        let text = read_text(io::stdin().lock());
+        (name.clone(), text.map_err(|error| format!("error: cannot read {name}: {error}"))?)
+    } else {
+        let opened = match Path::new(input).is_file() {
+            true => fs::File::open(input).and_then(read_text),
+            // Rates contain a slash, and are no file.
+            false if from == Some(Format::Shorthand) || rates::have_rate(input) => {
+                return Ok((String::new(), input.to_owned(), Format::Shorthand));
+            }
+            false => fs::metadata(input).and_then(|_| Err(io::Error::other("it is no file"))),
+        };
+        let text = opened.map_err(|error| {
+            format!("error: cannot read {input}: {error}; name a file, or write rates such as 10/s")
+        })?;
+        (input.to_owned(), text)
+    };
+    let format = match from {
+        Some(format) => format,
+        None => detect(&text).ok_or_else(|| {
+            format!("error: {name}: the format is not known; write --from and its name")
+        })?,
+    };
+    Ok((name, text, format))
+}
+
+fn read_text(file: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    let length = file.take(MAX_INPUT_BYTES + 1).read_to_string(&mut text)?;
+    if length as u64 > MAX_INPUT_BYTES {
+        return Err(io::Error::other(format!("larger than {MAX_INPUT_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// Finds the format of a text.
+fn detect(text: &str) -> Option<Format> {
+    if rates::are_rates(text) {
+        return Some(Format::Shorthand);
+    }
+    if text.contains("max_value") || text.contains("maxValue") {
+        return Some(Format::Limitador);
+    }
+    text.trim_start().starts_with(['{', '[']).then_some(Format::ReferenceJson)
+}
+
+/// Writes rules to standard output, or to a file for each domain.
+fn write(rules: &[RuleText], directory: Option<&Path>) -> Result<(), String> {
+    let Some(directory) = directory else {
+        return match rules {
+            [] => Ok(()),
+            [rules] => {
+                // The reader may have closed the pipe, as `head` does.
+                let _ = io::stdout().lock().write_all(rules.text.as_bytes());
+                Ok(())
+            }
+            _ => Err(format!(
+                "error: there are {} domains, and a rule file has one: name a directory with --out",
+                rules.len()
+            )),
+        };
+    };
+    let error = |path: &Path, error| format!("error: cannot write {}: {error}", path.display());
+    fs::create_dir_all(directory).map_err(|cause| error(directory, cause))?;
+    for rules in rules {
+        let path = directory.join(&rules.file);
+        // Never replaces a file that somebody wrote.
+        let mut file = fs::File::create_new(&path).map_err(|cause| error(&path, cause))?;
+        file.write_all(rules.text.as_bytes()).map_err(|cause| error(&path, cause))?;
+        let _ = writeln!(io::stdout(), "{}", escape(&path.to_string_lossy()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_found_by_content() {
+        for (text, wanted) in [
+            ("10/s\n200/m burst 50\n", Some(Format::Shorthand)),
+            ("- namespace: a\n  max_value: 1\n", Some(Format::Limitador)),
+            ("[{\"namespace\": \"a\", \"max_value\": 1}]", Some(Format::Limitador)),
+            ("{\"domain\": \"a\"}", Some(Format::ReferenceJson)),
+            ("domain: a\n", None),
+            ("", None),
+        ] {
+            assert_eq!(detect(text), wanted, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_an_error() {
+        let error = read("/none.yaml", None).unwrap_err();
+        assert!(error.starts_with("error: cannot read /none.yaml: No such file"), "{error}");
+        let error = read("/", None).unwrap_err();
+        assert!(error.starts_with("error: cannot read /: it is no file"), "{error}");
+    }
+}

@@ -1,0 +1,82 @@
+//! The help of `docs/cli.md`. `UPDATE_DOCS=1 cargo test --lib docs` writes it.
+
+use std::fmt::Write;
+
+use clap::{Command, CommandFactory, Parser};
+
+use super::{Cli, arguments};
+
+/// Returns the commands as a user may type them.
+fn commands() -> Vec<Command> {
+    let mut cli = Cli::command().disable_help_subcommand(true);
+    cli.build();
+    cli.get_subcommands().filter(|command| !command.is_hide_set()).cloned().collect()
+}
+
+/// Returns a section for each command, with its help.
+fn sections() -> String {
+    let mut sections = String::new();
+    for mut command in commands() {
+        let name = command.get_name().to_owned();
+        let help = command.render_long_help().to_string();
+        let help: String = help.lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        let _ = writeln!(sections, "### weir {name}\n\n```text\n{}\n```\n", help.trim_end());
+    }
+    sections
+}
+
+#[test]
+fn the_document_has_the_help_of_every_command() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/cli.md");
+    let document = std::fs::read_to_string(path).unwrap();
+    let (begin, end) = ("<!-- help: from the code -->\n", "<!-- end of help -->");
+    let (head, rest) = document.split_once(begin).expect("the beginning is marked");
+    let (_, tail) = rest.split_once(end).expect("the end is marked");
+    let wanted = format!("{head}{begin}\n{}{end}{tail}", sections());
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, wanted).unwrap();
+    } else {
+        assert!(document == wanted, "run UPDATE_DOCS=1 cargo test --lib docs");
+    }
+}
+
+/// Splits a line as a shell does that has no variables: quotes group, and `>` or `|` ends the command.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (c, quote) {
+            ('>' | '|' | '<', None) => break,
+            (' ', None) => words.extend(word.take()),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, Some(open)) if c == open => quote = None,
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[test]
+fn the_help_of_every_command_has_examples_that_parse() {
+    for mut command in commands() {
+        let name = command.get_name().to_owned();
+        let help = command.render_long_help().to_string();
+        let prefix = format!("weir {name}");
+        let (_, examples) = help.split_once("\nExample").unwrap_or_else(|| panic!("none: {help}"));
+        let examples: Vec<&str> = examples
+            .lines()
+            .filter_map(|line| line.strip_prefix("  "))
+            .filter_map(|line| line.find("weir ").map(|at| &line[at..]))
+            .collect();
+        assert!(examples.iter().any(|line| line.starts_with(&prefix)), "{name}: {help}");
+        for line in examples {
+            let args = words(line).into_iter().map(Into::into).collect();
+            if let Err(error) = Cli::try_parse_from(arguments(args)) {
+                panic!("{line}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The arguments of `weir hit`.
+
+use std::num::NonZeroU64;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use super::server::Address;
+use crate::cli::shorthand::Rate;
+use crate::duration::read_duration;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir hit -d shop user=ann
+  weir hit ratelimit.example:8081 -d shop user=ann,path=/login remote_address=192.0.2.7
+  weir hit --repeat 100 --rate 10/s --wait -d shop user=ann
+  weir hit --tls --ca ca.pem weir.example:8081 -d shop user=ann
+
+The flags of envoyproxy/ratelimit's client are accepted too:
+  weir hit -dial_string localhost:8081 -domain shop -descriptors user=ann
+
+Exits 0 if every request is OK, 3 if one stays over its limit, 1 if one fails.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct HitArgs {
+    /// The server: `host:port`, or `unix:` and a path. `https://` before it enables TLS.
+    #[arg(default_value = "127.0.0.1:8081")]
+    pub(super) address: Address,
+    /// The domain, and the descriptors of each request, each as `key=value,key2=value2`.
+    #[arg(short, long, num_args = 1.., value_names = ["DOMAIN", "DESCRIPTOR"])]
+    #[arg(required_unless_present = "json")]
+    pub(super) domain: Vec<String>,
+    /// The request as the body of `/json`; `-` reads it from standard input.
+    #[arg(long, value_name = "BODY", conflicts_with = "domain")]
+    pub(super) json: Option<String>,
+    /// Hits of each request; 0 asks without counting.
+    #[arg(long, value_name = "N")]
+    pub(super) hits: Option<u32>,
+    /// Send N requests, one after the other, and print a summary.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) repeat: NonZeroU64,
+    /// Send at most this many requests: `10/s`, `200/m`.
+    #[arg(long)]
+    pub(super) rate: Option<Rate>,
+    /// Retry a request that is over its limit after the wait that the server advertises, for up to MAX
+    /// per request.
+    #[arg(long, value_name = "MAX", num_args = 0..=1, value_parser = parse_duration)]
+    pub(super) wait: Option<Option<Duration>>,
+    /// Timeout of connecting, and of each request.
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
+    pub(super) timeout: Duration,
+    /// How to print responses.
+    #[arg(long, value_enum, default_value = "text")]
+    pub(super) output: Output,
+    /// Print errors and the summary only.
+    #[arg(short, long)]
+    pub(super) quiet: bool,
+    #[command(flatten)]
+    pub(super) tls: TlsArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct TlsArgs {
+    /// Use TLS. Each of the following options implies it.
+    #[arg(long)]
+    pub(super) tls: bool,
+    /// CA certificates to verify the server with. Default: the system's.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
+    /// Client certificate, for a server that requires one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(super) cert: Option<PathBuf>,
+    /// Key of the client certificate.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(super) key: Option<PathBuf>,
+    /// The name in the server's certificate. Default: the host of the address.
+    #[arg(long, value_name = "NAME")]
+    pub(super) server_name: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    /// Each response as `/json` writes it, one a line; the summary on standard error.
+    Json,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    read_duration(text).ok_or_else(|| "write a duration such as 500ms, 10s or 5m".to_owned())
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = parse_duration(text)?;
+    if timeout.is_zero() { Err("write a duration above zero".to_owned()) } else { Ok(timeout) }
+}

@@ -1,0 +1,121 @@
+//! The request that the arguments of `weir hit` describe.
+
+use std::io::{self, Read};
+
+use prost::Message;
+
+use super::HitArgs;
+use crate::cli::descriptor::DescriptorArg;
+use crate::http::decode_json;
+use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+
+/// The largest body on standard input.
+const MAX_BODY_BYTES: u64 = 4 << 20;
+
+/// Builds the request.
+///
+/// # Errors
+///
+/// A descriptor or the body is invalid.
+pub(super) fn build(args: &HitArgs) -> Result<RateLimitRequest, String> {
+    let mut request = match &args.json {
+        Some(body) => from_json(body)?,
+        None => from_arguments(&args.domain)?,
+    };
+    match args.hits {
+        None => {}
+        // The request's own 0 means one hit.
+        Some(0) => {
+            request.descriptors.iter_mut().for_each(|descriptor| descriptor.hits_addend = Some(0));
+        }
+        Some(hits) => request.hits_addend = hits,
+    }
+    Ok(request)
+}
+
+fn from_arguments(domain: &[String]) -> Result<RateLimitRequest, String> {
+    let (domain, descriptors) = domain.split_first().ok_or("there is no domain")?;
+    if descriptors.is_empty() {
+        return Err(format!("there is no descriptor: write -d {domain} key=value"));
+    }
+    let descriptors = descriptors.iter().map(|text| match text.parse::<DescriptorArg>() {
+        Ok(descriptor) => Ok(encode(descriptor)),
+        Err(error) => Err(format!("invalid descriptor '{text}': {error}")),
+    });
+    let descriptors = descriptors.collect::<Result<_, _>>()?;
+    Ok(RateLimitRequest { domain: domain.clone(), descriptors, hits_addend: 0 })
+}
+
+fn encode(descriptor: DescriptorArg) -> RateLimitDescriptor {
+    let entries = descriptor.0.into_iter().map(|(key, value)| Entry { key, value });
+    RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
+}
+
+fn from_json(body: &str) -> Result<RateLimitRequest, String> {
+    let mut read = Vec::new();
+    let body = match body {
+        "-" => {
+            let stdin = io::stdin().lock().take(MAX_BODY_BYTES).read_to_end(&mut read);
+            stdin.map_err(|error| format!("cannot read standard input: {error}"))?;
+            &read[..]
+        }
+        body => body.as_bytes(),
+    };
+    let message = decode_json(body).map_err(|error| format!("--json is no request: {error}"))?;
+    RateLimitRequest::decode(&message[..]).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        hit: HitArgs,
+    }
+
+    fn built(args: &[&str]) -> Result<RateLimitRequest, String> {
+        let args = ["hit"].iter().chain(args);
+        build(&Cli::try_parse_from(args).map_err(|error| error.to_string())?.hit)
+    }
+
+    #[test]
+    fn arguments_and_json_give_the_same_request() {
+        let request = built(&["h:1", "-d", "shop", "user=ann,path=/a", "b=", "--hits", "3"]);
+        let json = r#"{"domain":"shop","descriptors":[
+            {"entries":[{"key":"user","value":"ann"},{"key":"path","value":"/a"}]},
+            {"entries":[{"key":"b"}]}]}"#;
+        assert_eq!(request, built(&["--json", json, "--hits", "3"]));
+        assert_eq!(request.unwrap().hits_addend, 3);
+    }
+
+    #[test]
+    fn no_hits_are_a_peek_of_each_descriptor() {
+        let request = built(&["--hits", "0", "-d", "shop", "a=1", "b=2"]).unwrap();
+        assert!(request.descriptors.iter().all(|it| it.hits_addend == Some(0)));
+        assert_eq!(request.hits_addend, 0);
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        for (args, wanted) in [
+            (&["-d", "shop"][..], "write -d shop key=value"),
+            (&["-d", "shop", "=a"], "write key=value"),
+            (&["--json", "{"], "--json is no request"),
+            (&["--json", "{}", "-d", "a", "b=c"], "cannot be used with"),
+            (&[], "--domain"),
+            (&["--repeat", "0", "-d", "a", "b=c"], "--repeat"),
+            (&["--rate", "fast", "-d", "a", "b=c"], "10/s"),
+            (&["--timeout", "0", "-d", "a", "b=c"], "above zero"),
+            (&["--cert", "c.pem", "-d", "a", "b=c"], "--key"),
+        ] {
+            let error = built(args).unwrap_err();
+            assert!(error.contains(wanted), "{args:?}: {error}");
+        }
+    }
+}

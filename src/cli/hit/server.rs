@@ -1,0 +1,146 @@
+//! The server that requests are sent to.
+
+use std::str::FromStr;
+
+use tonic::transport::{Channel, Endpoint};
+
+use super::HitArgs;
+#[cfg(feature = "tls")]
+use super::arguments::TlsArgs;
+use crate::xds::with_causes;
+
+const WANTED: &str = "write host:port, such as localhost:8081 or [::1]:8081, or unix:/path";
+
+/// The address of a gRPC server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// `host:port`, or `unix:` and a path.
+    authority: String,
+    is_tls: bool,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    /// Parses an address. Schemes of Go's clients that select a resolver are ignored.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, and what to write instead.
+    fn from_str(text: &str) -> Result<Address, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path.is_empty() {
+                true => Err(format!("there is no path; {WANTED}")),
+                false => Ok(Address { authority: format!("unix:{path}"), is_tls: false }),
+            };
+        }
+        let (is_tls, rest) = match text.split_once("://") {
+            None => (false, text),
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            Some(("dns" | "passthrough", rest)) => (false, rest.trim_start_matches('/')),
+            Some((scheme, _)) => {
+                return Err(format!("the scheme {scheme} is not supported; {WANTED}"));
+            }
+        };
+        let rest = rest.trim_end_matches('/');
+        let Some((host, port)) = rest.rsplit_once(':') else {
+            return Err(format!("there is no port; {WANTED}"));
+        };
+        if !port.parse::<u16>().is_ok_and(|port| port > 0) {
+            return Err(format!("the port is not a number from 1 to 65535; {WANTED}"));
+        }
+        // Go's clients connect to this machine if there is no host.
+        let host = if host.is_empty() { "localhost" } else { host };
+        let authority = format!("{host}:{port}");
+        match Endpoint::from_shared(format!("http://{authority}")) {
+            Ok(_) if !host.contains(['/', '@']) => Ok(Address { authority, is_tls }),
+            _ => Err(format!("it is not an address; {WANTED}")),
+        }
+    }
+}
+
+/// Connects.
+///
+/// # Errors
+///
+/// A certificate or key is unusable, or the server cannot be reached. The message names the address.
+pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
+    let Address { authority, is_tls } = &args.address;
+    let tls = &args.tls;
+    let has_file = [&tls.ca, &tls.cert, &tls.key].iter().any(|file| file.is_some());
+    let is_tls = *is_tls || tls.tls || has_file || tls.server_name.is_some();
+    let uri = match authority.starts_with("unix:") {
+        true if is_tls => return Err("a Unix socket has no TLS".to_owned()),
+        true => authority.clone(),
+        false => format!("{}://{authority}", if is_tls { "https" } else { "http" }),
+    };
+    let endpoint = Endpoint::from_shared(uri).map_err(|error| with_causes(&error))?;
+    let mut endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
+    if is_tls {
+        endpoint = configure_tls(endpoint, args)?;
+    }
+    let connected = endpoint.connect().await;
+    connected.map_err(|error| format!("cannot connect to {authority}: {}", with_causes(&error)))
+}
+
+#[cfg(feature = "tls")]
+fn configure_tls(endpoint: Endpoint, args: &HitArgs) -> Result<Endpoint, String> {
+    use crate::client_tls::{self, ClientCertificates, ClientFiles, PemFile};
+
+    let TlsArgs { ca, cert, key, server_name, .. } = &args.tls;
+    let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
+    let files =
+        ClientFiles { ca: file("--ca", ca), cert: file("--cert", cert), key: file("--key", key) };
+    let pem = ClientCertificates::new(files).read()?;
+    let name = server_name.as_deref().unwrap_or_default();
+    client_tls::configure(endpoint, &pem, name).map_err(|error| match error {
+        client_tls::ConfigureError::ServerName => {
+            format!("--server-name is {name:?}; write a DNS name of the server's certificate")
+        }
+        client_tls::ConfigureError::Transport(error) => with_causes(&error),
+    })
+}
+
+#[cfg(not(feature = "tls"))]
+fn configure_tls(_: Endpoint, _: &HitArgs) -> Result<Endpoint, String> {
+    Err(crate::client_tls::NO_TLS.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_those_of_go_clients_and_urls() {
+        for (text, authority, is_tls) in [
+            ("localhost:8081", "localhost:8081", false),
+            (":8081", "localhost:8081", false),
+            ("[::1]:8081", "[::1]:8081", false),
+            ("dns:///weir:1", "weir:1", false),
+            ("passthrough:///10.0.0.1:1", "10.0.0.1:1", false),
+            ("http://weir:1/", "weir:1", false),
+            ("https://weir:1", "weir:1", true),
+            ("unix:/run/weir.sock", "unix:/run/weir.sock", false),
+            ("unix:///run/weir.sock", "unix:/run/weir.sock", false),
+        ] {
+            let authority = authority.to_owned();
+            assert_eq!(text.parse(), Ok(Address { authority, is_tls }), "{text}");
+        }
+        for (text, cause) in [
+            ("", "no port"),
+            ("weir", "no port"),
+            ("weir:http", "port is not a number"),
+            ("weir:0", "port is not a number"),
+            ("ftp://weir:1", "scheme ftp"),
+            ("we ir:1", "not an address"),
+            ("http://ann@weir:1", "not an address"),
+            ("http://weir/a:1", "not an address"),
+            ("unix:", "no path"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err();
+            assert!(error.contains(cause) && error.contains("host:port"), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! `weir hit`, and the examples of docs/cli.md.
+
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use regex::Regex;
+
+use crate::support::api::HIGH_LIMIT;
+use crate::support::http;
+use crate::support::program::Program;
+use crate::support::redis::free_port;
+use crate::support::weir::{Setup, serving};
+
+const LIMITS: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 2 }
+  - key: quick
+    rate_limit: { unit: second, requests_per_unit: 1 }
+";
+
+/// Runs `weir hit` with these arguments. Returns its exit code and its output.
+fn hit(args: &[&str]) -> (i32, String) {
+    let setup = args.iter().fold(Setup::new().arg("hit"), |setup, arg| setup.arg(arg));
+    let (status, output) = setup.run();
+    (status.code().expect("an exit code"), output)
+}
+
+/// Runs `weir hit` with arguments that spaces separate. The server is the first.
+fn hit_at(server: SocketAddr, args: &str) -> (i32, String) {
+    let server = server.to_string();
+    hit(&[server.as_str()].into_iter().chain(args.split(' ')).collect::<Vec<_>>())
+}
+
+#[test]
+fn it_prints_each_status_and_exits_by_the_result() {
+    let weir = serving(LIMITS).start();
+    let (code, output) = hit_at(weir.grpc, "-d shop user=ann user=b other=1");
+    assert_eq!(code, 0, "{output}");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines[0], "OK");
+    assert!(lines[1].starts_with("  user=ann  OK          2 per year, 1 remaining, reset in "));
+    assert_eq!(lines[3], "  other=1   OK          no limit");
+    // A peek counts nothing.
+    assert_eq!(hit_at(weir.grpc, "-d shop user=ann --hits 0").0, 0);
+    assert_eq!(hit_at(weir.grpc, "-d shop user=ann").0, 0);
+    let (code, output) = hit_at(weir.grpc, "-d shop user=ann");
+    assert_eq!((code, output.lines().next()), (3, Some("OVER_LIMIT")));
+    // One denial of many requests is enough.
+    let (code, output) = hit_at(weir.grpc, "--repeat 3 -q -d shop user=cat");
+    assert_eq!(code, 3, "{output}");
+    assert!(output.contains(": 2 OK, 1 over limit, 0 errors, 0 retries\n"), "{output}");
+    assert!(output.lines().count() == 2 && output.contains("latency: p50 "), "{output}");
+}
+
+#[test]
+fn json_is_that_of_the_http_endpoint() {
+    let weir = serving(LIMITS).start();
+    for (key, limited) in [("other", false), ("user", true)] {
+        let entries = format!(r#"[{{"key":"{key}","value":"ann"}}]"#);
+        let body = format!(r#"{{"domain":"shop","descriptors":[{{"entries":{entries}}}]}}"#);
+        let address = weir.grpc.to_string();
+        let (code, output) = hit(&[&address, "--json", &body, "--output", "json"]);
+        assert_eq!(code, 0, "{output}");
+        let response: serde_json::Value = serde_json::from_str(&output).expect("JSON");
+        let limit = &response["statuses"][0]["currentLimit"];
+        assert_eq!(limit["requestsPerUnit"] == 2, limited, "{output}");
+        if !limited {
+            assert_eq!(output, http::post(weir.http, "/json", body).body + "\n");
+        }
+    }
+}
+
+#[test]
+fn wait_retries_until_every_request_is_within_its_limit() {
+    let weir = serving(LIMITS).start();
+    let (code, output) = hit_at(weir.grpc, "--repeat 3 -q --wait -d shop quick=a");
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(": 3 OK, 0 over limit, 0 errors, "), "{output}");
+    // The limit of a year resets too late.
+    let (code, output) = hit_at(weir.grpc, "--repeat 3 -q --wait 1s -d shop user=ann");
+    assert_eq!(code, 3, "{output}");
+    let (_, output) = hit_at(weir.grpc, "--wait 1s -d shop user=ann");
+    assert!(output.contains("no retry: the advertised wait is longer than --wait allows"));
+}
+
+#[test]
+fn errors_exit_1_and_invalid_arguments_exit_2() {
+    let weir = serving(LIMITS).start();
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let (code, output) = hit(&[&nobody, "-d", "shop", "user=ann"]);
+    assert_eq!(code, 1);
+    assert!(output.starts_with(&format!("error: cannot connect to {nobody}: ")), "{output}");
+    let (code, output) = hit(&[&weir.grpc.to_string(), "--json", "{}"]);
+    assert_eq!(code, 1);
+    assert!(output.starts_with("error: Unknown: "), "{output}");
+    for (args, wanted) in [
+        (&["localhost", "-d", "shop", "a=1"][..], "there is no port"),
+        (&["-d", "shop", "=1"], "an entry has no key"),
+        (&["-d", "shop"], "write -d shop key=value"),
+        (&["--rate", "10", "-d", "shop", "a=1"], "such as 10/s"),
+    ] {
+        let (code, output) = hit(args);
+        assert_eq!(code, 2, "{args:?}: {output}");
+        assert!(output.contains(wanted), "{output}");
+    }
+}
+
+#[test]
+fn a_unix_socket_and_flags_of_the_reference_are_accepted() {
+    let setup = serving(HIGH_LIMIT);
+    let socket = setup.path("grpc.sock");
+    let address = format!("unix:{}", socket.display());
+    let _weir = setup.env("GRPC_UDS", socket).start();
+    let (code, output) =
+        hit(&["-dial_string", &address, "-domain", "shop", "-descriptors", "user=ann"]);
+    assert_eq!((code, output.lines().next()), (0, Some("OK")), "{output}");
+}
+
+#[test]
+fn an_interrupt_ends_with_the_summary() {
+    let weir = serving(HIGH_LIMIT).start();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["hit", &weir.grpc.to_string(), "--repeat", "9", "--rate", "1/d"]);
+    let mut hit = Program::start("hit", command.args(["-d", "shop", "user=ann"]));
+    hit.until_said("1  OK").unwrap();
+    hit.signal("INT");
+    assert_eq!(hit.wait_until_ended().code(), Some(0));
+    let output = hit.said_in_all();
+    assert!(output.contains("\n1 request in "), "{output}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_verifies_the_server_and_shows_a_certificate() {
+    use crate::support::certificates::Authority;
+
+    let (servers, clients) = (Authority::named("servers"), Authority::named("clients"));
+    let server = servers.sign(&["weir.test"]);
+    let setup = serving(HIGH_LIMIT)
+        .file("tls.crt", &server.cert)
+        .file("tls.key", &server.key)
+        .file("clients.crt", &clients.pem)
+        .file("servers.crt", &servers.pem);
+    let (cert, key) = (setup.path("tls.crt"), setup.path("tls.key"));
+    let client_ca = setup.path("clients.crt");
+    let weir = setup
+        .env("WEIR__GRPC__TLS__ENABLED", "true")
+        .env("WEIR__GRPC__TLS__CERT", cert)
+        .env("WEIR__GRPC__TLS__KEY", key)
+        .env("WEIR__GRPC__TLS__CLIENT_CA", client_ca)
+        .start();
+    let (cert, key) = clients.sign(&["client"]).write(&weir.path(""), "client");
+    let (ca, other) = (weir.path("servers.crt"), weir.path("clients.crt"));
+    let with = |ca: &Path, name: &str| {
+        let [ca, cert, key] = [ca, &cert, &key].map(|path| path.display().to_string());
+        let identity = format!("--cert {cert} --key {key}");
+        hit_at(weir.grpc, &format!("--ca {ca} {identity} --server-name {name} -d shop user=ann"))
+    };
+    let (code, output) = with(&ca, "weir.test");
+    assert_eq!(code, 0, "{output}");
+    for (ca, name, wanted) in [
+        (other.as_path(), "weir.test", "invalid peer certificate"),
+        (ca.as_path(), "other.test", "invalid peer certificate"),
+        (ca.as_path(), "a/b", "--server-name is \"a/b\"; write a DNS name"),
+        (Path::new("/none"), "weir.test", "--ca names /none: "),
+    ] {
+        let (code, output) = with(ca, name);
+        assert_eq!(code, 1, "{output}");
+        assert!(output.contains(wanted), "{output}");
+    }
+    let ca = ca.display().to_string();
+    let without = format!("--ca {ca} --server-name weir.test -d shop user=ann");
+    assert_eq!(hit_at(weir.grpc, &without).0, 1);
+}
+
+#[test]
+fn the_version_has_the_commit_and_pages_are_written() {
+    let (status, output) = Setup::new().arg("-V").run();
+    assert!(status.success());
+    assert!(Regex::new(r"^weir \S+ \((unknown|[0-9a-f]{7,12})\)\n$").unwrap().is_match(&output));
+    let directory = tempfile::tempdir().unwrap();
+    let pages = directory.path().join("man1");
+    let (status, output) = Setup::new().arg("man").arg(pages.to_str().unwrap()).run();
+    assert!(status.success(), "{output}");
+    let page = fs::read_to_string(pages.join("weir-hit.1")).unwrap();
+    assert!(page.contains("\\-\\-repeat") && page.contains("Examples:"), "{page}");
+    assert!(pages.join("weir.1").exists());
+    for shell in ["bash", "zsh", "fish"] {
+        let (status, output) = Setup::new().arg("completions").arg(shell).run();
+        assert!(status.success() && output.contains("repeat"), "{output}");
+    }
+}
+
+/// The commands of a `console` block, each with its output.
+fn commands(block: &str) -> Vec<(String, String)> {
+    let mut commands: Vec<(String, String)> = Vec::new();
+    for line in block.lines() {
+        match (line.strip_prefix("$ "), commands.last_mut()) {
+            (Some(command), _) => commands.push((command.to_owned(), String::new())),
+            (None, Some((_, output))) => writeln!(output, "{line}").unwrap(),
+            (None, None) => panic!("no command: {line}"),
+        }
+    }
+    commands
+}
+
+/// Whether an output is the documented one, in which `…` is a number.
+fn matches(documented: &str, output: &str) -> bool {
+    let pattern = regex::escape(documented).replace('…', r"[0-9.]+");
+    Regex::new(&format!("^{pattern}$")).unwrap().is_match(output)
+}
+
+#[test]
+fn examples_of_the_command_line_work_as_pasted() {
+    let document = include_str!("../../docs/cli.md");
+    let block = |part: &str| part.split_once("\n```").unwrap().0.to_owned();
+    let rules = block(document.split("```yaml\n").nth(1).expect("a rule file"));
+    // The ports are the default ones, so runs take turns, also with those of the README.
+    let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
+    turn.lock().unwrap();
+    let weir = serving(&rules).start_as_it_is();
+    let bin = weir.path("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(env!("CARGO_BIN_EXE_weir"), bin.join("weir")).unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let blocks: Vec<String> = document.split("```console\n").skip(1).map(block).collect();
+    assert!(blocks.len() >= 5);
+    for block in blocks {
+        let commands = commands(&block);
+        let mut script = "exec 2>&1\n".to_owned();
+        for (command, output) in &commands {
+            if let Some(file) = command.strip_prefix("cat ") {
+                fs::write(weir.path(file), output).unwrap();
+            }
+            // The next command sees the exit code.
+            writeln!(script, "{command}\nstatus=$?; echo @@@; (exit $status)").unwrap();
+        }
+        let mut shell = Command::new("sh");
+        let ran = shell.args(["-c", &script]).current_dir(weir.path("")).env("PATH", &path);
+        let output = String::from_utf8(ran.output().unwrap().stdout).unwrap();
+        let outputs: Vec<&str> = output.split("@@@\n").collect();
+        assert_eq!(outputs.len(), commands.len() + 1, "{output}");
+        for ((command, documented), output) in commands.iter().zip(outputs) {
+            assert!(matches(documented, output), "{command}\n{documented}\nis now\n{output}");
+        }
+    }
+}
