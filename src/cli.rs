@@ -4,19 +4,17 @@ pub mod check;
 pub mod completions;
 pub mod convert;
 pub mod descriptor;
-pub mod health;
+#[cfg(test)]
+mod docs;
 pub mod explain;
+pub mod health;
+pub mod hit;
+pub mod man;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;
-pub mod test;
-#[cfg(test)]
-mod docs;
-pub mod hit;
-pub mod man;
-pub mod serve;
-pub mod settings;
 pub mod shorthand;
+pub mod test;
 
 use std::ffi::OsString;
 use std::path::Path;
