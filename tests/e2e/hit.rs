@@ -4,7 +4,6 @@ use std::fmt::Write;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::os::unix::fs::symlink;
-use std::path::Path;
 use std::process::Command;
 
 use regex::Regex;
@@ -138,6 +137,8 @@ fn an_interrupt_ends_with_the_summary() {
 #[cfg(feature = "tls")]
 #[test]
 fn tls_verifies_the_server_and_shows_a_certificate() {
+    use std::path::Path;
+
     use crate::support::certificates::Authority;
 
     let (servers, clients) = (Authority::named("servers"), Authority::named("clients"));
