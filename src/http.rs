@@ -9,7 +9,6 @@ mod serve;
 mod write_timeout;
 
 pub use debug::{DebugPages, debug};
-pub(crate) use json::decode_json;
 pub use json::{Json, JsonErrors, JsonStats};
 pub(crate) use json::{decode_json, encode_json};
 pub use metrics::{MetricsPages, metrics};

@@ -48,7 +48,7 @@ pub(super) fn convert(name: &str, text: &str) -> Result<Converted, String> {
         return Err(render_errors(&loaded));
     }
     for resource in &loaded.files {
-        if let Ok(Some(root)) = resource.tree() {
+        if let Ok(Some(root)) = resource.tree(&mut |_| {}) {
             converted.rules.push(RuleText::new(domain(&root), &root));
         }
     }

@@ -14,7 +14,9 @@ use crate::clock::ManualClock;
 use crate::limit::{Micros, SECOND};
 use crate::limiter::{self, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
 use crate::rules::source::{RuleFile, Selection};
-use crate::rules::{Document, Loaded, Options, Problems, Rule, RuleSet, sent_path};
+use crate::rules::{
+    Document, Loaded, Options, Problem, Problems, Rule, RuleSet, Severity, sent_path,
+};
 use crate::service::{self, response_headers};
 use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Answers, Batch, Entry, Store, StoreError};
@@ -31,7 +33,13 @@ const MILLISECOND: Micros = SECOND / 1_000;
 /// Runs the tests of a file. `selection` and `options` are those for its rules.
 pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options) -> FileReport {
     let mut problems = Problems::new(options.max_problems);
-    let read = match file.tree() {
+    let mut further_documents = Vec::new();
+    let tree = file.tree(&mut |problem| further_documents.push(problem));
+    for problem in further_documents {
+        // Its tests would not run.
+        problems.push(Problem { severity: Severity::Error, ..problem });
+    }
+    let read = match tree {
         Ok(root) => read(&file.name, root.as_ref(), &mut problems),
         Err(problem) => {
             problems.push(problem);
