@@ -22,7 +22,15 @@ use crate::settings::{Inputs, Settings};
 use client::{Answer, FetchError};
 use target::Target;
 
+const EXAMPLES: &str = "\
+Examples:
+  weir health
+  weir health --url https://weir.example:8080/readyz --ca ca.crt
+
+Exits 0 if weir is ready, 1 if it is not or does not answer in time.";
+
 #[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
 pub struct HealthArgs {
     /// URL of the health endpoint: /readyz, /livez or /healthcheck, over http or https. Default: /readyz of the
     /// debug port on this machine, as the environment sets it: http://127.0.0.1:6070/readyz.
