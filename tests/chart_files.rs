@@ -1,24 +1,20 @@
 //! Compares the files of the chart `helm/weir` that have a source elsewhere with it.
 //! `UPDATE_DOCS=1 cargo test --test chart_files` writes them.
 
+#[path = "support/files.rs"]
+mod files;
+
 use std::fmt::Write;
 use std::fs;
 use std::iter::Peekable;
-use std::path::{Path, PathBuf};
 use std::str::Lines;
 
-fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
+use files::{read, root};
 
 /// Compares a file with what it should be, or writes it.
 fn compare(name: &str, wanted: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        fs::write(path(name), wanted).unwrap();
+        fs::write(root().join(name), wanted).unwrap();
     } else {
         let command = "run UPDATE_DOCS=1 cargo test --test chart_files";
         assert!(read(name) == wanted, "{name} is out of date: {command}");

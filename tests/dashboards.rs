@@ -1,10 +1,14 @@
 //! The Grafana dashboard and the Prometheus alerts: their metrics exist, nothing is missing that an
 //! operator needs, and promtool accepts them, if it is installed.
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "dashboards/promql.rs"]
 mod promql;
 #[path = "support/tools.rs"]
 mod tools;
+#[path = "support/yaml.rs"]
+mod yaml;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -12,23 +16,10 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use config::{Config, File, FileFormat};
 use serde_json::{Value, json};
 
+use files::{read, root};
 use tools::promtool;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
-
-fn yaml(name: &str) -> Value {
-    let file = File::from_str(&read(name), FileFormat::Yaml);
-    Config::builder().add_source(file).build().unwrap().try_deserialize().unwrap()
-}
 
 fn dashboard() -> Value {
     serde_json::from_str(&read("dashboards/weir.json")).unwrap()
@@ -40,7 +31,7 @@ fn panels(dashboard: &Value) -> impl Iterator<Item = &Value> {
 }
 
 fn alerts() -> Vec<Value> {
-    let groups = yaml("alerts/weir.rules.yaml");
+    let groups = yaml::document(&read("alerts/weir.rules.yaml"));
     list(&groups["groups"]).iter().flat_map(|group| list(&group["rules"]).clone()).collect()
 }
 
@@ -195,7 +186,7 @@ fn the_dashboard_names_existing_alerts() {
 #[test]
 fn every_alert_is_explained_and_tested() {
     let operations = read("docs/operations.md");
-    let tests = yaml("alerts/tests.yaml");
+    let tests = yaml::document(&read("alerts/tests.yaml"));
     let mut fired = HashSet::new();
     for test in list(&tests["tests"]) {
         for expected in list(&test["promql_expr_test"]) {

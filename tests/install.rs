@@ -1,6 +1,8 @@
 //! docs/install.md, docs/managed-redis.md and examples/kubernetes: the real Helm accepts the commands and values, weir accepts
 //! the settings, and the manifests are those of the chart.
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "support/tools.rs"]
 mod tools;
 #[path = "support/yaml.rs"]
@@ -11,18 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use files::{read, root};
 use tools::{kubernetes_validate, tool};
 
 const EXAMPLES: &str = "examples/kubernetes";
 const MANAGED_REDIS: &str = "docs/managed-redis.md";
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 /// Returns the Helm that renders, if it is installed.
 fn helm() -> Option<PathBuf> {

@@ -1,5 +1,7 @@
 //! Checks what releases are built with: Dockerfile, workflows, scripts, and versions that must agree.
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "support/tools.rs"]
 mod tools;
 
@@ -8,16 +10,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use files::{read, root};
 use tempfile::TempDir;
 use tools::tool;
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-}
 
 fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)

@@ -6,14 +6,10 @@ use std::process::Command;
 use crate::helm::Helm;
 use crate::manifests::Read;
 use crate::support::tools::promtool;
-use crate::support::{root, yaml};
+use crate::support::{read, yaml};
 
 const ALL: &str = "metrics: { serviceMonitor: { enabled: true }, prometheusRule: { enabled: true }, \
                    dashboard: { enabled: true } }";
-
-fn read(name: &str) -> String {
-    fs::read_to_string(root().join(name)).unwrap()
-}
 
 #[test]
 fn monitoring_is_off_by_default() {

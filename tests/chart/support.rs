@@ -4,6 +4,8 @@
 
 #[path = "../support/certificates.rs"]
 pub mod certificates;
+#[path = "../support/files.rs"]
+mod files;
 #[path = "../e2e/support/http.rs"]
 pub mod http;
 #[path = "../e2e/support/management.rs"]
@@ -17,11 +19,6 @@ pub mod tools;
 #[path = "../support/yaml.rs"]
 pub mod yaml;
 
-use std::path::Path;
-
+pub use files::{read, root};
 pub use redis::{PATIENCE, wait_for};
 pub use tools::tool;
-
-pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}

@@ -7,8 +7,7 @@ use std::fs;
 use std::process::Command;
 
 use crate::support::redis::{Config, Reply, Server};
-use crate::support::tools::promtool;
-use crate::support::tools::tool;
+use crate::support::tools::{promtool, tool};
 use crate::support::weir::{Setup, Weir};
 use crate::support::{envoy, http, yaml};
 use file::{Compose, list, text};

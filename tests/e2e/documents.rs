@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::support::files::{read, root};
 use crate::support::weir::Setup;
 use crate::support::{envoy, schemas, yaml};
 
@@ -16,14 +17,6 @@ const CHECKED_ELSEWHERE: [(&str, &str); 4] = [
     ("docs/managed-redis.md", "tests/install.rs"),
     ("examples/compose/", "tests/e2e/compose.rs"),
 ];
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-fn read(path: impl AsRef<Path>) -> String {
-    fs::read_to_string(root().join(path)).expect("a text")
-}
 
 /// Returns the paths of all files below a directory, from the root of the project.
 fn files_below(directory: &str) -> Vec<PathBuf> {

@@ -7,6 +7,8 @@ pub mod certificates;
 #[cfg(feature = "otlp")]
 pub mod collector;
 pub mod envoy;
+#[path = "../support/files.rs"]
+pub mod files;
 pub mod http;
 pub mod load;
 pub mod management;

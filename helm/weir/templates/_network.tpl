@@ -1,4 +1,17 @@
-{{/* What network policies need to know. */}}
+{{/* Ports: of Services, and those that network policies allow. */}}
+
+{{/* Returns the ports of a Service that leads to weir. Takes a list: the root context, the ports of gRPC and HTTP. */}}
+{{- define "weir.servicePorts" -}}
+{{- $values := (index . 0).Values -}}
+- name: grpc
+  port: {{ index . 1 }}
+  targetPort: grpc
+  appProtocol: {{ $values.service.appProtocol | default (ternary "tls" "grpc" $values.tls.grpc.enabled) }}
+- name: http
+  port: {{ index . 2 }}
+  targetPort: http
+  appProtocol: {{ ternary "https" "http" $values.tls.http.enabled }}
+{{- end -}}
 
 {{/* Returns the ports of the addresses in a URL, such as a:1,b:2 or rediss://a:1/0. Takes a list: the URL, the default port. */}}
 {{- define "weir.ports" -}}

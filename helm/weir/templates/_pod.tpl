@@ -1,4 +1,25 @@
-{{/* Parts of the pod. */}}
+{{/* Parts of pods. */}}
+
+{{/* Returns what the specs of all pods have. */}}
+{{- define "weir.podDefaults" -}}
+serviceAccountName: {{ include "weir.serviceAccountName" . | quote }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
 
 {{/* Returns `env`: user names, which have no setting for a file, and extraEnv. */}}
 {{- define "weir.env" -}}

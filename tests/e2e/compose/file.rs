@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::support::files::root;
 use crate::support::yaml;
 
 /// The file of the example.
@@ -21,10 +22,6 @@ pub fn list(value: &Value) -> &Vec<Value> {
 
 pub fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_else(|| panic!("text, not {value}"))
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 impl Compose {
