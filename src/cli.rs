@@ -10,11 +10,13 @@ pub mod explain;
 pub mod health;
 pub mod hit;
 pub mod man;
+pub mod replay;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;
 pub mod shorthand;
 pub mod test;
+mod values;
 
 use std::ffi::OsString;
 use std::path::Path;
