@@ -10,6 +10,7 @@ pub mod explain;
 pub mod health;
 pub mod hit;
 pub mod man;
+mod recording_store;
 pub mod replay;
 pub mod rule_files;
 pub mod serve;
@@ -48,6 +49,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run tests of rules, and report what differs.
     Test(test::TestArgs),
+    /// Decide recorded traffic by rules: show what they would refuse.
+    Replay(replay::ReplayArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),
     /// Convert limits of other programs into weir's rules.
@@ -74,6 +77,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Hit(args) => hit::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Settings => settings::run(),

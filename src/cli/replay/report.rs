@@ -42,6 +42,8 @@ pub(super) struct Traffic {
     pub span: Option<(Micros, Micros)>,
     /// Times the memory for keys was full, so that a key in use was forgotten.
     pub evicted: u64,
+    /// Rules with a concurrency limit: a log does not say when their requests end.
+    pub concurrency_rules: Vec<String>,
 }
 
 /// A line that cannot be read, and why.
