@@ -13,6 +13,9 @@ use super::tools::chromium;
 /// The longest wait for an answer or an event.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The longest wait for the end of the browser.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How a page is looked at.
 #[derive(Clone, Copy, Debug)]
 pub struct View {
@@ -171,6 +174,9 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
+        // It ends by itself, so that none of its processes writes to the profile when that is removed.
+        let _ = self.commands.write_all(b"{\"id\":0,\"method\":\"Browser.close\"}\0");
+        while self.messages.recv_timeout(CLOSE_TIMEOUT).is_ok() {}
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

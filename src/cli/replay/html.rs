@@ -34,6 +34,8 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 /// Bins of the large plots.
 const MAX_BINS: usize = 300;
 const MAX_KEYS: usize = 20;
+/// Bytes of names of rule files in the headline.
+const MAX_HEADLINE_NAME: usize = 60;
 /// Rules whose keys are shown without a click.
 const MAX_OPEN: usize = 5;
 
@@ -103,8 +105,8 @@ fn print_headline(report: &Report, out: &mut impl Write) -> io::Result<()> {
     };
     let when = range(from, to);
     let limits = match report.comparison {
-        Some(_) => code(&side.name),
-        None => "these limits".to_owned(),
+        Some(_) if side.name.len() <= MAX_HEADLINE_NAME => code(&side.name),
+        _ => "these limits".to_owned(),
     };
     writeln!(out, "<h1>{when}, {limits} would have refused {refused}.</h1>")?;
     if let Some(comparison) = &report.comparison {
@@ -163,6 +165,7 @@ fn print_contents(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let mut links = vec![("time", "Over time"), ("rules", "Rules"), ("traffic", "What was read")];
     if report.comparison.is_some() {
         links.insert(1, ("comparison", "Comparison"));
+        links.insert(3, ("other-rules", "Other rules"));
     }
     write!(out, r#"<nav aria-label="Contents"><ul>"#)?;
     for (id, title) in links {

@@ -231,9 +231,9 @@ pub(super) fn hostile() -> Report {
         if i % 8 == 1 { text.to_owned() + &"W".repeat(65_536) } else { text.to_owned() }
     };
     let spoil_count = |count: &mut Count| {
-        count.worst_keys = (0..25).map(|i| (text(i), u64::MAX / (i as u64 + 1))).collect();
+        count.worst_keys = (0..25).map(|i| (text(i), 999_999_999_999 / (i as u64 + 1))).collect();
         count.requests = count.requests.max(1);
-        count.keys = u64::MAX;
+        count.keys = 999_999_999;
         count.is_cut = true;
     };
     let spoil = |side: &mut SideReport| {
@@ -244,7 +244,7 @@ pub(super) fn hostile() -> Report {
             name: String::new(),
             origin: Origin { file: text(1).into(), position: Position::in_text(u32::MAX, 1) },
             is_shadow: true,
-            requests: u64::MAX,
+            requests: 999_999_999_999,
             refused: Count { series: vec![u64::MAX; 20_000], ..Count::default() },
             series: (0..20_000).collect(),
         };

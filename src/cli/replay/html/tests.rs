@@ -155,9 +155,12 @@ fn chromium_shows_the_page_on_a_phone_and_a_desk() {
     for (name, report) in samples() {
         let file = directory.path().join(format!("{name}.html"));
         std::fs::write(&file, page(&report)).unwrap();
-        let views = [(390, false), (1280, true), (390, true), (1280, false)];
+        if let Some(directory) = pictures() {
+            std::fs::copy(&file, directory.join(format!("replay-{name}.html"))).unwrap();
+        }
+        let views = [(390, false), (840, false), (1280, true), (390, true), (1280, false)];
         // The colours do not move anything: the other two are for pictures.
-        let count = if pictures().is_some() { views.len() } else { 2 };
+        let count = if pictures().is_some() { views.len() } else { 3 };
         for (width, dark) in views.into_iter().take(count) {
             let view = View { width, dark };
             let loaded = browser.open(&file, view);
@@ -206,7 +209,7 @@ fn screen_readers_get_headings_tables_and_titles_on_a_phone_too() {
     }
 }
 
-/// Returns where to save pictures of the pages, to look at.
+/// Returns where to save the pages and pictures of them, to look at.
 fn pictures() -> Option<PathBuf> {
     std::env::var_os("WEIR_SCREENSHOTS").map(PathBuf::from)
 }
