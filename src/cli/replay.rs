@@ -2,6 +2,7 @@
 
 mod csv;
 mod format;
+mod html;
 mod input;
 mod json;
 mod mapping;
@@ -99,6 +100,8 @@ enum Output {
     Text,
     Json,
     Csv,
+    /// One page with plots, for a browser.
+    Html,
 }
 
 /// The largest rule file.
@@ -148,6 +151,7 @@ fn print(output: Output, report: &Report) -> io::Result<()> {
         Output::Text => text::print(report, &mut out)?,
         Output::Json => json::print(report, &mut out)?,
         Output::Csv => csv::print(report, &mut out)?,
+        Output::Html => html::print(report, &mut out)?,
     }
     out.flush()
 }

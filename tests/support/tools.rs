@@ -35,3 +35,9 @@ pub fn promtool() -> Option<PathBuf> {
 pub fn kubernetes_validate() -> Option<PathBuf> {
     tool("kubernetes-validate/bin/python", "WEIR_KUBERNETES_VALIDATE_PYTHON")
 }
+
+/// Returns Chromium, which opens HTML reports.
+#[allow(dead_code, reason = "not every test uses it")]
+pub fn chromium() -> Option<PathBuf> {
+    tool("chromium", "WEIR_CHROMIUM")
+}

@@ -1,0 +1,260 @@
+//! `weir replay --output html`: one page that needs nothing else, with plots.
+//!
+//! Names and keys come from clients and files: all of them go through [`text`], which escapes and cuts
+//! them. Every list has a bound, so that the page has one.
+
+mod axis;
+mod bars;
+mod comparison;
+mod plot;
+mod rules;
+#[cfg(test)]
+mod sample;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
+mod traffic;
+
+use std::io::{self, Write};
+
+use super::report::{Report, SideReport};
+use crate::version::VERSION;
+use axis::Bins;
+use plot::{Layer, Plot};
+use text::{code, counted, number, percent};
+use time::{format, per, range};
+
+/// The style sheet.
+const CSS: &str = include_str!("html/page.css");
+
+/// The icon of the page: two bars, part of the right one refused.
+const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%237ea2ee' d='M2 7h5v8H2zM9 1h5v14H9z'/%3E%3Cpath fill='%23c2410c' d='M9 9h5v6H9z'/%3E%3C/svg%3E";
+
+/// Bins of the large plots.
+const MAX_BINS: usize = 300;
+const MAX_KEYS: usize = 20;
+/// Bytes of names of rule files in the headline.
+const MAX_HEADLINE_NAME: usize = 60;
+/// Rules whose keys are shown without a click.
+const MAX_OPEN: usize = 5;
+
+/// Prints the page.
+pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    print_head(report, out)?;
+    print_headline(report, out)?;
+    print_contents(report, out)?;
+    writeln!(out, "<main>")?;
+    if report.traffic.requests > 0 {
+        print_over_time(report, out)?;
+        if let Some(comparison) = &report.comparison {
+            comparison::print(comparison, report, out)?;
+        }
+        rules::print(&report.rules, "rules", MAX_OPEN, report, out)?;
+        print_all_keys(&report.rules, out)?;
+        if let Some(comparison) = &report.comparison {
+            rules::print(&comparison.other, "other-rules", 0, report, out)?;
+        }
+    }
+    traffic::print(report, out)?;
+    writeln!(out, "</main>")?;
+    writeln!(
+        out,
+        "<footer><p>All times are UTC. Made by <code>weir replay</code> {VERSION}.</p></footer></body></html>"
+    )
+}
+
+fn print_head(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let refused = &report.rules.refused;
+    let share = percent(refused.share_of(report.traffic.requests));
+    let requests = counted(report.traffic.requests, "request");
+    // Nothing is loaded from anywhere, whatever a name contains.
+    writeln!(
+        out,
+        r#"<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">
+<title>weir replay: {share} of {requests} refused</title>
+<link rel="icon" href="{ICON}">
+<style>
+{CSS}</style></head><body>"#
+    )
+}
+
+fn print_headline(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let (traffic, side) = (&report.traffic, &report.rules);
+    writeln!(
+        out,
+        r#"<header><p class="source"><b>weir replay</b> <span>{} with the rules {}</span></p>"#,
+        code(&traffic.name),
+        code(&side.name)
+    )?;
+    let (Some((from, to)), 1..) = (traffic.span, traffic.requests) else {
+        let why = traffic::why_empty(traffic);
+        return writeln!(out, "<h1>No requests to replay.</h1><p>{why}</p></header>");
+    };
+    let requests = counted(traffic.requests, "request");
+    let refused = match side.refused.requests {
+        0 => format!("none of {requests}"),
+        refused => {
+            let share = percent(side.refused.share_of(traffic.requests));
+            format!(r#"<strong>{} of {requests} ({share})</strong>"#, number(refused))
+        }
+    };
+    let when = range(from, to);
+    let limits = match report.comparison {
+        Some(_) if side.name.len() <= MAX_HEADLINE_NAME => code(&side.name),
+        _ => "these limits".to_owned(),
+    };
+    writeln!(out, "<h1>{when}, {limits} would have refused {refused}.</h1>")?;
+    if let Some(comparison) = &report.comparison {
+        let more = comparison.newly_refused.total.requests;
+        let fewer = comparison.no_longer_refused.total.requests;
+        writeln!(
+            out,
+            r##"<p class="lead"><a href="#comparison">Compared</a> with {}: {} newly refused, {} no longer.</p>"##,
+            code(&comparison.other.name),
+            counted(more, "request"),
+            number(fewer)
+        )?;
+    }
+    print_tiles(report, out)?;
+    writeln!(out, "</header>")
+}
+
+/// Prints the most important numbers.
+fn print_tiles(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let side = &report.rules;
+    let refused = &side.refused;
+    let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0 && !rule.is_shadow);
+    let keys = if refused.is_cut { "at least " } else { "" };
+    let worst = match refused.worst_minute {
+        Some((at, count)) => (
+            time::clock(at, report.traffic.span),
+            format!("{} refused in this minute", number(count)),
+        ),
+        None => ("none".to_owned(), "no request was refused".to_owned()),
+    };
+    let tiles = [
+        (
+            "Refused",
+            percent(refused.share_of(report.traffic.requests)),
+            counted(refused.requests, "request"),
+        ),
+        ("Worst minute", worst.0, worst.1),
+        ("Keys refused", format!("{keys}{}", number(refused.keys)), String::new()),
+        (
+            "Rules that refuse",
+            number(refusing.count() as u64),
+            format!("of {}", counted((side.rules.len() + side.unused) as u64, "rule")),
+        ),
+    ];
+    writeln!(out, r#"<dl class="tiles">"#)?;
+    for (title, value, note) in tiles {
+        writeln!(out, "<div><dt>{title}</dt><dd><b>{value}</b> <span>{note}</span></dd></div>")?;
+    }
+    writeln!(out, "</dl>")
+}
+
+fn print_contents(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    if report.traffic.requests == 0 {
+        return Ok(());
+    }
+    let mut links = vec![("time", "Over time"), ("rules", "Rules"), ("traffic", "What was read")];
+    if report.comparison.is_some() {
+        links.insert(1, ("comparison", "Comparison"));
+        links.insert(3, ("other-rules", "Other rules"));
+    }
+    write!(out, r#"<nav aria-label="Contents"><ul>"#)?;
+    for (id, title) in links {
+        write!(out, r##"<li><a href="#{id}">{title}</a></li>"##)?;
+    }
+    writeln!(out, "</ul></nav>")
+}
+
+/// Prints all requests and the refused ones over time, as plots and as a table.
+fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let bins = Bins::new(report.plot_start, report.bucket, report.series.len(), MAX_BINS);
+    let (requests, refused) = (bins.sums(&report.series), bins.sums(&report.rules.refused.series));
+    let width = per(bins.width);
+    writeln!(out, r#"<section id="time" aria-labelledby="time-h"><h2 id="time-h">Over time</h2>"#)?;
+    let largest = |values: &[u64]| number(values.iter().copied().max().unwrap_or_default());
+    let all = Layer { class: "passed", name: "requests", values: &requests };
+    let over = Layer { class: "refused", name: "refused", values: &refused };
+    let description = format!(
+        "Requests over time: up to {} per {width}, up to {} of them refused",
+        largest(&requests),
+        largest(&refused)
+    );
+    let plot = Plot {
+        title: &format!("Requests per {width}"),
+        legend: &[("passed", "passed"), ("refused", "refused")],
+        description: &description,
+        layers: &[all, over],
+        at_least: 0,
+        marked: None,
+        size: "tall",
+    };
+    plot.print(&bins, out)?;
+    if report.rules.refused.requests > 0 {
+        let worst = report.rules.refused.worst_minute;
+        let text = worst.map(|(at, _)| format!("worst minute {}", format(at, "%H:%M")));
+        // A mark on the only bar says nothing.
+        let marked = worst.filter(|_| bins.count > 1).and_then(|(at, _)| bins.of_time(at));
+        let marked = marked.zip(text.as_deref());
+        let description =
+            format!("Refused requests over time: up to {} per {width}", largest(&refused));
+        let plot = Plot {
+            title: &format!("Refused per {width}, on its own scale"),
+            legend: &[],
+            description: &description,
+            layers: &[Layer { class: "refused", name: "refused", values: &refused }],
+            at_least: 0,
+            marked,
+            size: "short",
+        };
+        plot.print(&bins, out)?;
+    }
+    print_series(&bins, &requests, &refused, out)?;
+    writeln!(out, "</section>")
+}
+
+/// Prints the numbers behind the plots.
+fn print_series(
+    bins: &Bins,
+    requests: &[u64],
+    refused: &[u64],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    writeln!(
+        out,
+        r#"<details class="series"><summary>The numbers of these plots</summary><table><caption>Requests per {}</caption><thead><tr><th scope="col">From (UTC)</th><th scope="col" class="n">Requests</th><th scope="col" class="n">Refused</th></tr></thead><tbody>"#,
+        per(bins.width)
+    )?;
+    for (bin, (requests, refused)) in std::iter::zip(requests, refused).enumerate() {
+        writeln!(
+            out,
+            r#"<tr><th scope="row">{}</th><td class="n">{}</td><td class="n">{}</td></tr>"#,
+            bins.label(bin),
+            number(*requests),
+            number(*refused)
+        )?;
+    }
+    writeln!(out, "</tbody></table></details>")
+}
+
+/// Prints the worst keys of all rules together, where there are several rules.
+fn print_all_keys(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
+    let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0).count();
+    if side.refused.worst_keys.is_empty() || refusing < 2 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        r#"<section aria-labelledby="keys-h"><h2 id="keys-h">Worst keys of all rules</h2>"#
+    )?;
+    bars::print_worst_keys(&side.refused, "Keys refused most", MAX_KEYS, out)?;
+    writeln!(out, "</section>")
+}

@@ -1,0 +1,76 @@
+//! Names with their numbers, as bars.
+
+use std::io::{self, Write};
+
+use super::super::report::Count;
+use super::text::{code, counted, number, percent};
+
+/// A table of names and numbers.
+pub(super) struct Bars<'a> {
+    pub caption: &'a str,
+    pub columns: [&'a str; 2],
+    /// What all numbers add up to, with those that are not listed.
+    pub of: u64,
+}
+
+impl Bars<'_> {
+    pub fn print<'a>(
+        &self,
+        listed: impl Iterator<Item = &'a (String, u64)> + Clone,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let Bars { caption, columns: [name, count], of } = self;
+        let largest = listed.clone().map(|(_, count)| *count).max().unwrap_or_default().max(1);
+        writeln!(
+            out,
+            r#"<table class="bars"><caption>{caption}</caption><thead><tr><th scope="col">{name}</th><th scope="col" class="n">{count}</th></tr></thead><tbody>"#
+        )?;
+        for (name, count) in listed {
+            let width = 100.0 * *count as f64 / largest as f64;
+            writeln!(
+                out,
+                r#"<tr><th scope="row"><div><span>{}</span><span class="bar"><i style="width:{width:.2}%"></i></span></div></th><td class="n">{} <span class="note">{}</span></td></tr>"#,
+                code(name),
+                number(*count),
+                percent(*count as f64 / (*of).max(1) as f64)
+            )?;
+        }
+        writeln!(out, "</tbody></table>")
+    }
+}
+
+/// Returns how many keys were refused: `312 keys`.
+pub(super) fn keys_text(refused: &Count) -> String {
+    let more = if refused.is_cut { "at least " } else { "" };
+    format!("{more}{}", counted(refused.keys, "key"))
+}
+
+/// Prints the keys with most refused requests, as bars with numbers.
+pub(super) fn print_worst_keys(
+    refused: &Count,
+    caption: &str,
+    max: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let listed = refused.worst_keys.iter().take(max);
+    let bars = Bars { caption, columns: ["Key", "Refused"], of: refused.requests };
+    bars.print(listed.clone(), out)?;
+    let sum = listed.clone().map(|(_, count)| *count).fold(0, u64::saturating_add);
+    let other_keys = refused.keys.saturating_sub(listed.len() as u64);
+    let others = refused.requests.saturating_sub(sum);
+    if refused.is_cut {
+        writeln!(
+            out,
+            r#"<p class="hint">There were more keys than are counted separately: some that were refused may be missing.</p>"#
+        )
+    } else if other_keys > 0 && others > 0 {
+        writeln!(
+            out,
+            r#"<p class="hint">{} with {} refused together.</p>"#,
+            counted(other_keys, "more key"),
+            number(others)
+        )
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! What the rules of `--compare` change.
+
+use std::io::{self, Write};
+
+use super::super::report::{Comparison, Count, Difference, Report, SideReport, Traffic};
+use super::axis::Bins;
+use super::bars::{Bars, keys_text, print_worst_keys};
+use super::plot::{Layer, Plot};
+use super::text::{code, counted, number, percent};
+use super::time::{clock, per};
+
+/// Rules of a difference that are listed.
+const MAX_RULES: usize = 20;
+const MAX_KEYS: usize = 15;
+const MAX_BINS: usize = 120;
+
+/// Prints both sides' figures and the two differences.
+pub(super) fn print(
+    comparison: &Comparison,
+    report: &Report,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let (now, other) = (&report.rules, &comparison.other);
+    writeln!(
+        out,
+        r#"<section id="comparison" aria-labelledby="comparison-h"><h2 id="comparison-h">Compared with {}</h2>"#,
+        code(&other.name)
+    )?;
+    print_sides(now, other, &report.traffic, out)?;
+    let bins = Bins::new(report.plot_start, report.bucket, report.series.len(), MAX_BINS);
+    let series = [&comparison.newly_refused, &comparison.no_longer_refused]
+        .map(|difference| bins.sums(&difference.total.series));
+    // One scale for both plots.
+    let largest = series.iter().flatten().copied().max().unwrap_or_default();
+    writeln!(out, r#"<div class="columns">"#)?;
+    let kinds = [
+        Kind {
+            id: "newly",
+            title: "Newly refused",
+            class: "refused",
+            meaning: format!(
+                "pass with {} and are refused with {}",
+                code(&now.name),
+                code(&other.name)
+            ),
+            difference: &comparison.newly_refused,
+        },
+        Kind {
+            id: "no-longer",
+            title: "No longer refused",
+            class: "freed",
+            meaning: format!(
+                "are refused with {} and pass with {}",
+                code(&now.name),
+                code(&other.name)
+            ),
+            difference: &comparison.no_longer_refused,
+        },
+    ];
+    for (kind, values) in std::iter::zip(kinds, &series) {
+        kind.print(values, largest, &bins, report, out)?;
+    }
+    writeln!(out, "</div></section>")
+}
+
+/// Prints the figures of both sides.
+fn print_sides(
+    now: &SideReport,
+    other: &SideReport,
+    traffic: &Traffic,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let Traffic { requests, span, .. } = *traffic;
+    let worst = |side: &SideReport| match side.refused.worst_minute {
+        Some((at, count)) => {
+            format!(r#"{} <span class="note">{} refused</span>"#, clock(at, span), number(count))
+        }
+        None => "none".to_owned(),
+    };
+    let rows: [(&str, [String; 2]); 7] = [
+        ("Refused", [now, other].map(|side| number(side.refused.requests))),
+        ("Share", [now, other].map(|side| percent(side.refused.share_of(requests)))),
+        ("Worst minute", [now, other].map(worst)),
+        ("Keys refused", [now, other].map(|side| keys_refused(&side.refused))),
+        ("Rules matched", [now, other].map(|side| number(side.rules.len() as u64))),
+        ("Rules not matched", [now, other].map(|side| number(side.unused as u64))),
+        ("Descriptors without a rule", [now, other].map(|side| number(side.unmatched))),
+    ];
+    writeln!(
+        out,
+        r#"<table class="sides"><caption>The same {} with each set of rules</caption><thead><tr><td></td><th scope="col" class="n">{}</th><th scope="col" class="n">{}</th></tr></thead><tbody>"#,
+        counted(requests, "request"),
+        code(&now.name),
+        code(&other.name)
+    )?;
+    for (title, [now, other]) in rows {
+        writeln!(
+            out,
+            r#"<tr><th scope="row">{title}</th><td class="n">{now}</td><td class="n">{other}</td></tr>"#
+        )?;
+    }
+    writeln!(out, "</tbody></table>")
+}
+
+fn keys_refused(refused: &Count) -> String {
+    format!("{}{}", if refused.is_cut { "at least " } else { "" }, number(refused.keys))
+}
+
+/// One of the two differences.
+struct Kind<'a> {
+    id: &'static str,
+    title: &'static str,
+    /// Its class in the style sheet.
+    class: &'static str,
+    /// What these requests do, as HTML.
+    meaning: String,
+    difference: &'a Difference,
+}
+
+impl Kind<'_> {
+    fn print(
+        &self,
+        values: &[u64],
+        largest: u64,
+        bins: &Bins,
+        report: &Report,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
+        let Kind { id, title, class, meaning, difference } = self;
+        let Difference { total, rules } = difference;
+        writeln!(
+            out,
+            r#"<section class="{class}-side" aria-labelledby="{id}-h"><h3 id="{id}-h">{title}</h3>"#
+        )?;
+        if total.requests == 0 {
+            return writeln!(out, "<p>No requests {meaning}.</p></section>");
+        }
+        let share = percent(total.share_of(report.traffic.requests));
+        writeln!(
+            out,
+            "<p><strong>{}</strong> ({share}), of {}, {meaning}.{}</p>",
+            counted(total.requests, "request"),
+            keys_text(total),
+            match total.worst_minute {
+                Some((at, count)) => {
+                    let at = clock(at, report.traffic.span);
+                    format!(" The worst minute is {at} with {}.", number(count))
+                }
+                None => String::new(),
+            }
+        )?;
+        let description = format!(
+            "{title} over time: {} in all, up to {} per {}",
+            counted(total.requests, "request"),
+            number(values.iter().copied().max().unwrap_or_default()),
+            per(bins.width)
+        );
+        let plot = Plot {
+            title: &format!("{title} per {}", per(bins.width)),
+            legend: &[],
+            description: &description,
+            layers: &[Layer { class, name: title, values }],
+            at_least: largest,
+            marked: None,
+            size: "short",
+        };
+        plot.print(bins, out)?;
+        print_rules(rules, total.requests, out)?;
+        if !total.worst_keys.is_empty() {
+            print_worst_keys(total, "Keys with most of them", MAX_KEYS, out)?;
+        }
+        writeln!(out, "</section>")
+    }
+}
+
+fn print_rules(rules: &[(String, u64)], requests: u64, out: &mut impl Write) -> io::Result<()> {
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let bars =
+        Bars { caption: "By the rule that refuses", columns: ["Rule", "Requests"], of: requests };
+    bars.print(rules.iter().take(MAX_RULES), out)?;
+    match rules.len().saturating_sub(MAX_RULES) {
+        0 => Ok(()),
+        more => writeln!(out, r#"<p class="hint">And {}.</p>"#, counted(more as u64, "more rule")),
+    }
+}

@@ -1,0 +1,175 @@
+//! The rules of one side, and the keys that they refuse most.
+
+use std::io::{self, Write};
+
+use super::super::report::{Report, RuleReport, SideReport};
+use super::axis::Bins;
+use super::bars::{keys_text, print_worst_keys};
+use super::plot::{Layer, print_small};
+use super::text::{code, counted, html, number, percent};
+use super::time::{minute, per};
+
+/// Rules that are listed.
+const MAX_RULES: usize = 100;
+/// Keys of one rule that are listed.
+const MAX_KEYS: usize = 10;
+/// Bins of the small plots.
+const MAX_SMALL_BINS: usize = 72;
+
+/// Prints a table of the rules, and the worst keys of each, which are shown without a click for the first
+/// `max_open`.
+pub(super) fn print(
+    side: &SideReport,
+    id: &str,
+    max_open: usize,
+    report: &Report,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let heading = match report.comparison {
+        Some(_) => format!("Rules of {}", code(&side.name)),
+        None => "Rules".to_owned(),
+    };
+    writeln!(out, r#"<section id="{id}" aria-labelledby="{id}-h"><h2 id="{id}-h">{heading}</h2>"#)?;
+    if side.rules.is_empty() {
+        writeln!(out, "<p>No request matched a rule.</p>")?;
+    } else {
+        print_table(side, report, out)?;
+    }
+    print_notes(side, out)?;
+    print_keys(side, max_open, out)?;
+    writeln!(out, "</section>")
+}
+
+/// Columns: the title, and the class of its cells.
+const COLUMNS: [(&str, &str); 6] = [
+    ("Rule", ""),
+    ("Requests", "n"),
+    ("Refused", "n"),
+    ("Share", "n"),
+    ("Worst minute", ""),
+    ("Over time", ""),
+];
+
+fn print_table(side: &SideReport, report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let bins = Bins::new(report.plot_start, report.bucket, report.series.len(), MAX_SMALL_BINS);
+    // The roles stay where a narrow page shows rows as cards, which takes the table's own away.
+    writeln!(
+        out,
+        r#"<table class="rules" role="table"><caption>Rules that requests matched, most refused first. The small plots show requests per {}, with <span class="refused-text">those refused</span> in front.</caption><thead role="rowgroup"><tr role="row">"#,
+        per(bins.width)
+    )?;
+    for (title, class) in COLUMNS {
+        writeln!(out, r#"<th role="columnheader" scope="col" class="{class}">{title}</th>"#)?;
+    }
+    writeln!(out, r#"</tr></thead><tbody role="rowgroup">"#)?;
+    for rule in side.rules.iter().take(MAX_RULES) {
+        print_rule(rule, &bins, out)?;
+    }
+    writeln!(out, "</tbody></table>")?;
+    match side.rules.len().saturating_sub(MAX_RULES) {
+        0 => Ok(()),
+        more => {
+            let refused = side.rules.iter().skip(MAX_RULES).map(|rule| rule.refused.requests);
+            let refused = refused.fold(0, u64::saturating_add);
+            writeln!(
+                out,
+                r#"<p class="hint">{} matched, and refused {}. <code>--output csv</code> lists them all.</p>"#,
+                counted(more as u64, "more rule"),
+                counted(refused, "request")
+            )
+        }
+    }
+}
+
+fn print_rule(rule: &RuleReport, bins: &Bins, out: &mut impl Write) -> io::Result<()> {
+    let place = match rule.origin.position.line() {
+        Some(line) => format!("{}:{line}", rule.origin.file),
+        None => rule.origin.file.to_string(),
+    };
+    let refused = rule.refused.requests;
+    let row = if refused == 0 { "none" } else { "" };
+    write!(out, r#"<tr role="row" class="{row}"><th role="rowheader" scope="row">"#)?;
+    write!(out, "{}", code(&rule.name))?;
+    if rule.is_shadow {
+        write!(out, r#" <span class="badge">shadow</span>"#)?;
+    }
+    writeln!(
+        out,
+        r#"<span class="note place">{}</span></th>"#,
+        html(&super::text::cut(&place, 200))
+    )?;
+    let worst = match rule.refused.worst_minute {
+        Some((at, count)) => {
+            format!(r#"{} <span class="note">{} refused</span>"#, minute(at), number(count))
+        }
+        None => "none".to_owned(),
+    };
+    let cells = [
+        number(rule.requests),
+        number(refused),
+        percent(rule.refused.share_of(rule.requests)),
+        worst,
+    ];
+    for ((title, class), text) in COLUMNS.iter().skip(1).zip(cells) {
+        writeln!(
+            out,
+            r#"<td role="cell" class="{class}" data-label="{title}"><span>{text}</span></td>"#
+        )?;
+    }
+    let (requests, over) = (bins.sums(&rule.series), bins.sums(&rule.refused.series));
+    let class = if rule.is_shadow { "shadow" } else { "refused" };
+    let layers = [
+        Layer { class: "passed", name: "requests", values: &requests },
+        Layer { class, name: "refused", values: &over },
+    ];
+    let description = format!(
+        "Over time: up to {} and {} refused per {}",
+        counted(requests.iter().copied().max().unwrap_or_default(), "request"),
+        number(over.iter().copied().max().unwrap_or_default()),
+        per(bins.width)
+    );
+    write!(out, r#"<td role="cell" class="small">"#)?;
+    print_small(&layers, bins.count, &description, out)?;
+    writeln!(out, "</td></tr>")
+}
+
+fn print_notes(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
+    if side.rules.iter().any(|rule| rule.is_shadow) {
+        writeln!(
+            out,
+            r#"<p class="hint"><span class="badge">shadow</span> The rule counts and reports, but lets every request pass: its numbers are what it would refuse if it were enforced.</p>"#
+        )?;
+    }
+    match side.unused {
+        0 => {}
+        1 => writeln!(out, r#"<p class="hint">1 rule matched no request.</p>"#)?,
+        unused => {
+            let unused = number(unused as u64);
+            writeln!(out, r#"<p class="hint">{unused} rules matched no request.</p>"#)?;
+        }
+    }
+    Ok(())
+}
+
+fn print_keys(side: &SideReport, max_open: usize, out: &mut impl Write) -> io::Result<()> {
+    let refusing = side.rules.iter().take(MAX_RULES).filter(|rule| rule.refused.requests > 0);
+    let with_keys: Vec<_> = refusing.filter(|rule| !rule.refused.worst_keys.is_empty()).collect();
+    if with_keys.is_empty() {
+        return Ok(());
+    }
+    writeln!(out, "<h3>Worst keys of each rule</h3>")?;
+    for (i, rule) in with_keys.into_iter().enumerate() {
+        let open = if i < max_open { " open" } else { "" };
+        let class = if rule.is_shadow { r#" class="shadow-side""# } else { "" };
+        writeln!(
+            out,
+            r#"<details{class}{open}><summary>{} <span class="note">{} refused, {}</span></summary>"#,
+            code(&rule.name),
+            number(rule.refused.requests),
+            keys_text(&rule.refused)
+        )?;
+        print_worst_keys(&rule.refused, "Keys refused most by this rule", MAX_KEYS, out)?;
+        writeln!(out, "</details>")?;
+    }
+    Ok(())
+}

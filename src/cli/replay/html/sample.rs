@@ -1,0 +1,275 @@
+//! Reports that the tests print: of a day in a shop, and the odd ones.
+
+use super::super::report::{
+    Comparison, Count, Difference, InvalidLine, Report, RuleReport, SideReport, Traffic,
+};
+use super::time::{HOUR, MINUTE};
+use crate::limit::{Micros, SECOND};
+use crate::rules::{Origin, Position};
+
+/// 2026-11-22 08:00:00 UTC.
+const START: Micros = 1_795_334_400 * SECOND;
+const MINUTES: usize = 6 * 60;
+
+/// Numbers that look random, and are the same each time.
+struct Noise(u64);
+
+impl Noise {
+    fn up_to(&mut self, max: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % max.max(1)
+    }
+}
+
+fn origin(file: &str, line: u32) -> Origin {
+    Origin { file: file.into(), position: Position::in_text(line, 5) }
+}
+
+/// Returns the count of a series of minutes, with keys of falling numbers.
+fn count(series: Vec<u64>, keys: u64, key: impl Fn(u64) -> String) -> Count {
+    let requests: u64 = series.iter().sum();
+    let worst = series.iter().enumerate().rev().max_by_key(|(_, n)| **n);
+    let worst_minute =
+        worst.filter(|(_, n)| **n > 0).map(|(minute, n)| (START + minute as Micros * MINUTE, *n));
+    let worst_keys =
+        (0..keys.min(20)).map(|i| (key(i), requests / (i * i + 3))).take_while(|(_, n)| *n > 0);
+    Count { requests, worst_minute, worst_keys: worst_keys.collect(), keys, is_cut: false, series }
+}
+
+fn rule(
+    (name, file, line): (&str, &str, u32),
+    series: Vec<u64>,
+    refused: impl Fn(usize, u64) -> u64,
+    keys: u64,
+    key: impl Fn(u64) -> String,
+) -> RuleReport {
+    let over = series.iter().enumerate().map(|(i, n)| refused(i, *n)).collect();
+    RuleReport {
+        name: name.to_owned(),
+        origin: origin(file, line),
+        is_shadow: false,
+        requests: series.iter().sum(),
+        refused: count(over, keys, key),
+        series,
+    }
+}
+
+fn side(name: &str, rules: Vec<RuleReport>, unused: usize) -> SideReport {
+    let mut series = vec![0; MINUTES];
+    let mut worst_keys = Vec::new();
+    for rule in rules.iter().filter(|rule| !rule.is_shadow) {
+        for (sum, n) in series.iter_mut().zip(&rule.refused.series) {
+            *sum += n;
+        }
+        worst_keys.extend(rule.refused.worst_keys.iter().cloned());
+    }
+    worst_keys.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    worst_keys.truncate(20);
+    let keys = rules.iter().map(|rule| rule.refused.keys).sum();
+    let refused = Count { worst_keys, ..count(series, keys, |_| String::new()) };
+    SideReport {
+        name: name.to_owned(),
+        refused,
+        rules,
+        unused,
+        unmatched: 0,
+        unmatched_example: None,
+    }
+}
+
+/// Returns the requests of each minute of a morning, with a rush.
+fn morning(noise: &mut Noise, part: u64) -> Vec<u64> {
+    let minute = |minute: usize| {
+        let rush = if (205..232).contains(&minute) { 1_900 } else { 0 };
+        let slow = 1_200 + minute as u64 * 5;
+        (slow + rush + noise.up_to(400)) * part / 100
+    };
+    (0..MINUTES).map(minute).collect()
+}
+
+fn shop(file: &str, strictness: u64) -> SideReport {
+    let mut noise = Noise(42);
+    let address = |i: u64| format!("shop_remote_address_203.0.113.{}", (i * 37 + 9) % 250);
+    let path = |i: u64| {
+        let paths = ["search", "cart", "checkout/confirm", "products/4711/reviews", "login"];
+        format!("shop_path_/api/v1/{}", paths[i as usize % paths.len()])
+    };
+    let over = |limit: u64| move |_: usize, n: u64| n.saturating_sub(limit * 100 / strictness);
+    let mut rules = vec![
+        rule(("shop.remote_address", file, 4), morning(&mut noise, 70), over(1_900), 312, address),
+        rule(("shop.path", file, 12), morning(&mut noise, 30), over(830), 4, path),
+        rule(
+            ("shop.api_key_*.method_POST", file, 21),
+            morning(&mut noise, 9),
+            |i, n| if (90..96).contains(&i) { n / 3 } else { 0 },
+            2,
+            |i| format!("shop_api_key_team-{}_method_POST", ["billing", "mobile"][i as usize % 2]),
+        ),
+        rule(
+            ("shop.path_/login.remote_address", file, 31),
+            morning(&mut noise, 5),
+            over(110),
+            57,
+            |i| format!("shop_path_/login_remote_address_198.51.100.{}", i * 11 + 3),
+        ),
+        rule(("shop.user_agent", file, 44), morning(&mut noise, 88), |_, _| 0, 0, path),
+    ];
+    rules[3].is_shadow = true;
+    rules.sort_by_key(|rule| std::cmp::Reverse(rule.refused.requests));
+    side(file, rules, 3)
+}
+
+/// Returns a morning of a shop.
+pub(super) fn plain() -> Report {
+    let mut noise = Noise(7);
+    let series = morning(&mut noise, 100);
+    let requests = series.iter().sum();
+    let mut rules = shop("shop.yaml", 100);
+    rules.unmatched = 1_932;
+    rules.unmatched_example = Some("shop: remote_address=203.0.113.9,path=/healthz".into());
+    let traffic = Traffic {
+        name: "access.log.gz".into(),
+        domain: "shop".into(),
+        descriptors: vec!["remote_address={x_forwarded_for}".into(), "path={path}".into()],
+        lines: requests + 43 + 310,
+        requests,
+        without_descriptors: 310,
+        invalid: 40,
+        examples: vec![
+            InvalidLine { line: 17, error: "no field 'time': name it with --time".into() },
+            InvalidLine { line: 48_211, error: "expected a JSON object, found 'Killed'".into() },
+        ],
+        late: 12,
+        span: Some((START + 7 * SECOND, START + 6 * HOUR - 2 * SECOND)),
+        evicted: 0,
+        concurrency_rules: Vec::new(),
+    };
+    Report { traffic, rules, comparison: None, plot_start: START, bucket: MINUTE, series }
+}
+
+/// Returns the same compared with stricter limits.
+pub(super) fn compared() -> Report {
+    let report = plain();
+    let mut other = shop("strict.yaml", 112);
+    other.unmatched = report.rules.unmatched;
+    other.unmatched_example = report.rules.unmatched_example.clone();
+    other.refused.keys += 402;
+    let minutes = |side: &SideReport| side.refused.series.clone();
+    let pairs: Vec<_> = minutes(&report.rules).into_iter().zip(minutes(&other)).collect();
+    let newly: Vec<u64> = pairs.iter().map(|(now, other)| other.saturating_sub(*now)).collect();
+    let freed: Vec<u64> = pairs.iter().map(|(now, _)| now / 23).collect();
+    let address = |i: u64| format!("shop_remote_address_203.0.113.{}", i * 7 + 1);
+    let difference = |series: Vec<u64>, keys| {
+        let total = count(series, keys, address);
+        let rules = vec![
+            ("shop.remote_address".to_owned(), total.requests * 4 / 5),
+            ("shop.path".to_owned(), total.requests / 5),
+        ];
+        Difference { total, rules }
+    };
+    let comparison = Comparison {
+        other,
+        newly_refused: difference(newly, 402),
+        no_longer_refused: difference(freed, 8),
+    };
+    Report { comparison: Some(comparison), ..report }
+}
+
+/// Returns a report in which nothing was refused.
+pub(super) fn calm() -> Report {
+    let mut report = plain();
+    for rule in &mut report.rules.rules {
+        rule.refused = Count::default();
+    }
+    report.rules.refused = Count::default();
+    report
+}
+
+/// Returns a report without requests.
+pub(super) fn empty() -> Report {
+    let traffic = Traffic {
+        name: "<stdin>".into(),
+        domain: "shop".into(),
+        lines: 12,
+        without_descriptors: 12,
+        ..Traffic::default()
+    };
+    let rules = side("shop.yaml", Vec::new(), 5);
+    Report { traffic, rules, comparison: None, plot_start: 0, bucket: 0, series: Vec::new() }
+}
+
+/// Returns a report of one bucket.
+pub(super) fn brief() -> Report {
+    let mut report = plain();
+    report.rules.rules.truncate(1);
+    let rule = &mut report.rules.rules[0];
+    (rule.requests, rule.series) = (6, vec![6]);
+    rule.refused = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
+    report.rules.refused = count(vec![1], 1, |_| "shop_remote_address_203.0.113.9".into());
+    report.traffic.requests = 6;
+    report.traffic.lines = 6;
+    report.traffic.span = Some((START, START + 400_000));
+    Report { series: vec![6], ..report }
+}
+
+/// Names and keys that a page must not believe.
+pub(super) const HOSTILE: [&str; 6] = [
+    "<script>window.hacked=1</script>",
+    "\"><img src=x onerror=window.hacked=1>",
+    "</style></title></code><svg onload=window.hacked=1>",
+    "a\u{202e}gpj.exe\u{0}\u{1b}[31m\r\n",
+    "&lt;b&gt; '; alert(1) //",
+    "عنوان-السلة-/مسار",
+];
+
+/// Returns a report whose texts are all hostile and long, and that has too much of everything.
+pub(super) fn hostile() -> Report {
+    let mut report = compared();
+    let text = |i: usize| {
+        let text = HOSTILE[i % HOSTILE.len()];
+        // Nowhere to break, and too long.
+        if i % 8 == 1 { text.to_owned() + &"W".repeat(65_536) } else { text.to_owned() }
+    };
+    let spoil_count = |count: &mut Count| {
+        count.worst_keys = (0..25).map(|i| (text(i), 999_999_999_999 / (i as u64 + 1))).collect();
+        count.requests = count.requests.max(1);
+        count.keys = 999_999_999;
+        count.is_cut = true;
+    };
+    let spoil = |side: &mut SideReport| {
+        side.name = text(1);
+        side.unmatched = u64::MAX;
+        side.unmatched_example = Some(text(3));
+        let one = || RuleReport {
+            name: String::new(),
+            origin: Origin { file: text(1).into(), position: Position::in_text(u32::MAX, 1) },
+            is_shadow: true,
+            requests: 999_999_999_999,
+            refused: Count { series: vec![u64::MAX; 20_000], ..Count::default() },
+            series: (0..20_000).collect(),
+        };
+        side.rules.resize_with(130, one);
+        for (i, rule) in side.rules.iter_mut().enumerate() {
+            rule.name = text(i);
+            spoil_count(&mut rule.refused);
+        }
+        spoil_count(&mut side.refused);
+    };
+    spoil(&mut report.rules);
+    report.series = (0..20_000).map(|i| i % 7_000 * 1_000_000).collect();
+    if let Some(comparison) = &mut report.comparison {
+        spoil(&mut comparison.other);
+        for difference in [&mut comparison.newly_refused, &mut comparison.no_longer_refused] {
+            spoil_count(&mut difference.total);
+            difference.rules = (0..200).map(|i| (text(i), 1_000 - i as u64)).collect();
+        }
+    }
+    let traffic = &mut report.traffic;
+    (traffic.name, traffic.domain) = (text(0), text(1));
+    traffic.descriptors = (0..60).map(text).collect();
+    traffic.examples = (0..60).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
+    traffic.invalid = u64::MAX;
+    traffic.evicted = u64::MAX;
+    report
+}

@@ -1,0 +1,154 @@
+//! Text of the page: escaped and cut for display; numbers and shares.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use crate::escape::escape;
+
+/// Characters of a name or key that are shown: so many of its start, and so many of its end.
+const SHOWN_CHARS: (usize, usize) = (120, 40);
+
+/// Returns `text` for content and quoted attributes, as one line.
+pub(super) fn html(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in escape(text).chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            // Invisible, so that two keys could look the same; and the two that are no characters.
+            '\u{200b}'..='\u{200d}'
+            | '\u{2060}'
+            | '\u{feff}'
+            | '\u{ad}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, r"\u{:04x}", u32::from(c));
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// Returns a name or key as HTML. Long text loses its middle, and its length is shown.
+pub(super) fn code(text: &str) -> String {
+    let (start, end) = SHOWN_CHARS;
+    let text = escape(text);
+    let cut = text.char_indices().nth(start);
+    // Where the end begins, counted from the end.
+    let rest = text.char_indices().rev().nth(end.saturating_sub(1));
+    let (Some((cut, _)), Some((rest, _))) = (cut, rest) else { return tagged(&text) };
+    // A few more characters are shorter than saying that they are missing.
+    if rest <= cut || text[cut..rest].chars().nth(end).is_none() {
+        return tagged(&text);
+    }
+    let length = number(text.chars().count() as u64);
+    let shown = tagged(&format!("{}…{}", &text[..cut], &text[rest..]));
+    format!(r#"{shown} <span class="note">({length} characters)</span>"#)
+}
+
+fn tagged(text: &str) -> String {
+    format!("<code>{}</code>", html(text))
+}
+
+/// Cuts prose, such as an error.
+pub(super) fn cut(text: &str, max_chars: usize) -> Cow<'_, str> {
+    match text.char_indices().nth(max_chars) {
+        Some((at, _)) => Cow::Owned(format!("{}…", &text[..at])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// Returns a number with separators: `1,234,567`.
+pub(super) fn number(value: u64) -> String {
+    let digits = value.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Returns a number with the noun it counts, which gets an `s` unless it is one.
+pub(super) fn counted(value: u64, noun: &str) -> String {
+    let plural = if value == 1 { "" } else { "s" };
+    format!("{}\u{a0}{noun}{plural}", number(value))
+}
+
+/// Returns a share from 0 to 1 in percent. Neither a few nor all but a few are rounded to none or all.
+pub(super) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    let text = match percent {
+        p if p.is_nan() || p <= 0.0 => "0".to_owned(),
+        p if p >= 100.0 => "100".to_owned(),
+        p if p < 0.01 => "under 0.01".to_owned(),
+        p if p > 99.99 => "over 99.99".to_owned(),
+        p if !(1.0..99.0).contains(&p) => format!("{p:.2}"),
+        p => format!("{p:.1}"),
+    };
+    format!("{text}\u{a0}%")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn markup_and_hidden_characters_are_escaped() {
+        assert_eq!(
+            html("<img src=x onerror=\"a('b')\"> & c"),
+            "&lt;img src=x onerror=&quot;a(&#39;b&#39;)&quot;&gt; &amp; c"
+        );
+        assert_eq!(
+            html("a\0\u{1b}\u{202e}\u{200b}\u{feff}\u{ffff}\nü"),
+            r"a\u0000\u001b\u202e\u200b\ufeff\uffff\nü"
+        );
+    }
+
+    #[test]
+    fn long_text_loses_its_middle() {
+        assert_eq!(code("path_/a"), "<code>path_/a</code>");
+        let whole = "é".repeat(200);
+        assert_eq!(code(&whole), format!("<code>{whole}</code>"));
+        let text = format!("{}{}", "a".repeat(65_000), "z".repeat(536));
+        let start_end = format!("<code>{}…{}</code>", "a".repeat(120), "z".repeat(40));
+        assert_eq!(code(&text), start_end + r#" <span class="note">(65,536 characters)</span>"#);
+        assert_eq!(cut("grüße", 3), "grü…");
+        assert_eq!(cut("grüße", 5), "grüße");
+    }
+
+    #[test]
+    fn numbers_have_separators() {
+        let texts = [0, 999, 1_000, 12_345, 1_234_567].map(number);
+        assert_eq!(texts, ["0", "999", "1,000", "12,345", "1,234,567"]);
+        assert_eq!(number(u64::MAX), "18,446,744,073,709,551,615");
+        assert_eq!([counted(1, "key"), counted(2_000, "key")], ["1\u{a0}key", "2,000\u{a0}keys"]);
+    }
+
+    #[test]
+    fn a_share_is_never_rounded_to_none_or_all() {
+        let texts =
+            [0.0, 1e-9, 0.001_23, 0.123_4, 0.996_66, 1.0 - 1e-9, 1.0, f64::NAN].map(percent);
+        let expected = ["0", "under 0.01", "0.12", "12.3", "99.67", "over 99.99", "100", "0"];
+        assert_eq!(texts, expected.map(|text| format!("{text}\u{a0}%")));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_leaves_its_place(text in any::<String>(), repeat in 1..100_usize) {
+            let page = code(&text.repeat(repeat));
+            let inside = page.strip_prefix("<code>").unwrap().split_once("</code>").unwrap().0;
+            prop_assert!(!inside.contains(['<', '>', '"', '\'']), "{}", inside);
+            prop_assert!(inside.len() <= 12 * 250);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The subcommand `weir replay`: the examples of `docs/replay.md` as they are written, formats, and
+//! invalid input.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use serde_json::Value;
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: minute, requests_per_unit: 2 }
+  - key: path
+    shadow_mode: true
+    rate_limit: { unit: hour, requests_per_unit: 3 }
+  - key: user
+    value: ghost
+    rate_limit: { unit: minute, requests_per_unit: 1 }
+";
+
+/// The fenced blocks of a language.
+fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
+    let starts = document.split(&format!("```{language}\n")).skip(1).collect::<Vec<_>>();
+    starts.into_iter().filter_map(|rest| rest.split("```\n").next()).collect()
+}
+
+/// Runs a command line in a shell, with `weir` in its path. Returns the exit code and the outputs.
+fn shell(directory: &Path, command: &str, input: &[u8]) -> (Option<i32>, String, String) {
+    let programs = Path::new(env!("CARGO_BIN_EXE_weir")).parent().unwrap().display();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh")
+        .args(["-c", command])
+        .env("PATH", path)
+        .current_dir(directory)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The command may not read it.
+    let _ = shell.stdin.take().unwrap().write_all(input);
+    let output = shell.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Replays a log from standard input by [`RULES`], with descriptors of user and path.
+fn replay(arguments: &str, log: &[u8]) -> (Option<i32>, String, String) {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    let fields = "-d shop --descriptor 'user={user}' --descriptor 'path={path}'";
+    shell(directory.path(), &format!("weir replay shop.yaml {fields} {arguments}"), log)
+}
+
+fn json(arguments: &str, log: &[u8]) -> Value {
+    let (code, out, err) = replay(&format!("--output json {arguments}"), log);
+    assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
+    serde_json::from_str(&out).unwrap()
+}
+
+/// The directory with the files of the document's examples.
+fn examples() -> (String, tempfile::TempDir) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/replay.md");
+    let document = fs::read_to_string(path).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for block in blocks(&document, "yaml") {
+        if let Some(name) = block.lines().next().and_then(|line| line.strip_prefix("# ")) {
+            fs::write(directory.path().join(name), block).unwrap();
+        }
+    }
+    fs::write(directory.path().join("access.log"), blocks(&document, "text")[0]).unwrap();
+    (document, directory)
+}
+
+#[test]
+fn the_documented_commands_print_what_the_document_shows() {
+    let (document, directory) = examples();
+    let commands = blocks(&document, "console");
+    assert!(commands.len() >= 3);
+    for example in commands {
+        let (command, shown) = example.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
+        let (code, out, err) = shell(directory.path(), command, b"");
+        assert_eq!((code, err + &out), (Some(0), shown.to_owned()), "{command}");
+    }
+}
+
+const LOG: &str = r#"{"time": "2026-11-22T10:00:00Z", "user": "ann", "path": "/a"}
+{"time": "2026-11-22T10:00:01Z", "user": "ann", "path": "/a"}
+{"time": "2026-11-22T10:00:02Z", "user": "ann", "path": "/a"}
+{"time": "2026-11-22T10:00:03Z", "user": "ghost", "path": "/a"}
+{"time": "2026-11-22T10:00:04Z", "user": "ghost", "path": null}
+{"time": "2026-11-22T10:01:05Z", "other": 1}
+{"time": "2026-11-22T10:02:00Z", "user": "ann"}
+"#;
+
+fn rule<'r>(report: &'r Value, name: &str) -> &'r Value {
+    let rules = report["rules"]["rules"].as_array().unwrap();
+    rules.iter().find(|rule| rule["name"] == name).unwrap()
+}
+
+#[test]
+fn a_report_counts_by_rule_key_and_minute() {
+    let report = json("", LOG.as_bytes());
+    let traffic = &report["traffic"];
+    assert_eq!((&traffic["lines"], &traffic["requests"]), (&7.into(), &6.into()));
+    assert_eq!(traffic["without_descriptors"], 1);
+    assert_eq!(traffic["first"], "2026-11-22T10:00:00Z");
+    assert_eq!(traffic["last"], "2026-11-22T10:02:00Z");
+    assert_eq!(report["rules"]["refused"]["requests"], 2);
+    let user = rule(&report, "shop.user");
+    assert_eq!((&user["requests"], &user["refused"]["requests"]), (&4.into(), &1.into()));
+    assert_eq!(user["origin"], "shop.yaml:3:10");
+    assert_eq!(user["refused"]["worst_keys"][0]["key"], "user=ann");
+    assert_eq!(user["refused"]["worst_minute"]["start"], "2026-11-22T10:00:00Z");
+    let ghost = rule(&report, "shop.user_ghost");
+    assert_eq!((&ghost["requests"], &ghost["refused"]["requests"]), (&2.into(), &1.into()));
+    // A rule in shadow mode shows what it would refuse, and refuses nothing.
+    let path = rule(&report, "shop.path");
+    assert_eq!((&path["shadow"], &path["refused"]["requests"]), (&true.into(), &1.into()));
+    assert_eq!(report["series"]["bucket_seconds"], 1);
+    assert_eq!(report["series"]["requests"].as_array().unwrap().len(), 121);
+}
+
+#[test]
+fn all_formats_give_the_same_report() {
+    let csv = "path,user,time\n/a,ann,1795341600\n/a,ann,1795341601\n\"/a\",ann,1795341602.0\n\
+               /a,ghost,1795341603000\n,ghost,1795341604\n,,1795341665\n,ann,1795341720\n";
+    let mut expected = json("--format jsonl", LOG.as_bytes());
+    assert_eq!(expected["traffic"]["first"], "2026-11-22T10:00:00Z");
+    for (arguments, log, lines) in [
+        ("", gzip(LOG.as_bytes()), 7),
+        ("--format csv", csv.as_bytes().to_vec(), 8),
+        ("--format csv", gzip(csv.as_bytes()), 8),
+    ] {
+        let report = json(arguments, &log);
+        expected["traffic"]["lines"] = lines.into();
+        assert_eq!(report, expected, "{arguments}");
+    }
+}
+
+fn gzip(text: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(text).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn lines_in_the_order_of_the_ends_are_sorted() {
+    let mut lines: Vec<&str> = LOG.lines().collect();
+    let expected = json("", LOG.as_bytes());
+    lines[..5].reverse();
+    assert_eq!(json("", lines.join("\n").as_bytes()), expected);
+    let report = json("--reorder 1s", lines.join("\n").as_bytes());
+    assert_eq!(report["traffic"]["late"], 3);
+    assert_eq!(report["traffic"]["first"], "2026-11-22T10:00:03Z");
+}
+
+#[test]
+fn hits_count() {
+    let log = "{\"time\": 1795341600, \"user\": \"ann\", \"n\": 3}\n\
+               {\"time\": 1795341600, \"user\": \"bob\", \"n\": \"0\"}\n\
+               {\"time\": 1795341600, \"user\": \"bob\"}\n\
+               {\"time\": 1795341600, \"user\": \"bob\", \"n\": -1}\n";
+    let report = json("--hits n", log.as_bytes());
+    assert_eq!(rule(&report, "shop.user")["refused"]["requests"], 1);
+    assert_eq!(report["traffic"]["requests"], 3);
+    let error = report["traffic"]["invalid_lines"][0]["error"].as_str().unwrap();
+    assert!(error.contains("`n`") && error.contains("'-1'"), "{error}");
+}
+
+#[test]
+fn rules_are_compared() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    write("shop.yaml", RULES);
+    write("new.yaml", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 9").replace("  shadow_mode: true\n  ", ""));
+    write("free.overlay.yaml", "patches:\n- match: { entries: [{ key: user, value: ghost }] }\n  set: { rate_limit: null, unlimited: true }\n");
+    let run = |arguments: &str| {
+        let command = format!(
+            "weir replay shop.yaml --output json -d shop --descriptor 'user={{user}}' \
+             --descriptor 'path={{path}}' {arguments}"
+        );
+        let (code, out, err) = shell(directory.path(), &command, LOG.as_bytes());
+        assert_eq!((code, err.as_str()), (Some(0), ""));
+        serde_json::from_str::<Value>(&out).unwrap()
+    };
+    let report = run("--compare new.yaml");
+    let comparison = &report["comparison"];
+    assert_eq!(comparison["rules"]["files"], "new.yaml");
+    let newly = &comparison["newly_refused"];
+    assert_eq!(newly["total"]["requests"], 1);
+    assert_eq!(newly["rules"][0]["name"], "shop.path");
+    assert_eq!(newly["total"]["worst_keys"][0]["key"], "path=/a");
+    let no_longer = &comparison["no_longer_refused"];
+    assert_eq!(no_longer["rules"][0]["name"], "shop.user");
+    assert_eq!(no_longer["total"]["worst_keys"][0]["key"], "user=ann");
+    let report = run("--compare-overlay free.overlay.yaml");
+    let comparison = &report["comparison"];
+    assert_eq!(comparison["rules"]["files"], "shop.yaml free.overlay.yaml");
+    assert_eq!(comparison["newly_refused"]["total"]["requests"], 0);
+    assert_eq!(comparison["no_longer_refused"]["rules"][0]["name"], "shop.user_ghost");
+}
+
+#[test]
+fn invalid_lines_are_counted_and_shown() {
+    let log = format!("not JSON\n{{\"time\": 1\n{{\"user\": 1}}\n{{\"time\": \"x\\u001b[31m\"}}\n\n{LOG}");
+    let (code, out, err) = replay("--format jsonl", log.as_bytes());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for line in [
+        "4 invalid lines were skipped",
+        "line 1: not a JSON object",
+        "line 2: invalid JSON: ",
+        "line 3: no field `time`: write --time FIELD",
+        "line 4: field `time` is no time: 'x\\u{1b}[31m'; expected RFC 3339",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+}
+
+#[test]
+fn errors_say_what_to_write() {
+    let replay = |arguments: &str, log: &[u8]| {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+        fs::write(directory.path().join("bad.yaml"), "domain: shop\ndescriptors: ['a={b']\nforma: csv\n").unwrap();
+        shell(directory.path(), &format!("weir replay shop.yaml {arguments}"), log)
+    };
+    for (arguments, log, expected, cause) in [
+        ("--descriptor a={b}", "", 2, "no domain: write --domain NAME"),
+        ("-d shop", "", 2, "no descriptor: write --descriptor"),
+        ("-d shpo --descriptor a={b}", "", 2, "did you mean 'shop'?"),
+        ("-d shop --descriptor a={b", "", 2, "brace without its partner"),
+        ("-d shop --descriptor a={b} --traffic none.log", "", 1, "cannot open none.log"),
+        ("-d shop --descriptor a={b} --traffic .", "", 1, ". is a directory"),
+        ("-d shop --descriptor a={b} --reorder 10", "", 2, "write a duration"),
+        ("-d shop --descriptor a={b}", "", 1, "no line of the traffic is a request"),
+        ("-d shop --descriptor a={b}", "x\n", 1, "no line of the traffic is a request"),
+        ("--mapping bad.yaml", "", 1, "bad.yaml:2:15: error: `descriptors` is 'a={b'"),
+        ("--mapping bad.yaml", "", 1, "did you mean `format`?"),
+        ("-d shop --descriptor a={b} --compare none.yaml", "", 1, "none.yaml"),
+    ] {
+        let (code, out, err) = replay(arguments, log.as_bytes());
+        assert_eq!(code, Some(expected), "{arguments}: {out}{err}");
+        assert!(err.contains(cause), "{arguments}: {err}");
+    }
+}
+
+#[test]
+fn a_damaged_file_is_an_error_after_the_report() {
+    let whole = gzip(LOG.repeat(100).as_bytes());
+    let (code, out, err) = replay("--format jsonl", &whole[..whole.len() - 4]);
+    assert_eq!(code, Some(1));
+    assert!(out.contains("600 requests"), "{out}");
+    assert!(err.starts_with("error: cannot read <stdin> after line 700"), "{err}");
+}
+
+#[test]
+fn a_reader_may_close_the_pipe() {
+    let (code, out, err) = replay("| head -1", LOG.as_bytes());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    assert!(out.starts_with("<stdin>: 6 requests for domain shop, "), "{out}");
+}
