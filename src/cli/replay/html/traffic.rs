@@ -8,6 +8,7 @@ use super::time::{length, range};
 
 const MAX_EXAMPLES: usize = 10;
 const MAX_DESCRIPTORS: usize = 20;
+const MAX_CONCURRENCY_RULES: usize = 20;
 const MAX_ERROR_CHARS: usize = 300;
 
 /// Prints what was read.
@@ -50,6 +51,12 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
          any requests, so that fewer requests were refused than really would be.",
         out,
     )?;
+    let rules = traffic.concurrency_rules.iter().take(MAX_CONCURRENCY_RULES);
+    let why = format!(
+        "A log does not say when requests end, so these refuse too much: {}",
+        rules.map(|rule| code(rule)).collect::<Vec<_>>().join(", ")
+    );
+    row("Rules that limit concurrency", traffic.concurrency_rules.len() as u64, &why, out)?;
     writeln!(out, "</tbody></table></section>")
 }
 
