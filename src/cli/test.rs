@@ -12,7 +12,7 @@ mod tests;
 mod text;
 mod values;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,10 +20,11 @@ use clap::{Args, ValueEnum};
 
 use crate::rules::source::{FileKind, Selection};
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
+use crate::terminal;
 use report::{FileReport, Report};
 
 const EXAMPLE: &str = "\
-Example:
+Examples:
   weir test rules/
   weir test rules/shop.test.yaml --output junit > report.xml
 
@@ -35,17 +36,17 @@ pub struct TestArgs {
     /// Test files, or directories with files named .test.yaml.
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
-    /// How to print the results.
-    #[arg(long, value_enum, default_value = "text")]
+    /// Format of the results.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Refuse files with more bytes.
-    #[arg(long, default_value_t = 64 << 20)]
+    /// Refuse larger files.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file: u64,
-    /// Refuse limits that may need more bytes of state per key.
-    #[arg(long, default_value_t = 16 << 20)]
+    /// Refuse limits that may need more state per key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     max_log_bytes: u64,
     /// List up to this many errors of each file.
-    #[arg(long, default_value_t = DEFAULT_MAX_PROBLEMS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]
     max_problems: usize,
 }
 
@@ -63,19 +64,13 @@ pub fn run(args: &TestArgs) -> ExitCode {
     let mut out = io::stdout().lock();
     let _ = match args.output {
         Output::Text => {
-            let is_colored = out.is_terminal() && colors_are_allowed();
+            let is_colored = terminal::has_colors(&out);
             text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
         }
         Output::Junit => junit::print(&report, &mut out),
         Output::Json => json::print(&report, &mut out),
     };
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Whether the environment asks for no colors, see https://no-color.org.
-fn colors_are_allowed() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
 }
 
 fn report(args: &TestArgs) -> Report {
