@@ -165,10 +165,12 @@ fn check_overlay(text: &str) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(output) }
 }
 
-/// Runs `weir test` beside the other files. A test may only fail as the document shows.
+/// Runs `weir test` beside the other files and the example rules. A test may only fail as the document shows.
 fn check_test(name: &str, text: &str, context: &Context) -> Result<(), String> {
-    let setup =
-        context.files.iter().fold(Setup::new(), |setup, (name, text)| setup.file(name, text));
+    let examples = "examples/rules";
+    let examples = Context::of_directory(&files_below(examples), Path::new(examples));
+    let files = examples.files.iter().chain(&context.files);
+    let setup = files.fold(Setup::new(), |setup, (name, text)| setup.file(name, text));
     let setup = setup.file(name, text);
     let command = format!("$ weir test {name}\n");
     if let Some(shown) = context.commands.iter().find(|block| block.text.starts_with(&command)) {
