@@ -12,7 +12,7 @@ mod tests;
 mod text;
 mod values;
 
-use std::io;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,7 +20,6 @@ use clap::{Args, ValueEnum};
 
 use crate::rules::source::{FileKind, Selection};
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
-use crate::terminal;
 use report::{FileReport, Report};
 
 const EXAMPLE: &str = "\
@@ -64,13 +63,19 @@ pub fn run(args: &TestArgs) -> ExitCode {
     let mut out = io::stdout().lock();
     let _ = match args.output {
         Output::Text => {
-            let is_colored = terminal::has_colors(&out);
+            let is_colored = out.is_terminal() && colors_are_allowed();
             text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
         }
         Output::Junit => junit::print(&report, &mut out),
         Output::Json => json::print(&report, &mut out),
     };
     if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Whether the environment asks for no colors, see https://no-color.org.
+fn colors_are_allowed() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+        && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
 }
 
 fn report(args: &TestArgs) -> Report {
