@@ -10,11 +10,14 @@ pub mod explain;
 pub mod health;
 pub mod hit;
 pub mod man;
+mod recording_store;
+pub mod replay;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;
 pub mod shorthand;
 pub mod test;
+mod values;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -52,6 +55,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run tests of rules in simulated time.
     Test(test::TestArgs),
+    /// Decide recorded traffic by rules: show what they would refuse.
+    Replay(replay::ReplayArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),
     /// Convert limits of other programs into weir's rules.
@@ -80,6 +85,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Health(args) => health::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Test(args) => test::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Hit(args) => hit::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Settings => settings::run(),

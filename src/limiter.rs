@@ -265,16 +265,16 @@ impl<S: Store> Limiter<S> {
         decision: &Decision,
     ) -> Status<'s> {
         let limit = &plan.limits()[usize::from(decision.limit)];
-        let (mut shadow, mut name, mut metadata) = (false, "", None);
+        let (mut shadow, mut name) = (false, "");
         let hits = match matched.op {
             Op::Take(hits) => hits,
             Op::GiveBack(_) => 0,
         };
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
         stats::count(&counted, domain, matched, decision.limit);
-        if let Some(rule) = matched.applies.rule() {
+        let rule = matched.applies.rule();
+        if let Some(rule) = rule {
             shadow = rule.shadow_mode;
-            metadata = rule.metadata.as_ref();
             name = rule.limit_name(decision.limit);
         }
         let wait = if decision.allowed { None } else { decision.retry_after };
@@ -287,7 +287,7 @@ impl<S: Store> Limiter<S> {
             },
             reset_seconds: wait.unwrap_or(decision.reset_after).div_ceil(SECOND).max(1),
             quota: matched.is_quota,
-            metadata,
+            rule,
         }
     }
 
@@ -310,9 +310,9 @@ impl<S: Store> Limiter<S> {
 
 /// The status of a descriptor without a limit.
 fn uncharged_status<'s>(matched: &Matched<'s, '_>) -> Status<'s> {
-    let unlimited = matched.applies.rule().is_some();
-    let remaining = if unlimited { u32::MAX } else { 0 };
-    Status { quota: matched.is_quota, remaining, ..Status::default() }
+    let rule = matched.applies.rule();
+    let remaining = if rule.is_some() { u32::MAX } else { 0 };
+    Status { quota: matched.is_quota, remaining, rule, ..Status::default() }
 }
 
 fn add(counter: &AtomicU64) {

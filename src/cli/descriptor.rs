@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use crate::entry::Entry;
+
 /// The entries of a descriptor, as an argument has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorArg(pub Vec<(String, String)>);
@@ -42,6 +44,27 @@ impl FromStr for DescriptorArg {
     }
 }
 
+/// Appends a descriptor as an argument has it.
+pub fn write_descriptor(entries: &[Entry<'_>], out: &mut String) {
+    for (i, (key, value)) in entries.iter().enumerate() {
+        out.push_str(if i == 0 { "" } else { "," });
+        write_escaped(key, out);
+        out.push('=');
+        write_escaped(value, out);
+    }
+}
+
+fn write_escaped(text: &str, out: &mut String) {
+    for part in text.split_inclusive([',', '\\']) {
+        let (before, last) = part.split_at(part.len() - usize::from(part.ends_with([',', '\\'])));
+        out.push_str(before);
+        if !last.is_empty() {
+            out.push('\\');
+        }
+        out.push_str(last);
+    }
+}
+
 fn entry(key: Option<String>, part: String) -> Result<(String, String), String> {
     let (key, value) = match key {
         Some(key) => (key, part),
@@ -64,10 +87,11 @@ mod tests {
     }
 
     fn written(entries: &[(String, String)]) -> String {
-        let escape = |text: &str| text.replace('\\', r"\\").replace(',', r"\,");
-        let entries =
-            entries.iter().map(|(key, value)| format!("{}={}", escape(key), escape(value)));
-        entries.collect::<Vec<_>>().join(",")
+        let entries: Vec<Entry<'_>> =
+            entries.iter().map(|(key, value)| (&**key, &**value)).collect();
+        let mut out = String::new();
+        write_descriptor(&entries, &mut out);
+        out
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod run;
 #[cfg(test)]
 mod tests;
 mod text;
-mod values;
 
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;

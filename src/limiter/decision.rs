@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::limit::{Limit, Unit};
-use crate::rules::Metadata;
+use crate::rules::{Metadata, Rule};
 use crate::store::StoreError;
 
 /// The decision on a request.
@@ -27,8 +27,15 @@ pub struct Status<'s> {
     pub reset_seconds: u64,
     /// Whether the descriptor counts as a quota: the request is over only if all quotas are.
     pub quota: bool,
-    /// The matched rule's metadata.
-    pub metadata: Option<&'s Metadata>,
+    /// The rule that applies, if any.
+    pub rule: Option<&'s Rule>,
+}
+
+impl<'s> Status<'s> {
+    /// The metadata of the rule, if one of its limits decided.
+    pub fn metadata(&self) -> Option<&'s Metadata> {
+        self.limit.and(self.rule)?.metadata.as_ref()
+    }
 }
 
 /// A limit as clients see it.

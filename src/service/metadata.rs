@@ -12,7 +12,7 @@ use crate::rules::Metadata;
 pub(super) fn encode(request: &Request<'_>, decision: &RequestDecision<'_>) -> Struct {
     let mut metadata = Metadata::new();
     for status in decision.statuses.iter().filter(|status| !status.over_limit) {
-        if let Some(more) = status.metadata {
+        if let Some(more) = status.metadata() {
             merge(&mut metadata, more);
         }
     }

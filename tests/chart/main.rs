@@ -15,6 +15,7 @@ mod manifests;
 mod matrix;
 mod monitoring;
 mod names;
+mod overlay;
 mod package;
 mod pod;
 mod refusals;

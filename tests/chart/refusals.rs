@@ -19,6 +19,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("extraEnv: { A: b }", &["extraEnv"]),
     ("rules: { files: [domain] }", &["files"]),
     ("rules: { files: { a.yaml: { domain: shop } } }", &["a.yaml"]),
+    ("rules: { overlay: [a.overlay.yaml] }", &["overlay"]),
+    ("rules: { overlay: { files: { a.overlay.yaml: { patches: [] } } } }", &["a.overlay.yaml"]),
     ("store: { memory: { maxKeys: 0 } }", &["maxKeys"]),
     ("autoscaling: { enabled: 'yes' }", &["autoscaling"]),
     // Unknown keys.
@@ -27,6 +29,8 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("store: { redis: { password: secret } }", &["password"]),
     ("store: { redis: { tls: { skipVerify: true } } }", &["skipVerify"]),
     ("rules: { inline: {} }", &["inline"]),
+    ("rules: { overlay: { source: inline } }", &["source"]),
+    ("rules: { overlay: { files: { a.json: '{}' } } }", &["a.json"]),
     ("tls: { grpc: { mtls: true } }", &["mtls"]),
     ("drain: { period: 5s }", &["period"]),
     ("metrics: { grafana: {} }", &["grafana"]),
@@ -45,6 +49,7 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("settings: { store: { replicas: 9 } }", &["settings.store.replicas", "replicaCount"]),
     ("settings: { drain: { delay: 9s } }", &["settings.drain.delay", "drain.delay"]),
     ("settings: { rules: { paths: [/a] } }", &["settings.rules.paths", "rules.files"]),
+    ("settings: { rules: { overlay: [/a] } }", &["settings.rules.overlay", "rules.overlay.files"]),
     (
         "settings: { store: { redis: { password: a } } }",
         &["store.redis.password", "existingSecret"],
@@ -69,6 +74,10 @@ const REFUSED: &[(&str, &[&str])] = &[
     (
         "extraEnv: [{ name: WEIR__GRPC__TLS__CERT, value: a }]",
         &["extraEnv must not set WEIR__GRPC__TLS__CERT", "tls.grpc"],
+    ),
+    (
+        "extraEnv: [{ name: WEIR__RULES__OVERLAY, value: /a }]",
+        &["extraEnv must not set WEIR__RULES__OVERLAY", "rules.overlay.existingConfigMap"],
     ),
     (
         "extraEnv: [{ name: WEIR__OTLP__HEADERS, value: 'token:a' }]",
@@ -124,6 +133,13 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("rules: { source: xds }", &["rules.xds.url", "host:port"]),
     ("rules: { existingConfigMap: team }", &["rules.existingConfigMap", "rules.source=configMap"]),
     ("rules: { xds: { url: 'a:1' } }", &["rules.xds.url", "rules.source=xds"]),
+    (
+        "rules: { overlay: { existingConfigMap: a, files: { a.overlay.yaml: '' } } }",
+        &["rules.overlay.files has no effect", "remove one"],
+    ),
+    // Names by which weir would not read them.
+    ("rules: { overlay: { files: { a.yml: '' } } }", &["a.yml", "name it a.overlay.yaml"]),
+    ("rules: { files: { a.overlay.yaml: '' } }", &["a.overlay.yaml", "rules.overlay.files"]),
     ("tls: { grpc: { enabled: true } }", &["tls.grpc.secret"]),
     ("tls: { http: { secret: a } }", &["tls.http.enabled=true"]),
     (

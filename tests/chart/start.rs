@@ -14,6 +14,7 @@ use crate::helm::{Helm, value_files};
 use crate::kubelet::{Node, Running};
 use crate::manifests::{Manifests, Read};
 use crate::support::certificates::{self, Authority};
+use crate::support::management::{Management, any};
 use crate::support::redis::cluster::Cluster;
 use crate::support::redis::sentinel::{MASTER, Sentinels};
 use crate::support::redis::{self, Server};
@@ -94,7 +95,8 @@ pub fn every_secret(release: &Manifests) -> Node {
         }
         let Some(map) = volume.get("configMap").map(|map| map["name"].text()) else { continue };
         if !release.resources.contains_key(&format!("ConfigMap/{map}")) {
-            node = node.config_map(map, &[("rules.yaml", "domain: shop")]);
+            let files = [("rules.yaml", "domain: shop"), ("any.overlay.yaml", "patches: []")];
+            node = node.config_map(map, &files);
         }
     }
     node
@@ -227,13 +229,32 @@ fn sentinels_start() {
     assert_limits(&node.start());
 }
 
-#[test]
-fn xds_starts() {
+/// Returns the rules of [`RULES`] as a management server sends them.
+pub fn shop_resource() -> prost_types::Any {
     use weir::proto::ratelimit::config::ratelimit::v3::{
         RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
     };
 
-    use crate::support::management::{Management, any};
+    let limit = RateLimitPolicy {
+        unit: RateLimitUnit::Year.into(),
+        requests_per_unit: 1,
+        ..RateLimitPolicy::default()
+    };
+    let rule = RateLimitDescriptor {
+        key: "user".into(),
+        rate_limit: Some(limit),
+        ..RateLimitDescriptor::default()
+    };
+    any(&RateLimitConfig {
+        name: "shop".into(),
+        domain: "shop".into(),
+        descriptors: vec![rule],
+        ..RateLimitConfig::default()
+    })
+}
+
+#[test]
+fn xds_starts() {
     let Some(helm) = Helm::newest() else { return };
     let authority = Authority::new();
     let server = authority.sign(&["management.internal"]);
@@ -254,23 +275,7 @@ fn xds_starts() {
     let running = node.start();
     let asked = management.sotw.next();
     assert_eq!(asked.node.unwrap_or_default().id, "edge");
-    let limit = RateLimitPolicy {
-        unit: RateLimitUnit::Year.into(),
-        requests_per_unit: 1,
-        ..RateLimitPolicy::default()
-    };
-    let rule = RateLimitDescriptor {
-        key: "user".into(),
-        rate_limit: Some(limit),
-        ..RateLimitDescriptor::default()
-    };
-    let config = RateLimitConfig {
-        name: "shop".into(),
-        domain: "shop".into(),
-        descriptors: vec![rule],
-        ..RateLimitConfig::default()
-    };
-    management.set("1", vec![any(&config)]);
+    management.set("1", vec![shop_resource()]);
     assert_limits(&running);
 }
 

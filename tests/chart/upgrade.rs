@@ -103,6 +103,19 @@ fn a_new_rule_changes_one_config_map() {
 }
 
 #[test]
+fn a_new_patch_changes_one_config_map() {
+    let Some(helm) = Helm::newest() else { return };
+    let with = |patches: &str| {
+        let files = format!("{{ a.overlay.yaml: 'patches: {patches}' }}");
+        helm.render(&format!("rules: {{ overlay: {{ files: {files} }} }}"))
+    };
+    let (before, after) = (with("[]"), with("[{ match: {}, set: { shadow_mode: true } }]"));
+    assert_changes(&before, &after, &["ConfigMap/weir-overlay:data.a.overlay.yaml"]);
+    let existing = helm.render("rules: { overlay: { existingConfigMap: team } }");
+    assert_changes(&before, &existing, &["-ConfigMap/weir-overlay", VOLUMES]);
+}
+
+#[test]
 fn switches_add_and_remove_their_resources() {
     let Some(helm) = Helm::newest() else { return };
     let before = helm.render("");
@@ -117,6 +130,10 @@ fn switches_add_and_remove_their_resources() {
             vec!["+NetworkPolicy/weir", "+NetworkPolicy/weir-store"],
         ),
         ("replicaCount: 3", vec![deployment, SETTINGS, CHECKSUM]),
+        (
+            "rules: { overlay: { files: { a.overlay.yaml: 'patches: []' } } }",
+            vec!["+ConfigMap/weir-overlay", SETTINGS, CHECKSUM, VOLUMES, CONTAINERS],
+        ),
         ("service: { type: NodePort }", vec!["Service/weir:spec.type"]),
         ("image: { tag: next }", vec![CONTAINERS]),
         (

@@ -3,6 +3,7 @@
 
 mod example;
 mod gateway;
+mod overlay;
 mod pod;
 
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};

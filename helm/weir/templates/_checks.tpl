@@ -56,6 +56,19 @@ rules.xds.url has no effect with rules.source={{ .source }}: set rules.source=xd
 {{- if and (eq .source "xds") (not .xds.url) }}
 rules.source=xds needs rules.xds.url, the management server as host:port
 {{- end }}
+{{- range $name, $text := .files }}
+{{- if regexMatch "\\.overlay\\.ya?ml$" $name }}
+rules.files has {{ $name }}, which is not read as rules: move it to rules.overlay.files
+{{- end }}
+{{- end }}
+{{- range $name, $text := .overlay.files }}
+{{- if not (regexMatch "\\.overlay\\.ya?ml$" $name) }}
+rules.overlay.files has {{ $name }}, which is not read: name it {{ regexReplaceAll "\\.ya?ml$" $name "" }}.overlay.yaml
+{{- end }}
+{{- end }}
+{{- if and .overlay.files .overlay.existingConfigMap }}
+rules.overlay.files has no effect with rules.overlay.existingConfigMap: remove one of them
+{{- end }}
 {{- end }}
 {{- end -}}
 
@@ -194,6 +207,7 @@ rules.source: use the value rules.source
 rules.paths: use the value rules.files or rules.existingConfigMap
 rules.ignore_dot_files: the directory of a ConfigMap has each file a second time below one that starts with a dot
 rules.runtime: use the value rules.files or rules.existingConfigMap
+rules.overlay: use the value rules.overlay.files or rules.overlay.existingConfigMap
 rules.xds.url: use the value rules.xds.url
 rules.xds.mode: use the value rules.xds.mode
 rules.xds.node_id: use the value rules.xds.nodeId

@@ -27,6 +27,9 @@ rules:
   source: files
   paths: [/etc/weir/rules]
 {{- end }}
+{{- if include "weir.overlayConfigMap" . }}
+  overlay: [/etc/weir/overlay]
+{{- end }}
 grpc:
   address: ":8081"
   {{- include "weir.serverTls" (list "grpc" .Values.tls.grpc) | nindent 2 }}

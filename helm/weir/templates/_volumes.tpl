@@ -1,5 +1,12 @@
 {{/* Volumes and mounts of weir. Directories are mounted, never single files: a subPath would not follow changes. */}}
 
+{{/* Returns the name of the ConfigMap with overlays; empty: there is none. */}}
+{{- define "weir.overlayConfigMap" -}}
+{{- with .Values.rules.overlay -}}
+{{- .existingConfigMap | default (ternary (include "weir.name" (list $ "overlay")) "" (not (empty .files))) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Returns the name of the secret with weir's certificate for a listener. Takes a list: the root context, `grpc` or `http`. */}}
 {{- define "weir.certificateSecret" -}}
 {{- $root := index . 0 -}}
@@ -55,6 +62,11 @@
   configMap:
     name: {{ ternary .Values.rules.existingConfigMap (include "weir.name" (list . "rules")) (eq .Values.rules.source "configMap") | quote }}
 {{- end }}
+{{- with include "weir.overlayConfigMap" . }}
+- name: overlay
+  configMap:
+    name: {{ quote . }}
+{{- end }}
 {{- $fsGroup := dig "fsGroup" "" (.Values.podSecurityContext | default dict) }}
 {{- range include "weir.secrets" . | fromYamlArray }}
 - name: {{ .volume }}
@@ -76,6 +88,9 @@
 - { name: settings, mountPath: /etc/weir/settings, readOnly: true }
 {{- if ne .Values.rules.source "xds" }}
 - { name: rules, mountPath: /etc/weir/rules, readOnly: true }
+{{- end }}
+{{- if include "weir.overlayConfigMap" . }}
+- { name: overlay, mountPath: /etc/weir/overlay, readOnly: true }
 {{- end }}
 {{- range include "weir.secrets" . | fromYamlArray }}
 - { name: {{ .volume }}, mountPath: /etc/weir/{{ .path }}, readOnly: true }

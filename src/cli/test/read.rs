@@ -10,7 +10,7 @@ use std::rc::Rc;
 use jiff::Timestamp;
 
 use super::file::{ResponseOptions, Test, TestFile};
-use super::values::{Reader, Section, is_null};
+use crate::cli::values::{Reader, Section, is_null};
 use crate::limit::{Micros, SECOND};
 use crate::rules::tree::{Content, Node};
 use crate::rules::{Origin, Position, Problem, Problems};

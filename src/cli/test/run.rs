@@ -1,25 +1,20 @@
 //! Runs the tests of a file: each in a time and with a store of its own.
 
-use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
-
-use parking_lot::Mutex;
 
 use super::compare::{Response, Responses, Status, compare};
 use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
 use super::read::read;
 use super::report::{Failure, FileReport, TestReport};
+use crate::cli::recording_store::RecordingStore;
 use crate::clock::ManualClock;
 use crate::limit::{Micros, SECOND};
 use crate::limiter::{self, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
 use crate::rules::source::{RuleFile, Selection};
-use crate::rules::{
-    Document, Loaded, Options, Problem, Problems, Rule, RuleSet, Severity, sent_path,
-};
+use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, sent_path};
 use crate::service::{self, response_headers};
-use crate::store::memory::MemoryStore;
-use crate::store::{Answer, Answers, Batch, Entry, Store, StoreError};
+use crate::store::{Answer, Entry, StoreError};
 
 /// The steps of a test whose failures are listed.
 const MAX_FAILURES: usize = 20;
@@ -107,10 +102,7 @@ impl<'r> Bench<'r> {
     fn new(test: &Test, rules: &'r RuleSet, response: &ResponseOptions) -> Bench<'r> {
         let clock = Arc::new(ManualClock::new(test.start));
         let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
-        let store = RecordingStore {
-            store: MemoryStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS)),
-            answers: Mutex::default(),
-        };
+        let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS));
         let options = limiter::Options {
             shadow_mode: response.shadow_mode,
             quota_mode: response.quota_mode,
@@ -169,7 +161,7 @@ impl<'r> Bench<'r> {
     }
 
     fn decide(&self, request: &Request<'_>) -> Result<RequestDecision<'r>, RequestError> {
-        self.limiter.store().answers.lock().clear();
+        self.limiter.store().answers().clear();
         // Holds are not given back: in a test no caller disconnects.
         let (budget, holds) = (Duration::from_secs(1), &mut Holds::default());
         let decision = self.limiter.decide_now(Some(self.rules), request, budget, holds);
@@ -180,7 +172,7 @@ impl<'r> Bench<'r> {
         let shown = decision.shown().and_then(|(shown, _)| {
             decision.statuses.iter().position(|status| std::ptr::eq(status, shown))
         });
-        let answers = self.limiter.store().answers.lock();
+        let answers = self.limiter.store().answers();
         // Only descriptors with a limit are charged.
         let mut answers = answers.iter();
         let statuses = std::iter::zip(&decision.statuses, request.descriptors)
@@ -229,36 +221,10 @@ impl<'r> Bench<'r> {
         if descriptor.limit.is_some() {
             return Some(sent_path(descriptor.entries));
         }
-        let rule: &Rule = domain.find(descriptor.entries)?.rule;
-        // A rule with limits that decided nothing was replaced by another of the request.
-        let applies = rule.plan.is_none() || status.limit.is_some();
-        applies.then(|| domain.metric_path(rule, descriptor.entries))
+        Some(domain.metric_path(status.rule?, descriptor.entries))
     }
 }
 
 fn entries(spec: &DescriptorSpec) -> Vec<Entry<'_>> {
     spec.entries.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
-}
-
-/// A memory store that keeps its last answers: responses do not have exact waits.
-struct RecordingStore {
-    store: MemoryStore<Arc<ManualClock>>,
-    answers: Mutex<Answers>,
-}
-
-impl Store for RecordingStore {
-    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
-        self.try_charge(batch, answers);
-        ready(())
-    }
-
-    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
-        self.store.charge_now(batch, answers);
-        self.answers.lock().clone_from(answers);
-        true
-    }
-
-    fn is_immediate(&self) -> bool {
-        true
-    }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::gateway::Gateway;
-use super::pod::{Pod, in_pod};
+use super::pod::{Place, Pod, in_pod};
 use super::{block_on, channel, limited_request};
 use crate::support::certificates::Authority;
 use crate::support::redis::Server;
@@ -15,9 +15,15 @@ use crate::support::{schemas, wait_for, wait_until, yaml};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
 
-fn example(name: &str) -> Vec<Value> {
+/// Returns the text of a file of the example.
+fn text(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/envoy-gateway").join(name);
-    yaml::documents(&fs::read_to_string(path).expect("a file"))
+    fs::read_to_string(path).expect("a file")
+}
+
+/// Returns the documents of a file of the example.
+pub fn example(name: &str) -> Vec<Value> {
+    yaml::documents(&text(name))
 }
 
 /// Returns Envoy Gateway's configuration, which its chart takes from this value.
@@ -42,6 +48,38 @@ fn deployment(configuration: &Value, env: &[(&'static str, String)]) -> Value {
     assert_eq!(spec["patch"]["type"], "StrategicMerge");
     strategic_merge(&mut deployment, &spec["patch"]["value"]);
     deployment
+}
+
+/// Returns the pod of the deployment with its files and arguments, and the container's specification.
+pub fn example_pod(place: Place, authority: &Authority, redis: &Server) -> (Pod, Value) {
+    let mut pod = Pod::new(place, authority, redis);
+    let mut deployment = deployment(&configuration(), pod.env());
+    let mut template = deployment["spec"]["template"]["spec"].take();
+    let container = template["containers"][0].take();
+    assert_eq!(container["command"], json!(["/bin/ratelimit"]));
+    let settings = example("weir-settings.yaml").remove(0);
+    let mut mounted = 0;
+    for volume in template["volumes"].as_array().unwrap() {
+        let mounts = container["volumeMounts"].as_array().unwrap();
+        let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]).unwrap();
+        let at = mount["mountPath"].as_str().unwrap();
+        let map = &volume["configMap"]["name"];
+        if *map == settings["metadata"]["name"] {
+            let overlay = pod.seen_as("/etc/weir/overlay");
+            let settings = settings["data"]["weir.toml"].as_str().unwrap();
+            assert!(settings.contains("[\"/etc/weir/overlay\"]"), "{settings}");
+            pod.mount(at, &[("weir.toml", &settings.replace("/etc/weir/overlay", &overlay))]);
+            mounted += 1;
+        } else if map == "weir-overlay" {
+            pod.mount(at, &[("limits.overlay.yaml", &text("limits.overlay.yaml"))]);
+            mounted += 1;
+        }
+    }
+    assert_eq!(mounted, 2, "{template}");
+    for argument in container["args"].as_array().unwrap() {
+        pod.arg(argument.as_str().unwrap());
+    }
+    (pod, container)
 }
 
 fn append(list: &mut Value, more: &Value) {
@@ -109,28 +147,7 @@ fn the_deployment_serves_and_survives_redis() {
     in_pod(name, |place| {
         let (authority, mut redis) = (Authority::new(), Server::start());
         let gateway = Gateway::start(&place, &authority);
-        let mut pod = Pod::new(place, &authority, &redis);
-
-        let deployment = deployment(&configuration(), pod.env());
-        let template = &deployment["spec"]["template"]["spec"];
-        let container = &template["containers"][0];
-        assert_eq!(container["command"], json!(["/bin/ratelimit"]));
-        let settings = example("weir-settings.yaml").remove(0);
-        for volume in template["volumes"].as_array().unwrap() {
-            let mounts = container["volumeMounts"].as_array().unwrap();
-            let mount = mounts.iter().find(|mount| mount["name"] == volume["name"]).unwrap();
-            if volume["configMap"]["name"] == settings["metadata"]["name"] {
-                let data = settings["data"].as_object().unwrap();
-                let files: Vec<_> = data
-                    .iter()
-                    .map(|(name, text)| (name.as_str(), text.as_str().unwrap()))
-                    .collect();
-                pod.mount(mount["mountPath"].as_str().unwrap(), &files);
-            }
-        }
-        for argument in container["args"].as_array().unwrap() {
-            pod.arg(argument.as_str().unwrap());
-        }
+        let (mut pod, container) = example_pod(place, &authority, &redis);
         pod.start();
         let probe = |kind: &str| {
             let path = container[kind]["httpGet"]["path"].as_str().expect("a path");

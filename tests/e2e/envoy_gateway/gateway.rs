@@ -60,13 +60,18 @@ impl Gateway {
 
     /// Publishes a snapshot with a limit of the route, per year, which weir must acknowledge.
     pub fn set_snapshot(&self, limit: u32) {
+        self.publish(resources(limit));
+    }
+
+    /// Publishes a snapshot with these rules, which weir must acknowledge.
+    pub fn publish(&self, resources: Vec<Any>) {
         let mut stream = self.stream.lock().unwrap();
         stream.version += 1;
         stream.nonce += 1;
         let (version, nonce) = (stream.version.to_string(), stream.nonce.to_string());
         self.server.sotw.send(DiscoveryResponse {
             version_info: version.clone(),
-            resources: resources(limit),
+            resources,
             type_url: TYPE_URL.to_owned(),
             nonce: nonce.clone(),
         });

@@ -260,7 +260,7 @@ impl Pod {
     }
 
     /// Returns where weir sees a path of the pod.
-    fn seen_as(&self, at: &str) -> String {
+    pub fn seen_as(&self, at: &str) -> String {
         match self.place {
             Place::Namespaces { .. } => at.to_owned(),
             Place::Shared { .. } => self.path(at).to_str().expect("text").to_owned(),

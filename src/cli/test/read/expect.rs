@@ -1,8 +1,8 @@
 //! Reads what a step expects.
 
 use super::super::file::{Expect, ExpectedStatus};
-use super::super::values::{Field, Reader, Section, is_null};
 use crate::cli::check::counted;
+use crate::cli::values::{Field, Reader, Section, is_null};
 use crate::limit::SECOND;
 use crate::rules::tree::{Content, Node};
 

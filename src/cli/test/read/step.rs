@@ -2,9 +2,9 @@
 
 use super::super::file::{DescriptorSpec, Step};
 use super::super::report::duration_text;
-use super::super::values::{Reader, Section, text_of};
 use super::{Defaults, MAX_REQUESTS, expect};
 use crate::cli::descriptor::DescriptorArg;
+use crate::cli::values::{Reader, Section, text_of};
 use crate::limit::{Micros, SECOND, Unit};
 use crate::limiter::{self, Override};
 use crate::rules::tree::{Content, Node};

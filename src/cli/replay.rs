@@ -1,0 +1,201 @@
+//! `weir replay`: decides recorded traffic by rules, and shows what they would have refused.
+
+mod csv;
+mod format;
+mod input;
+mod json;
+mod mapping;
+mod progress;
+mod report;
+mod rows;
+mod run;
+mod side;
+mod tally;
+mod template;
+#[cfg(test)]
+mod tests;
+mod text;
+mod time;
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+
+use self::format::Format;
+use self::input::Input;
+use self::mapping::{Mapping, parse_reorder};
+use self::report::Report;
+use self::run::Replay;
+use super::rule_files;
+use crate::escape::escape;
+use crate::limit::Micros;
+use crate::rules::{Options, Rule, RuleSet};
+use crate::suggest::nearest;
+
+const EXAMPLES: &str = "\
+Examples:
+  weir replay rules/ --traffic access.log -d shop --descriptor 'remote_address={x_forwarded_for}'
+  weir replay rules/ --traffic access.jsonl.gz --mapping mapping.yaml --output html > report.html
+  weir replay rules/ --compare new-rules/ --traffic access.csv --mapping mapping.yaml
+
+Exits 0 if the traffic was replayed, 1 if a file has an error or no line can be read.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ReplayArgs {
+    /// Rule files, directories of them, or Kubernetes manifests.
+    #[arg(required = true, value_name = "RULES")]
+    paths: Vec<PathBuf>,
+    /// The log of requests, plain or gzip; `-` for standard input.
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    traffic: PathBuf,
+    /// The domain of all requests.
+    #[arg(short, long)]
+    domain: Option<String>,
+    /// A descriptor of each request, such as `path={path}`: {FIELD} is a field of the log. May be repeated.
+    /// A request whose line does not have the field is sent without the descriptor.
+    #[arg(long, value_name = "DESCRIPTOR")]
+    descriptor: Vec<String>,
+    /// The field with the time of a request. [default: time]
+    #[arg(long, value_name = "FIELD")]
+    time: Option<String>,
+    /// The field with the hits of a request, if these are not 1.
+    #[arg(long, value_name = "FIELD")]
+    hits: Option<String>,
+    /// The format of the log. [default: by its name and first line]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format` and `reorder`; flags win.
+    #[arg(long, value_name = "FILE")]
+    mapping: Option<PathBuf>,
+    /// How much earlier than the line before it a line may be. [default: 10s]
+    #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
+    reorder: Option<Micros>,
+    /// Other rules: show which requests they refuse that RULES allow, and the reverse. May be repeated.
+    #[arg(long, value_name = "OTHER_RULES")]
+    compare: Vec<PathBuf>,
+    /// An overlay of RULES, or a directory with files named .overlay.yaml; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    overlay: Vec<PathBuf>,
+    /// An overlay of OTHER_RULES, which are RULES unless --compare names others; may be repeated.
+    #[arg(long, value_name = "FILE")]
+    compare_overlay: Vec<PathBuf>,
+    /// How to print the report.
+    #[arg(long, value_enum, default_value = "text")]
+    output: Output,
+    /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
+    #[arg(long)]
+    merge_domains: bool,
+    /// Keep this many counters at most, with up to 100 bytes each; as the setting store.memory.max_keys.
+    #[arg(long, default_value_t = 10_000_000)]
+    max_keys: usize,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Output {
+    Text,
+    Json,
+    Csv,
+}
+
+/// The largest rule file.
+const MAX_FILE_BYTES: u64 = 64 << 20;
+
+/// What prevents a replay, as lines for standard error.
+#[derive(Debug)]
+enum Failure {
+    /// The arguments are invalid.
+    Usage(String),
+    /// A file is.
+    File(String),
+}
+
+/// Replays the traffic and prints the report.
+pub fn run(args: &ReplayArgs) -> ExitCode {
+    let (replay, input) = match prepare(args) {
+        Ok(prepared) => prepared,
+        Err(failure) => return fail(&failure),
+    };
+    let (report, result) = replay.run(input);
+    // The reader may have closed the pipe, as `head` does.
+    let _ = print(args.output, &report);
+    match result {
+        Err(error) => fail(&Failure::File(format!("error: {error}\n"))),
+        Ok(()) if report.traffic.requests == 0 => {
+            let message = "error: no line of the traffic is a request for the limits\n";
+            fail(&Failure::File(message.to_owned()))
+        }
+        Ok(()) => ExitCode::SUCCESS,
+    }
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    let (text, code) = match failure {
+        Failure::Usage(text) => (text, ExitCode::from(super::USAGE)),
+        Failure::File(text) => (text, ExitCode::FAILURE),
+    };
+    // Standard error may be closed.
+    let _ = io::stderr().write_all(text.as_bytes());
+    code
+}
+
+fn print(output: Output, report: &Report) -> io::Result<()> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    match output {
+        Output::Text => text::print(report, &mut out)?,
+        Output::Json => json::print(report, &mut out)?,
+        Output::Csv => csv::print(report, &mut out)?,
+    }
+    out.flush()
+}
+
+fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
+    let mapping = Mapping::read(args)?;
+    let rules = load(&args.paths, &args.overlay, args, &mapping.domain)?;
+    let rules = (names(&args.paths, &args.overlay), rules);
+    let other = match args.compare.is_empty() && args.compare_overlay.is_empty() {
+        true => None,
+        false => {
+            let paths = if args.compare.is_empty() { &args.paths } else { &args.compare };
+            let other = load(paths, &args.compare_overlay, args, &mapping.domain)?;
+            Some((names(paths, &args.compare_overlay), other))
+        }
+    };
+    let input = Input::open(&args.traffic)
+        .map_err(|error| Failure::File(format!("error: {}\n", escape(&error))))?;
+    Ok((Replay::new(mapping, rules, other, args.max_keys), input))
+}
+
+fn load(
+    paths: &[PathBuf],
+    overlay: &[PathBuf],
+    args: &ReplayArgs,
+    domain: &str,
+) -> Result<RuleSet, Failure> {
+    let options = Options { merge_domains: args.merge_domains, ..Options::default() };
+    let loaded = rule_files::load(paths, overlay, MAX_FILE_BYTES, &options);
+    if !loaded.is_good() {
+        return Err(Failure::File(loaded.render_errors()));
+    }
+    if loaded.rules.domain(domain).is_none() {
+        let domains: BTreeSet<&str> = loaded.rules.rules().map(Rule::domain).collect();
+        let help = match nearest(domain, domains.iter().copied()) {
+            Some(near) => format!("did you mean '{near}'?"),
+            None => format!("the domains are {}", Vec::from_iter(domains).join(", ")),
+        };
+        let (name, domain) = (names(paths, overlay), escape(domain).into_owned());
+        let message =
+            format!("error: {name} has no rules for domain '{domain}': {}\n", escape(&help));
+        return Err(Failure::Usage(message));
+    }
+    Ok(loaded.rules)
+}
+
+/// The paths as they were written.
+fn names(paths: &[PathBuf], overlay: &[PathBuf]) -> String {
+    let names: Vec<_> = paths.iter().chain(overlay).map(|path| path.to_string_lossy()).collect();
+    escape(&names.join(" ")).into_owned()
+}

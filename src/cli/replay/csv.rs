@@ -1,0 +1,45 @@
+//! `weir replay --output csv`: one line for each rule.
+
+use std::io::{self, Write};
+
+use super::report::{Report, SideReport};
+use super::text::stamp;
+use crate::escape::escape;
+
+const HEADER: &str = "files,rule,origin,shadow,requests,refused,share,worst_minute,\
+                      worst_minute_refused,worst_key,worst_key_refused";
+
+/// Prints the rules that requests matched, and those of `--compare` after them.
+pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    writeln!(out, "{HEADER}")?;
+    let other = report.comparison.as_ref().map(|comparison| &comparison.other);
+    std::iter::once(&report.rules).chain(other).try_for_each(|side| print_side(side, out))
+}
+
+fn print_side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
+    for rule in &side.rules {
+        let refused = &rule.refused;
+        let worst = refused.worst_minute;
+        let key = refused.worst_keys.first();
+        writeln!(
+            out,
+            "{},{},{},{},{},{},{:.6},{},{},{},{}",
+            quoted(&side.name),
+            quoted(&rule.name),
+            quoted(&rule.origin.to_string()),
+            rule.is_shadow,
+            rule.requests,
+            refused.requests,
+            refused.share_of(rule.requests),
+            worst.map(|(minute, _)| stamp(minute).to_string()).unwrap_or_default(),
+            worst.map(|(_, count)| count.to_string()).unwrap_or_default(),
+            key.map(|(key, _)| quoted(key)).unwrap_or_default(),
+            key.map(|(_, count)| count.to_string()).unwrap_or_default(),
+        )?;
+    }
+    Ok(())
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{}\"", escape(text).replace('"', "\"\""))
+}

@@ -1,0 +1,102 @@
+//! The formats of logs.
+
+mod csv;
+mod envoy;
+mod json;
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use self::csv::Csv;
+use super::rows::{Fields, Rows};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// One JSON object a line.
+    Jsonl,
+    /// Comma-separated values; the first line names the fields.
+    Csv,
+    /// Envoy's default text format.
+    Envoy,
+}
+
+/// Reads the lines of a log into rows.
+#[derive(Debug)]
+pub(super) enum LineReader {
+    Json,
+    Csv(Csv),
+    Envoy,
+}
+
+/// What a line is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Row,
+    /// A header or an empty line.
+    Ignored,
+}
+
+impl Format {
+    /// Guesses the format from the name of the file and its first line.
+    pub fn guess(name: &str, first_line: &[u8]) -> Format {
+        let name = name.strip_suffix(".gz").unwrap_or(name);
+        if Path::new(name).extension().is_some_and(|extension| extension == "csv") {
+            return Format::Csv;
+        }
+        match first_line.trim_ascii_start().first() {
+            Some(b'{') => Format::Jsonl,
+            _ => Format::Envoy,
+        }
+    }
+}
+
+impl LineReader {
+    pub fn new(format: Format) -> LineReader {
+        match format {
+            Format::Jsonl => LineReader::Json,
+            Format::Csv => LineReader::Csv(Csv::default()),
+            Format::Envoy => LineReader::Envoy,
+        }
+    }
+
+    /// Whether a part of a line has an odd number of quotes, so that a line break after it is quoted or not.
+    pub fn opens(&self, line: &[u8]) -> bool {
+        matches!(self, LineReader::Csv(_)) && memchr::memchr_iter(b'"', line).count() % 2 == 1
+    }
+
+    /// Reads a line into the unfinished row.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be read.
+    #[inline]
+    pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<Line, String> {
+        if line.trim_ascii().is_empty() {
+            return Ok(Line::Ignored);
+        }
+        match self {
+            LineReader::Json => json::read(line, fields, rows).map(|()| Line::Row),
+            LineReader::Csv(csv) => csv.read(line, fields, rows),
+            LineReader::Envoy => envoy::read(line, fields, rows).map(|()| Line::Row),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_guessed() {
+        for (name, line, format) in [
+            ("a.log", "{\"a\": 1}", Format::Jsonl),
+            ("<stdin>", "  {", Format::Jsonl),
+            ("a.csv", "time,path", Format::Csv),
+            ("a.csv.gz", "time,path", Format::Csv),
+            ("a.log.gz", "[2026-01-01T00:00:00Z] \"GET", Format::Envoy),
+        ] {
+            assert_eq!(Format::guess(name, line.as_bytes()), format, "{name} {line}");
+        }
+    }
+}

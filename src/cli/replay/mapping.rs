@@ -1,0 +1,179 @@
+//! How the lines of a log become requests: flags, and the file of `--mapping`.
+
+use std::path::Path;
+
+use super::format::Format;
+use super::rows::Fields;
+use super::template::Template;
+use super::{Failure, ReplayArgs};
+use crate::cli::values::{Reader, Section, is_null};
+use crate::duration::read_duration;
+use crate::limit::Micros;
+use crate::rules::source::{FileKind, Selection};
+use crate::rules::tree::Node;
+use crate::rules::{
+    DEFAULT_MAX_PROBLEMS, Document, Loaded, OverlayReport, Problem, Problems, RuleSet, Severity,
+};
+
+static MAPPING: Section = Section {
+    what: "a mapping",
+    keys: &["domain", "descriptors", "time", "hits", "format", "reorder"],
+};
+
+static SECTIONS: &[&Section] = &[&MAPPING];
+
+/// The largest mapping file.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// The field with the time, unless another is named.
+const TIME: &str = "time";
+
+/// How long lines wait for earlier ones.
+const REORDER: Micros = 10_000_000;
+
+/// How lines become requests.
+#[derive(Debug)]
+pub(super) struct Mapping {
+    pub domain: String,
+    pub descriptors: Vec<Template>,
+    pub fields: Fields,
+    /// The index of the field with the time.
+    pub time: usize,
+    /// The index of the field with the hits.
+    pub hits: Option<usize>,
+    /// Guessed if none.
+    pub format: Option<Format>,
+    pub reorder: Micros,
+}
+
+/// The values of flags, or of a file.
+#[derive(Debug, Default)]
+struct Given {
+    domain: Option<String>,
+    descriptors: Vec<String>,
+    time: Option<String>,
+    hits: Option<String>,
+    format: Option<Format>,
+    reorder: Option<Micros>,
+}
+
+impl Mapping {
+    /// Reads the mapping of the arguments. A flag replaces a key of the file.
+    ///
+    /// # Errors
+    ///
+    /// What is invalid or missing.
+    pub fn read(args: &ReplayArgs) -> Result<Mapping, Failure> {
+        let file = match &args.mapping {
+            Some(path) => read_file(path)?,
+            None => Given::default(),
+        };
+        let missing = |flag: &str, key: &str, example: &str| {
+            Failure::Usage(format!(
+                "error: no {flag}: write --{flag} {example}, or `{key}` in a file for --mapping\n"
+            ))
+        };
+        let domain = args.domain.clone().or(file.domain);
+        let domain = domain.ok_or_else(|| missing("domain", "domain", "NAME"))?;
+        let descriptors = match args.descriptor.is_empty() {
+            true => file.descriptors,
+            false => args.descriptor.clone(),
+        };
+        if descriptors.is_empty() {
+            return Err(missing("descriptor", "descriptors", "'path={path}'"));
+        }
+        let mut fields = Fields::default();
+        let time = args.time.clone().or(file.time);
+        let time = fields.add(time.as_deref().unwrap_or(TIME));
+        let hits = args.hits.clone().or(file.hits).map(|name| fields.add(&name));
+        let descriptors = descriptors
+            .iter()
+            .map(|text| {
+                Template::parse(text, &mut fields).map_err(|error| {
+                    Failure::Usage(format!("error: invalid descriptor '{text}': {error}\n"))
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Mapping {
+            domain,
+            descriptors,
+            fields,
+            time,
+            hits,
+            format: args.format.or(file.format),
+            reorder: args.reorder.or(file.reorder).unwrap_or(REORDER),
+        })
+    }
+}
+
+/// Parses the argument of `--reorder`.
+pub(super) fn parse_reorder(text: &str) -> Result<Micros, String> {
+    let duration = read_duration(text).and_then(|time| Micros::try_from(time.as_micros()).ok());
+    duration.ok_or_else(|| "write a duration, such as 10s or 500ms".to_owned())
+}
+
+fn read_file(path: &Path) -> Result<Given, Failure> {
+    let selection = Selection {
+        roots: vec![path.to_owned()],
+        prefix: None,
+        yaml_only: false,
+        ignore_dot_files: false,
+        max_file: MAX_FILE_BYTES,
+    };
+    let (files, found) = selection.read_kind(FileKind::Rules);
+    let mut problems = Problems::new(DEFAULT_MAX_PROBLEMS);
+    problems.of_files(found);
+    let mut given = Given::default();
+    for file in &files {
+        // A second document would be ignored.
+        let mut further = Vec::new();
+        let tree = file.tree(&mut |problem| further.push(problem));
+        for problem in further {
+            problems.push(Problem { severity: Severity::Error, ..problem });
+        }
+        match tree {
+            Ok(Some(root)) if !is_null(&root) => {
+                let mut reader =
+                    Reader { file: &file.name, problems: &mut problems, sections: SECTIONS };
+                given = read(&mut reader, &root);
+            }
+            Ok(_) => {}
+            Err(problem) => problems.push(problem),
+        }
+    }
+    if problems.has_errors() {
+        problems.sort_file();
+        let (problems, omitted) = problems.into_parts();
+        let (rules, overlay) = (RuleSet::default(), OverlayReport::default());
+        let loaded = Loaded { rules, problems, omitted, files, overlay };
+        return Err(Failure::File(loaded.render_errors()));
+    }
+    Ok(given)
+}
+
+fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Given {
+    let mut given = Given::default();
+    for (key, value) in reader.fields(root, &MAPPING) {
+        match key {
+            "domain" => given.domain = reader.name(value, key).map(str::to_owned),
+            "descriptors" => {
+                for item in reader.list(value, key, "descriptors, such as 'path={path}'") {
+                    let Some(text) = reader.name(item, key) else { continue };
+                    match Template::parse(text, &mut Fields::default()) {
+                        Ok(_) => given.descriptors.push(text.to_owned()),
+                        Err(error) => reader.invalid(item, key, &error),
+                    }
+                }
+            }
+            "time" => given.time = reader.name(value, key).map(str::to_owned),
+            "hits" => given.hits = reader.name(value, key).map(str::to_owned),
+            "format" => {
+                let words =
+                    [("jsonl", Format::Jsonl), ("csv", Format::Csv), ("envoy", Format::Envoy)];
+                given.format = reader.choice(value, key, &words);
+            }
+            _ => given.reorder = reader.duration(value, key),
+        }
+    }
+    given
+}

@@ -1,0 +1,128 @@
+//! What a replay found, for all outputs.
+
+use crate::limit::Micros;
+use crate::rules::Origin;
+
+/// The result of a replay.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub traffic: Traffic,
+    /// The rules that were replayed.
+    pub rules: SideReport,
+    /// The rules of `--compare`, and what they change.
+    pub comparison: Option<Comparison>,
+    /// When the plots start, in microseconds since the Unix epoch.
+    pub plot_start: Micros,
+    /// The time of one bucket of all series.
+    pub bucket: Micros,
+    /// Requests in each bucket.
+    pub series: Vec<u64>,
+}
+
+/// What was read.
+#[derive(Debug, Default)]
+pub(super) struct Traffic {
+    /// `access.log`, or `<stdin>`.
+    pub name: String,
+    pub domain: String,
+    /// The descriptors of each request, as they were written.
+    pub descriptors: Vec<String>,
+    pub lines: u64,
+    /// Requests that were decided.
+    pub requests: u64,
+    /// Lines without a field of any descriptor: Envoy would not ask.
+    pub without_descriptors: u64,
+    /// Lines that cannot be read.
+    pub invalid: u64,
+    /// The first of them.
+    pub examples: Vec<InvalidLine>,
+    /// Lines earlier than `--reorder` allows. They were decided at the earliest allowed time.
+    pub late: u64,
+    /// The times of the first and the last request.
+    pub span: Option<(Micros, Micros)>,
+    /// Times the memory for keys was full, so that a key in use was forgotten.
+    pub evicted: u64,
+    /// Rules with a concurrency limit: a log does not say when their requests end.
+    pub concurrency_rules: Vec<String>,
+}
+
+/// A line that cannot be read, and why.
+#[derive(Debug)]
+pub(super) struct InvalidLine {
+    /// Starts at 1.
+    pub line: u64,
+    pub error: String,
+}
+
+/// What one set of rules did.
+#[derive(Debug)]
+pub(super) struct SideReport {
+    /// The files, as they were written.
+    pub name: String,
+    pub refused: Count,
+    /// Rules that requests matched, most refused first.
+    pub rules: Vec<RuleReport>,
+    /// The number of rules that no request matched.
+    pub unused: usize,
+    /// Descriptors without a rule.
+    pub unmatched: u64,
+    /// The first of them.
+    pub unmatched_example: Option<String>,
+}
+
+/// What one rule did.
+#[derive(Debug)]
+pub(super) struct RuleReport {
+    /// The name with the domain, as in metrics.
+    pub name: String,
+    pub origin: Origin,
+    /// Whether it only reports what it would refuse.
+    pub is_shadow: bool,
+    /// Descriptors that matched it.
+    pub requests: u64,
+    /// Those that were over the limit; for a shadow rule, that would have been.
+    pub refused: Count,
+    /// Its requests in each bucket.
+    pub series: Vec<u64>,
+}
+
+/// Refused requests: how many, when, and whose.
+#[derive(Debug, Default)]
+pub(super) struct Count {
+    pub requests: u64,
+    /// The start of the minute with most of them, and how many it had.
+    pub worst_minute: Option<(Micros, u64)>,
+    /// The keys with most of them, most first; empty where they are not distinguished.
+    pub worst_keys: Vec<(String, u64)>,
+    /// Keys that were refused.
+    pub keys: u64,
+    /// Whether there were more keys than are counted separately, so that some are missing.
+    pub is_cut: bool,
+    /// In each bucket. Shorter than the series of requests where the last buckets are 0.
+    pub series: Vec<u64>,
+}
+
+/// How the rules of `--compare` differ.
+#[derive(Debug)]
+pub(super) struct Comparison {
+    pub other: SideReport,
+    /// Requests that pass now, and that the other rules refuse: by the other rules' names.
+    pub newly_refused: Difference,
+    /// Requests that are refused now, and that the other rules let pass: by the names of today's rules.
+    pub no_longer_refused: Difference,
+}
+
+/// Requests that two sets of rules decide differently.
+#[derive(Debug)]
+pub(super) struct Difference {
+    pub total: Count,
+    /// By the rule that refuses, most first.
+    pub rules: Vec<(String, u64)>,
+}
+
+impl Count {
+    /// The share of some requests, from 0 to 1.
+    pub fn share_of(&self, requests: u64) -> f64 {
+        if requests == 0 { 0.0 } else { self.requests as f64 / requests as f64 }
+    }
+}

@@ -1,0 +1,324 @@
+//! Lines of a log as rows of fields, sorted by time.
+//!
+//! Envoy logs a request when it ends, so lines are not in the order in which requests arrived. Rows wait
+//! until no earlier one may follow: until the latest time is more than `window` ahead. An even earlier
+//! row is late. It gets the earliest time that may follow, so that time never steps back.
+
+use crate::limit::Micros;
+
+/// Rows that wait, at most. With more, the older ones are released before their time.
+const MAX_ROWS: usize = 1 << 20;
+
+/// Bytes of waiting rows, at most.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Rows that are released together, so that moving those that stay costs little.
+const BATCH: usize = 1 << 12;
+
+/// The fields of a log that are used.
+#[derive(Debug, Default)]
+pub(super) struct Fields(Vec<String>);
+
+impl Fields {
+    /// Returns the index of a field, which it adds if it is new.
+    pub fn add(&mut self, name: &str) -> usize {
+        self.index(name.as_bytes()).unwrap_or_else(|| {
+            self.0.push(name.to_owned());
+            self.0.len() - 1
+        })
+    }
+
+    pub fn index(&self, name: &[u8]) -> Option<usize> {
+        self.0.iter().position(|field| field.as_bytes() == name)
+    }
+
+    /// Whether a name may be the path of a nested value.
+    pub fn have_paths(&self) -> bool {
+        self.0.iter().any(|name| name.contains('.'))
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// A range of the text of all rows.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u32,
+    end: u32,
+}
+
+/// A field that the line does not have.
+const MISSING: Span = Span { start: u32::MAX, end: u32::MAX };
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    time: Micros,
+    hits: u32,
+    /// The index of its first span.
+    spans: u32,
+}
+
+/// Rows that wait for earlier ones.
+#[derive(Debug)]
+pub(super) struct Rows {
+    fields: usize,
+    window: Micros,
+    /// The values of all rows, one after the other.
+    text: String,
+    /// As many for each row as there are fields.
+    spans: Vec<Span>,
+    rows: Vec<Row>,
+    /// Where the text and the spans of the unfinished row start.
+    unfinished: (usize, usize),
+    is_sorted: bool,
+    latest: Micros,
+    /// The time of the last released row: later ones may not be earlier.
+    released: Micros,
+    late: u64,
+}
+
+/// A row that is released.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowView<'r> {
+    pub time: Micros,
+    pub hits: u32,
+    text: &'r str,
+    spans: &'r [Span],
+}
+
+impl<'r> RowView<'r> {
+    /// The value of a field; none if the line does not have it.
+    #[inline]
+    pub fn get(&self, field: usize) -> Option<&'r str> {
+        let Span { start, end } = *self.spans.get(field)?;
+        self.text.get(start as usize..end as usize)
+    }
+}
+
+impl Rows {
+    pub fn new(fields: usize, window: Micros) -> Rows {
+        Rows {
+            fields,
+            window,
+            text: String::new(),
+            spans: Vec::new(),
+            rows: Vec::new(),
+            unfinished: (0, 0),
+            is_sorted: true,
+            latest: 0,
+            released: 0,
+            late: 0,
+        }
+    }
+
+    /// The rows that were late.
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// Starts a row, in place of an unfinished one.
+    #[inline]
+    pub fn start(&mut self) {
+        let (text, spans) = self.unfinished;
+        self.text.truncate(text);
+        self.spans.truncate(spans);
+        self.spans.resize(spans + self.fields, MISSING);
+    }
+
+    /// Sets a field of the unfinished row. Bytes that are not UTF-8 are replaced.
+    #[inline]
+    pub fn set(&mut self, field: usize, value: &[u8]) {
+        let start = self.text.len() as u32;
+        match std::str::from_utf8(value) {
+            Ok(value) => self.text.push_str(value),
+            Err(_) => self.text.push_str(&String::from_utf8_lossy(value)),
+        }
+        let end = self.text.len() as u32;
+        if let Some(span) = self.spans.get_mut(self.unfinished.1 + field) {
+            *span = Span { start, end };
+        }
+    }
+
+    /// Removes a field of the unfinished row.
+    pub fn unset(&mut self, field: usize) {
+        if let Some(span) = self.spans.get_mut(self.unfinished.1 + field) {
+            *span = MISSING;
+        }
+    }
+
+    /// The value of a field of the unfinished row.
+    #[inline]
+    pub fn get(&self, field: usize) -> Option<&str> {
+        let Span { start, end } = *self.spans.get(self.unfinished.1 + field)?;
+        self.text.get(start as usize..end as usize)
+    }
+
+    /// Finishes the row.
+    #[inline]
+    pub fn finish(&mut self, time: Micros, hits: u32) {
+        let earliest = self.released.max(self.latest.saturating_sub(self.window));
+        self.late += u64::from(time < earliest);
+        let time = time.max(earliest);
+        self.is_sorted &= time >= self.latest;
+        self.latest = self.latest.max(time);
+        self.rows.push(Row { time, hits, spans: self.unfinished.1 as u32 });
+        self.unfinished = (self.text.len(), self.spans.len());
+    }
+
+    /// Whether rows can be released, or have to be.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        self.rows.len() >= BATCH && self.rows.len().is_multiple_of(BATCH) && self.is_old()
+            || self.is_full()
+    }
+
+    /// Whether at least half of the rows is so old that no earlier one may follow, roughly.
+    fn is_old(&self) -> bool {
+        let middle = self.rows.get(self.rows.len() / 2);
+        middle.is_some_and(|row| row.time < self.latest.saturating_sub(self.window))
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() >= MAX_ROWS || self.text.len() >= MAX_BYTES
+    }
+
+    /// Passes rows to `each`, in order of their times: those that no earlier one may precede, and half of
+    /// all if there are too many.
+    pub fn release(&mut self, mut each: impl FnMut(RowView<'_>)) {
+        self.sort();
+        let by_time = self.latest.saturating_sub(self.window);
+        let mut count = self.rows.partition_point(|row| row.time < by_time);
+        if self.is_full() {
+            count = count.max(self.rows.len().div_ceil(2));
+        }
+        self.pass(count, &mut each);
+        let kept = self.rows.split_off(count);
+        let (text, spans) = (std::mem::take(&mut self.text), std::mem::take(&mut self.spans));
+        self.rows.clear();
+        self.unfinished = (0, 0);
+        self.rows.reserve(kept.len() + BATCH);
+        self.text.reserve(text.len());
+        for row in kept {
+            let from = row.spans as usize;
+            self.spans.resize(self.unfinished.1 + self.fields, MISSING);
+            for (field, span) in spans[from..from + self.fields].iter().enumerate() {
+                if let Some(value) = text.get(span.start as usize..span.end as usize) {
+                    self.set(field, value.as_bytes());
+                }
+            }
+            self.rows.push(Row { spans: self.unfinished.1 as u32, ..row });
+            self.unfinished = (self.text.len(), self.spans.len());
+        }
+    }
+
+    /// Passes all rows to `each`, in order of their times.
+    pub fn release_all(&mut self, mut each: impl FnMut(RowView<'_>)) {
+        self.sort();
+        self.pass(self.rows.len(), &mut each);
+        self.rows.clear();
+        self.text.clear();
+        self.spans.clear();
+        self.unfinished = (0, 0);
+    }
+
+    fn sort(&mut self) {
+        if !self.is_sorted {
+            // Stable: lines with the same time stay in their order.
+            self.rows.sort_by_key(|row| row.time);
+            self.is_sorted = true;
+        }
+    }
+
+    fn pass(&mut self, count: usize, each: &mut impl FnMut(RowView<'_>)) {
+        for row in &self.rows[..count] {
+            let from = row.spans as usize;
+            let spans = &self.spans[from..from + self.fields];
+            self.released = row.time;
+            each(RowView { time: row.time, hits: row.hits, text: &self.text, spans });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sends times through, and returns those that come out, with the indices that they had.
+    fn released(times: &[Micros], window: Micros) -> (Vec<(Micros, usize)>, u64) {
+        let mut rows = Rows::new(2, window);
+        let mut out = Vec::new();
+        let mut each = |row: RowView<'_>| {
+            assert_eq!(row.get(0), None);
+            assert_eq!(row.hits, row.get(1).unwrap().parse::<u32>().unwrap() + 1);
+            out.push((row.time, row.get(1).unwrap().parse().unwrap()));
+        };
+        for (i, time) in times.iter().enumerate() {
+            rows.start();
+            rows.set(0, b"of a line that is not used");
+            rows.start();
+            rows.set(1, i.to_string().as_bytes());
+            rows.finish(*time, i as u32 + 1);
+            if i % 3 == 0 || rows.is_ready() {
+                rows.release(&mut each);
+            }
+        }
+        rows.release_all(&mut each);
+        (out, rows.late())
+    }
+
+    #[test]
+    fn lines_out_of_order_are_sorted_within_the_window() {
+        let (rows, late) = released(&[10, 12, 11, 30, 25, 24, 40], 5);
+        let times: Vec<Micros> = rows.iter().map(|(time, _)| *time).collect();
+        // 24 is late: 25 is the earliest time 5 before 30.
+        assert_eq!((times, late), (vec![10, 11, 12, 25, 25, 30, 40], 1));
+        assert_eq!(rows[3..5], [(25, 4), (25, 5)]);
+    }
+
+    #[test]
+    fn text_that_is_not_utf_8_is_replaced() {
+        let mut rows = Rows::new(1, 0);
+        rows.start();
+        rows.set(0, b"a\xffb");
+        assert_eq!(rows.get(0), Some("a\u{fffd}b"));
+    }
+
+    #[test]
+    fn too_many_rows_are_released_early() {
+        let mut rows = Rows::new(0, 1_000);
+        for i in 0..3 * MAX_ROWS as u64 {
+            rows.start();
+            rows.finish(i / 10_000, 1);
+            if rows.is_ready() {
+                rows.release(|_| {});
+            }
+            assert!(rows.rows.len() < MAX_ROWS);
+        }
+    }
+
+    proptest! {
+        /// As a sort of all rows, once late ones have the earliest time that is allowed.
+        #[test]
+        fn rows_are_sorted(
+            steps in prop::collection::vec(-30..40i64, 0..200),
+            window in 0..50u64,
+        ) {
+            let (mut at, mut latest, mut late) = (1_000i64, 0i64, 0);
+            let (mut times, mut expected) = (Vec::new(), Vec::new());
+            for (i, step) in steps.into_iter().enumerate() {
+                at = (at + step).max(0);
+                let earliest = (latest - window as i64).max(0);
+                late += u64::from(at < earliest);
+                times.push(at as u64);
+                expected.push((at.max(earliest) as u64, i));
+                latest = latest.max(at);
+            }
+            expected.sort_by_key(|(time, _)| *time);
+            prop_assert_eq!(released(&times, window), (expected, late));
+        }
+    }
+}

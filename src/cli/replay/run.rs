@@ -1,0 +1,291 @@
+//! Reads a log line by line, and decides its requests.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use super::format::{Format, Line, LineReader};
+use super::input::{Input, MAX_LINE_BYTES, NextLine};
+use super::mapping::Mapping;
+use super::progress::Progress;
+use super::report::{Comparison, Difference, InvalidLine, Report, Traffic};
+use super::rows::{RowView, Rows};
+use super::side::{DifferenceTally, Outcome, Side};
+use super::tally::{Series, Timeline};
+use super::template::{Part, Template};
+use super::time;
+use crate::entry::Entry;
+use crate::limiter::Descriptor;
+use crate::rules::{RuleSet, truncate};
+
+/// The invalid lines that a report shows.
+const MAX_EXAMPLES: usize = 5;
+
+/// How much of a value an error shows, in bytes.
+const MAX_SHOWN_BYTES: usize = 80;
+
+/// A set of rules, and its name for people.
+pub(super) type NamedRules = (String, RuleSet);
+
+/// A replay: the rules, and the counts so far.
+pub(super) struct Replay {
+    mapping: Mapping,
+    decider: Decider,
+    traffic: Traffic,
+}
+
+/// Decides requests by one set of rules, or by two.
+struct Decider {
+    domain: String,
+    templates: Vec<Template>,
+    rules: Side,
+    other: Option<Other>,
+    timeline: Timeline,
+    series: Series,
+    requests: u64,
+    without_descriptors: u64,
+}
+
+/// The rules of `--compare`.
+struct Other {
+    side: Side,
+    newly_refused: DifferenceTally,
+    no_longer_refused: DifferenceTally,
+}
+
+impl Replay {
+    pub fn new(
+        mut mapping: Mapping,
+        rules: NamedRules,
+        other: Option<NamedRules>,
+        max_keys: usize,
+    ) -> Replay {
+        let side = |(name, rules): NamedRules| Side::new(name, rules, max_keys);
+        let templates = std::mem::take(&mut mapping.descriptors);
+        let traffic = Traffic {
+            domain: mapping.domain.clone(),
+            descriptors: templates.iter().map(|template| template.text.clone()).collect(),
+            ..Traffic::default()
+        };
+        let decider = Decider {
+            domain: mapping.domain.clone(),
+            templates,
+            rules: side(rules),
+            other: other.map(|rules| Other {
+                side: side(rules),
+                newly_refused: DifferenceTally::default(),
+                no_longer_refused: DifferenceTally::default(),
+            }),
+            timeline: Timeline::default(),
+            series: Series::default(),
+            requests: 0,
+            without_descriptors: 0,
+        };
+        Replay { mapping, decider, traffic }
+    }
+
+    /// Replays a log. If it cannot be read to its end, the report is about what was read.
+    pub fn run(mut self, mut input: Input) -> (Report, Result<(), String>) {
+        self.traffic.name.clone_from(&input.name);
+        let mut rows = Rows::new(self.mapping.fields.names().len(), self.mapping.reorder);
+        let mut result = self.read(&mut input, &mut rows);
+        if result.is_ok() {
+            let mut failure = None;
+            rows.release_all(|row| self.decider.decide(row, &mut failure));
+            result = failure.map_or(Ok(()), Err);
+        }
+        self.traffic.late = rows.late();
+        (self.report(), result)
+    }
+
+    fn read(&mut self, input: &mut Input, rows: &mut Rows) -> Result<(), String> {
+        let mut reader = self.mapping.format.map(LineReader::new);
+        let progress = Progress::new(input);
+        let mut failure = None;
+        loop {
+            let opens = |part: &[u8]| reader.as_ref().is_some_and(|reader| reader.opens(part));
+            let line = input.lines.next(opens).map_err(|error| {
+                format!("cannot read {} after line {}: {error}", input.name, self.traffic.lines)
+            })?;
+            let Some(line) = line else { break };
+            self.traffic.lines += 1;
+            progress.show(self.traffic.lines);
+            let read = match line {
+                NextLine::Line(line) => {
+                    let format = || LineReader::new(Format::guess(&input.name, line));
+                    rows.start();
+                    let read =
+                        reader.get_or_insert_with(format).read(line, &self.mapping.fields, rows);
+                    match read {
+                        Ok(Line::Row) => finish(&self.mapping, rows),
+                        Ok(Line::Ignored) => Ok(()),
+                        Err(error) => Err(error),
+                    }
+                }
+                NextLine::TooLong => Err(format!("longer than {MAX_LINE_BYTES} bytes")),
+            };
+            if let Err(error) = read {
+                self.traffic.invalid += 1;
+                if self.traffic.examples.len() < MAX_EXAMPLES {
+                    let line = self.traffic.lines;
+                    self.traffic.examples.push(InvalidLine { line, error });
+                }
+            }
+            if rows.is_ready() {
+                rows.release(|row| self.decider.decide(row, &mut failure));
+                if let Some(failure) = failure {
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(self) -> Report {
+        let Replay { mut traffic, decider, .. } = self;
+        let Decider { timeline, rules, other, series, .. } = decider;
+        traffic.requests = decider.requests;
+        traffic.without_descriptors = decider.without_descriptors;
+        traffic.span = timeline.span();
+        traffic.evicted = rules.evicted() + other.as_ref().map_or(0, |other| other.side.evicted());
+        traffic.concurrency_rules = rules.concurrency_rules();
+        let comparison = other.map(|other| {
+            let difference = |tally: DifferenceTally, side: &Side| Difference {
+                rules: side.named(&tally),
+                total: tally.total.finish(&timeline),
+            };
+            Comparison {
+                newly_refused: difference(other.newly_refused, &other.side),
+                no_longer_refused: difference(other.no_longer_refused, &rules),
+                other: other.side.finish(&timeline),
+            }
+        });
+        Report {
+            traffic,
+            rules: rules.finish(&timeline),
+            comparison,
+            plot_start: timeline.plot_start(),
+            bucket: timeline.bucket_width(),
+            series: series.finish(&timeline),
+        }
+    }
+}
+
+/// Finishes a row with its time and hits.
+#[inline]
+fn finish(mapping: &Mapping, rows: &mut Rows) -> Result<(), String> {
+    let name = |field: usize| &mapping.fields.names()[field];
+    let Some(text) = rows.get(mapping.time) else {
+        return Err(format!("no field `{}`: write --time FIELD", name(mapping.time)));
+    };
+    let Some(at) = time::read_time(text) else {
+        let (name, text) = (name(mapping.time), shown(text));
+        return Err(format!("field `{name}` is no time: '{text}'; {}", time::HELP));
+    };
+    let hits = match mapping.hits.and_then(|field| Some((field, rows.get(field)?))) {
+        None => 1,
+        Some((field, text)) => match text.parse::<u64>() {
+            Ok(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
+            Err(_) => {
+                return Err(format!(
+                    "field `{}` is no number of hits: '{}'; expected a whole number",
+                    name(field),
+                    shown(text),
+                ));
+            }
+        },
+    };
+    rows.finish(at, hits);
+    Ok(())
+}
+
+/// The start of a text.
+fn shown(text: &str) -> String {
+    let mut shown = text.to_owned();
+    truncate(&mut shown, MAX_SHOWN_BYTES);
+    shown
+}
+
+/// The values of a descriptor.
+type Values<'r> = SmallVec<[Cow<'r, str>; 3]>;
+
+/// Returns the values of a descriptor; none if the line does not have a field.
+#[inline]
+fn values<'r>(template: &'r Template, row: &RowView<'r>) -> Option<Values<'r>> {
+    let value = |parts: &'r [Part]| {
+        let text = |part: &'r Part| match part {
+            Part::Text(text) => Some(text.as_str()),
+            Part::Field(field) => row.get(*field),
+        };
+        match parts {
+            [part] => text(part).map(Cow::Borrowed),
+            parts => parts.iter().map(text).collect::<Option<String>>().map(Cow::Owned),
+        }
+    };
+    template.entries.iter().map(|entry| value(&entry.parts)).collect()
+}
+
+impl Decider {
+    /// Decides the request of a row, unless one before it failed.
+    fn decide(&mut self, row: RowView<'_>, failure: &mut Option<String>) {
+        if failure.is_some() {
+            return;
+        }
+        // As Envoy does, a descriptor with a missing value is not sent.
+        let values: SmallVec<[(&Template, Values<'_>); 2]> = self
+            .templates
+            .iter()
+            .filter_map(|template| Some((template, values(template, &row)?)))
+            .collect();
+        if values.is_empty() {
+            self.without_descriptors += 1;
+            return;
+        }
+        let entries: SmallVec<[SmallVec<[Entry<'_>; 3]>; 2]> = values
+            .iter()
+            .map(|(template, values)| {
+                let keys = template.entries.iter().map(|entry| entry.key.as_str());
+                std::iter::zip(keys, values.iter().map(AsRef::as_ref)).collect()
+            })
+            .collect();
+        let descriptors: SmallVec<[Descriptor<'_>; 2]> =
+            entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
+        self.requests += 1;
+        let timeline = &mut self.timeline;
+        timeline.advance(row.time);
+        self.series.add(timeline);
+        let decided = self.rules.decide(&self.domain, &descriptors, row.hits, timeline);
+        let decided = decided.and_then(|outcome| match &mut self.other {
+            Some(other) => {
+                let by_other = other.side.decide(&self.domain, &descriptors, row.hits, timeline)?;
+                other.compare(&mut self.rules, (outcome, by_other), &descriptors, timeline);
+                Ok(())
+            }
+            None => Ok(()),
+        });
+        *failure = decided.err();
+    }
+}
+
+impl Other {
+    /// Counts a request that the two sides decide differently.
+    fn compare(
+        &mut self,
+        rules: &mut Side,
+        (by_rules, by_other): (Outcome, Outcome),
+        descriptors: &[Descriptor<'_>],
+        timeline: &Timeline,
+    ) {
+        match (by_rules.is_refused, by_other.is_refused) {
+            (false, true) => {
+                let difference = &mut self.newly_refused;
+                self.side.count_difference(&by_other, descriptors, timeline, difference);
+            }
+            (true, false) => {
+                let difference = &mut self.no_longer_refused;
+                rules.count_difference(&by_rules, descriptors, timeline, difference);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! One set of rules, and what it decides.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use super::report::{RuleReport, SideReport};
+use super::tally::{KeyBudget, Series, Tally, Timeline};
+use crate::cli::descriptor::write_descriptor;
+use crate::cli::recording_store::RecordingStore;
+use crate::clock::ManualClock;
+use crate::entry::Entry;
+use crate::limiter::{self, Descriptor, Holds, Limiter, Request};
+use crate::rules::{Rule, RuleSet, truncate};
+
+/// The memory for the names of refused keys, of one set of rules.
+const KEY_BYTES: usize = 256 << 20;
+
+/// Longer names of keys are cut.
+const MAX_KEY_BYTES: usize = 512;
+
+/// The memory store answers at once.
+const BUDGET: Duration = Duration::from_secs(1);
+
+/// Rules with their limiter, and counts.
+#[derive(Debug)]
+pub(super) struct Side {
+    name: String,
+    rules: RuleSet,
+    /// Indices of rules by their addresses.
+    indices: HashMap<usize, usize>,
+    limiter: Limiter<RecordingStore>,
+    clock: Arc<ManualClock>,
+    refused: Tally,
+    /// One for each rule.
+    tallies: Vec<RuleTally>,
+    unmatched: u64,
+    unmatched_example: Option<String>,
+    keys: KeyBudget,
+    /// The name of a key that was refused.
+    key: String,
+}
+
+#[derive(Debug, Default)]
+struct RuleTally {
+    requests: u64,
+    series: Series,
+    refused: Tally,
+}
+
+/// The decision on one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outcome {
+    pub is_refused: bool,
+    /// The index of the first rule that refused it, and of its descriptor.
+    pub refused_by: Option<(usize, usize)>,
+}
+
+impl Side {
+    /// Replays by `rules`, with at most `max_keys` counters.
+    pub fn new(name: String, rules: RuleSet, max_keys: usize) -> Side {
+        // From here, the store's times reach beyond 2100.
+        let clock = Arc::new(ManualClock::new(0));
+        let store = RecordingStore::new(clock.clone(), max_keys);
+        let indices: HashMap<usize, usize> =
+            rules.rules().enumerate().map(|(i, rule)| (address(rule), i)).collect();
+        Side {
+            name,
+            tallies: indices.iter().map(|_| RuleTally::default()).collect(),
+            indices,
+            rules,
+            limiter: Limiter::new(store, limiter::Options::default()),
+            clock,
+            refused: Tally::default(),
+            unmatched: 0,
+            unmatched_example: None,
+            keys: KeyBudget(KEY_BYTES),
+            key: String::new(),
+        }
+    }
+
+    /// Decides a request at the time of the timeline, and counts it.
+    ///
+    /// # Errors
+    ///
+    /// The request is invalid.
+    pub fn decide(
+        &mut self,
+        domain: &str,
+        descriptors: &[Descriptor<'_>],
+        hits: u32,
+        timeline: &Timeline,
+    ) -> Result<Outcome, String> {
+        self.clock.set(timeline.now);
+        let request = Request { domain, descriptors, beyond: 0, hits_addend: hits, span: None };
+        let holds = &mut Holds::default();
+        let decision = self.limiter.decide_now(Some(&self.rules), &request, BUDGET, holds);
+        let decision = match decision {
+            Some(Ok(decision)) => decision,
+            Some(Err(error)) => return Err(error.to_string()),
+            None => return Err("the memory store did not answer".to_owned()),
+        };
+        let mut refused_by = None;
+        let answers = self.limiter.store().answers();
+        // Only descriptors with a limit are charged.
+        let mut answers = answers.iter();
+        for (i, status) in decision.statuses.iter().enumerate() {
+            let answer = status.limit.and_then(|_| answers.next());
+            let Some(rule) = status.rule else {
+                self.unmatched += 1;
+                self.unmatched_example
+                    .get_or_insert_with(|| key_name(descriptors[i].entries, String::new()));
+                continue;
+            };
+            let Some(&index) = self.indices.get(&address(rule)) else { continue };
+            let Some(tally) = self.tallies.get_mut(index) else { continue };
+            tally.requests += 1;
+            tally.series.add(timeline);
+            let is_over = match is_shadow(rule) {
+                true => answer.is_some_and(|answer| {
+                    answer.is_ok_and(|decision| !decision.allowed || decision.would_deny > 0)
+                }),
+                false => status.over_limit,
+            };
+            if is_over {
+                self.key = key_name(descriptors[i].entries, std::mem::take(&mut self.key));
+                tally.refused.add(timeline);
+                tally.refused.add_key(&self.key, &mut self.keys);
+            }
+            if status.over_limit && refused_by.is_none() {
+                refused_by = Some((index, i));
+            }
+        }
+        if decision.over_limit {
+            self.refused.add(timeline);
+        }
+        Ok(Outcome { is_refused: decision.over_limit, refused_by })
+    }
+
+    /// Counts a request that this side refuses and the other one lets pass.
+    pub fn count_difference(
+        &mut self,
+        outcome: &Outcome,
+        descriptors: &[Descriptor<'_>],
+        timeline: &Timeline,
+        difference: &mut DifferenceTally,
+    ) {
+        difference.total.add(timeline);
+        let Some((rule, descriptor)) = outcome.refused_by else { return };
+        *difference.by_rule.entry(rule).or_default() += 1;
+        self.key = key_name(descriptors[descriptor].entries, std::mem::take(&mut self.key));
+        difference.total.add_key(&self.key, &mut self.keys);
+    }
+
+    /// The rules of a difference by name, most refused first.
+    pub fn named(&self, difference: &DifferenceTally) -> Vec<(String, u64)> {
+        let count =
+            |(i, rule): (usize, &Rule)| Some((rule.name.to_string(), *difference.by_rule.get(&i)?));
+        let mut rules: Vec<_> = self.rules.rules().enumerate().filter_map(count).collect();
+        rules.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        rules
+    }
+
+    /// The names of rules with a concurrency limit that requests matched.
+    pub fn concurrency_rules(&self) -> Vec<String> {
+        std::iter::zip(self.rules.rules(), &self.tallies)
+            .filter(|(rule, tally)| {
+                let plan = rule.plan.as_ref();
+                tally.requests > 0 && plan.is_some_and(|plan| plan.concurrency().is_some())
+            })
+            .map(|(rule, _)| rule.name.to_string())
+            .collect()
+    }
+
+    /// How often a counter in use was dropped because there were too many.
+    pub fn evicted(&self) -> u64 {
+        let evicted = self.limiter.store().stats().evicted;
+        evicted.live + evicted.full
+    }
+
+    /// The rules with a request, most refused first.
+    pub fn finish(self, timeline: &Timeline) -> SideReport {
+        let all = self.tallies.len();
+        let mut rules: Vec<RuleReport> = std::iter::zip(self.rules.rules(), self.tallies)
+            .filter(|(_, tally)| tally.requests > 0)
+            .map(|(rule, tally)| RuleReport {
+                name: rule.name.to_string(),
+                origin: rule.origin.clone(),
+                is_shadow: is_shadow(rule),
+                requests: tally.requests,
+                refused: tally.refused.finish(timeline),
+                series: tally.series.finish(timeline),
+            })
+            .collect();
+        // Stable: rules that refuse equally many stay in the order of the files.
+        rules.sort_by(|a, b| {
+            (b.refused.requests, b.requests).cmp(&(a.refused.requests, a.requests))
+        });
+        SideReport {
+            name: self.name,
+            refused: self.refused.finish(timeline),
+            unused: all - rules.len(),
+            rules,
+            unmatched: self.unmatched,
+            unmatched_example: self.unmatched_example,
+        }
+    }
+}
+
+/// Counts requests that two sets of rules decide differently.
+#[derive(Debug, Default)]
+pub(super) struct DifferenceTally {
+    pub total: Tally,
+    /// By the index of the rule that refuses.
+    pub by_rule: HashMap<usize, u64>,
+}
+
+fn address(rule: &Rule) -> usize {
+    std::ptr::from_ref(rule).addr()
+}
+
+/// Whether a rule refuses nothing: it and its limits only report.
+fn is_shadow(rule: &Rule) -> bool {
+    let limits = rule.plan.as_ref().map(|plan| plan.limits());
+    rule.shadow_mode || limits.is_some_and(|limits| limits.iter().all(|limit| limit.shadow_mode))
+}
+
+/// Writes a descriptor as commands take it, cut if it is long. `name` is reused.
+fn key_name(entries: &[Entry<'_>], mut name: String) -> String {
+    name.clear();
+    write_descriptor(entries, &mut name);
+    truncate(&mut name, MAX_KEY_BYTES);
+    name
+}

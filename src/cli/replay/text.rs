@@ -1,0 +1,212 @@
+//! `weir replay --output text`.
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+
+use super::report::{Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic};
+use crate::escape::escape;
+use crate::limit::Micros;
+
+/// Rules that are listed.
+const MAX_RULES: usize = 100;
+
+/// Keys that are listed of each rule.
+const MAX_KEYS: usize = 5;
+
+/// Characters of the widest column that is padded.
+const MAX_COLUMN_WIDTH: usize = 60;
+
+/// Prints the report for people.
+pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let requests = report.traffic.requests;
+    print_traffic(&report.traffic, out)?;
+    print_side(&report.rules, requests, out)?;
+    if let Some(comparison) = &report.comparison {
+        print_side(&comparison.other, requests, out)?;
+        print_comparison(comparison, requests, out)?;
+    }
+    Ok(())
+}
+
+fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
+    let name = escape(&traffic.name);
+    write!(
+        out,
+        "{name}: {} requests for domain {}",
+        number(traffic.requests),
+        escape(&traffic.domain)
+    )?;
+    match traffic.span {
+        Some((first, last)) => writeln!(out, ", {} to {}", time_text(first), time_text(last))?,
+        None => writeln!(out)?,
+    }
+    for (count, what) in [
+        (traffic.invalid, "invalid lines were skipped"),
+        (traffic.without_descriptors, "lines have no field of a descriptor: Envoy would not ask"),
+        (
+            traffic.late,
+            "lines were later than --reorder allows: their requests were decided too late",
+        ),
+        (
+            traffic.evicted,
+            "counters in use were dropped, so that too little was refused: raise --max-keys",
+        ),
+    ] {
+        if count > 0 {
+            writeln!(out, "  {} {what}", number(count))?;
+        }
+    }
+    for invalid in &traffic.examples {
+        writeln!(out, "    line {}: {}", invalid.line, escape(&invalid.error))?;
+    }
+    for rule in &traffic.concurrency_rules {
+        let rule = escape(rule);
+        writeln!(
+            out,
+            "  {rule} limits concurrency: a log does not say when requests end, so its refusals are wrong"
+        )?;
+    }
+    Ok(())
+}
+
+fn print_side(side: &SideReport, requests: u64, out: &mut impl Write) -> io::Result<()> {
+    let SideReport { name, refused, rules, unused, unmatched, unmatched_example } = side;
+    write!(out, "\n{name}: {} refused, {}", number(refused.requests), share(refused, requests))?;
+    match worst_minute(refused) {
+        Some(worst) => writeln!(out, ", worst minute {worst}")?,
+        None => writeln!(out)?,
+    }
+    if !rules.is_empty() {
+        print_rules(rules, out)?;
+    }
+    if *unused > 0 {
+        let (rules, verb) = if *unused == 1 { ("rule", "has") } else { ("rules", "have") };
+        writeln!(out, "  {} other {rules} {verb} no requests", number(*unused as u64))?;
+    }
+    if let Some(example) = unmatched_example {
+        writeln!(
+            out,
+            "  {} descriptors match no rule, the first is {}; `weir explain` shows why",
+            number(*unmatched),
+            escape(example)
+        )?;
+    }
+    Ok(())
+}
+
+fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
+    let row = |rule: &RuleReport| {
+        [
+            escape(&rule.name).into_owned(),
+            number(rule.requests),
+            number(rule.refused.requests),
+            share(&rule.refused, rule.requests),
+            worst_minute(&rule.refused).unwrap_or_default(),
+        ]
+    };
+    let listed = &rules[..rules.len().min(MAX_RULES)];
+    let head = ["RULE", "REQUESTS", "REFUSED", "SHARE", "WORST MINUTE"].map(str::to_owned);
+    let rows: Vec<[String; 5]> = std::iter::once(head).chain(listed.iter().map(row)).collect();
+    let width = |column: usize| {
+        let widest = rows.iter().map(|row| row[column].chars().count()).max();
+        widest.unwrap_or(0).min(MAX_COLUMN_WIDTH)
+    };
+    let [a, b, c, d] = [0, 1, 2, 3].map(width);
+    for (i, [name, requests, refused, share, worst]) in rows.iter().enumerate() {
+        let line = format!("  {name:a$}  {requests:>b$}  {refused:>c$}  {share:>d$}  {worst}");
+        writeln!(out, "{}", line.trim_end())?;
+        let Some(rule) = i.checked_sub(1).and_then(|i| listed.get(i)) else { continue };
+        if rule.is_shadow && rule.refused.requests > 0 {
+            writeln!(out, "    in shadow mode: nothing of this is refused")?;
+        }
+        print_keys(&rule.refused, out)?;
+    }
+    if rules.len() > listed.len() {
+        writeln!(out, "  and {} more rules: see --output csv", rules.len() - listed.len())?;
+    }
+    Ok(())
+}
+
+fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
+    for (key, refused) in count.worst_keys.iter().take(MAX_KEYS) {
+        writeln!(out, "    {:>10}  {}", number(*refused), escape(key))?;
+    }
+    let more = count.keys.saturating_sub(MAX_KEYS as u64);
+    if count.is_cut {
+        writeln!(out, "    and more keys than there is memory for: these may not be the worst")?;
+    } else if more > 0 {
+        let keys = if more == 1 { "key" } else { "keys" };
+        writeln!(out, "    and {} more {keys}", number(more))?;
+    }
+    Ok(())
+}
+
+fn print_comparison(
+    comparison: &Comparison,
+    requests: u64,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (title, Difference { total, rules }) in [
+        ("newly refused", &comparison.newly_refused),
+        ("no longer refused", &comparison.no_longer_refused),
+    ] {
+        write!(out, "\n{title}: {}, {}", number(total.requests), share(total, requests))?;
+        match worst_minute(total) {
+            Some(worst) => writeln!(out, ", worst minute {worst}")?,
+            None => writeln!(out)?,
+        }
+        for (rule, count) in rules.iter().take(MAX_RULES) {
+            writeln!(out, "  {:>10}  by {}", number(*count), escape(rule))?;
+        }
+        print_keys(total, out)?;
+    }
+    Ok(())
+}
+
+fn worst_minute(count: &Count) -> Option<String> {
+    let (minute, most) = count.worst_minute?;
+    Some(format!("{} with {}", minute_text(minute), number(most)))
+}
+
+fn share(count: &Count, requests: u64) -> String {
+    format!("{:.2} %", 100.0 * count.share_of(requests))
+}
+
+/// Writes a number with commas between thousands.
+fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn minute_text(time: Micros) -> String {
+    stamp(time).strftime("%Y-%m-%d %H:%M").to_string()
+}
+
+fn time_text(time: Micros) -> String {
+    stamp(time).strftime("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+/// The timestamp of a time of a log, which is before 2100.
+pub(super) fn stamp(time: Micros) -> Timestamp {
+    Timestamp::from_microsecond(time as i64).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        for (value, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(number(value), text);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Times as logs have them.
+
+use jiff::Timestamp;
+
+use crate::limit::{Micros, SECOND};
+
+/// The first time that is too late: 2100-01-01T00:00:00Z. Milliseconds that are read as seconds are later.
+const END: Micros = 4_102_444_800 * SECOND;
+
+/// What to write instead of an invalid time.
+pub(super) const HELP: &str = "expected RFC 3339, such as 2026-01-01T00:00:00.000Z, or seconds, \
+                               milliseconds, microseconds or nanoseconds since 1970";
+
+/// Reads a time between 1970 and 2100: RFC 3339, or a number since the Unix epoch, whose unit its size
+/// shows.
+pub(super) fn read_time(text: &str) -> Option<Micros> {
+    let time = match read_utc(text.as_bytes()) {
+        Some(time) => Some(time),
+        None if text.contains(['-', ':']) => read_timestamp(text),
+        None => read_number(text),
+    };
+    time.filter(|time| *time < END)
+}
+
+fn read_timestamp(text: &str) -> Option<Micros> {
+    let time: Timestamp = text.parse().ok()?;
+    Micros::try_from(time.as_nanosecond() / 1_000).ok()
+}
+
+/// Reads a number. Ten digits are seconds, 13 milliseconds, 16 microseconds, 19 nanoseconds.
+fn read_number(text: &str) -> Option<Micros> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if whole.is_empty() || !is_number(whole) || !is_number(fraction) {
+        return None;
+    }
+    let number: u64 = whole.parse().ok()?;
+    let digits = match number {
+        0..100_000_000_000 => 6,
+        100_000_000_000..100_000_000_000_000 => 3,
+        100_000_000_000_000..100_000_000_000_000_000 => 0,
+        _ => return Some(number / 1_000),
+    };
+    let part = fraction.bytes().chain(std::iter::repeat(b'0')).take(digits);
+    let part = part.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    number.checked_mul(10u64.pow(digits as u32))?.checked_add(part)
+}
+
+/// Reads `2026-01-01T00:00:00.000Z` alone, with up to six decimals. Anything else is left to the slow path.
+fn read_utc(text: &[u8]) -> Option<Micros> {
+    let (fixed, rest) = text.split_at_checked(19)?;
+    let &[y0, y1, y2, y3, b'-', m0, m1, b'-', d0, d1, b'T', h0, h1, b':', n0, n1, b':', s0, s1] =
+        fixed
+    else {
+        return None;
+    };
+    let two = |a: u8, b: u8| Some(digit(a)? * 10 + digit(b)?);
+    let year = two(y0, y1)? * 100 + two(y2, y3)?;
+    let (month, day) = (two(m0, m1)?, two(d0, d1)?);
+    let (hour, minute, second) = (two(h0, h1)?, two(n0, n1)?, two(s0, s1)?);
+    if !(1970..2100).contains(&year)
+        || !(1..=12).contains(&month)
+        || !(1..=28).contains(&day)
+        || hour > 23
+        || minute > 59
+        || second > 59
+    {
+        return None;
+    }
+    let micros = match rest {
+        [b'Z'] => 0,
+        [b'.', decimals @ .., b'Z'] if (1..=6).contains(&decimals.len()) => {
+            let digits = decimals.iter().chain(std::iter::repeat(&b'0')).take(6);
+            digits.copied().try_fold(0, |sum, byte| Some(sum * 10 + digit(byte)?))?
+        }
+        _ => return None,
+    };
+    let time = ((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
+    Some(time * SECOND + micros)
+}
+
+fn digit(byte: u8) -> Option<u64> {
+    byte.is_ascii_digit().then(|| u64::from(byte - b'0'))
+}
+
+/// Returns the days since 1970-01-01 in the Gregorian calendar, with years that start in March, so that
+/// the leap day is the last. From 1970 to 2099 every fourth year is a leap year.
+fn days(year: u64, month: u64, day: u64) -> u64 {
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    // 1968-03-01 is 671 days before 1970-01-01.
+    (year - 1968) * 1461 / 4 + (153 * month + 2) / 5 + day - 1 - 671
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_logs_write_them() {
+        let time = 1_767_323_045 * SECOND;
+        for (text, expected) in [
+            ("2026-01-02T03:04:05Z", time),
+            ("2026-01-02T03:04:05.25Z", time + SECOND / 4),
+            ("2026-01-02T03:04:05.123456789Z", time + 123_456),
+            ("2026-01-02T05:04:05+02:00", time),
+            ("2026-01-02 03:04:05Z", time),
+            ("1767323045", time),
+            ("1767323045.5", time + SECOND / 2),
+            ("1767323045.1234567", time + 123_456),
+            ("1767323045123", time + 123_000),
+            ("1767323045123.4", time + 123_400),
+            ("1767323045123456", time + 123_456),
+            ("1767323045123456789", time + 123_456),
+            ("2024-02-29T00:00:00Z", 1_709_164_800 * SECOND),
+        ] {
+            assert_eq!(read_time(text), Some(expected), "{text}");
+        }
+        for text in [
+            "",
+            "-",
+            "now",
+            "-1",
+            "1e9",
+            "2026-01-02",
+            "2026-02-30T00:00:00Z",
+            "2026-01-02T24:00:00Z",
+            "1969-12-31T23:59:59Z",
+            "2100-01-01T00:00:00Z",
+            "2026-01-02T03:04:05.Z",
+            "1.2.3",
+            "5000000000",
+        ] {
+            assert_eq!(read_time(text), None, "{text}");
+        }
+    }
+
+    proptest! {
+        /// The fast path reads what the library reads, from the first day to the last.
+        #[test]
+        fn the_fast_path_agrees(
+            second in prop_oneof![0..END / SECOND, Just(0), Just(END / SECOND - 1)],
+            micro in 0..SECOND,
+            decimals in 0..=6usize,
+        ) {
+            let time = second * SECOND + micro / 10u64.pow(6 - decimals as u32) * 10u64.pow(6 - decimals as u32);
+            let stamp = Timestamp::from_microsecond(time as i64).unwrap();
+            let text = match decimals {
+                0 => stamp.to_string(),
+                _ => format!("{stamp:.decimals$}"),
+            };
+            prop_assert_eq!(read_timestamp(&text), Some(time), "{}", text);
+            if let Some(fast) = read_utc(text.as_bytes()) {
+                prop_assert_eq!(fast, time, "{}", text);
+            } else {
+                let day: u64 = text[8..10].parse().unwrap();
+                prop_assert!(day > 28, "{}", text);
+            }
+        }
+
+        #[test]
+        fn no_text_panics(text in "[0-9TZ:.+ -]{0,30}") {
+            let _ = read_time(&text);
+        }
+    }
+}
