@@ -27,11 +27,19 @@ use clap::{Parser, Subcommand};
 
 use crate::version::LONG_VERSION;
 
+const EXAMPLES: &str = "\
+Examples:
+  weir serve --rules rules/
+  weir check rules/
+  weir explain rules/ -d shop path=/login
+  weir test rules/";
+
 /// A rate-limit service for Envoy.
 ///
 /// Envoy, or any gRPC client, asks whether a request is allowed. weir answers from rules.
 #[derive(Debug, Parser)]
 #[command(name = "weir", version = LONG_VERSION, arg_required_else_help = true)]
+#[command(after_help = EXAMPLES)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -43,11 +51,9 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check rule files and print their rules.
     Check(check::CheckArgs),
-    /// Ask a running weir whether it is ready: for probes and health checks of containers.
-    Health(health::HealthArgs),
     /// Show which rule a descriptor matches, and why.
     Explain(explain::ExplainArgs),
-    /// Run tests of rules, and report what differs.
+    /// Run tests of rules in simulated time.
     Test(test::TestArgs),
     /// Decide recorded traffic by rules: show what they would refuse.
     Replay(replay::ReplayArgs),
@@ -55,7 +61,9 @@ enum Command {
     Hit(hit::HitArgs),
     /// Convert limits of other programs into weir's rules.
     Convert(convert::ConvertArgs),
-    /// Print a settings file with every setting at its default, and its description.
+    /// Check whether a running weir is ready, for probes and health checks of containers.
+    Health(health::HealthArgs),
+    /// Print a settings file with every setting, its default and its description.
     #[command(after_help = settings::EXAMPLES)]
     Settings,
     /// Print a completion script for a shell.

@@ -1,5 +1,10 @@
 //! Checks the rule files, worked examples and links of the documentation.
 
+#[path = "support/files.rs"]
+mod files;
+#[path = "support/markdown.rs"]
+mod markdown;
+
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::fs;
@@ -10,22 +15,12 @@ use weir::limit::{Decision, Micros, Op, Plan, SECOND, State};
 use weir::rules::source::RuleFile;
 use weir::rules::{Options, RuleSet};
 
-/// Reads a document by its path from the root of the project.
-fn document(name: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
-}
+use files::read;
 
 /// Returns the fenced blocks of a language, each with the line of its first fence.
 fn blocks(document: &str, language: &str) -> Vec<(usize, String)> {
-    let mut blocks = Vec::new();
-    let mut lines = document.lines().enumerate();
-    while let Some((number, line)) = lines.next() {
-        if line == format!("```{language}") {
-            let body = lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```");
-            blocks.push((number + 1, body.map(|line| format!("{line}\n")).collect()));
-        }
-    }
-    blocks
+    let blocks = markdown::blocks_of(document, language);
+    blocks.into_iter().map(|block| (block.line, block.text)).collect()
 }
 
 fn compile(text: &str) -> (RuleSet, String) {
@@ -40,7 +35,7 @@ fn compile(text: &str) -> (RuleSet, String) {
 fn rule_files_in_the_docs_load() {
     let documents = [("docs/rules.md", 10), ("docs/algorithms.md", 5), ("docs/redis.md", 1)];
     for (name, at_least) in documents {
-        let document = document(name);
+        let document = read(name);
         let blocks = blocks(&document, "yaml");
         assert!(blocks.len() >= at_least);
         for (line, text) in blocks {
@@ -53,7 +48,7 @@ fn rule_files_in_the_docs_load() {
 
 #[test]
 fn every_rule_key_is_documented() {
-    let document = document("docs/rules.md");
+    let document = read("docs/rules.md");
     let shown: String = blocks(&document, "yaml").into_iter().map(|(_, text)| text).collect();
     for key in "domain descriptors key value rate_limit shadow_mode quota_mode detailed_metric \
                 value_to_metric share_threshold metadata requests_per_unit unit unlimited name \
@@ -67,7 +62,7 @@ fn every_rule_key_is_documented() {
 
 #[test]
 fn the_matching_example_is_correct() {
-    let document = document("docs/rules.md");
+    let document = read("docs/rules.md");
     let (_, text) =
         blocks(&document, "yaml").into_iter().find(|(_, text)| text.contains("# A:")).unwrap();
     let (rules, _) = compile(&text);
@@ -86,7 +81,7 @@ fn the_matching_example_is_correct() {
 fn the_error_example_is_correct() {
     let text = "domain: shop\ndescriptors:\n  - key: api_key\n    rate_limt:\n      unit: minute\n  \
                 - key: path\n    rate_limit:\n      unit: fortnight\n      shadow_mode: true\n";
-    let document = document("docs/rules.md");
+    let document = read("docs/rules.md");
     let (_, shown) = blocks(&document, "text").swap_remove(0);
     let (_, problems) = compile(text);
     for problem in problems.lines() {
@@ -147,7 +142,7 @@ fn shown(column: &str, plan: &Plan, decision: &Decision) -> String {
 
 #[test]
 fn worked_examples_are_correct() {
-    let document = document("docs/semantics.md");
+    let document = read("docs/semantics.md");
     let examples = worked_examples(&document);
     assert!(examples.len() >= 8);
     let mut differences = String::new();
@@ -254,7 +249,7 @@ fn statements_about_security_name_existing_tests() {
     for directory in ["src", "tests"] {
         tests_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory), &mut tests);
     }
-    let document = document("docs/security.md");
+    let document = read("docs/security.md");
     let (mut statements, mut wrong) = (0, String::new());
     let mut in_table = false;
     for line in document.lines() {
@@ -284,7 +279,7 @@ fn statements_about_security_name_existing_tests() {
 fn links_have_existing_targets() {
     let mut broken = String::new();
     for name in documents() {
-        let text = prose(&document(name.to_str().unwrap()));
+        let text = prose(&read(&name));
         for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             if link.contains("://") {
                 continue;

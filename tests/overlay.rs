@@ -1,23 +1,20 @@
-//! Runs the examples of `docs/overlay.md` as they are written.
+//! The examples of `docs/overlay.md`, and invalid overlays.
+
+#[path = "support/files.rs"]
+mod files;
+#[path = "support/markdown.rs"]
+mod markdown;
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// The fenced blocks of a language.
-fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
-    let starts = document.split(&format!("```{language}\n")).skip(1).collect::<Vec<_>>();
-    starts.into_iter().filter_map(|rest| rest.split("```\n").next()).collect()
-}
-
-/// The document, and a directory with the files of its examples: each is named in its first line.
+/// The document, and a directory with the files that it shows.
 fn examples() -> (String, tempfile::TempDir) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/overlay.md");
-    let document = fs::read_to_string(path).unwrap();
+    let document = files::read("docs/overlay.md");
     let directory = tempfile::tempdir().unwrap();
-    for block in blocks(&document, "yaml") {
-        let name = block.lines().next().and_then(|line| line.strip_prefix("# "));
-        fs::write(directory.path().join(name.expect("a name")), block).unwrap();
+    for (name, text) in markdown::files(&document) {
+        fs::write(directory.path().join(name), text).unwrap();
     }
     (document, directory)
 }
@@ -30,35 +27,6 @@ fn run(directory: &Path, command: &str) -> (Option<i32>, String) {
     let weir = weir.unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (weir.status.code(), text(weir.stdout) + &text(weir.stderr))
-}
-
-#[test]
-fn the_checked_example_prints_what_the_document_shows() {
-    let (document, directory) = examples();
-    let examples = blocks(&document, "console");
-    assert!(!examples.is_empty());
-    for example in examples {
-        let (command, shown) = example.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
-        let (code, printed) = run(directory.path(), command);
-        assert_eq!((code, printed.as_str()), (Some(0), shown), "{command}");
-    }
-}
-
-#[test]
-fn every_overlay_is_valid() {
-    let (_, directory) = examples();
-    fs::write(directory.path().join("none.yaml"), "domain: none\n").unwrap();
-    let mut overlays = 0;
-    for entry in fs::read_dir(directory.path()).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        if name.ends_with(".overlay.yaml") {
-            let (code, printed) =
-                run(directory.path(), &format!("weir check none.yaml --overlay {name}"));
-            assert_eq!(code, Some(0), "{printed}");
-            overlays += 1;
-        }
-    }
-    assert!(overlays >= 4);
 }
 
 #[test]
@@ -94,8 +62,8 @@ fn the_error_has_the_form_of_the_example() {
     let (code, printed) =
         run(directory.path(), "weir check rules.yaml --overlay limits.overlay.yaml");
     assert_eq!(code, Some(1), "{printed}");
-    let shown = blocks(&document, "text")[0];
-    for line in shown.lines() {
+    let shown = markdown::blocks_of(&document, "text").swap_remove(0);
+    for line in shown.text.lines() {
         assert!(printed.contains(line.trim_end()), "{line}\n{printed}");
     }
 }

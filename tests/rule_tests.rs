@@ -1,5 +1,10 @@
-//! The subcommand `weir test`: the examples of `docs/testing-rules.md` as they are written, the tests that
-//! the examples ship with, and invalid test files.
+//! The subcommand `weir test`: the tests of `docs/testing-rules.md`, the tests that the examples ship with, and
+//! invalid test files.
+
+#[path = "support/files.rs"]
+mod files;
+#[path = "support/markdown.rs"]
+mod markdown;
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +16,6 @@ descriptors:
   - key: path
     rate_limit: { unit: minute, requests_per_unit: 5 }
 ";
-
-/// The fenced blocks of a language.
-fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
-    let starts = document.split(&format!("```{language}\n")).skip(1).collect::<Vec<_>>();
-    starts.into_iter().filter_map(|rest| rest.split("```\n").next()).collect()
-}
 
 /// Runs `weir` with the arguments of a command line. Returns its exit code and its outputs.
 fn run(directory: &Path, command: &str) -> (Option<i32>, String, String) {
@@ -36,36 +35,13 @@ fn test(text: &str, arguments: &str) -> (Option<i32>, String, String) {
     run(directory.path(), &format!("weir test a.test.yaml {arguments}"))
 }
 
-/// The document, and a directory with the files of its examples: each is named in its first line.
-fn examples() -> (String, tempfile::TempDir) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/testing-rules.md");
-    let document = fs::read_to_string(path).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    for block in blocks(&document, "yaml") {
-        let name = block.lines().next().and_then(|line| line.strip_prefix("# "));
-        fs::write(directory.path().join(name.expect("a name")), block).unwrap();
-    }
-    (document, directory)
-}
-
-#[test]
-fn the_documented_commands_print_what_the_document_shows() {
-    let (document, directory) = examples();
-    let commands = blocks(&document, "console");
-    assert!(commands.len() >= 4);
-    for example in commands {
-        let (command, shown) = example.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
-        let (code, out, err) = run(directory.path(), command);
-        let fails = shown.contains("FAILED") || shown.contains("error:");
-        assert_eq!((code, err + &out), (Some(i32::from(fails)), shown.to_owned()), "{command}");
-    }
-}
-
 #[test]
 fn the_documented_tests_pass() {
-    let (_, directory) = examples();
-    for name in ["failing.test.yaml", "invalid.test.yaml"] {
-        fs::remove_file(directory.path().join(name)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for (name, text) in markdown::files(&files::read("docs/testing-rules.md")) {
+        if !["failing.test.yaml", "invalid.test.yaml"].contains(&name.as_str()) {
+            fs::write(directory.path().join(name), text).unwrap();
+        }
     }
     let (code, out, err) = run(directory.path(), "weir test .");
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");

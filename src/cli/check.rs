@@ -24,8 +24,9 @@ const MAX_COLUMN_WIDTH: usize = 100;
 
 const EXAMPLES: &str = "\
 Examples:
-  weir check rules/ --deny-warnings
-  weir check rules/ --envoy envoy.yaml
+  weir check rules/
+  weir check rules/ --deny-warnings --envoy envoy.yaml
+  weir check rules/ --overlay limits.overlay.yaml
   kubectl get configmap rules -o yaml | weir check -
 
 Exits 0 if the rules load, 1 if a file has an error, or a warning with --deny-warnings.";
@@ -34,31 +35,31 @@ Exits 0 if the rules load, 1 if a file has an error, or a warning with --deny-wa
 #[command(after_help = EXAMPLES)]
 pub struct CheckArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "RULES")]
     paths: Vec<PathBuf>,
     /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
     #[arg(long, value_name = "FILE")]
     overlay: Vec<PathBuf>,
-    /// How to print the rules and their problems.
-    #[arg(long, value_enum, default_value = "text")]
+    /// Format of the rules and their problems.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Fail if there is a warning.
+    /// Exit with 1 if there is a warning.
     #[arg(long)]
     deny_warnings: bool,
-    /// Compare the rules with an Envoy configuration in YAML or JSON; may be repeated.
+    /// Compare the rules with an Envoy configuration in YAML or JSON; can be repeated.
     #[arg(long, value_name = "FILE")]
     envoy: Vec<PathBuf>,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
     #[arg(long)]
     merge_domains: bool,
-    /// Refuse files with more bytes.
-    #[arg(long, default_value_t = 64 << 20)]
+    /// Refuse larger files.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file: u64,
-    /// Refuse limits that may need more bytes of state per key.
-    #[arg(long, default_value_t = 16 << 20)]
+    /// Refuse limits that may need more state per key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     max_log_bytes: u64,
     /// List up to this many errors, and as many warnings, of each file.
-    #[arg(long, default_value_t = DEFAULT_MAX_PROBLEMS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]
     max_problems: usize,
 }
 

@@ -26,23 +26,23 @@ Examples:
   weir convert limits.yaml --out rules/
   weir convert --from reference-json config.json > rules.yaml
 
-Lists on standard error what has no equivalent and is left out, and exits 1 then.";
+Exits 0 if all is converted. Else it lists on standard error what has no equivalent, and exits 1.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ConvertArgs {
     /// A file, `-` for standard input, or rates: `10/s, 200/m burst 50`.
     input: String,
-    /// What the input is. Default: found by its content.
-    #[arg(long, value_enum)]
+    /// Format of the input. Default: detected.
+    #[arg(long, value_enum, value_name = "FORMAT")]
     from: Option<Format>,
-    /// The directory to write to, one file for each domain. Default: standard output.
+    /// Directory to write to, one file for each domain. Default: standard output.
     #[arg(short, long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The domain of rates.
-    #[arg(short, long, default_value = "example")]
+    /// Domain of the rules, if the input is rates.
+    #[arg(short, long, value_name = "DOMAIN", default_value = "example")]
     domain: String,
-    /// The descriptor of rates; an entry without a value matches every value.
+    /// Descriptor of the rule, if the input is rates; an entry without a value matches every value.
     #[arg(long, value_name = "DESCRIPTOR", default_value = "remote_address")]
     descriptor: DescriptorArg,
 }
@@ -79,7 +79,7 @@ pub fn run(args: &ConvertArgs) -> ExitCode {
         let mut stderr = io::stderr().lock();
         // Standard error may be closed.
         for left_out in &converted.left_out {
-            let _ = writeln!(stderr, "left out: {}", escape(left_out));
+            let _ = writeln!(stderr, "not converted: {}", escape(left_out));
         }
         for note in &converted.notes {
             let _ = writeln!(stderr, "note: {note}");

@@ -40,12 +40,13 @@ fn the_document_has_the_help_of_every_command() {
     }
 }
 
-/// Splits a line as a shell does that has no variables: quotes group, and `>` or `|` ends the command.
+/// Splits a line as a shell does that has no variables: quotes group, and `>`, `|` or `#` ends the command.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {
         match (c, quote) {
             ('>' | '|' | '<', None) => break,
+            ('#', None) if word.is_none() => break,
             (' ', None) => words.extend(word.take()),
             ('\'' | '"', None) => {
                 quote = Some(c);
@@ -61,8 +62,8 @@ fn words(line: &str) -> Vec<String> {
 
 #[test]
 fn the_help_of_every_command_has_examples_that_parse() {
-    for mut command in commands() {
-        let name = command.get_name().to_owned();
+    for mut command in commands().into_iter().chain([Cli::command()]) {
+        let name = command.get_name().trim_start_matches("weir").to_owned();
         let help = command.render_long_help().to_string();
         let prefix = format!("weir {name}");
         let (_, examples) = help.split_once("\nExample").unwrap_or_else(|| panic!("none: {help}"));
@@ -73,10 +74,47 @@ fn the_help_of_every_command_has_examples_that_parse() {
             .collect();
         assert!(examples.iter().any(|line| line.starts_with(&prefix)), "{name}: {help}");
         for line in examples {
-            let args = words(line).into_iter().map(Into::into).collect();
-            if let Err(error) = Cli::try_parse_from(arguments(args)) {
-                panic!("{line}: {error}");
+            parse(line);
+        }
+    }
+}
+
+fn parse(line: &str) {
+    let args = words(line).into_iter().map(Into::into).collect();
+    if let Err(error) = Cli::try_parse_from(arguments(args)) {
+        panic!("{line}: {error}");
+    }
+}
+
+#[test]
+fn the_commands_in_the_documents_parse() {
+    let mut count = 0;
+    for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/docs")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let document = std::fs::read_to_string(path).unwrap().replace("\\\n", " ");
+        let mut language = None;
+        for line in document.lines().map(str::trim_start) {
+            if let Some(fence) = line.strip_prefix("```") {
+                language = if language.is_none() { Some(fence) } else { None };
+                continue;
+            }
+            let commands = match language {
+                Some("sh") => Some(line),
+                Some("console") => line.strip_prefix("$ "),
+                _ => None,
+            };
+            for command in commands.unwrap_or_default().split(" | ") {
+                // Variables may come before the program.
+                let program = command.split(' ').find(|word| !word.contains('='));
+                if program == Some("weir") {
+                    parse(&command[command.find("weir ").unwrap_or_default()..]);
+                    count += 1;
+                }
             }
         }
     }
+    assert!(count >= 20, "{count} commands");
 }

@@ -18,35 +18,37 @@ use crate::limiter::{Descriptor, Request};
 use crate::rules::{Loaded, Options, SourceFile};
 use crate::service::RequestView;
 
-const EXAMPLE: &str = "\
-Example:
-  weir explain rules/ -d shop path=/login user=ann,remote_address=192.0.2.7
+const EXAMPLES: &str = "\
+Examples:
+  weir explain rules/ -d shop path=/login
+  weir explain rules/ --overlay limits.overlay.yaml -d shop user=ann,path=/login remote_address=192.0.2.7
 
 Exits 0 if every descriptor matches a rule, 3 if one does not, 1 if a file has an error.";
 
 #[derive(Debug, Args)]
-#[command(after_help = EXAMPLE)]
+#[command(after_help = EXAMPLES)]
+#[command(override_usage = "weir explain [OPTIONS] <RULES>... -d <DOMAIN> <DESCRIPTOR>...")]
 pub struct ExplainArgs {
     /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
     #[arg(required = true, value_name = "RULES")]
     paths: Vec<PathBuf>,
-    /// The domain, and the descriptors of one request, each as `key=value,key2=value2`.
+    /// The domain, and the descriptors of one request, each as `key=value,key2=value2`. Write it last.
     #[arg(short, long, num_args = 2.., value_names = ["DOMAIN", "DESCRIPTOR"])]
     #[arg(required_unless_present = "json")]
     domain: Vec<String>,
-    /// A request as the body of `/json`; `-` reads it from standard input.
+    /// Instead of -d: the request as the body of `/json`; `-` reads it from standard input.
     #[arg(long, value_name = "BODY", conflicts_with = "domain")]
     json: Option<String>,
     /// An overlay of the rules, or a directory with files named .overlay.yaml; can be repeated.
     #[arg(long, value_name = "FILE")]
     overlay: Vec<PathBuf>,
-    /// How to print the explanation.
-    #[arg(long, value_enum, default_value = "text")]
+    /// Format of the explanation.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
     #[arg(long)]
     merge_domains: bool,
-    /// The prefix of keys in Redis, the setting store.redis.key_prefix.
+    /// The prefix of keys in Redis: the setting store.redis.key_prefix.
     #[arg(long, value_name = "PREFIX", default_value = "weir:")]
     key_prefix: String,
 }

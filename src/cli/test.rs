@@ -22,7 +22,7 @@ use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
 use report::{FileReport, Report};
 
 const EXAMPLE: &str = "\
-Example:
+Examples:
   weir test rules/
   weir test rules/shop.test.yaml --output junit > report.xml
 
@@ -34,17 +34,17 @@ pub struct TestArgs {
     /// Test files, or directories with files named .test.yaml.
     #[arg(required = true, value_name = "FILE")]
     paths: Vec<PathBuf>,
-    /// How to print the results.
-    #[arg(long, value_enum, default_value = "text")]
+    /// Format of the results.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
-    /// Refuse files with more bytes.
-    #[arg(long, default_value_t = 64 << 20)]
+    /// Refuse larger files.
+    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
     max_file: u64,
-    /// Refuse limits that may need more bytes of state per key.
-    #[arg(long, default_value_t = 16 << 20)]
+    /// Refuse limits that may need more state per key.
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
     max_log_bytes: u64,
     /// List up to this many errors of each file.
-    #[arg(long, default_value_t = DEFAULT_MAX_PROBLEMS)]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]
     max_problems: usize,
 }
 

@@ -72,7 +72,7 @@ impl Reader<'_> {
                 }
                 Some(_) if is_merged => {}
                 Some(name) => {
-                    let message = format_args!("`{name}` is there twice");
+                    let message = format_args!("`{name}` is repeated");
                     self.error(key.position, name, message, "remove one of them");
                 }
             }

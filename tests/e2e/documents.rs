@@ -3,12 +3,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use serde_json::{Value, json};
 
 use crate::support::files::{read, root};
+use crate::support::markdown;
 use crate::support::weir::Setup;
-use crate::support::{envoy, schemas, yaml};
+use crate::support::{console, envoy, schemas, yaml};
 
 /// What another test checks: the start of a path, and the test, which must name the file.
 const CHECKED_ELSEWHERE: [(&str, &str); 4] = [
@@ -33,35 +35,80 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the YAML of files and of fenced blocks, each with its place.
-fn texts() -> Vec<(String, String)> {
+/// What belongs to a text: the other files of its directory, document or ConfigMap, and the commands that
+/// the document shows.
+#[derive(Default)]
+struct Context {
+    files: Vec<(String, String)>,
+    commands: Vec<markdown::Block>,
+}
+
+impl Context {
+    fn of_directory(files: &[PathBuf], directory: &Path) -> Context {
+        let yaml = files.iter().filter(|path| path.parent() == Some(directory) && is_yaml(path));
+        let named = |path: &PathBuf| (path.file_name()?.to_str()?.to_owned(), read(path)).into();
+        Context { files: yaml.filter_map(named).collect(), commands: Vec::new() }
+    }
+
+    fn of_document(document: &str) -> Context {
+        let commands = markdown::blocks_of(document, "console");
+        Context { files: markdown::files(document), commands }
+    }
+}
+
+/// A YAML text with its place.
+struct Text {
+    place: String,
+    text: String,
+    context: Rc<Context>,
+}
+
+fn is_yaml(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// Returns the YAML of files and of fenced blocks.
+fn texts() -> Vec<Text> {
     let mut texts = Vec::new();
     let files = ["docs", "examples"].map(files_below).concat();
-    for path in files.into_iter().chain(["README.md".into()]) {
-        let name = path.to_str().expect("text").to_owned();
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("yaml" | "yml") => texts.push((name, read(&path))),
-            Some("md") => {
-                let document = read(&path);
-                let mut line = 1;
-                for (number, part) in document.split("```").enumerate() {
-                    let block = part.strip_prefix("yaml\n").or_else(|| part.strip_prefix("yml\n"));
-                    if let Some(block) = block.filter(|_| number % 2 == 1) {
-                        texts.push((format!("{name}:{line}"), block.to_owned()));
-                    }
-                    line += part.matches('\n').count();
+    for path in files.iter().chain([&"README.md".into()]) {
+        let place = path.to_str().expect("text").to_owned();
+        if is_yaml(path) {
+            let directory = path.parent().expect("a directory");
+            let context = Context::of_directory(&files, directory).into();
+            texts.push(Text { place, text: read(path), context });
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            let document = read(path);
+            let context = Rc::new(Context::of_document(&document));
+            let mut line = 1;
+            for (number, part) in document.split("```").enumerate() {
+                let block = part.strip_prefix("yaml\n").or_else(|| part.strip_prefix("yml\n"));
+                if let Some(block) = block.filter(|_| number % 2 == 1) {
+                    let (place, context) = (format!("{place}:{line}"), context.clone());
+                    texts.push(Text { place, text: block.to_owned(), context });
                 }
+                line += part.matches('\n').count();
             }
-            _ => {}
         }
     }
     texts
 }
 
-/// Checks a text by what is in it. Returns the kinds of its documents.
-fn check(place: &str, text: &str) -> Result<Vec<&'static str>, String> {
+/// Checks a text by its name and by what is in it. Returns the kinds of its documents.
+fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>, String> {
     let documents = yaml::documents(text);
     let has = |key: &str| documents.iter().all(|document| !document[key].is_null());
+    let file = place.rsplit('/').next().unwrap_or(place).split(':').next().unwrap_or(place);
+    let name = match is_yaml(Path::new(file)) {
+        true => file,
+        false => markdown::file_name(text).unwrap_or("shown.yaml"),
+    };
+    if has("patches") || name.ends_with(".overlay.yaml") {
+        return check_overlay(text).map(|()| vec!["overlay"]);
+    }
+    if has("tests") || name.ends_with(".test.yaml") {
+        return check_test(name, text, context).map(|()| vec!["test of rules"]);
+    }
     if has("domain") {
         return check_rules(text).map(|()| vec!["rules"]);
     }
@@ -92,9 +139,8 @@ fn check(place: &str, text: &str) -> Result<Vec<&'static str>, String> {
     if has("kind") && has("apiVersion") {
         return documents.iter().map(check_resource).collect();
     }
-    let name = place.rsplit('/').next().unwrap_or(place).split(':').next().unwrap_or(place);
     for (start, test) in CHECKED_ELSEWHERE {
-        if place.starts_with(start) && read(test).contains(name) {
+        if place.starts_with(start) && read(test).contains(file) {
             return Ok(vec!["checked elsewhere"]);
         }
     }
@@ -109,6 +155,29 @@ fn check_rules(text: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(output),
     }
+}
+
+/// Runs `weir check --overlay` with rules that no patch matches.
+fn check_overlay(text: &str) -> Result<(), String> {
+    let setup = Setup::new().file("rules.yaml", "domain: none\n").file("shown.overlay.yaml", text);
+    let setup = setup.arg("check").arg("rules.yaml").arg("--overlay").arg("shown.overlay.yaml");
+    let (status, output) = setup.run();
+    if status.success() { Ok(()) } else { Err(output) }
+}
+
+/// Runs `weir test` beside the other files and the example rules. A test may only fail as the document shows.
+fn check_test(name: &str, text: &str, context: &Context) -> Result<(), String> {
+    let examples = "examples/rules";
+    let examples = Context::of_directory(&files_below(examples), Path::new(examples));
+    let files = examples.files.iter().chain(&context.files);
+    let setup = files.fold(Setup::new(), |setup, (name, text)| setup.file(name, text));
+    let setup = setup.file(name, text);
+    let command = format!("$ weir test {name}\n");
+    if let Some(shown) = context.commands.iter().find(|block| block.text.starts_with(&command)) {
+        return console::run(&shown.text, &setup.path(""));
+    }
+    let (status, output) = setup.arg("test").arg(name).run();
+    if status.success() { Ok(()) } else { Err(output) }
 }
 
 /// Checks that weir starts with this mapper.
@@ -193,10 +262,12 @@ fn check_resource(resource: &Value) -> Result<&'static str, String> {
 
 /// Checks the files in a ConfigMap.
 fn check_config_map(map: &Value) -> Result<(), String> {
-    for (name, text) in map["data"].as_object().into_iter().flatten() {
-        let text = text.as_str().unwrap_or_default();
+    let files = map["data"].as_object().into_iter().flatten();
+    let files = files.map(|(name, text)| (name.clone(), text.as_str().unwrap_or_default().into()));
+    let context = Context { files: files.collect(), commands: Vec::new() };
+    for (name, text) in &context.files {
         match name.rsplit('.').next() {
-            Some("yaml" | "yml") if name != "weir.yaml" => drop(check(name, text)?),
+            Some("yaml" | "yml") if name != "weir.yaml" => drop(check(name, text, &context)?),
             // The chart names its settings weir.yaml.
             Some("yaml" | "toml") => {
                 let setup = Setup::new().file(name, text).file("rules.yaml", "domain: shop\n");
@@ -237,20 +308,23 @@ fn pod(part: &Value) -> Value {
 fn all_yaml_of_the_documents_and_examples_is_valid() {
     let mut errors = String::new();
     let mut kinds = Vec::new();
-    for (place, text) in texts() {
-        match check(&place, &text) {
+    for Text { place, text, context } in texts() {
+        match check(&place, &text, &context) {
             Ok(found) => kinds.extend(found),
             Err(error) => errors += &format!("{place}: {error}\n"),
         }
     }
     assert_eq!(errors, "");
-    for kind in ["rules", "Envoy", "values of the chart", "custom resource"] {
+    for kind in
+        ["rules", "overlay", "test of rules", "Envoy", "values of the chart", "custom resource"]
+    {
         assert!(kinds.contains(&kind), "{kind}");
     }
 }
 
 #[test]
 fn what_has_no_check_is_an_error() {
+    let check = |place, text| check(place, text, &Context::default());
     for text in ["services: {}\n", "apiVersion: example.com/v1\nkind: Thing\n"] {
         check("examples/new.yaml", text).unwrap_err();
     }
@@ -265,4 +339,43 @@ fn what_has_no_check_is_an_error() {
     check("examples/new-values.yaml", "replicaCount: two\n").unwrap_err();
     let gateway = "config: { envoyGateway: { rateLimits: {} } }\n";
     check("examples/new-values.yaml", gateway).unwrap_err();
+}
+
+#[test]
+fn invalid_overlays_and_tests_that_fail_are_errors() {
+    const OVERLAY: &str = "patches: [{ match: {}, set: { shadow_mode: true } }]\n";
+    const RULES: &str =
+        "domain: a\ndescriptors: [{ key: k, rate_limit: { unit: day, requests_per_unit: 0 } }]\n";
+    let test = |code: &str| {
+        let steps = format!("[{{ descriptors: [k=1], expect: {{ {code} }} }}]");
+        format!("rules: [a.yaml]\ndomain: a\ntests: [{{ name: n, steps: {steps} }}]\n")
+    };
+    let (passes, fails) = (test("code: OVER_LIMIT"), test("code: OK"));
+    let unknown_key = test("cod: OK");
+    let files = vec![("a.yaml".to_owned(), RULES.to_owned())];
+    let beside = Context { files, commands: Vec::new() };
+    let alone = Context::default();
+    assert_eq!(check("docs/a.md:1", OVERLAY, &alone), Ok(vec!["overlay"]));
+    assert_eq!(check("examples/a.test.yaml", &passes, &beside), Ok(vec!["test of rules"]));
+    check("docs/a.md:1", &OVERLAY.replace("set:", "sets:"), &alone).unwrap_err();
+    check("docs/a.md:1", &OVERLAY.replace("shadow_mode", "shadow"), &alone).unwrap_err();
+    check("examples/a.overlay.yaml", "domain: a\n", &alone).unwrap_err();
+    check("examples/a.test.yaml", "domain: a\n", &beside).unwrap_err();
+    check("examples/a.test.yaml", &passes, &alone).unwrap_err();
+    for test in [&fails, &unknown_key] {
+        check("examples/a.test.yaml", test, &beside).unwrap_err();
+        check("docs/a.md:1", test, &beside).unwrap_err();
+    }
+    // In a ConfigMap, and in a document that shows another output.
+    for (test, is_valid) in [(&passes, true), (&fails, false)] {
+        let map = json!({ "data": { "a.yaml": RULES, "a.test.yaml": test } });
+        assert_eq!(check_config_map(&map).is_ok(), is_valid, "{test}");
+    }
+    let document = format!(
+        "```yaml\n# a.yaml\n{RULES}```\n```console\n$ weir test a.test.yaml\nFAILED\n```\n"
+    );
+    let shown = Context::of_document(&document);
+    for test in [&passes, &fails] {
+        check("docs/a.md:1", &format!("# a.test.yaml\n{test}"), &shown).unwrap_err();
+    }
 }

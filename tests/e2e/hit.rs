@@ -1,18 +1,18 @@
 //! `weir hit`, and the examples of docs/cli.md.
 
-use std::fmt::Write;
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use regex::Regex;
 
 use crate::support::api::HIGH_LIMIT;
-use crate::support::http;
+use crate::support::files::read;
+use crate::support::markdown::blocks_of;
 use crate::support::program::Program;
 use crate::support::redis::free_port;
 use crate::support::weir::{Setup, serving};
+use crate::support::{console, http};
 
 const LIMITS: &str = "\
 domain: shop
@@ -198,57 +198,19 @@ fn the_version_has_the_commit_and_pages_are_written() {
     }
 }
 
-/// The commands of a `console` block, each with its output.
-fn commands(block: &str) -> Vec<(String, String)> {
-    let mut commands: Vec<(String, String)> = Vec::new();
-    for line in block.lines() {
-        match (line.strip_prefix("$ "), commands.last_mut()) {
-            (Some(command), _) => commands.push((command.to_owned(), String::new())),
-            (None, Some((_, output))) => writeln!(output, "{line}").unwrap(),
-            (None, None) => panic!("no command: {line}"),
-        }
-    }
-    commands
-}
-
-/// Whether an output is the documented one, in which `…` is a number.
-fn matches(documented: &str, output: &str) -> bool {
-    let pattern = regex::escape(documented).replace('…', r"[0-9.]+");
-    Regex::new(&format!("^{pattern}$")).unwrap().is_match(output)
-}
-
 #[test]
 fn examples_of_the_command_line_work_as_pasted() {
-    let document = include_str!("../../docs/cli.md");
-    let block = |part: &str| part.split_once("\n```").unwrap().0.to_owned();
-    let rules = block(document.split("```yaml\n").nth(1).expect("a rule file"));
+    let document = read("docs/cli.md");
+    let rules = blocks_of(&document, "yaml").swap_remove(0);
     // The ports are the default ones, so runs take turns, also with those of the README.
     let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
     turn.lock().unwrap();
-    let weir = serving(&rules).start_as_it_is();
-    let bin = weir.path("bin");
-    fs::create_dir(&bin).unwrap();
-    symlink(env!("CARGO_BIN_EXE_weir"), bin.join("weir")).unwrap();
-    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    let blocks: Vec<String> = document.split("```console\n").skip(1).map(block).collect();
-    assert!(blocks.len() >= 5);
-    for block in blocks {
-        let commands = commands(&block);
-        let mut script = "exec 2>&1\n".to_owned();
-        for (command, output) in &commands {
-            if let Some(file) = command.strip_prefix("cat ") {
-                fs::write(weir.path(file), output).unwrap();
-            }
-            // The next command sees the exit code.
-            writeln!(script, "{command}\nstatus=$?; echo @@@; (exit $status)").unwrap();
-        }
-        let mut shell = Command::new("sh");
-        let ran = shell.args(["-c", &script]).current_dir(weir.path("")).env("PATH", &path);
-        let output = String::from_utf8(ran.output().unwrap().stdout).unwrap();
-        let outputs: Vec<&str> = output.split("@@@\n").collect();
-        assert_eq!(outputs.len(), commands.len() + 1, "{output}");
-        for ((command, documented), output) in commands.iter().zip(outputs) {
-            assert!(matches(documented, output), "{command}\n{documented}\nis now\n{output}");
-        }
+    let weir = serving(&rules.text).start_as_it_is();
+    fs::write(weir.path("shop.yaml"), &rules.text).unwrap();
+    let examples = blocks_of(&document, "console");
+    assert!(examples.len() >= 5);
+    for example in examples {
+        let ran = console::run(&example.text, &weir.path(""));
+        ran.unwrap_or_else(|error| panic!("docs/cli.md:{}: {error}", example.line));
     }
 }

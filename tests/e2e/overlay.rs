@@ -8,9 +8,10 @@ use weir::proto::ratelimit::config::ratelimit::v3::{
 };
 
 use crate::support::api::{code, request};
+use crate::support::files::read;
 use crate::support::management::{Management, any};
 use crate::support::weir::{Setup, Weir, serving};
-use crate::support::{http, wait_for};
+use crate::support::{http, markdown, wait_for};
 
 const RULES: &str = "\
 domain: shop
@@ -75,6 +76,18 @@ async fn an_overlay_of_files_is_applied_and_changed() {
     fs::write(weir.path("overlay/b.overlay.yaml"), "patches: []\n").unwrap();
     fs::write(&file, "patches: []\n").unwrap();
     until(&weir, &["shop.key: unit=YEAR requests_per_unit=1,"]);
+}
+
+#[test]
+fn the_command_of_the_document_serves_the_patched_rules() {
+    let document = read("docs/overlay.md");
+    let files = markdown::files(&document).into_iter();
+    let setup = files.fold(Setup::new(), |setup, (name, text)| setup.file(&name, &text));
+    let command = markdown::blocks_of(&document, "sh").swap_remove(0).text;
+    let (variable, command) = command.trim_end().split_once(" weir ").unwrap();
+    let (name, value) = variable.split_once('=').unwrap();
+    let weir = command.split(' ').fold(setup.env(name, value), Setup::arg).start();
+    assert_eq!(status(&weir)["patched_rules"], 2);
 }
 
 #[test]

@@ -6,12 +6,16 @@ pub mod backend;
 pub mod certificates;
 #[cfg(feature = "otlp")]
 pub mod collector;
+#[path = "../support/console.rs"]
+pub mod console;
 pub mod envoy;
 #[path = "../support/files.rs"]
 pub mod files;
 pub mod http;
 pub mod load;
 pub mod management;
+#[path = "../support/markdown.rs"]
+pub mod markdown;
 #[path = "../support/messages.rs"]
 pub mod messages;
 pub mod program;

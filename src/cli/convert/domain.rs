@@ -125,7 +125,7 @@ impl Domain {
 /// Checks that a limit can be added, without a change.
 fn check(root: &Rule, path: &[PathEntry]) -> Result<(), String> {
     if path.is_empty() {
-        return Err("it applies to every request, and a rule of weir needs an entry".to_owned());
+        return Err("it applies to every request, but a rule needs an entry".to_owned());
     }
     let mut rule = Some(root);
     for entry in path {

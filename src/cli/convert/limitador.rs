@@ -60,14 +60,14 @@ fn limits<'n>(root: &'n Node<'n>) -> Option<&'n [Node<'n>]> {
 
 /// Adds a limit to its domain, unless anything in it has no equivalent.
 fn add(domains: &mut Vec<Domain>, limit: &Node<'_>) -> Result<(), String> {
-    let Content::Map(entries) = limit.content() else { return Err("it is no map".to_owned()) };
+    let Content::Map(entries) = limit.content() else { return Err("it is not a map".to_owned()) };
     let known =
         ["namespace", "max_value", "seconds", "name", "id", "conditions", "variables", "policy"];
     for (key, _) in entries {
         let key = key.text().unwrap_or_default();
         // Its own Kubernetes resource has camelCase.
         if !known.contains(&key) && key != "maxValue" {
-            return Err(format!("`{key}` is not known"));
+            return Err(format!("unknown key `{key}`"));
         }
     }
     if text(limit, "policy").is_some_and(|policy| policy != "default") {
@@ -115,7 +115,7 @@ fn push(
         return Err("it needs entries of several descriptors".to_owned());
     }
     if path.iter().any(|(key, _)| key == place.key) {
-        return Err(format!("it names {:?} twice", place.key));
+        return Err(format!("the key {:?} is repeated", place.key));
     }
     path.push((place.key.to_owned(), value));
     Ok(())
@@ -156,7 +156,7 @@ fn number(map: &Node<'_>, key: &str) -> Option<i64> {
 fn texts<'n>(map: &'n Node<'n>, key: &str) -> Result<Vec<&'n str>, String> {
     let Some(list) = get(map, key) else { return Ok(Vec::new()) };
     let texts = items(list).and_then(|items| items.iter().map(Node::text).collect());
-    texts.ok_or_else(|| format!("`{key}` is no list of texts"))
+    texts.ok_or_else(|| format!("`{key}` is not a list of strings"))
 }
 
 #[cfg(test)]
@@ -197,14 +197,14 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "l.yaml:14: it applies to every request, and a rule of weir needs an entry",
+                "l.yaml:14: it applies to every request, but a rule needs an entry",
                 "l.yaml:15: condition \"a != 'b'\": only key == 'value' has an equivalent",
                 "l.yaml:16: `seconds` is not a number from a second to 100 years",
                 "l.yaml:17: `max_value` is not a number from 0 to 4294967295",
                 "l.yaml:18: it needs entries of several descriptors",
-                "l.yaml:19: `color` is not known",
+                "l.yaml:19: unknown key `color`",
                 "l.yaml:20: \"x*\": `*` matches anything in weir's rules",
-                "l.yaml:21: it is no map",
+                "l.yaml:21: it is not a map",
             ]
         );
         let [shop, other] = converted.rules.as_slice() else { panic!("{converted:?}") };

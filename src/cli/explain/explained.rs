@@ -146,7 +146,7 @@ fn describe(near: NearMiss<'_>, domain: &str, entries: &[(&str, &str)]) -> Near 
         NearMiss::FewerEntries(at, end) => (
             "depth",
             format!(
-                "'{}' ({}) has no rules below it: the descriptor has {} more than it may",
+                "'{}' ({}) has no rules below it: the descriptor has {} too many",
                 end.text,
                 end.origin,
                 counted(entries.len() - at - 1, "entry", "entries")
@@ -168,16 +168,17 @@ fn describe(near: NearMiss<'_>, domain: &str, entries: &[(&str, &str)]) -> Near 
         NearMiss::Subset(order, rule) => {
             ("depth", format!("with fewer entries it matches '{}': {}", rule.path(), list(&order)))
         }
-        NearMiss::NotTried(at, candidate, rule) => (
-            "first_match",
-            format!(
-                "'{}' ({}) would lead to '{}', but {} uses its first match only",
-                candidate.text,
-                candidate.origin,
-                rule.path(),
-                entry(at)
-            ),
-        ),
+        NearMiss::NotTried(at, candidate, rule) => {
+            let (text, origin, entry) = (candidate.text, candidate.origin, entry(at));
+            let leads = match rule.path() == text {
+                true => String::new(),
+                false => format!(" and leads to '{}'", rule.path()),
+            };
+            let message = format!(
+                "'{text}' ({origin}) matches {entry} too{leads}, but only the first match counts"
+            );
+            ("first_match", message)
+        }
         NearMiss::OtherDomain(rule) => (
             "domain",
             format!(

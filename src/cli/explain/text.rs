@@ -43,7 +43,8 @@ fn print_step(entry: &str, step: &ExplainedStep<'_>, out: &mut impl Write) -> io
         later.push(format!("{more} more"));
     }
     if !later.is_empty() {
-        line(out, &format!("    before {}", later.join(", ")))?;
+        let matches = if step.later.len() == 1 { "matches" } else { "match" };
+        line(out, &format!("    before {}, which {matches} too", later.join(", ")))?;
     }
     Ok(())
 }

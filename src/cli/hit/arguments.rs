@@ -24,18 +24,19 @@ Exits 0 if every request is OK, 3 if one stays over its limit, 1 if one fails.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
+#[command(override_usage = "weir hit [OPTIONS] [ADDRESS] -d <DOMAIN> <DESCRIPTOR>...")]
 pub struct HitArgs {
     /// The server: `host:port`, or `unix:` and a path. `https://` before it enables TLS.
     #[arg(default_value = "127.0.0.1:8081")]
     pub(super) address: Address,
-    /// The domain, and the descriptors of each request, each as `key=value,key2=value2`.
+    /// The domain, and the descriptors of each request, each as `key=value,key2=value2`. Write it last.
     #[arg(short, long, num_args = 1.., value_names = ["DOMAIN", "DESCRIPTOR"])]
     #[arg(required_unless_present = "json")]
     pub(super) domain: Vec<String>,
-    /// The request as the body of `/json`; `-` reads it from standard input.
+    /// Instead of -d: the request as the body of `/json`; `-` reads it from standard input.
     #[arg(long, value_name = "BODY", conflicts_with = "domain")]
     pub(super) json: Option<String>,
-    /// Hits of each request; 0 asks without counting.
+    /// Hits of each request; 0 reads the limits without counting.
     #[arg(long, value_name = "N")]
     pub(super) hits: Option<u32>,
     /// Send N requests, one after the other, and print a summary.

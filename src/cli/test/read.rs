@@ -181,7 +181,7 @@ fn read_tests(reader: &mut Reader<'_>, list: &Node<'_>, defaults: &Defaults) -> 
             }
         }
         match name {
-            None => reader.missing(item, &TEST, "name", "write `name: TEXT`: what the test shows"),
+            None => reader.missing(item, &TEST, "name", "write `name: TEXT`"),
             Some((name, node)) => {
                 if let Some(first) = names.insert(name, node.position) {
                     duplicate(reader, name, node.position, first);

@@ -81,7 +81,7 @@ fn read_step(
             "domain" => domain = Some(reader.name(value, key).unwrap_or_default().into()),
             "hits" => {
                 if value.text() == Some("0") {
-                    let help = "0 hits of a request count as 1: to look without taking, write \
+                    let help = "0 hits of a request count as 1: to read a limit without counting, write \
                                 `{entries: 'key=value', hits: 0}` as descriptor";
                     reader.invalid(value, key, help);
                 } else {

@@ -67,7 +67,7 @@ tests:
 17:9: a step has no `descriptors`
 17:18: `domain` is an empty list
 17:26: `at` is '51y'
-17:31: `at` is there twice
+17:31: `at` is repeated
 17:57: `headers` is an empty list
 17:72: `remaining` is 'none'
 18:9: the step ends too late";
