@@ -2,7 +2,7 @@
 
 use super::file;
 use crate::rules::source::RuleFile;
-use crate::rules::{Document, Loaded, Options, Problems, SourceFile};
+use crate::rules::{Document, Loaded, Options, Overlay, Problems, SourceFile};
 
 fn options() -> Options {
     Options { lint: true, ..Options::default() }
@@ -135,6 +135,51 @@ fn replaces_that_name_nothing() {
     assert_eq!(loaded.problems[0].help, "did you mean `basic`?");
     let unlimited = "- { key: b, rate_limit: { name: basic, unlimited: true } }\n";
     assert!(of(&(text + unlimited))[0].contains("is an unlimited rule"));
+}
+
+#[test]
+fn limits_are_judged_as_patched() {
+    let rules = "domain: d
+descriptors:
+- { key: a, rate_limit: { name: a, unit: day } }
+- { key: b, rate_limit: { name: b, unit: day, requests_per_unit: 1, replaces: [{ name: c }] } }
+";
+    let missing = "no `requests_per_unit`: this limit denies everything";
+    let unnamed = "no rule of the domain 'd' has the name";
+    let warnings = |set: &str| {
+        let patches = format!("patches: [{{ match: {{}}, set: {set} }}]");
+        let options = options();
+        let overlays = vec![file("o.yaml", &patches)];
+        let overlay = Overlay::new(overlays, Vec::new(), &options);
+        let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
+        let files = vec![file("r.yaml", rules)];
+        let problems = Problems::default();
+        let loaded = Loaded::compile_patched(files, problems, &options, Some(&overlay), None);
+        let listed: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(loaded.overlay.problems.len(), 0, "{:?}", loaded.overlay.problems);
+        listed
+    };
+    let as_delivered =
+        [format!("r.yaml:3:3: warning: {missing}"), format!("r.yaml:4:3: warning: {unnamed} 'c'")];
+    assert_eq!(warnings("{ shadow_mode: true }"), as_delivered);
+    assert_eq!(warnings("{ requests_per_unit: 5 }"), as_delivered[1..]);
+    assert_eq!(warnings("{ replaces: null }"), as_delivered[..1]);
+    assert_eq!(
+        warnings("{ replaces: null, requests_per_unit: null }"),
+        [3, 4].map(|line| format!("r.yaml:{line}:3: warning: {missing}"))
+    );
+    let hour = "{ unit: hour, requests_per_unit: 100 }";
+    assert_eq!(
+        warnings(&format!("{{ rate_limits: [{{ unit: minute, requests_per_unit: 1 }}, {hour}] }}")),
+        [3, 4].map(|line| format!(
+            "r.yaml:{line}:3: warning: this limit never decides: whatever '1 per minute' allows, \
+             '100 per hour' allows too"
+        ))
+    );
+    assert_eq!(
+        warnings("{ replaces: [{ name: e }] }")[1..],
+        [3, 4].map(|line| format!("r.yaml:{line}:3: warning: {unnamed} 'e'"))
+    );
 }
 
 #[test]
