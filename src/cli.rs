@@ -10,6 +10,7 @@ pub mod explain;
 pub mod health;
 pub mod hit;
 pub mod man;
+mod output;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;

@@ -16,12 +16,17 @@ use crate::limit::idle_limits;
 const TEXTS: [&str; 5] = ["domain", "key", "value", "name", "hold_id"];
 
 impl Reader<'_> {
-    /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the
-    /// file may, and people expect it.
+    /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the file
+    /// may, and people expect it. Null is nothing to all of them.
     pub(super) fn lint_text(&mut self, node: &Node<'_>, field: &str) {
         let (true, Some(text), Some(value)) = (self.lint, node.text(), node.value()) else {
             return;
         };
+        if value == Value::Null && !text.is_empty() && TEXTS.contains(&field) {
+            let message = format!("YAML reads `{text}` as nothing: `{field}` is empty");
+            let help = format!("put it in quotes if it is text: \"{text}\"; else remove it");
+            return self.warn(node.position, message, text, &help);
+        }
         let (meaning, printed) = match value {
             Value::Bool(value) => ("boolean", value.to_string()),
             Value::Int(value) => ("number", value.to_string()),

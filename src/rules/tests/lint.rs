@@ -261,6 +261,15 @@ fn scalars_that_yaml_1_1_reads_as_something_else() {
         ["3:57: YAML 1.1 reads `010` as the octal number 8"]
     );
     assert_eq!(
+        of(
+            "- { key: k, value: null, L }\n- { key: j, value: ~, L }\n- { key: i, value: , L }\n- { key: h, value: 'null', L }\n"
+        ),
+        [
+            "3:20: YAML reads `null` as nothing: `value` is empty",
+            "4:20: YAML reads `~` as nothing: `value` is empty",
+        ]
+    );
+    assert_eq!(
         of("- { key: k, rate_limit: { unit: day, requests_per_unit: 0x10 }, shadow_mode: on }\n"),
         [""; 0]
     );
