@@ -289,6 +289,14 @@ fn broken_configurations_are_errors() {
 }
 
 #[test]
+fn files_of_something_else_are_reported() {
+    for text in ["", "[]", RULES, "resources: [{ name: cluster }]"] {
+        let wanted = "1:1: there is no listener and no route in this file";
+        assert!(warnings(text).iter().any(|warning| warning == wanted), "{text}");
+    }
+}
+
+#[test]
 fn the_examples_fit_together() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let ran = Command::new(env!("CARGO_BIN_EXE_weir"))
