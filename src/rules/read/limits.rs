@@ -23,7 +23,7 @@ pub(super) struct LimitFields {
     pub name: String,
     /// Empty for an unlimited rule.
     pub limits: Vec<Limit>,
-    /// Where each of the limits is.
+    /// Where each of the limits is, also of those that are invalid.
     pub places: Vec<LimitPlace>,
     pub replaces: Vec<ReplacedName>,
 }
@@ -85,11 +85,11 @@ impl Reader<'_> {
         let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
         if unlimited {
             self.unlimited(fields, &unit);
-        } else if let Some(limit) = self.limit(fields, &name, &unit, key) {
+        } else {
             let number = fields.get("requests_per_unit");
             let has_number = number.is_some_and(|node| !is_null(node));
             result.places.push(LimitPlace { position: fields.position, has_number });
-            result.limits.push(limit);
+            result.limits.extend(self.limit(fields, &name, &unit, key));
         }
         let replaces = fields.get("replaces").map(|node| self.maps(node, "replaces"));
         for node in replaces.unwrap_or_default() {

@@ -22,7 +22,7 @@ impl Reader<'_> {
         let (true, Some(text), Some(value)) = (self.lint, node.text(), node.value()) else {
             return;
         };
-        if value == Value::Null && !text.is_empty() && TEXTS.contains(&field) {
+        if value == Value::Null && !matches!(text, "" | "~") && TEXTS.contains(&field) {
             let message = format!("YAML reads `{text}` as nothing: `{field}` is empty");
             let help = format!("put it in quotes if it is text: \"{text}\"; else remove it");
             return self.warn(node.position, message, text, &help);
@@ -96,6 +96,15 @@ impl Reader<'_> {
             let help = "write `requests_per_unit: N`, or 0 to deny everything";
             self.warn(patched.unwrap_or(place.position), message, "", help);
         }
+        let replaced = fields.replaces.iter().filter(|item| !item.name.is_empty());
+        self.replaced.extend(replaced.map(|item| ReplacedName {
+            name: item.name.clone(),
+            position: patched.unwrap_or(item.position),
+        }));
+        // An invalid limit has a place only.
+        if fields.limits.len() != fields.places.len() {
+            return;
+        }
         for (idle, by) in idle_limits(&fields.limits) {
             let message = format!(
                 "this limit never decides: whatever '{}' allows, '{}' allows too",
@@ -104,11 +113,6 @@ impl Reader<'_> {
             let help = "remove it, or allow less";
             self.warn(patched.unwrap_or(fields.places[idle].position), message, "", help);
         }
-        let replaced = fields.replaces.iter().filter(|item| !item.name.is_empty());
-        self.replaced.extend(replaced.map(|item| ReplacedName {
-            name: item.name.clone(),
-            position: patched.unwrap_or(item.position),
-        }));
     }
 
     /// Warns about keys that occur twice in a map. Unknown ones are errors.

@@ -72,13 +72,24 @@ fn unreachable_wildcards() {
             format!("- {{ key: k, value: '{earlier}', L }}\n- {{ key: k, value: '{later}', L }}\n");
         assert_eq!(of(&text).len(), 1, "{earlier} {later}");
     }
-    for (earlier, later) in
-        [("ab*", "a*"), ("a*b", "a*"), ("aa*aa", "aa*a"), ("a*b*c", "a*c"), ("*a", "a*")]
-    {
+    for (earlier, later) in [
+        ("ab*", "a*"),
+        ("a*b", "a*"),
+        ("aa*aa", "aa*a"),
+        ("a*b*c", "a*c"),
+        ("*a", "a*"),
+        ("*ab*ba*", "*aba*"),
+        ("\u{10ffff}*", "*"),
+    ] {
         let text =
             format!("- {{ key: k, value: '{earlier}', L }}\n- {{ key: k, value: '{later}', L }}\n");
         assert_eq!(of(&text), [""; 0], "{earlier} {later}");
     }
+    // All earlier ones count.
+    let third = "- { key: k, value: 'x*', L }\n- { key: k, value: 'a*', L }\n\
+                 - { key: k, value: 'ab*', L }\n";
+    assert_eq!(of(third).len(), 1);
+    assert_eq!(of("- { key: 'k*', L }\n"), [""; 0], "no wildcard hides itself");
     // An exact value comes first, wherever it is.
     assert_eq!(of("- { key: k, value: 'a*', L }\n- { key: k, value: ab, L }\n"), [""; 0]);
 }
@@ -87,7 +98,17 @@ fn unreachable_wildcards() {
 fn keys_that_a_wildcard_hides() {
     let wanted =
         "3:10: no entry with the key 'k' gets here: the wildcard 'k_*' matches all of them";
-    assert_eq!(of("- { key: k, L }\n- { key: k, value: '*', L }\n"), [wanted]);
+    let hidden = "- { key: k, L }\n- { key: k, value: '*', L }\n";
+    assert_eq!(of(hidden), [wanted]);
+    let help = |descriptors: &str| {
+        let text = format!("domain: d\ndescriptors:\n{}", descriptors.replace(" L", LIMIT));
+        let files = vec![file("rules.yaml", &text)];
+        let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+        loaded.problems[0].help.clone()
+    };
+    assert!(help(hidden).starts_with("remove one of the two"));
+    let later = "- { key: k, value: '*', L }\n- { key: k, value: 'a*', L }\n";
+    assert!(help(later).starts_with("move it before the other"));
     assert_eq!(of("- { key: k, L }\n- { key: k, value: '*a', L }\n- { key: kk, L }\n"), [""; 0]);
     // On a deeper level, and across files of a domain.
     let nested = "- key: a\n  descriptors:\n  - { key: k, value: '*', L }\n  - { key: k, L }\n";
@@ -262,11 +283,11 @@ fn scalars_that_yaml_1_1_reads_as_something_else() {
     );
     assert_eq!(
         of(
-            "- { key: k, value: null, L }\n- { key: j, value: ~, L }\n- { key: i, value: , L }\n- { key: h, value: 'null', L }\n"
+            "- { key: k, value: null, L }\n- { key: j, value: Null, L }\n- { key: i, value: , L }\n- { key: h, value: 'null', L }\n"
         ),
         [
             "3:20: YAML reads `null` as nothing: `value` is empty",
-            "4:20: YAML reads `~` as nothing: `value` is empty",
+            "4:20: YAML reads `Null` as nothing: `value` is empty",
         ]
     );
     assert_eq!(
