@@ -10,6 +10,7 @@ pub mod explain;
 pub mod health;
 pub mod hit;
 pub mod man;
+mod output;
 mod recording_store;
 pub mod replay;
 pub mod rule_files;

@@ -3,13 +3,15 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 
-/// Whether to print colors: on a terminal, unless `NO_COLOR` is set to anything.
+/// Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set to anything. See
+/// https://no-color.org.
 pub fn has_colors(stream: &impl IsTerminal) -> bool {
-    may_color(stream.is_terminal(), std::env::var_os("NO_COLOR").as_deref())
+    let variable = |name| std::env::var_os(name);
+    may_color(stream.is_terminal(), variable("NO_COLOR").as_deref(), variable("TERM").as_deref())
 }
 
-fn may_color(is_terminal: bool, no_color: Option<&OsStr>) -> bool {
-    is_terminal && no_color.is_none_or(OsStr::is_empty)
+fn may_color(is_terminal: bool, no_color: Option<&OsStr>, term: Option<&OsStr>) -> bool {
+    is_terminal && no_color.is_none_or(OsStr::is_empty) && term.is_none_or(|term| term != "dumb")
 }
 
 #[cfg(test)]
@@ -18,9 +20,11 @@ mod tests {
 
     #[test]
     fn colors_are_for_terminals_and_no_color_disables_them() {
-        assert!(may_color(true, None));
-        assert!(may_color(true, Some(OsStr::new(""))));
-        assert!(!may_color(true, Some(OsStr::new("1"))));
-        assert!(!may_color(false, None));
+        let [empty, one, xterm, dumb] = ["", "1", "xterm", "dumb"].map(OsStr::new);
+        assert!(may_color(true, None, None));
+        assert!(may_color(true, Some(empty), Some(xterm)));
+        assert!(!may_color(true, Some(one), None));
+        assert!(!may_color(true, None, Some(dumb)));
+        assert!(!may_color(false, None, None));
     }
 }

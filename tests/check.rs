@@ -373,6 +373,24 @@ fn warnings_can_be_denied() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let rules = directory(&[("a.yaml", GOOD)]);
+    for args in ["check a.yaml", "explain a.yaml -d shop user=ann", "settings", "convert 10/s"] {
+        let run = |redirection: &str| {
+            let script = format!("exec \"$0\" {args} {redirection}");
+            let mut shell = Command::new("sh");
+            shell.args(["-c", &script, env!("CARGO_BIN_EXE_weir")]).current_dir(rules.path());
+            shell.output().unwrap()
+        };
+        let ran = run("> /dev/full");
+        assert_eq!(ran.status.code(), Some(1), "{args}");
+        let error = String::from_utf8(ran.stderr).unwrap();
+        assert!(error.contains("error: cannot write: No space left"), "{args}: {error}");
+        assert_eq!(run(">&-").status.code(), Some(0), "{args}");
+    }
+}
+
+#[test]
 fn standard_input_and_manifests_are_read() {
     let manifest = "\
 apiVersion: v1

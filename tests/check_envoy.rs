@@ -14,6 +14,7 @@ descriptors:
     descriptors:
       - key: method
         rate_limit: { unit: minute, requests_per_unit: 5 }
+  - key: exempt
 ";
 
 /// A configuration with this filter, virtual host and route; indented by as much as they need.
@@ -280,11 +281,27 @@ fn broken_configurations_are_errors() {
             .unwrap();
         let err = String::from_utf8(ran.stderr).unwrap();
         assert_eq!(ran.status.code(), Some(1), "{err}");
+        assert!(!err.contains("never asks"), "what is missing may ask: {err}");
         assert!(
             err.contains(message.split(':').next().unwrap()) && err.contains("error: "),
             "{err}"
         );
         assert!(err.contains(message.rsplit("error: ").next().unwrap()), "{err}");
+    }
+}
+
+#[test]
+fn descriptors_that_are_exempt_are_meant() {
+    let exempt = "{ generic_key: { descriptor_key: exempt, descriptor_value: probe } }";
+    let all = rate_limits(&[&[USER], &[API, METHOD], &[exempt]]);
+    assert_eq!(warnings(&envoy(FILTER, "", &route(&all))), none());
+}
+
+#[test]
+fn files_of_something_else_are_reported() {
+    for text in ["", "[]", RULES, "resources: [{ name: cluster }]"] {
+        let wanted = "there is no listener and no route in this file";
+        assert!(warnings(text).iter().any(|warning| warning == wanted), "{text}");
     }
 }
 

@@ -178,8 +178,16 @@ fn rules_are_compared() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
     write("shop.yaml", RULES);
-    write("new.yaml", &RULES.replace("requests_per_unit: 2", "requests_per_unit: 9").replace("  shadow_mode: true\n  ", ""));
-    write("free.overlay.yaml", "patches:\n- match: { entries: [{ key: user, value: ghost }] }\n  set: { rate_limit: null, unlimited: true }\n");
+    write(
+        "new.yaml",
+        &RULES
+            .replace("requests_per_unit: 2", "requests_per_unit: 9")
+            .replace("  shadow_mode: true\n  ", ""),
+    );
+    write(
+        "free.overlay.yaml",
+        "patches:\n- match: { entries: [{ key: user, value: ghost }] }\n  set: { rate_limit: null, unlimited: true }\n",
+    );
     let run = |arguments: &str| {
         let command = format!(
             "weir replay shop.yaml --output json -d shop --descriptor 'user={{user}}' \
@@ -208,7 +216,9 @@ fn rules_are_compared() {
 
 #[test]
 fn invalid_lines_are_counted_and_shown() {
-    let log = format!("not JSON\n{{\"time\": 1\n{{\"user\": 1}}\n{{\"time\": \"x\\u001b[31m\"}}\n\n{LOG}");
+    let log = format!(
+        "not JSON\n{{\"time\": 1\n{{\"user\": 1}}\n{{\"time\": \"x\\u001b[31m\"}}\n\n{LOG}"
+    );
     let (code, out, err) = replay("--format jsonl", log.as_bytes());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     for line in [
@@ -227,7 +237,11 @@ fn errors_say_what_to_write() {
     let replay = |arguments: &str, log: &[u8]| {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
-        fs::write(directory.path().join("bad.yaml"), "domain: shop\ndescriptors: ['a={b']\nforma: csv\n").unwrap();
+        fs::write(
+            directory.path().join("bad.yaml"),
+            "domain: shop\ndescriptors: ['a={b']\nforma: csv\n",
+        )
+        .unwrap();
         shell(directory.path(), &format!("weir replay shop.yaml {arguments}"), log)
     };
     for (arguments, log, expected, cause) in [

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::output::finish;
 use super::rule_files;
 use crate::escape::escape;
 use crate::limit::Limit;
@@ -81,22 +82,21 @@ pub fn run(args: &CheckArgs) -> ExitCode {
     let mut loaded = rule_files::load(&args.paths, &args.overlay, args.max_file, &options);
     let files = loaded.files.len();
     if loaded.is_good() && !args.envoy.is_empty() {
-        envoy::check(&mut loaded, &args.envoy, args.max_problems);
+        envoy::check(&mut loaded, &args.envoy, args.max_file, args.max_problems);
     }
     let denied = match args.deny_warnings {
         true => loaded.count(Severity::Warning),
         false => 0,
     };
     let is_good = loaded.is_good() && denied == 0;
-    // The reader may have closed the pipe, as `head` does. The exit code still reports errors.
-    let _ = match args.output {
+    let printed = match args.output {
         Output::Text => {
             let (out, problems) = (&mut io::stdout().lock(), &mut io::stderr().lock());
             print_text(&loaded, files, is_good, out, problems)
         }
         Output::Json => print_json(&loaded, is_good, &mut io::stdout().lock()),
     };
-    if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    finish(printed, if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn print_text(
@@ -114,12 +114,9 @@ fn print_text(
     let (errors, warnings) = (loaded.count(Severity::Error), loaded.count(Severity::Warning));
     if !is_good {
         let denied = if errors == 0 { " (--deny-warnings)" } else { "" };
-        return writeln!(
-            problems,
-            "{}, {}{denied}",
-            counted(errors, "error"),
-            counted(warnings, "warning")
-        );
+        let (errors, warnings) = (counted(errors, "error"), counted(warnings, "warning"));
+        let _ = writeln!(problems, "{errors}, {warnings}{denied}");
+        return Ok(());
     }
     let rows: Vec<[String; 4]> =
         std::iter::once(["DOMAIN", "RULE", "LIMIT", "FLAGS"].map(Into::into))

@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 
 use super::Cli;
+use super::output::finish;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +27,5 @@ pub struct CompletionsArgs {
 pub fn run(args: &CompletionsArgs) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "weir", &mut script);
-    // The reader may have closed the pipe, as `head` does.
-    let _ = std::io::stdout().lock().write_all(&script);
-    ExitCode::SUCCESS
+    finish(std::io::stdout().lock().write_all(&script), ExitCode::SUCCESS)
 }

@@ -154,9 +154,15 @@ fn write(rules: &[RuleText], directory: Option<&Path>) -> Result<(), String> {
         return match rules {
             [] => Ok(()),
             [rules] => {
-                // The reader may have closed the pipe, as `head` does.
-                let _ = io::stdout().lock().write_all(rules.text.as_bytes());
-                Ok(())
+                let mut out = io::stdout().lock();
+                let written = out.write_all(rules.text.as_bytes()).and_then(|()| out.flush());
+                match written {
+                    // The reader closed the pipe, as `head` does.
+                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                        Err(format!("error: cannot write: {error}"))
+                    }
+                    _ => Ok(()),
+                }
             }
             _ => Err(format!(
                 "error: there are {} domains, and a rule file has one: name a directory with --out",

@@ -12,6 +12,7 @@ use clap::{Args, ValueEnum};
 
 use self::explained::{Explained, explain};
 use super::descriptor::DescriptorArg;
+use super::output::finish;
 use super::rule_files;
 use crate::http::decode_json;
 use crate::limiter::{Descriptor, Request};
@@ -89,16 +90,16 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
             return ExitCode::from(USAGE);
         }
     };
-    // The reader may have closed the pipe, as `head` does.
     let mut out = io::stdout().lock();
-    let _ = match args.output {
+    let printed = match args.output {
         Output::Text => text::print(&explained, &mut out),
         Output::Json => json::print(&explained, &mut out),
     };
-    match explained.descriptors.iter().all(|descriptor| descriptor.is_matched()) {
+    let code = match explained.descriptors.iter().all(|descriptor| descriptor.is_matched()) {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(NO_MATCH),
-    }
+    };
+    finish(printed, code)
 }
 
 fn explain_arguments<'s>(

@@ -73,9 +73,9 @@ async fn connect_and_send(
     summary: &mut Summary,
 ) -> Result<(), String> {
     let channel = server::connect(args).await?;
-    let mut client = RateLimitServiceClient::new(channel);
-    let mut ask = async || {
-        let answer = client.should_rate_limit(request.clone()).await;
+    let client = RateLimitServiceClient::new(channel);
+    let ask = async || {
+        let answer = client.clone().should_rate_limit(request.clone()).await;
         answer.map(tonic::Response::into_inner)
     };
     let is_single = args.repeat.get() == 1;
@@ -88,9 +88,13 @@ async fn connect_and_send(
     };
     let session = Session {
         repeat: args.repeat,
+        parallel: args.parallel,
         interval: args.rate.map(|rate| rate.interval()),
         max_wait: args.wait.map(|max| max.unwrap_or(wait::UNBOUNDED)),
     };
-    session.run(&mut ask, report, summary).await;
-    Ok(())
+    match session.run(&ask, report, summary).await {
+        // Nobody reads the rest, as with `head`.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(|error| format!("cannot write: {error}")),
+    }
 }

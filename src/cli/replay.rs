@@ -30,7 +30,7 @@ use self::input::Input;
 use self::mapping::{Mapping, parse_reorder};
 use self::report::Report;
 use self::run::Replay;
-use super::rule_files;
+use super::{output, rule_files};
 use crate::escape::escape;
 use crate::limit::Micros;
 use crate::rules::{Options, Rule, RuleSet};
@@ -56,7 +56,7 @@ pub struct ReplayArgs {
     /// The domain of all requests.
     #[arg(short, long)]
     domain: Option<String>,
-    /// A descriptor of each request, such as `path={path}`: {FIELD} is a field of the log. May be repeated.
+    /// A descriptor of each request, such as `path={path}`: {FIELD} is a field of the log; can be repeated.
     /// A request whose line does not have the field is sent without the descriptor.
     #[arg(long, value_name = "DESCRIPTOR")]
     descriptor: Vec<String>,
@@ -67,7 +67,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "FIELD")]
     hits: Option<String>,
     /// The format of the log. [default: by its name and first line]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format` and `reorder`; flags win.
     #[arg(long, value_name = "FILE")]
@@ -75,17 +75,17 @@ pub struct ReplayArgs {
     /// How much earlier than the line before it a line may be. [default: 10s]
     #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
     reorder: Option<Micros>,
-    /// Other rules: show which requests they refuse that RULES allow, and the reverse. May be repeated.
+    /// Other rules: show which requests they refuse that RULES allow, and the reverse; can be repeated.
     #[arg(long, value_name = "OTHER_RULES")]
     compare: Vec<PathBuf>,
-    /// An overlay of RULES, or a directory with files named .overlay.yaml; may be repeated.
+    /// An overlay of RULES, or a directory with files named .overlay.yaml; can be repeated.
     #[arg(long, value_name = "FILE")]
     overlay: Vec<PathBuf>,
-    /// An overlay of OTHER_RULES, which are RULES unless --compare names others; may be repeated.
+    /// An overlay of OTHER_RULES, which are RULES unless --compare names others; can be repeated.
     #[arg(long, value_name = "FILE")]
     compare_overlay: Vec<PathBuf>,
     /// How to print the report.
-    #[arg(long, value_enum, default_value = "text")]
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
     #[arg(long)]
@@ -123,16 +123,16 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
         Err(failure) => return fail(&failure),
     };
     let (report, result) = replay.run(input);
-    // The reader may have closed the pipe, as `head` does.
-    let _ = print(args.output, &report);
-    match result {
-        Err(error) => fail(&Failure::File(format!("error: {error}\n"))),
+    let printed = print(args.output, &report);
+    let code = match result {
+        Err(error) => fail(&Failure::File(format!("error: {}\n", escape(&error)))),
         Ok(()) if report.traffic.requests == 0 => {
             let message = "error: no line of the traffic is a request for the limits\n";
             fail(&Failure::File(message.to_owned()))
         }
         Ok(()) => ExitCode::SUCCESS,
-    }
+    };
+    output::finish(printed, code)
 }
 
 fn fail(failure: &Failure) -> ExitCode {

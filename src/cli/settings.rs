@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::process::ExitCode;
 
+use super::output::finish;
 use crate::settings::example;
 
 pub(super) const EXAMPLES: &str = "\
@@ -12,7 +13,6 @@ Examples:
 
 /// Prints the file.
 pub fn run() -> ExitCode {
-    // The reader may have closed the pipe, as `head` does.
-    let _ = std::io::stdout().lock().write_all(example::toml().as_bytes());
-    ExitCode::SUCCESS
+    let toml = example::toml();
+    finish(std::io::stdout().lock().write_all(toml.as_bytes()), ExitCode::SUCCESS)
 }

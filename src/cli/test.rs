@@ -11,14 +11,16 @@ mod run;
 mod tests;
 mod text;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use super::output::finish;
 use crate::rules::source::{FileKind, Selection};
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
+use crate::terminal::has_colors;
 use report::{FileReport, Report};
 
 const EXAMPLE: &str = "\
@@ -58,23 +60,16 @@ enum Output {
 /// Runs all tests and prints their results. Exits 1 unless all pass.
 pub fn run(args: &TestArgs) -> ExitCode {
     let report = report(args);
-    // The reader may have closed the pipe, as `head` does. The exit code still reports failures.
     let mut out = io::stdout().lock();
-    let _ = match args.output {
+    let printed = match args.output {
         Output::Text => {
-            let is_colored = out.is_terminal() && colors_are_allowed();
+            let is_colored = has_colors(&out);
             text::print(&report, is_colored, &mut out, &mut io::stderr().lock())
         }
         Output::Junit => junit::print(&report, &mut out),
         Output::Json => json::print(&report, &mut out),
     };
-    if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-}
-
-/// Whether the environment asks for no colors, see https://no-color.org.
-fn colors_are_allowed() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-        && std::env::var_os("TERM").is_none_or(|value| value != "dumb")
+    finish(printed, if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn report(args: &TestArgs) -> Report {

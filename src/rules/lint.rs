@@ -12,7 +12,7 @@ use crate::suggest::nearest;
 #[derive(Debug)]
 pub(super) struct Replaced {
     pub domain: Box<str>,
-    pub name: String,
+    pub name: Box<str>,
     pub origin: Origin,
 }
 
@@ -67,10 +67,10 @@ fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) 
     }
     for Replaced { domain, name, origin } in replaced {
         let names = names.get(&**domain);
-        if names.is_some_and(|names| names.contains(name.as_str())) {
+        if names.is_some_and(|names| names.contains(&**name)) {
             continue;
         }
-        if unlimited.contains(&(&**domain, name)) {
+        if unlimited.contains(&(&**domain, &**name)) {
             let message =
                 format!("'{name}' is an unlimited rule, which `replaces` does not disable");
             add(problems, origin, message, "remove the item".to_owned(), None);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::document::Document;
 use super::loaded::Loaded;
 use super::position::Position;
-use super::problem::Problem;
+use super::problem::{Problem, lines};
 use super::source::{RuleFile, first_document};
 use super::source_map::SourceMap;
 use super::tree::{Content, Node};
@@ -87,6 +87,7 @@ impl SourceFile {
 fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
     // Most files are no manifests: they are not parsed for that.
     memchr::memmem::find(file.text.as_bytes(), b"apiVersion")?;
+    let lines: Vec<&str> = lines(&file.text).collect();
     let mut found = Vec::new();
     for (i, document) in Documents::new(&file.text).enumerate() {
         let root = match document {
@@ -99,7 +100,7 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
         if !is_object && i == 0 {
             return None;
         }
-        add(&root, &file.text, &mut found);
+        add(&root, &lines, &mut found);
     }
     Some(match found.is_empty() {
         false => Ok(found),
@@ -112,12 +113,12 @@ fn unpack(file: &RuleFile) -> Option<Result<Vec<Embedded>, Problem>> {
 }
 
 /// Adds the rule files of one object: a ConfigMap, or a list of objects.
-fn add(object: &Node<'_>, text: &str, found: &mut Vec<Embedded>) {
+fn add(object: &Node<'_>, lines: &[&str], found: &mut Vec<Embedded>) {
     let kind = get(object, "kind").and_then(Node::text).unwrap_or_default();
     if kind == "List" || kind == "ConfigMapList" {
         let items = get(object, "items").map(Node::content);
         if let Some(Content::List(items)) = items {
-            items.iter().for_each(|item| add(item, text, found));
+            items.iter().for_each(|item| add(item, lines, found));
         }
     }
     let Some(Content::Map(data)) = get(object, "data").map(Node::content) else { return };
@@ -129,7 +130,7 @@ fn add(object: &Node<'_>, text: &str, found: &mut Vec<Embedded>) {
             && is_rule_file(name)
             && let Position::Line { line, column } = value.position
         {
-            let map = SourceMap::of_scalar(text, line.get(), column, rules);
+            let map = SourceMap::of_scalar(lines, line.get(), column, rules);
             found.push(Embedded { text: rules.to_owned(), map });
         }
     }

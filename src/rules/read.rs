@@ -23,8 +23,7 @@ use crate::failure::OnStoreFailure;
 use crate::limit::Plan;
 pub(super) use budget::Budget;
 use limits::LimitFields;
-pub(super) use limits::{KeyNodes, LimitMaps};
-pub(super) use lint::ReplacedName;
+pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
 use values::{describe, is_null, text_of};
 
 /// The root of a document: its domain and descriptors.
@@ -264,6 +263,10 @@ impl Reader<'_> {
         self.spend(node.position, budget::rule_bytes(&name, depth, read.rate_limit.as_ref()));
         let (states, patches) =
             self.apply_patches(node.position, &fields, above.states, &mut read, &name);
+        if let Some(rate_limit) = &read.rate_limit {
+            let patched = (!patches.is_empty()).then_some(node.position);
+            self.lint_limits(rate_limit, patched);
+        }
 
         let mut entries = above.entries.to_vec();
         let any_value = read.value.is_empty();
@@ -295,7 +298,7 @@ impl Reader<'_> {
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty())
                     .then(|| Arc::new(Plan::new(rate_limit.limits))),
-                replaces: rate_limit.replaces.into(),
+                replaces: rate_limit.replaces.into_iter().map(|item| item.name).collect(),
                 shadow_mode: read.shadow_mode,
                 quota_mode: read.quota_mode,
                 detailed_metric: read.detailed_metric,

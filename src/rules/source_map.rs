@@ -1,6 +1,6 @@
 //! Maps positions in the value of a scalar to those in the file that has the scalar.
 
-use super::problem::lines;
+use std::iter;
 
 /// Where the parts of a scalar's value are in its file.
 #[derive(Clone, Debug, Default)]
@@ -19,29 +19,31 @@ struct Segment {
 }
 
 impl SourceMap {
-    /// Maps the value of the scalar that starts at a position of `text`. Literal blocks and
-    /// double-quoted scalars are mapped exactly, as manifests have them; others to their start.
-    pub fn of_scalar(text: &str, line: u32, column: u32, value: &str) -> SourceMap {
-        let before: Vec<&str> = lines(text).take(line.saturating_sub(1) as usize).collect();
+    /// Maps the value of the scalar that starts at a position of a text with these lines. Literal
+    /// blocks and double-quoted scalars are mapped exactly, as manifests have them; others to their
+    /// start.
+    pub fn of_scalar(lines: &[&str], line: u32, column: u32, value: &str) -> SourceMap {
+        let above = (line.saturating_sub(1) as usize).min(lines.len());
+        let (before, rest) = lines.split_at(above);
         let header = before.iter().rposition(|line| !line.trim().is_empty());
         if let Some(header) = header.filter(|&header| opens_literal(before[header])) {
-            return SourceMap::of_literal(text, header as u32 + 1, value);
+            return SourceMap::of_literal(&lines[header + 1..], header as u32 + 1, value);
         }
-        let start = lines(text).nth(line.saturating_sub(1) as usize).unwrap_or_default();
+        let (start, below) =
+            rest.split_first().map_or(("", rest), |(start, below)| (*start, below));
         let mut rest = start.chars().skip(column.saturating_sub(1) as usize);
         if rest.next() == Some('"') {
-            let file: String = lines(text)
-                .skip(line as usize)
-                .fold(rest.collect(), |file: String, line| file + "\n" + line);
-            return SourceMap::of_quoted(&file, (line, column + 1));
+            let below = below.iter().flat_map(|line| iter::once('\n').chain(line.chars()));
+            return SourceMap::of_quoted(rest.chain(below), (line, column + 1));
         }
         SourceMap { segments: vec![Segment { value: (1, 1), file: (line, column) }] }
     }
 
-    /// A literal block after this line: a line of it is a line of the value, less the indentation.
-    fn of_literal(text: &str, line: u32, value: &str) -> SourceMap {
+    /// A literal block after this line, with the lines below: a line of it is a line of the value, less
+    /// the indentation.
+    fn of_literal(below: &[&str], line: u32, value: &str) -> SourceMap {
         let indentation = |line: &str| line.len() - line.trim_start_matches(' ').len();
-        let indent = std::iter::zip(value.split('\n'), lines(text).skip(line as usize))
+        let indent = iter::zip(value.split('\n'), below)
             .find(|(line, _)| !line.trim().is_empty())
             .map_or(0, |(value, file)| indentation(file).saturating_sub(indentation(value)));
         let count = value.split('\n').count() as u32;
@@ -50,10 +52,10 @@ impl SourceMap {
     }
 
     /// A double-quoted scalar; `text` starts after its quote, at `file`.
-    fn of_quoted(text: &str, mut file: LineColumn) -> SourceMap {
+    fn of_quoted(text: impl Iterator<Item = char>, mut file: LineColumn) -> SourceMap {
         let mut value = (1, 1);
         let mut segments = vec![Segment { value, file }];
-        let mut chars = text.chars().peekable();
+        let mut chars = text.peekable();
         // Blanks before a line break do not belong to the value.
         let mut blanks = 0;
         while let Some(next) = chars.next().filter(|&next| next != '"') {
@@ -138,7 +140,8 @@ mod tests {
         let (_, node) = &entries[0];
         let (line, column) = (node.position.line().unwrap(), node.position.column().unwrap());
         let value = node.text().unwrap();
-        let map = SourceMap::of_scalar(text, line, column, value);
+        let lines: Vec<&str> = crate::rules::problem::lines(text).collect();
+        let map = SourceMap::of_scalar(&lines, line, column, value);
         let mut found = Vec::new();
         for (number, line) in (1..).zip(value.split('\n')) {
             for word in line.split(' ').filter(|word| !word.is_empty()) {

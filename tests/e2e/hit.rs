@@ -134,6 +134,17 @@ fn an_interrupt_ends_with_the_summary() {
     assert!(output.contains("\n1 request in "), "{output}");
 }
 
+#[test]
+fn it_stops_when_the_reader_of_its_output_is_gone() {
+    let weir = serving(HIGH_LIMIT).start();
+    let script = "\"$0\" hit $1 --parallel 4 --repeat 1000000000 -d shop user=ann | head -n 2";
+    let mut shell = Command::new("timeout");
+    shell.args(["60", "sh", "-c", script, env!("CARGO_BIN_EXE_weir"), &weir.grpc.to_string()]);
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+    assert_eq!(String::from_utf8(ran.stdout).unwrap().lines().count(), 2);
+}
+
 #[cfg(feature = "tls")]
 #[test]
 fn tls_verifies_the_server_and_shows_a_certificate() {

@@ -6,12 +6,15 @@ mod config;
 mod nodes;
 mod routes;
 
-use std::fs;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::config::{EnvoyConfig, Sent};
+use self::nodes::{get, walk};
 use crate::rules::source::RuleFile;
+use crate::rules::tree::Node;
 use crate::rules::yaml::{self, SyntaxError};
 use crate::rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
 
@@ -42,11 +45,17 @@ impl Findings {
 
 /// Compares the configurations with the rules, and adds the findings to their problems. The files are
 /// added too, so that findings can show their lines.
-pub(super) fn check(loaded: &mut Loaded<SourceFile>, paths: &[PathBuf], max_problems: usize) {
+pub(super) fn check(
+    loaded: &mut Loaded<SourceFile>,
+    paths: &[PathBuf],
+    max_file: u64,
+    max_problems: usize,
+) {
     let mut findings = Findings { problems: Problems::new(max_problems), file: "".into() };
     let mut sent = Vec::new();
     let mut is_complete = true;
-    let files: Vec<RuleFile> = paths.iter().filter_map(|path| read(path, &mut findings)).collect();
+    let files: Vec<RuleFile> =
+        paths.iter().filter_map(|path| read(path, max_file, &mut findings)).collect();
     is_complete &= files.len() == paths.len();
     let mut roots = Vec::new();
     for file in &files {
@@ -66,7 +75,12 @@ pub(super) fn check(loaded: &mut Loaded<SourceFile>, paths: &[PathBuf], max_prob
     for (file, root) in &roots {
         findings.problems.start_file();
         findings.file = file.name.as_str().into();
-        let Some(root) = root else { continue };
+        let Some(root) = root.as_ref().filter(|root| has_config(root)) else {
+            let message = "there is no listener and no route in this file".to_owned();
+            let help = "name an Envoy configuration in YAML or JSON";
+            findings.add(Position::in_text(1, 1), message, "", help);
+            continue;
+        };
         is_complete &= config.read(root, &mut findings, &mut sent);
         findings.problems.sort_file();
     }
@@ -79,9 +93,20 @@ pub(super) fn check(loaded: &mut Loaded<SourceFile>, paths: &[PathBuf], max_prob
     loaded.files.extend(files.into_iter().map(SourceFile::from));
 }
 
-fn read(path: &Path, findings: &mut Findings) -> Option<RuleFile> {
+/// Whether any of it says what Envoy does with requests.
+fn has_config(root: &Node<'_>) -> bool {
+    let mut found = false;
+    walk(root, &mut |node| {
+        let names = ["http_filters", "virtual_hosts", "filter_chains", "listeners", "static_layer"];
+        found |= names.iter().any(|name| get(node, name).is_some());
+    });
+    found
+}
+
+/// Reads a file, or a pipe of a shell.
+fn read(path: &Path, max_file: u64, findings: &mut Findings) -> Option<RuleFile> {
     let name = path.display().to_string();
-    match fs::read_to_string(path) {
+    match File::open(path).and_then(|file| read_text(file, max_file)) {
         Ok(text) => Some(RuleFile { name, text }),
         Err(error) => {
             let message = format!("cannot be read: {error}");
@@ -90,6 +115,15 @@ fn read(path: &Path, findings: &mut Findings) -> Option<RuleFile> {
             None
         }
     }
+}
+
+fn read_text(file: File, max_bytes: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let length = file.take(max_bytes.saturating_add(1)).read_to_string(&mut text)?;
+    if length as u64 > max_bytes {
+        return Err(io::Error::other(format!("it has more than {max_bytes} bytes")));
+    }
+    Ok(text)
 }
 
 /// The descriptor that an item of `rate_limits` sends, with its place.

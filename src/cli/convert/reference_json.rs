@@ -41,6 +41,9 @@ pub(super) fn convert(name: &str, text: &str) -> Result<Converted, String> {
             resources.push(resource.map_err(|cause| format!("error: {path}: {cause}"))?);
         }
     }
+    if resources.is_empty() {
+        return Err(error(&"there is no message"));
+    }
     let options = Options::default();
     let problems = Problems::new(options.max_problems);
     let loaded = Loaded::compile(resources, problems, &options, None);

@@ -1,6 +1,6 @@
 //! The arguments of `weir hit`.
 
-use std::num::NonZeroU64;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ Examples:
   weir hit -d shop user=ann
   weir hit ratelimit.example:8081 -d shop user=ann,path=/login remote_address=192.0.2.7
   weir hit --repeat 100 --rate 10/s --wait -d shop user=ann
+  weir hit --repeat 100000 --parallel 64 --quiet -d shop user=ann
   weir hit --tls --ca ca.pem weir.example:8081 -d shop user=ann
 
 The flags of envoyproxy/ratelimit's client are accepted too:
@@ -39,9 +40,12 @@ pub struct HitArgs {
     /// Hits of each request; 0 reads the limits without counting.
     #[arg(long, value_name = "N")]
     pub(super) hits: Option<u32>,
-    /// Send N requests, one after the other, and print a summary.
+    /// Send N requests, and print a summary.
     #[arg(long, value_name = "N", default_value = "1")]
     pub(super) repeat: NonZeroU64,
+    /// Keep up to N requests in flight; 1 sends one after the other.
+    #[arg(long, value_name = "N", default_value = "1")]
+    pub(super) parallel: NonZeroU16,
     /// Send at most this many requests: `10/s`, `200/m`.
     #[arg(long)]
     pub(super) rate: Option<Rate>,

@@ -28,7 +28,9 @@ pub(super) enum Event<'e> {
 
 /// Prints events.
 pub(super) trait Report {
-    fn event(&mut self, event: Event<'_>);
+    /// # Errors
+    /// Standard output cannot be written. Errors of standard error are ignored.
+    fn event(&mut self, event: Event<'_>) -> io::Result<()>;
 }
 
 /// Prints events as text.
@@ -41,21 +43,21 @@ pub(super) struct TextReport<'r> {
 }
 
 impl Report for TextReport<'_> {
-    fn event(&mut self, event: Event<'_>) {
-        // Readers of standard output or error may have closed it, as `head` does.
-        let _ = match event {
+    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
+        match event {
             Event::Error { number, error } => print_error(number, self.is_single, error),
-            _ if self.is_quiet => Ok(()),
+            _ if self.is_quiet => {}
             Event::Response { response, .. } if self.is_single => {
-                self.whole(response, &mut io::stdout().lock())
+                self.whole(response, &mut io::stdout().lock())?;
             }
             Event::Response { number, latency, response } => {
                 let line = self.line(number, latency, response);
-                writeln!(io::stdout(), "{line}")
+                writeln!(io::stdout(), "{line}")?;
             }
-            Event::Wait { wait } => writeln!(io::stderr(), "waiting {}", seconds(wait)),
-            Event::NoRetry { reason } => writeln!(io::stderr(), "no retry: {reason}"),
-        };
+            Event::Wait { wait } => print_note(&format!("waiting {}", seconds(wait))),
+            Event::NoRetry { reason } => print_note(&format!("no retry: {reason}")),
+        }
+        Ok(())
     }
 }
 
@@ -112,28 +114,33 @@ pub(super) struct JsonReport {
 }
 
 impl Report for JsonReport {
-    fn event(&mut self, event: Event<'_>) {
-        // Readers of standard output or error may have closed it.
-        let _ = match event {
+    fn event(&mut self, event: Event<'_>) -> io::Result<()> {
+        match event {
             Event::Error { number, error } => print_error(number, false, error),
             Event::Response { response, .. } if !self.is_quiet => match encode_json(response) {
                 Ok(json) => {
                     let json = String::from_utf8_lossy(&json);
-                    writeln!(io::stdout(), "{}", escape(&json))
+                    writeln!(io::stdout(), "{}", escape(&json))?;
                 }
-                Err(error) => writeln!(io::stderr(), "error: {}", escape(&error)),
+                Err(error) => print_note(&format!("error: {}", escape(&error))),
             },
-            Event::Response { .. } | Event::Wait { .. } | Event::NoRetry { .. } => Ok(()),
-        };
+            Event::Response { .. } | Event::Wait { .. } | Event::NoRetry { .. } => {}
+        }
+        Ok(())
     }
 }
 
-fn print_error(number: u64, is_single: bool, error: &Status) -> io::Result<()> {
-    let (code, message) = (error.code(), escape(error.message()).into_owned());
+fn print_error(number: u64, is_single: bool, error: &Status) {
+    let (code, message) = (error.code(), escape(error.message()));
     match is_single {
-        true => writeln!(io::stderr(), "error: {code:?}: {message}"),
-        false => writeln!(io::stderr(), "{number}  error: {code:?}: {message}"),
+        true => print_note(&format!("error: {code:?}: {message}")),
+        false => print_note(&format!("{number}  error: {code:?}: {message}")),
     }
+}
+
+/// Prints to standard error, which may be closed.
+fn print_note(text: &str) {
+    let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Returns a descriptor as its argument has it, in one line.

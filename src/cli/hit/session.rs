@@ -1,9 +1,13 @@
 //! Sends requests at their rate, and retries those that are over their limit.
 
-use std::num::NonZeroU64;
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::num::{NonZeroU16, NonZeroU64};
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use futures_util::future::try_join_all;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
 use super::report::{Event, Report};
@@ -16,32 +20,78 @@ use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 #[derive(Debug)]
 pub(super) struct Session {
     pub repeat: NonZeroU64,
+    /// The most requests in flight.
+    pub parallel: NonZeroU16,
     /// The shortest time between two requests.
     pub interval: Option<Duration>,
     /// The longest wait for one request to be within its limit; none: no retries.
     pub max_wait: Option<Duration>,
 }
 
+/// What all senders of a session share.
+struct Shared<'s> {
+    started: Instant,
+    next_number: Cell<u64>,
+    ticks: Option<Mutex<Interval>>,
+    report: RefCell<&'s mut dyn Report>,
+    summary: RefCell<&'s mut Summary>,
+}
+
+impl Shared<'_> {
+    fn report(&self, event: Event<'_>) -> io::Result<()> {
+        self.report.borrow_mut().event(event)
+    }
+
+    fn count(&self, count: impl FnOnce(&mut Summary)) {
+        let mut summary = self.summary.borrow_mut();
+        count(&mut summary);
+        summary.elapsed = self.started.elapsed();
+    }
+}
+
 impl Session {
-    /// Sends all requests, one after the other. The summary is correct whenever this is dropped.
+    /// Sends all requests. The summary is correct whenever this is dropped.
+    ///
+    /// # Errors
+    /// An event cannot be reported: the reader of the output may be gone.
     pub async fn run(
         &self,
-        ask: &mut impl AsyncFnMut() -> Result<RateLimitResponse, Status>,
+        ask: &impl AsyncFn() -> Result<RateLimitResponse, Status>,
         report: &mut dyn Report,
         summary: &mut Summary,
-    ) {
-        let started = Instant::now();
-        let mut ticks = self.interval.map(|period| {
+    ) -> io::Result<()> {
+        let ticks = self.interval.map(|period| {
             let mut ticks = interval(period);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            ticks
+            Mutex::new(ticks)
         });
-        for number in 1..=self.repeat.get() {
-            if let Some(ticks) = &mut ticks {
-                ticks.tick().await;
+        let shared = Shared {
+            started: Instant::now(),
+            next_number: Cell::new(1),
+            ticks,
+            report: RefCell::new(report),
+            summary: RefCell::new(summary),
+        };
+        let senders = (0..self.parallel.get()).map(|_| self.send(ask, &shared));
+        try_join_all(senders).await.map(drop)
+    }
+
+    /// Sends requests, one after the other, until none is left.
+    async fn send(
+        &self,
+        ask: &impl AsyncFn() -> Result<RateLimitResponse, Status>,
+        shared: &Shared<'_>,
+    ) -> io::Result<()> {
+        loop {
+            let number = shared.next_number.get();
+            if number > self.repeat.get() {
+                return Ok(());
             }
-            self.request(number, started, ask, report, summary).await;
-            summary.elapsed = started.elapsed();
+            shared.next_number.set(number.saturating_add(1));
+            if let Some(ticks) = &shared.ticks {
+                ticks.lock().await.tick().await;
+            }
+            self.request(number, ask, shared).await?;
         }
     }
 
@@ -49,55 +99,44 @@ impl Session {
     async fn request(
         &self,
         number: u64,
-        started: Instant,
-        ask: &mut impl AsyncFnMut() -> Result<RateLimitResponse, Status>,
-        report: &mut dyn Report,
-        summary: &mut Summary,
-    ) {
+        ask: &impl AsyncFn() -> Result<RateLimitResponse, Status>,
+        shared: &Shared<'_>,
+    ) -> io::Result<()> {
         let mut waited = Duration::ZERO;
         loop {
             let sent = Instant::now();
             let answer = ask().await;
             let latency = sent.elapsed();
-            summary.latencies.record(latency);
-            summary.elapsed = started.elapsed();
+            shared.count(|summary| {
+                summary.latencies.record(latency);
+                match answer.as_ref().map(RateLimitResponse::overall_code) {
+                    Ok(Code::Ok) => summary.ok += 1,
+                    Ok(Code::OverLimit) => summary.over_limit += 1,
+                    // No server sends it.
+                    Ok(Code::Unknown) | Err(_) => summary.errors += 1,
+                }
+            });
             let response = match answer {
                 Ok(response) => response,
-                Err(error) => {
-                    summary.errors += 1;
-                    return report.event(Event::Error { number, error: &error });
-                }
+                Err(error) => return shared.report(Event::Error { number, error: &error }),
             };
-            report.event(Event::Response { number, latency, response: &response });
-            match response.overall_code() {
-                Code::Ok => {
-                    summary.ok += 1;
-                    return;
-                }
-                Code::OverLimit => {}
-                // No server sends it.
-                Code::Unknown => {
-                    summary.errors += 1;
-                    return;
-                }
+            shared.report(Event::Response { number, latency, response: &response })?;
+            if response.overall_code() != Code::OverLimit {
+                return Ok(());
             }
             match self.next_wait(&response, waited) {
                 Ok(wait) => {
-                    report.event(Event::Wait { wait });
-                    // It counts as over its limit until it is not, should this be interrupted.
-                    summary.over_limit += 1;
+                    shared.report(Event::Wait { wait })?;
                     sleep(wait).await;
-                    summary.over_limit -= 1;
                     waited = waited.saturating_add(wait);
-                    summary.retries += 1;
+                    // Until then it counts as over its limit, should this be interrupted.
+                    shared.count(|summary| {
+                        summary.over_limit -= 1;
+                        summary.retries += 1;
+                    });
                 }
-                Err(reason) => {
-                    summary.over_limit += 1;
-                    if let Some(reason) = reason {
-                        report.event(Event::NoRetry { reason });
-                    }
-                    return;
-                }
+                Err(None) => return Ok(()),
+                Err(Some(reason)) => return shared.report(Event::NoRetry { reason }),
             }
         }
     }
@@ -122,11 +161,14 @@ mod tests {
     use super::*;
     use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::DescriptorStatus;
 
-    /// Collects events as text, with the time of each.
+    /// Collects events as text, with the time of each. Fails after the first 10.
     struct Events(Instant, Vec<String>);
 
     impl Report for Events {
-        fn event(&mut self, event: Event<'_>) {
+        fn event(&mut self, event: Event<'_>) -> io::Result<()> {
+            if self.1.len() == 10 {
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
             let at = self.0.elapsed().as_millis();
             self.1.push(match event {
                 Event::Response { number, response, .. } => {
@@ -136,6 +178,7 @@ mod tests {
                 Event::Wait { wait } => format!("{at} wait {}", wait.as_millis()),
                 Event::NoRetry { reason } => format!("{at} {reason}"),
             });
+            Ok(())
         }
     }
 
@@ -165,17 +208,60 @@ mod tests {
         }
     }
 
+    fn session(repeat: u64, interval: Option<Duration>, max_wait: Option<Duration>) -> Session {
+        let repeat = NonZeroU64::new(repeat).unwrap();
+        Session { repeat, parallel: NonZeroU16::MIN, interval, max_wait }
+    }
+
+    /// Runs a session with such a server that answers after a delay.
+    async fn run_slowly(session: Session, delay: Duration) -> (Vec<String>, Summary) {
+        let server = RefCell::new(Server(None));
+        let mut events = Events(Instant::now(), Vec::new());
+        let mut summary = Summary::default();
+        let ask = async || {
+            sleep(delay).await;
+            Ok(server.borrow_mut().answer())
+        };
+        let result = session.run(&ask, &mut events, &mut summary).await;
+        assert_eq!(result.is_err(), events.1.len() == 10);
+        (events.1, summary)
+    }
+
     async fn run(
         repeat: u64,
         interval: Option<Duration>,
         max_wait: Option<Duration>,
     ) -> (Vec<String>, Summary) {
-        let mut server = Server(None);
-        let session = Session { repeat: NonZeroU64::new(repeat).unwrap(), interval, max_wait };
-        let mut events = Events(Instant::now(), Vec::new());
-        let mut summary = Summary::default();
-        session.run(&mut async || Ok(server.answer()), &mut events, &mut summary).await;
-        (events.1, summary)
+        run_slowly(session(repeat, interval, max_wait), Duration::ZERO).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_sent_in_parallel() {
+        let session = Session { parallel: NonZeroU16::new(2).unwrap(), ..session(5, None, None) };
+        let (events, summary) = run_slowly(session, Duration::from_secs(1)).await;
+        let wanted = [
+            "1000 1 OK",
+            "1000 2 OVER_LIMIT",
+            "2000 3 OVER_LIMIT",
+            "2000 4 OVER_LIMIT",
+            "3000 5 OK",
+        ];
+        assert_eq!(events, wanted);
+        assert_eq!((summary.ok, summary.over_limit), (2, 3));
+        let session = Session {
+            parallel: NonZeroU16::new(9).unwrap(),
+            ..self::session(4, Some(Duration::from_millis(500)), None)
+        };
+        let (events, _) = run_slowly(session, Duration::from_secs(1)).await;
+        let times: Vec<_> = events.iter().filter_map(|event| event.split(' ').next()).collect();
+        assert_eq!(times, ["1000", "1500", "2000", "2500"], "at their rate");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_stops_when_nobody_reads_the_output() {
+        let (events, summary) = run(1_000, None, None).await;
+        assert_eq!(events.len(), 10);
+        assert_eq!((summary.ok, summary.over_limit), (1, 10));
     }
 
     #[tokio::test(start_paused = true)]
@@ -207,25 +293,23 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_error_is_not_repeated() {
-        let session =
-            Session { repeat: NonZeroU64::MIN, interval: None, max_wait: Some(Duration::MAX) };
+        let session = session(1, None, Some(Duration::MAX));
         let mut events = Events(Instant::now(), Vec::new());
         let mut summary = Summary::default();
-        let mut ask = async || Err(Status::unavailable("gone"));
-        session.run(&mut ask, &mut events, &mut summary).await;
+        let ask = async || Err(Status::unavailable("gone"));
+        session.run(&ask, &mut events, &mut summary).await.unwrap();
         assert_eq!(events.1, ["0 1 gone"]);
         assert_eq!(summary.errors, 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_interrupted_wait_counts_as_over_the_limit() {
-        let mut server = Server(None);
-        let repeat = NonZeroU64::new(2).unwrap();
-        let session = Session { repeat, interval: None, max_wait: Some(Duration::MAX) };
+        let server = RefCell::new(Server(None));
+        let session = session(2, None, Some(Duration::MAX));
         let mut events = Events(Instant::now(), Vec::new());
         let mut summary = Summary::default();
-        let mut ask = async || Ok(server.answer());
-        let running = session.run(&mut ask, &mut events, &mut summary);
+        let ask = async || Ok(server.borrow_mut().answer());
+        let running = session.run(&ask, &mut events, &mut summary);
         tokio::time::timeout(Duration::from_secs(1), running).await.unwrap_err();
         assert_eq!((summary.ok, summary.over_limit, summary.errors), (1, 1, 0));
     }

@@ -62,6 +62,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_part_is_not_used_twice() {
+        assert!(!Glob::new("*a*a*").matches("a"));
+        assert!(Glob::new("*a*a*").matches("aba"));
+    }
+
     proptest! {
         #[test]
         fn matches_what_the_model_matches(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {

@@ -81,7 +81,8 @@ pub(super) fn node_bytes(text: &str, above: &str) -> usize {
 /// lead to it.
 pub(super) fn rule_bytes(name: &str, entries: usize, rate_limit: Option<&LimitFields>) -> usize {
     let Some(rate_limit) = rate_limit else { return 0 };
-    let replaces: usize = rate_limit.replaces.iter().map(|name| REPLACED_BYTES + name.len()).sum();
+    let replaces: usize =
+        rate_limit.replaces.iter().map(|item| REPLACED_BYTES + item.name.len()).sum();
     let names: usize = rate_limit.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len()).sum();
     RULE_BYTES + name.len() + entries * ENTRY_BYTES + replaces + names
 }

@@ -8,11 +8,10 @@ mod period;
 use super::super::keys::Section;
 use super::super::position::Position;
 use super::super::tree::Node;
-use super::values::text_of;
-use super::{Reader, ReplacedName};
+use super::Reader;
+use super::values::{is_null, text_of};
 use crate::limit::{Limit, Unit};
-pub(super) use fields::Fields;
-use fields::{AlgorithmName, RESTRICTED};
+use fields::{AlgorithmName, Fields, RESTRICTED};
 pub(in crate::rules) use patch::{KeyNodes, LimitMaps};
 
 /// The most limits of one rule.
@@ -24,7 +23,23 @@ pub(super) struct LimitFields {
     pub name: String,
     /// Empty for an unlimited rule.
     pub limits: Vec<Limit>,
-    pub replaces: Vec<Box<str>>,
+    /// Where each of the limits is, also of those that are invalid.
+    pub places: Vec<LimitPlace>,
+    pub replaces: Vec<ReplacedName>,
+}
+
+/// A limit as it is written.
+pub(super) struct LimitPlace {
+    pub position: Position,
+    /// Whether it has `requests_per_unit`.
+    pub has_number: bool,
+}
+
+/// A name in `replaces`.
+#[derive(Debug)]
+pub(in crate::rules) struct ReplacedName {
+    pub name: Box<str>,
+    pub position: Position,
 }
 
 impl Reader<'_> {
@@ -44,7 +59,7 @@ impl Reader<'_> {
                 self.error(list.position, message, "", help);
             }
             let items = self.maps(list, "rate_limits");
-            if list.is_list() && !(1..=MAX_LIMITS).contains(&items.len()) {
+            if (list.is_list() || is_null(list)) && !(1..=MAX_LIMITS).contains(&items.len()) {
                 let message = format!("config error, {} items in `rate_limits`", items.len());
                 let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
                 self.error(list.position, message, "", &help);
@@ -53,8 +68,6 @@ impl Reader<'_> {
                 let fields = self.limit_fields(&[item], item.position, Section::ListedLimit);
                 self.add_limit(&mut result, &fields, key);
             }
-            let positions: Vec<Position> = items.iter().map(|item| item.position).collect();
-            self.lint_limits(&result.limits, &positions);
         } else {
             let last = rate_limit.last()?;
             let fields = self.limit_fields(rate_limit, last.position, Section::Limit);
@@ -72,17 +85,16 @@ impl Reader<'_> {
         let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
         if unlimited {
             self.unlimited(fields, &unit);
-        } else if let Some(limit) = self.limit(fields, &name, &unit, key) {
-            result.limits.push(limit);
+        } else {
+            let number = fields.get("requests_per_unit");
+            let has_number = number.is_some_and(|node| !is_null(node));
+            result.places.push(LimitPlace { position: fields.position, has_number });
+            result.limits.extend(self.limit(fields, &name, &unit, key));
         }
         let replaces = fields.get("replaces").map(|node| self.maps(node, "replaces"));
         for node in replaces.unwrap_or_default() {
-            let replaced = self.replaced_name(node, &name);
-            if self.lint && !replaced.is_empty() {
-                let (name, position) = (replaced.clone(), node.position);
-                self.replaced.push(ReplacedName { name, position });
-            }
-            result.replaces.push(replaced.into());
+            let replaced = self.replaced_name(node, &name).into();
+            result.replaces.push(ReplacedName { name: replaced, position: node.position });
         }
         result.name = name;
     }
@@ -126,7 +138,6 @@ impl Reader<'_> {
 
     fn limit(&mut self, fields: &Fields<'_>, name: &str, unit: &str, key: &str) -> Option<Limit> {
         let algorithm = self.algorithm_name(fields)?;
-        self.lint_limit(fields);
         let n = self.u32_or(fields, "requests_per_unit", 0);
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
         let (unit, multiplier, period) = match algorithm {

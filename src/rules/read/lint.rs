@@ -9,27 +9,24 @@ use super::super::problem::{Problem, Severity};
 use super::super::tree::{Node, Value};
 use super::super::{Origin, Position};
 use super::Reader;
-use super::limits::Fields;
-use super::values::is_null;
-use crate::limit::{Limit, idle_limits};
-
-/// A name in `replaces`.
-#[derive(Debug)]
-pub(in crate::rules) struct ReplacedName {
-    pub name: String,
-    pub position: Position,
-}
+use super::limits::{LimitFields, ReplacedName};
+use crate::limit::idle_limits;
 
 /// The keys whose values are any text.
 const TEXTS: [&str; 5] = ["domain", "key", "value", "name", "hold_id"];
 
 impl Reader<'_> {
-    /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the
-    /// file may, and people expect it.
+    /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the file
+    /// may, and people expect it. Null is nothing to all of them.
     pub(super) fn lint_text(&mut self, node: &Node<'_>, field: &str) {
         let (true, Some(text), Some(value)) = (self.lint, node.text(), node.value()) else {
             return;
         };
+        if value == Value::Null && !matches!(text, "" | "~") && TEXTS.contains(&field) {
+            let message = format!("YAML reads `{text}` as nothing: `{field}` is empty");
+            let help = format!("put it in quotes if it is text: \"{text}\"; else remove it");
+            return self.warn(node.position, message, text, &help);
+        }
         let (meaning, printed) = match value {
             Value::Bool(value) => ("boolean", value.to_string()),
             Value::Int(value) => ("number", value.to_string()),
@@ -88,27 +85,33 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns about a limit without a number.
-    pub(super) fn lint_limit(&mut self, fields: &Fields<'_>) {
-        if self.lint && fields.get("requests_per_unit").is_none_or(is_null) {
-            let message = "no `requests_per_unit`: this limit denies everything".to_owned();
-            let help = "write `requests_per_unit: N`, or 0 to deny everything";
-            self.warn(fields.position, message, "", help);
-        }
-    }
-
-    /// Warns about limits of a rule that never deny.
-    pub(super) fn lint_limits(&mut self, limits: &[Limit], positions: &[Position]) {
-        if !self.lint || limits.len() != positions.len() {
+    /// Warns about limits of a rule that deny everything or never, and notes its `replaces`. Patches may
+    /// come from elsewhere: the warnings about a rule with any are at `patched`.
+    pub(super) fn lint_limits(&mut self, fields: &LimitFields, patched: Option<Position>) {
+        if !self.lint {
             return;
         }
-        for (idle, by) in idle_limits(limits) {
+        for place in fields.places.iter().filter(|place| !place.has_number) {
+            let message = "no `requests_per_unit`: this limit denies everything".to_owned();
+            let help = "write `requests_per_unit: N`, or 0 to deny everything";
+            self.warn(patched.unwrap_or(place.position), message, "", help);
+        }
+        let replaced = fields.replaces.iter().filter(|item| !item.name.is_empty());
+        self.replaced.extend(replaced.map(|item| ReplacedName {
+            name: item.name.clone(),
+            position: patched.unwrap_or(item.position),
+        }));
+        // An invalid limit has a place only.
+        if fields.limits.len() != fields.places.len() {
+            return;
+        }
+        for (idle, by) in idle_limits(&fields.limits) {
             let message = format!(
                 "this limit never decides: whatever '{}' allows, '{}' allows too",
-                limits[by], limits[idle]
+                fields.limits[by], fields.limits[idle]
             );
             let help = "remove it, or allow less";
-            self.warn(positions[idle], message, "", help);
+            self.warn(patched.unwrap_or(fields.places[idle].position), message, "", help);
         }
     }
 

@@ -157,10 +157,13 @@ impl Reader<'_> {
             self.error(node.position, message, &text_of(node), &help);
             return String::new();
         };
-        if is_null(node) || !self.scalar_is_allowed(node, field) {
+        if !self.scalar_is_allowed(node, field) {
             return String::new();
         }
         self.lint_text(node, field);
+        if is_null(node) {
+            return String::new();
+        }
         text.to_owned()
     }
 

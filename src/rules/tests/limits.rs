@@ -172,6 +172,7 @@ fn invalid_limits_are_refused_with_a_fix() {
         ),
         (limit("unit: day, time_zone: UTC"), "`time_zone` without", "add `align: calendar`"),
         (limit("unlimited: true, burst: 1"), "`burst` beside `unlimited`", "remove one"),
+        ("rate_limits:".into(), "0 items in `rate_limits`", "write 1 to 16"),
         ("rate_limits: []".into(), "0 items in `rate_limits`", "write 1 to 16"),
         (
             format!("rate_limits: [{}]", ["{ unit: day }"; 17].join(", ")),

@@ -2,7 +2,7 @@
 
 use super::file;
 use crate::rules::source::RuleFile;
-use crate::rules::{Document, Loaded, Options, Problems, SourceFile};
+use crate::rules::{Document, Loaded, Options, Overlay, Problems, SourceFile};
 
 fn options() -> Options {
     Options { lint: true, ..Options::default() }
@@ -72,13 +72,24 @@ fn unreachable_wildcards() {
             format!("- {{ key: k, value: '{earlier}', L }}\n- {{ key: k, value: '{later}', L }}\n");
         assert_eq!(of(&text).len(), 1, "{earlier} {later}");
     }
-    for (earlier, later) in
-        [("ab*", "a*"), ("a*b", "a*"), ("aa*aa", "aa*a"), ("a*b*c", "a*c"), ("*a", "a*")]
-    {
+    for (earlier, later) in [
+        ("ab*", "a*"),
+        ("a*b", "a*"),
+        ("aa*aa", "aa*a"),
+        ("a*b*c", "a*c"),
+        ("*a", "a*"),
+        ("*ab*ba*", "*aba*"),
+        ("\u{10ffff}*", "*"),
+    ] {
         let text =
             format!("- {{ key: k, value: '{earlier}', L }}\n- {{ key: k, value: '{later}', L }}\n");
         assert_eq!(of(&text), [""; 0], "{earlier} {later}");
     }
+    // All earlier ones count.
+    let third = "- { key: k, value: 'x*', L }\n- { key: k, value: 'a*', L }\n\
+                 - { key: k, value: 'ab*', L }\n";
+    assert_eq!(of(third).len(), 1);
+    assert_eq!(of("- { key: 'k*', L }\n"), [""; 0], "no wildcard hides itself");
     // An exact value comes first, wherever it is.
     assert_eq!(of("- { key: k, value: 'a*', L }\n- { key: k, value: ab, L }\n"), [""; 0]);
 }
@@ -87,7 +98,17 @@ fn unreachable_wildcards() {
 fn keys_that_a_wildcard_hides() {
     let wanted =
         "3:10: no entry with the key 'k' gets here: the wildcard 'k_*' matches all of them";
-    assert_eq!(of("- { key: k, L }\n- { key: k, value: '*', L }\n"), [wanted]);
+    let hidden = "- { key: k, L }\n- { key: k, value: '*', L }\n";
+    assert_eq!(of(hidden), [wanted]);
+    let help = |descriptors: &str| {
+        let text = format!("domain: d\ndescriptors:\n{}", descriptors.replace(" L", LIMIT));
+        let files = vec![file("rules.yaml", &text)];
+        let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+        loaded.problems[0].help.clone()
+    };
+    assert!(help(hidden).starts_with("remove one of the two"));
+    let later = "- { key: k, value: '*', L }\n- { key: k, value: 'a*', L }\n";
+    assert!(help(later).starts_with("move it before the other"));
     assert_eq!(of("- { key: k, L }\n- { key: k, value: '*a', L }\n- { key: kk, L }\n"), [""; 0]);
     // On a deeper level, and across files of a domain.
     let nested = "- key: a\n  descriptors:\n  - { key: k, value: '*', L }\n  - { key: k, L }\n";
@@ -135,6 +156,51 @@ fn replaces_that_name_nothing() {
     assert_eq!(loaded.problems[0].help, "did you mean `basic`?");
     let unlimited = "- { key: b, rate_limit: { name: basic, unlimited: true } }\n";
     assert!(of(&(text + unlimited))[0].contains("is an unlimited rule"));
+}
+
+#[test]
+fn limits_are_judged_as_patched() {
+    let rules = "domain: d
+descriptors:
+- { key: a, rate_limit: { name: a, unit: day } }
+- { key: b, rate_limit: { name: b, unit: day, requests_per_unit: 1, replaces: [{ name: c }] } }
+";
+    let missing = "no `requests_per_unit`: this limit denies everything";
+    let unnamed = "no rule of the domain 'd' has the name";
+    let warnings = |set: &str| {
+        let patches = format!("patches: [{{ match: {{}}, set: {set} }}]");
+        let options = options();
+        let overlays = vec![file("o.yaml", &patches)];
+        let overlay = Overlay::new(overlays, Vec::new(), &options);
+        let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
+        let files = vec![file("r.yaml", rules)];
+        let problems = Problems::default();
+        let loaded = Loaded::compile_patched(files, problems, &options, Some(&overlay), None);
+        let listed: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(loaded.overlay.problems.len(), 0, "{:?}", loaded.overlay.problems);
+        listed
+    };
+    let as_delivered =
+        [format!("r.yaml:3:3: warning: {missing}"), format!("r.yaml:4:3: warning: {unnamed} 'c'")];
+    assert_eq!(warnings("{ shadow_mode: true }"), as_delivered);
+    assert_eq!(warnings("{ requests_per_unit: 5 }"), as_delivered[1..]);
+    assert_eq!(warnings("{ replaces: null }"), as_delivered[..1]);
+    assert_eq!(
+        warnings("{ replaces: null, requests_per_unit: null }"),
+        [3, 4].map(|line| format!("r.yaml:{line}:3: warning: {missing}"))
+    );
+    let hour = "{ unit: hour, requests_per_unit: 100 }";
+    assert_eq!(
+        warnings(&format!("{{ rate_limits: [{{ unit: minute, requests_per_unit: 1 }}, {hour}] }}")),
+        [3, 4].map(|line| format!(
+            "r.yaml:{line}:3: warning: this limit never decides: whatever '1 per minute' allows, \
+             '100 per hour' allows too"
+        ))
+    );
+    assert_eq!(
+        warnings("{ replaces: [{ name: e }] }")[1..],
+        [3, 4].map(|line| format!("r.yaml:{line}:3: warning: {unnamed} 'e'"))
+    );
 }
 
 #[test]
@@ -214,6 +280,15 @@ fn scalars_that_yaml_1_1_reads_as_something_else() {
     assert_eq!(
         of("- { key: k, rate_limit: { unit: day, requests_per_unit: 010 } }\n"),
         ["3:57: YAML 1.1 reads `010` as the octal number 8"]
+    );
+    assert_eq!(
+        of(
+            "- { key: k, value: null, L }\n- { key: j, value: Null, L }\n- { key: i, value: , L }\n- { key: h, value: 'null', L }\n"
+        ),
+        [
+            "3:20: YAML reads `null` as nothing: `value` is empty",
+            "4:20: YAML reads `Null` as nothing: `value` is empty",
+        ]
     );
     assert_eq!(
         of("- { key: k, rate_limit: { unit: day, requests_per_unit: 0x10 }, shadow_mode: on }\n"),

@@ -191,6 +191,26 @@ patches:
 }
 
 #[test]
+fn later_patches_win_whatever_their_domain() {
+    let patches = |first: &str, second: &str| {
+        format!(
+            "patches: [{{ match: {{ domain: {first} }}, set: {{ requests_per_unit: 1 }} }}, \
+             {{ match: {{ domain: {second} }}, set: {{ requests_per_unit: 2 }} }}, \
+             {{ match: {{ domain: {second} }}, set_domain: {{ charge: each }} }}]"
+        )
+    };
+    for (first, second) in [("d", "'*'"), ("'*'", "d")] {
+        let rules = fitted(RULES, &patches(first, second));
+        assert_eq!(limits(&rules)[0], "a: 2 per minute", "{first} {second}");
+        let patches: Vec<_> = rules.rules().map(|rule| rule.patches.len()).collect();
+        assert_eq!(patches, [2, 2, 2], "a patch of the domain is none of its rules");
+    }
+    let (rules, report) = patched(RULES, &patches("'d*'", "'e*'"));
+    assert_eq!(limits(&rules)[0], "a: 1 per minute");
+    assert_eq!(report.problems.len(), 2, "{:?}", report.problems);
+}
+
+#[test]
 fn patches_apply_to_all_files_of_a_merged_domain() {
     let one = |key: &str| {
         let text =

@@ -70,12 +70,13 @@ patches:
         RULES,
         "
 patches:
-- { match: {}, set: { burst: 3 } }
+- { match: {}, set: { burst: 3, requests_per_unit: 6 } }
 - { match: {}, set: { buckets: 3 } }
-- { match: {}, set: { algorithm: gcra } }
+- { match: {}, set: { algorithm: gcra, requests_per_unit: 7 } }
 ",
     );
-    assert_eq!(limits(&rules)[0], "a: 5 per minute, gcra with a burst of 3");
+    // The first one is tried again, and still comes before the last one.
+    assert_eq!(limits(&rules)[0], "a: 7 per minute, gcra with a burst of 3");
     assert_eq!(report.failed_patches, 1);
     assert!(lines(&report)[0].starts_with("1.overlay.yaml:4:32: error: rule 'd.a'"), "{report:?}");
 }
@@ -143,6 +144,16 @@ patches:
     );
     assert!(second.contains("4:52: error: rule 'd.a' (rules.yaml:4:3) and one more"), "{second}");
     assert_eq!(report.failed_patches, 2);
+    assert_eq!(report.patched_rules, 2);
+    // Where a patch of the rule does not go with the charge of another patch, the domain is left too.
+    let charged = "patches: [{ match: {}, set_domain: { charge: together } }, \
+                   { match: { entries: [{ key: b }] }, set: { charge_denied: true } }]";
+    let (set, report) = patched(&rules.replace(", charge_denied: true", ""), charged);
+    assert!(!set.domain("d").unwrap().together);
+    let denied: Vec<bool> =
+        set.rules().map(|rule| rule.plan.as_ref().unwrap().limits()[0].charge_denied).collect();
+    assert_eq!((denied, report.patched_rules), (vec![true, true], 1));
+    assert!(lines(&report)[0].contains("error: domain 'd' with rule 'd.b'"), "{report:?}");
     // A patch of the rule makes it fit.
     let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
                    { match: { entries: [{ key: a }] }, set: { charge_denied: null } }]";
@@ -181,6 +192,17 @@ fn warnings_of_patched_rules_are_reported() {
         ]
     );
     assert_eq!(limits(&rules)[0], "a: 200000 per minute, sliding_log");
+    // The rule as it was delivered has the same one.
+    let loaded = load(
+        vec![file(
+            "rules.yaml",
+            "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day, algorithm: sliding_log, \
+             requests_per_unit: 200000 } }]\n",
+        )],
+        &["patches: [{ match: {}, set: { name: a } }]"],
+        false,
+    );
+    assert_eq!((loaded.problems.len(), loaded.overlay.problems.len()), (1, 0), "{loaded:?}");
     let (_, report) = patched(RULES, &patches.replace("200000", "20000000"));
     assert_eq!(report.failed_patches, 1, "{report:?}");
 }
