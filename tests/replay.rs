@@ -1,5 +1,5 @@
-//! The subcommand `weir replay`: the examples of `docs/replay.md` as they are written, formats, and
-//! invalid input.
+//! The subcommand `weir replay`: reports, formats, and invalid input. `tests/console.rs` runs the examples of
+//! its document.
 
 use std::fs;
 use std::io::Write;
@@ -22,12 +22,6 @@ descriptors:
     value: ghost
     rate_limit: { unit: minute, requests_per_unit: 1 }
 ";
-
-/// The fenced blocks of a language.
-fn blocks<'d>(document: &'d str, language: &str) -> Vec<&'d str> {
-    let starts = document.split(&format!("```{language}\n")).skip(1).collect::<Vec<_>>();
-    starts.into_iter().filter_map(|rest| rest.split("```\n").next()).collect()
-}
 
 /// Runs a command line in a shell, with `weir` in its path. Returns the exit code and the outputs.
 fn shell(directory: &Path, command: &str, input: &[u8]) -> (Option<i32>, String, String) {
@@ -61,32 +55,6 @@ fn json(arguments: &str, log: &[u8]) -> Value {
     let (code, out, err) = replay(&format!("--output json {arguments}"), log);
     assert_eq!((code, err.as_str()), (Some(0), ""), "{out}");
     serde_json::from_str(&out).unwrap()
-}
-
-/// The directory with the files of the document's examples.
-fn examples() -> (String, tempfile::TempDir) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/replay.md");
-    let document = fs::read_to_string(path).unwrap();
-    let directory = tempfile::tempdir().unwrap();
-    for block in blocks(&document, "yaml") {
-        if let Some(name) = block.lines().next().and_then(|line| line.strip_prefix("# ")) {
-            fs::write(directory.path().join(name), block).unwrap();
-        }
-    }
-    fs::write(directory.path().join("access.log"), blocks(&document, "text")[0]).unwrap();
-    (document, directory)
-}
-
-#[test]
-fn the_documented_commands_print_what_the_document_shows() {
-    let (document, directory) = examples();
-    let commands = blocks(&document, "console");
-    assert!(commands.len() >= 3);
-    for example in commands {
-        let (command, shown) = example.strip_prefix("$ ").unwrap().split_once('\n').unwrap();
-        let (code, out, err) = shell(directory.path(), command, b"");
-        assert_eq!((code, err + &out), (Some(0), shown.to_owned()), "{command}");
-    }
 }
 
 const LOG: &str = r#"{"time": "2026-11-22T10:00:00Z", "user": "ann", "path": "/a"}
