@@ -211,7 +211,7 @@ pub(super) fn number_ticks(max: u64, about: u64) -> (u64, u64) {
 /// Returns the label of a tick of numbers, short where it is large.
 pub(super) fn number_label(value: u64) -> String {
     let units = [(1_000_000_000, "bn"), (1_000_000, "M")];
-    match units.into_iter().find(|(unit, _)| value >= *unit && value % (unit / 10) == 0) {
+    match units.into_iter().find(|(unit, _)| value >= *unit && value.is_multiple_of(unit / 10)) {
         Some((unit, name)) => {
             let (whole, tenth) = (super::text::number(value / unit), value % unit / (unit / 10));
             let tenth = if tenth == 0 { String::new() } else { format!(".{tenth}") };
@@ -271,7 +271,7 @@ mod tests {
         );
         // No round width is a multiple of this.
         let bins = Bins::new(AT, 7 * SECOND, 1_000, 60);
-        assert!(bins.count <= 60 && bins.width % (7 * SECOND) == 0, "{bins:?}");
+        assert!(bins.count <= 60 && bins.width.is_multiple_of(7 * SECOND), "{bins:?}");
     }
 
     #[test]
