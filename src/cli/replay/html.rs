@@ -262,6 +262,6 @@ fn print_all_keys(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
         out,
         r#"<section aria-labelledby="keys-h"><h2 id="keys-h">Worst keys of all rules</h2>"#
     )?;
-    bars::print_worst_keys(&side.refused, "Keys refused most", MAX_KEYS, out)?;
+    bars::print_worst_keys(&side.refused, ("Keys refused most", "Refused"), MAX_KEYS, out)?;
     writeln!(out, "</section>")
 }

@@ -52,15 +52,15 @@ pub(super) fn and_keys(separator: &str, refused: &Count) -> String {
     key_count(refused).map(|count| format!("{separator}{count}\u{a0}{noun}")).unwrap_or_default()
 }
 
-/// Prints the keys with most refused requests, as bars with numbers.
+/// Prints the keys with most refused requests, as bars with numbers; `count` is the title of these.
 pub(super) fn print_worst_keys(
     refused: &Count,
-    caption: &str,
+    (caption, count): (&str, &str),
     max: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let listed = refused.worst_keys.iter().take(max);
-    let bars = Bars { caption, columns: ["Key", "Refused"], of: refused.requests };
+    let bars = Bars { caption, columns: ["Key", count], of: refused.requests };
     bars.print(listed.clone(), out)?;
     let sum = listed.clone().map(|(_, count)| *count).fold(0, u64::saturating_add);
     let other_keys = refused.keys.saturating_sub(listed.len() as u64);
@@ -73,9 +73,9 @@ pub(super) fn print_worst_keys(
     } else if other_keys > 0 && others > 0 {
         writeln!(
             out,
-            r#"<p class="hint">{} with {} refused together.</p>"#,
+            r#"<p class="hint">{} with {} together.</p>"#,
             counted(other_keys, "more key"),
-            number(others)
+            counted(others, "request")
         )
     } else {
         Ok(())

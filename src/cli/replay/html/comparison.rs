@@ -165,7 +165,7 @@ impl Kind<'_> {
         plot.print(bins, out)?;
         print_rules(rules, total.requests, out)?;
         if !total.worst_keys.is_empty() {
-            print_worst_keys(total, "Keys with most of them", MAX_KEYS, out)?;
+            print_worst_keys(total, ("Keys with most of them", "Requests"), MAX_KEYS, out)?;
         }
         writeln!(out, "</section>")
     }

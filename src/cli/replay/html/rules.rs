@@ -168,7 +168,12 @@ fn print_keys(side: &SideReport, max_open: usize, out: &mut impl Write) -> io::R
             number(rule.refused.requests),
             and_keys(", ", &rule.refused)
         )?;
-        print_worst_keys(&rule.refused, "Keys refused most by this rule", MAX_KEYS, out)?;
+        print_worst_keys(
+            &rule.refused,
+            ("Keys refused most by this rule", "Refused"),
+            MAX_KEYS,
+            out,
+        )?;
         writeln!(out, "</details>")?;
     }
     Ok(())
