@@ -39,6 +39,9 @@ const MAX_HEADLINE_NAME: usize = 60;
 /// Rules whose keys are shown without a click.
 const MAX_OPEN: usize = 5;
 
+/// Colours, as classes of the style sheet, and what they mean.
+const PASSED_AND_REFUSED: [(&str, &str); 2] = [("passed", "passed"), ("refused", "refused")];
+
 /// Prints the page.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     print_head(report, out)?;
@@ -129,7 +132,6 @@ fn print_tiles(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let side = &report.rules;
     let refused = &side.refused;
     let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0 && !rule.is_shadow);
-    let keys = if refused.is_cut { "at least " } else { "" };
     let worst = match refused.worst_minute {
         Some((at, count)) => (
             time::clock(at, report.traffic.span),
@@ -144,14 +146,19 @@ fn print_tiles(report: &Report, out: &mut impl Write) -> io::Result<()> {
             counted(refused.requests, "request"),
         ),
         ("Worst minute", worst.0, worst.1),
-        ("Keys refused", format!("{keys}{}", number(refused.keys)), String::new()),
+        (
+            "Keys refused",
+            bars::key_count(refused).unwrap_or_else(|| "not counted".to_owned()),
+            String::new(),
+        ),
         (
             "Rules that refuse",
             number(refusing.count() as u64),
             format!("of {}", counted((side.rules.len() + side.unused) as u64, "rule")),
         ),
     ];
-    writeln!(out, r#"<dl class="tiles">"#)?;
+    let class = if refused.requests > 0 { "tiles refusing" } else { "tiles" };
+    writeln!(out, r#"<dl class="{class}">"#)?;
     for (title, value, note) in tiles {
         writeln!(out, "<div><dt>{title}</dt><dd><b>{value}</b> <span>{note}</span></dd></div>")?;
     }
@@ -190,7 +197,7 @@ fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
     );
     let plot = Plot {
         title: &format!("Requests per {width}"),
-        legend: &[("passed", "passed"), ("refused", "refused")],
+        legend: if report.rules.refused.requests > 0 { &PASSED_AND_REFUSED } else { &[] },
         description: &description,
         layers: &[all, over],
         at_least: 0,
@@ -255,6 +262,6 @@ fn print_all_keys(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
         out,
         r#"<section aria-labelledby="keys-h"><h2 id="keys-h">Worst keys of all rules</h2>"#
     )?;
-    bars::print_worst_keys(&side.refused, "Keys refused most", MAX_KEYS, out)?;
+    bars::print_worst_keys(&side.refused, ("Keys refused most", "Refused"), MAX_KEYS, out)?;
     writeln!(out, "</section>")
 }

@@ -138,7 +138,7 @@ impl Bins {
         let times = if times.is_empty() { vec![self.start] } else { times };
         let second = times.iter().any(|at| at % MINUTE != 0);
         let fraction = times.iter().any(|at| at % SECOND != 0);
-        let days = times.iter().all(|at| at % DAY == 0) && times.len() > 1;
+        let days = times.iter().all(|at| at % DAY == 0);
         let mut last_day = None;
         let tick = |at: &Micros| {
             let place = (at - self.start) as f64 / length.max(1) as f64;
@@ -179,15 +179,16 @@ impl Bins {
         let (Some(step), Some(start)) = (step, civil(self.start)) else { return Vec::new() };
         let first = i32::from(start.year()) * 12 + i32::from(start.month()) - 1;
         let first = first.div_euclid(step) * step;
+        let end = i64::try_from(self.end()).unwrap_or(i64::MAX);
         let starts = (0..).map_while(|i: i32| {
             let month = first.checked_add(i.checked_mul(step)?)?;
             let (year, month) = (month.div_euclid(12), month.rem_euclid(12) + 1);
             let date = Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, 1).ok()?;
             let at = TimeZone::UTC.to_timestamp(date.at(0, 0, 0, 0)).ok()?.as_microsecond();
-            // Before 1970 is before the start.
-            Some(u64::try_from(at).unwrap_or(0)).filter(|at| *at <= self.end())
+            (at <= end).then_some(at)
         });
-        starts.filter(|at| *at >= self.start).collect()
+        // Before 1970 is before the start.
+        starts.filter_map(|at| u64::try_from(at).ok()).filter(|at| *at >= self.start).collect()
     }
 }
 
@@ -210,7 +211,7 @@ pub(super) fn number_ticks(max: u64, about: u64) -> (u64, u64) {
 /// Returns the label of a tick of numbers, short where it is large.
 pub(super) fn number_label(value: u64) -> String {
     let units = [(1_000_000_000, "bn"), (1_000_000, "M")];
-    match units.into_iter().find(|(unit, _)| value >= *unit && value % (unit / 10) == 0) {
+    match units.into_iter().find(|(unit, _)| value >= *unit && value.is_multiple_of(unit / 10)) {
         Some((unit, name)) => {
             let (whole, tenth) = (super::text::number(value / unit), value % unit / (unit / 10));
             let tenth = if tenth == 0 { String::new() } else { format!(".{tenth}") };
@@ -248,8 +249,8 @@ mod tests {
         assert_eq!(labels(AT, HOUR, 24 * 5, 6), ["Nov 23", "Nov 24", "Nov 25", "Nov 26", "Nov 27"]);
         assert_eq!(labels(AT, DAY, 100, 6), ["Dec 1", "Jan 1", "Feb 1", "Mar 1"]);
         assert_eq!(labels(AT, 30 * DAY, 100, 6), ["Jan 2028", "Jan 2030", "Jan 2032", "Jan 2034"]);
+        assert_eq!(labels(0, 30_000 * DAY, 200, 6), ["Jan 5000"]);
         assert_eq!(labels(AT, SECOND, 1, 3), ["10:05:00 Nov 22", "10:05:00.5", "10:05:01"]);
-        // Days and no other label where there is only one.
         assert_eq!(labels(AT / DAY * DAY, DAY, 1, 2), ["Nov 22", "Nov 23"]);
         assert!(!labels(u64::MAX / 2, DAY, 1, 4).is_empty());
     }
@@ -270,7 +271,7 @@ mod tests {
         );
         // No round width is a multiple of this.
         let bins = Bins::new(AT, 7 * SECOND, 1_000, 60);
-        assert!(bins.count <= 60 && bins.width % (7 * SECOND) == 0, "{bins:?}");
+        assert!(bins.count <= 60 && bins.width.is_multiple_of(7 * SECOND), "{bins:?}");
     }
 
     #[test]

@@ -39,21 +39,28 @@ impl Bars<'_> {
     }
 }
 
-/// Returns how many keys were refused: `312 keys`.
-pub(super) fn keys_text(refused: &Count) -> String {
+/// Returns how many keys were refused: `312`; none where keys are not distinguished.
+pub(super) fn key_count(refused: &Count) -> Option<String> {
+    let is_known = refused.keys > 0 || refused.requests == 0;
     let more = if refused.is_cut { "at least " } else { "" };
-    format!("{more}{}", counted(refused.keys, "key"))
+    is_known.then(|| format!("{more}{}", number(refused.keys)))
 }
 
-/// Prints the keys with most refused requests, as bars with numbers.
+/// Returns the same after a separator: `, 312 keys`.
+pub(super) fn and_keys(separator: &str, refused: &Count) -> String {
+    let noun = if refused.keys == 1 { "key" } else { "keys" };
+    key_count(refused).map(|count| format!("{separator}{count}\u{a0}{noun}")).unwrap_or_default()
+}
+
+/// Prints the keys with most refused requests, as bars with numbers; `count` is the title of these.
 pub(super) fn print_worst_keys(
     refused: &Count,
-    caption: &str,
+    (caption, count): (&str, &str),
     max: usize,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let listed = refused.worst_keys.iter().take(max);
-    let bars = Bars { caption, columns: ["Key", "Refused"], of: refused.requests };
+    let bars = Bars { caption, columns: ["Key", count], of: refused.requests };
     bars.print(listed.clone(), out)?;
     let sum = listed.clone().map(|(_, count)| *count).fold(0, u64::saturating_add);
     let other_keys = refused.keys.saturating_sub(listed.len() as u64);
@@ -66,9 +73,9 @@ pub(super) fn print_worst_keys(
     } else if other_keys > 0 && others > 0 {
         writeln!(
             out,
-            r#"<p class="hint">{} with {} refused together.</p>"#,
+            r#"<p class="hint">{} with {} together.</p>"#,
             counted(other_keys, "more key"),
-            number(others)
+            counted(others, "request")
         )
     } else {
         Ok(())

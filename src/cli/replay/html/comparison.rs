@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use super::super::report::{Comparison, Count, Difference, Report, SideReport, Traffic};
+use super::super::report::{Comparison, Difference, Report, SideReport, Traffic};
 use super::axis::Bins;
-use super::bars::{Bars, keys_text, print_worst_keys};
+use super::bars::{Bars, and_keys, key_count, print_worst_keys};
 use super::plot::{Layer, Plot};
 use super::text::{code, counted, number, percent};
 use super::time::{clock, per};
@@ -77,11 +77,13 @@ fn print_sides(
         }
         None => "none".to_owned(),
     };
+    let keys =
+        |side: &SideReport| key_count(&side.refused).unwrap_or_else(|| "not counted".to_owned());
     let rows: [(&str, [String; 2]); 7] = [
         ("Refused", [now, other].map(|side| number(side.refused.requests))),
         ("Share", [now, other].map(|side| percent(side.refused.share_of(requests)))),
         ("Worst minute", [now, other].map(worst)),
-        ("Keys refused", [now, other].map(|side| keys_refused(&side.refused))),
+        ("Keys refused", [now, other].map(keys)),
         ("Rules matched", [now, other].map(|side| number(side.rules.len() as u64))),
         ("Rules not matched", [now, other].map(|side| number(side.unused as u64))),
         ("Descriptors without a rule", [now, other].map(|side| number(side.unmatched))),
@@ -100,10 +102,6 @@ fn print_sides(
         )?;
     }
     writeln!(out, "</tbody></table>")
-}
-
-fn keys_refused(refused: &Count) -> String {
-    format!("{}{}", if refused.is_cut { "at least " } else { "" }, number(refused.keys))
 }
 
 /// One of the two differences.
@@ -138,9 +136,9 @@ impl Kind<'_> {
         let share = percent(total.share_of(report.traffic.requests));
         writeln!(
             out,
-            "<p><strong>{}</strong> ({share}), of {}, {meaning}.{}</p>",
+            "<p><strong>{}</strong> ({share}){} {meaning}.{}</p>",
             counted(total.requests, "request"),
-            keys_text(total),
+            and_keys(" of ", total),
             match total.worst_minute {
                 Some((at, count)) => {
                     let at = clock(at, report.traffic.span);
@@ -167,7 +165,7 @@ impl Kind<'_> {
         plot.print(bins, out)?;
         print_rules(rules, total.requests, out)?;
         if !total.worst_keys.is_empty() {
-            print_worst_keys(total, "Keys with most of them", MAX_KEYS, out)?;
+            print_worst_keys(total, ("Keys with most of them", "Requests"), MAX_KEYS, out)?;
         }
         writeln!(out, "</section>")
     }

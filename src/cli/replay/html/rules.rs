@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::super::report::{Report, RuleReport, SideReport};
 use super::axis::Bins;
-use super::bars::{keys_text, print_worst_keys};
+use super::bars::{and_keys, print_worst_keys};
 use super::plot::{Layer, print_small};
 use super::text::{code, counted, html, number, percent};
 use super::time::{minute, per};
@@ -163,12 +163,17 @@ fn print_keys(side: &SideReport, max_open: usize, out: &mut impl Write) -> io::R
         let class = if rule.is_shadow { r#" class="shadow-side""# } else { "" };
         writeln!(
             out,
-            r#"<details{class}{open}><summary>{} <span class="note">{} refused, {}</span></summary>"#,
+            r#"<details{class}{open}><summary>{} <span class="note">{} refused{}</span></summary>"#,
             code(&rule.name),
             number(rule.refused.requests),
-            keys_text(&rule.refused)
+            and_keys(", ", &rule.refused)
         )?;
-        print_worst_keys(&rule.refused, "Keys refused most by this rule", MAX_KEYS, out)?;
+        print_worst_keys(
+            &rule.refused,
+            ("Keys refused most by this rule", "Refused"),
+            MAX_KEYS,
+            out,
+        )?;
         writeln!(out, "</details>")?;
     }
     Ok(())

@@ -82,6 +82,21 @@ fn zeros_are_not_explained() {
 }
 
 #[test]
+fn keys_that_are_not_distinguished_are_not_none() {
+    let mut report = sample::compared();
+    let comparison = report.comparison.as_mut().unwrap();
+    for refused in [&mut report.rules.refused, &mut comparison.newly_refused.total] {
+        (refused.keys, refused.worst_keys) = (0, Vec::new());
+    }
+    let text = text(&page(&report));
+    assert!(text.contains("Keys refusednot counted"), "{text}");
+    assert!(
+        text.contains("41,762 requests (4.8 %) pass with shop.yaml and are refused with"),
+        "{text}"
+    );
+}
+
+#[test]
 fn hostile_text_stays_text_and_the_page_small() {
     let page = page(&sample::hostile());
     for tag in ["<script", "<img", "<svg onload", "</code><svg"] {

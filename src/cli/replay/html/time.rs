@@ -77,7 +77,7 @@ pub(super) fn per(width: Micros) -> String {
         (1_000, "millisecond"),
         (1, "microsecond"),
     ];
-    let whole = units.into_iter().find(|(unit, _)| width > 0 && width % unit == 0);
+    let whole = units.into_iter().find(|(unit, _)| width > 0 && width.is_multiple_of(*unit));
     match whole.map(|(unit, name)| (width / unit, name)) {
         Some((1, name)) => name.to_owned(),
         Some((n, name)) => format!("{n} {name}s"),

@@ -83,7 +83,7 @@ fn print_skipped(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
     row(
         "Late lines",
         traffic.late,
-        "They are further out of order than <code>--reorder</code> allows, and were decided at the \
+        "They are further out of order than <code class=\"word\">--reorder</code> allows, and were decided at the \
          earliest time still allowed. Their limits may have been fuller or emptier than they really were.",
         out,
     )
