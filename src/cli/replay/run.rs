@@ -88,12 +88,10 @@ impl Replay {
     pub fn run(mut self, mut input: Input) -> (Report, Result<(), String>) {
         self.traffic.name.clone_from(&input.name);
         let mut rows = Rows::new(self.mapping.fields.names().len(), self.mapping.reorder);
-        let mut result = self.read(&mut input, &mut rows);
-        if result.is_ok() {
-            let mut failure = None;
-            rows.release_all(|row| self.decider.decide(row, &mut failure));
-            result = failure.map_or(Ok(()), Err);
-        }
+        let read = self.read(&mut input, &mut rows);
+        let mut failure = None;
+        rows.release_all(|row| self.decider.decide(row, &mut failure));
+        let result = read.and(failure.map_or(Ok(()), Err));
         self.traffic.late = rows.late();
         (self.report(), result)
     }

@@ -33,28 +33,30 @@ fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
     let name = escape(&traffic.name);
     write!(
         out,
-        "{name}: {} requests for domain {}",
-        number(traffic.requests),
+        "{name}: {} for domain {}",
+        counted(traffic.requests, "request"),
         escape(&traffic.domain)
     )?;
     match traffic.span {
         Some((first, last)) => writeln!(out, ", {} to {}", time_text(first), time_text(last))?,
         None => writeln!(out)?,
     }
-    for (count, what) in [
-        (traffic.invalid, "invalid lines were skipped"),
-        (traffic.without_descriptors, "lines have no field of a descriptor: Envoy would not ask"),
+    for (count, what, why) in [
+        (traffic.invalid, "line", "skipped as invalid"),
         (
-            traffic.late,
-            "lines were later than --reorder allows: their requests were decided too late",
+            traffic.without_descriptors,
+            "line",
+            "without a field of any descriptor: Envoy would not ask",
         ),
+        (traffic.late, "line", "later than --reorder allows: decided too late"),
         (
             traffic.evicted,
-            "counters in use were dropped, so that too little was refused: raise --max-keys",
+            "counter",
+            "dropped while in use, so that too little was refused: raise --max-keys",
         ),
     ] {
         if count > 0 {
-            writeln!(out, "  {} {what}", number(count))?;
+            writeln!(out, "  {} {why}", counted(count, what))?;
         }
     }
     for invalid in &traffic.examples {
@@ -81,14 +83,13 @@ fn print_side(side: &SideReport, requests: u64, out: &mut impl Write) -> io::Res
         print_rules(rules, out)?;
     }
     if *unused > 0 {
-        let (rules, verb) = if *unused == 1 { ("rule", "has") } else { ("rules", "have") };
-        writeln!(out, "  {} other {rules} {verb} no requests", number(*unused as u64))?;
+        writeln!(out, "  {} without requests", counted(*unused as u64, "rule"))?;
     }
     if let Some(example) = unmatched_example {
         writeln!(
             out,
-            "  {} descriptors match no rule, the first is {}; `weir explain` shows why",
-            number(*unmatched),
+            "  {} without a rule, first {}: `weir explain` shows why",
+            counted(*unmatched, "descriptor"),
             escape(example)
         )?;
     }
@@ -136,8 +137,7 @@ fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
     if count.is_cut {
         writeln!(out, "    and more keys than there is memory for: these may not be the worst")?;
     } else if more > 0 {
-        let keys = if more == 1 { "key" } else { "keys" };
-        writeln!(out, "    and {} more {keys}", number(more))?;
+        writeln!(out, "    and {} more", counted(more, "key"))?;
     }
     Ok(())
 }
@@ -171,6 +171,11 @@ fn worst_minute(count: &Count) -> Option<String> {
 
 fn share(count: &Count, requests: u64) -> String {
     format!("{:.2} %", 100.0 * count.share_of(requests))
+}
+
+/// Writes a number with its noun.
+fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
 }
 
 /// Writes a number with commas between thousands.
