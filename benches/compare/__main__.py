@@ -14,7 +14,7 @@ import time
 from build import programs
 from lab import Lab
 from results import Results
-from scenarios import cpu, hostile, latency, memory, other, redis, start, throughput, tls
+from scenarios import cpu, hostile, latency, memory, other, redis, replay, start, throughput, tls
 
 SCENARIOS = {
     "cpu": cpu,
@@ -25,6 +25,7 @@ SCENARIOS = {
     "memory": memory,
     "hostile": hostile,
     "tls": tls,
+    "replay": replay,
     "other": other,
 }
 

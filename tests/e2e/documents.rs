@@ -109,6 +109,12 @@ fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>
     if has("tests") || name.ends_with(".test.yaml") {
         return check_test(name, text, context).map(|()| vec!["test of rules"]);
     }
+    if has("domain") && documents[0]["descriptors"][0].is_string() {
+        return check_mapping(text).map(|()| vec!["mapping of a log"]);
+    }
+    if has("access_log") {
+        return envoy::validate(&in_listener(&documents[0])).map(|()| vec!["part of a listener"]);
+    }
     if has("domain") {
         return check_rules(text).map(|()| vec!["rules"]);
     }
@@ -284,6 +290,47 @@ fn check_config_map(map: &Value) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that `weir replay` takes a mapping: it then misses only requests.
+fn check_mapping(text: &str) -> Result<(), String> {
+    let limit = json!({ "key": "a", "rate_limit": { "unlimited": true } });
+    let rules = json!({ "domain": yaml::document(text)["domain"], "descriptors": [limit] });
+    let setup = Setup::new().file("mapping.yaml", text).file("rules.yaml", &rules.to_string());
+    let setup = setup.file("log", "");
+    let setup = setup.arg("replay").arg("rules.yaml").arg("--mapping").arg("mapping.yaml");
+    let (_, output) = setup.arg("--traffic").arg("log").run();
+    match output.contains("no line of the traffic is a request") {
+        true => Ok(()),
+        false => Err(output),
+    }
+}
+
+/// Makes a configuration of Envoy of a part of an HTTP connection manager.
+fn in_listener(part: &Value) -> String {
+    let mut manager = json!({
+        "@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3\
+                  .HttpConnectionManager",
+        "stat_prefix": "http",
+        "route_config": {},
+        "http_filters": [{
+            "name": "envoy.filters.http.router",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router",
+            },
+        }],
+    });
+    manager.as_object_mut().unwrap().extend(part.as_object().unwrap().clone());
+    let filter = json!({
+        "name": "envoy.filters.network.http_connection_manager",
+        "typed_config": manager,
+    });
+    let listener = json!({
+        "name": "http",
+        "address": { "socket_address": { "address": "127.0.0.1", "port_value": 8080 } },
+        "filter_chains": [{ "filters": [filter] }],
+    });
+    json!({ "static_resources": { "listeners": [listener] } }).to_string()
+}
+
 /// Makes a configuration of Envoy of a part of a cluster.
 fn in_cluster(part: &Value) -> String {
     let mut cluster = json!({
@@ -337,6 +384,9 @@ fn what_has_no_check_is_an_error() {
     let rules = "rules: { files: { a.yaml: 'domain: a, descriptors: 1' } }\n";
     check("examples/new-values.yaml", rules).unwrap_err();
     check("examples/new-values.yaml", "replicaCount: two\n").unwrap_err();
+    for text in ["domain: a\ndescriptors: ['a={b']\n", "access_log: [{ nam: a }]\n"] {
+        check("examples/new.yaml", text).unwrap_err();
+    }
     let gateway = "config: { envoyGateway: { rateLimits: {} } }\n";
     check("examples/new-values.yaml", gateway).unwrap_err();
 }
