@@ -1,7 +1,5 @@
 //! Reads a log line by line, and decides its requests.
 
-use std::borrow::Cow;
-
 use smallvec::SmallVec;
 
 use super::format::{Format, Line, LineReader};
@@ -204,23 +202,36 @@ fn shown(text: &str) -> String {
     shown
 }
 
-/// The values of a descriptor.
-type Values<'r> = SmallVec<[Cow<'r, str>; 3]>;
+/// The value of a part; none if the line does not have its field.
+fn part_text<'r>(part: &'r Part, row: &RowView<'r>) -> Option<&'r str> {
+    match part {
+        Part::Text(text) => Some(text),
+        Part::Field(field) => row.get(*field),
+    }
+}
 
-/// Returns the values of a descriptor; none if the line does not have a field.
-#[inline]
-fn values<'r>(template: &'r Template, row: &RowView<'r>) -> Option<Values<'r>> {
-    let value = |parts: &'r [Part]| {
-        let text = |part: &'r Part| match part {
-            Part::Text(text) => Some(text.as_str()),
-            Part::Field(field) => row.get(*field),
-        };
-        match parts {
-            [part] => text(part).map(Cow::Borrowed),
-            parts => parts.iter().map(text).collect::<Option<String>>().map(Cow::Owned),
-        }
+/// The entries of a descriptor.
+type Entries<'r> = SmallVec<[Entry<'r>; 2]>;
+
+/// Returns the entries of a descriptor; none if the line does not have a field. `joined` has the values that
+/// consist of several parts, in order.
+fn entries<'r>(
+    template: &'r Template,
+    row: &RowView<'r>,
+    mut joined: impl Iterator<Item = &'r Option<String>>,
+) -> Option<Entries<'r>> {
+    let mut value = |parts: &'r [Part]| match parts {
+        [part] => part_text(part, row),
+        _ => joined.next()?.as_deref(),
     };
-    template.entries.iter().map(|entry| value(&entry.parts)).collect()
+    let entries = &template.entries;
+    entries.iter().map(|entry| Some((entry.key.as_str(), value(&entry.parts)?))).collect()
+}
+
+/// Joins the values of a descriptor that consist of several parts.
+fn join(template: &Template, row: &RowView<'_>) -> Vec<Option<String>> {
+    let several = template.entries.iter().filter(|entry| entry.parts.len() > 1);
+    several.map(|entry| entry.parts.iter().map(|part| part_text(part, row)).collect()).collect()
 }
 
 impl Decider {
@@ -229,23 +240,16 @@ impl Decider {
         if failure.is_some() {
             return;
         }
+        let joined: SmallVec<[Vec<Option<String>>; 2]> =
+            self.templates.iter().map(|template| join(template, &row)).collect();
         // As Envoy does, a descriptor with a missing value is not sent.
-        let values: SmallVec<[(&Template, Values<'_>); 2]> = self
-            .templates
-            .iter()
-            .filter_map(|template| Some((template, values(template, &row)?)))
+        let entries: SmallVec<[Entries<'_>; 2]> = std::iter::zip(&self.templates, &joined)
+            .filter_map(|(template, joined)| entries(template, &row, joined.iter()))
             .collect();
-        if values.is_empty() {
+        if entries.is_empty() {
             self.without_descriptors += 1;
             return;
         }
-        let entries: SmallVec<[SmallVec<[Entry<'_>; 3]>; 2]> = values
-            .iter()
-            .map(|(template, values)| {
-                let keys = template.entries.iter().map(|entry| entry.key.as_str());
-                std::iter::zip(keys, values.iter().map(AsRef::as_ref)).collect()
-            })
-            .collect();
         let descriptors: SmallVec<[Descriptor<'_>; 2]> =
             entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
         self.requests += 1;

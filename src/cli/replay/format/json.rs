@@ -5,14 +5,11 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::ops::Range;
 
-use memchr::memchr2;
 use serde_json::value::RawValue;
 
 use crate::cli::replay::rows::{Fields, Rows};
-
-/// Bytes that are searched one by one.
-const SHORT_BYTES: usize = 12;
 
 /// Reads a line. A field is the value of its key, or of a path such as `request.path`. Null is a
 /// missing field.
@@ -33,26 +30,31 @@ pub(super) fn read(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), 
 
 /// Scans an object. None if only a parser can read it. Values that are not used are not validated.
 fn scan(line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
-    let mut rest = skip_space(skip_space(line).strip_prefix(b"{")?);
+    let mut marks = Marks::new(line);
+    let mut at = skip_space(line, 0);
+    if *line.get(at)? != b'{' {
+        return None;
+    }
+    at = skip_space(line, at + 1);
     loop {
-        let (key, after) = cut_string(rest.strip_prefix(b"\"")?)?;
-        rest = skip_space(skip_space(after).strip_prefix(b":")?);
-        let field = fields.index(key);
-        match *rest.first()? {
-            b'"' => {
-                let text = &rest[1..];
-                if let Some(field) = field {
-                    let (value, after) = cut_string(text)?;
-                    rows.set(field, value);
-                    rest = after;
-                } else {
-                    rest = skip_string(text)?;
-                }
+        let key = marks.string(at)?;
+        at = skip_space(line, key.end + 1);
+        if *line.get(at)? != b':' {
+            return None;
+        }
+        at = skip_space(line, at + 1);
+        let field = fields.index(&line[key]);
+        match (*line.get(at)?, field) {
+            (b'"', Some(field)) => {
+                let value = marks.string(at)?;
+                at = value.end + 1;
+                rows.set(field, &line[value]);
             }
-            b'{' | b'[' if field.is_none() => rest = skip_nested(rest)?,
-            b't' | b'f' | b'n' | b'-' | b'0'..=b'9' => {
-                let end = rest.iter().position(|byte| b",} \t\r\n".contains(byte))?;
-                let (value, after) = rest.split_at(end);
+            (b'"', None) => at = marks.skip_string(at)?,
+            (b'{' | b'[', None) => at = skip_nested(line, at, &mut marks)?,
+            (b't' | b'f' | b'n' | b'-' | b'0'..=b'9', _) => {
+                let end = line[at..].iter().position(|byte| b",} \t\r\n".contains(byte))? + at;
+                let value = &line[at..end];
                 let is_word = matches!(value, b"true" | b"false" | b"null");
                 if !is_word && !is_number(value) {
                     return None;
@@ -62,21 +64,20 @@ fn scan(line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
                     Some(field) => rows.set(field, value),
                     None => {}
                 }
-                rest = after;
+                at = end;
             }
             _ => return None,
         }
-        rest = skip_space(rest);
-        match rest.split_first()? {
-            (b',', after) => rest = skip_space(after),
-            (b'}', after) if skip_space(after).is_empty() => break,
+        at = skip_space(line, at);
+        match *line.get(at)? {
+            b',' => at = skip_space(line, at + 1),
+            b'}' if skip_space(line, at + 1) == line.len() => break,
             _ => return None,
         }
     }
     // A missing field may be a path.
-    let is_missing = |field: &usize| rows.get(*field).is_none();
-    (!fields.have_paths() || !(0..fields.names().len()).any(|field| is_missing(&field)))
-        .then_some(())
+    let is_missing = |field: usize| rows.get(field).is_none();
+    (!fields.have_paths() || !(0..fields.names().len()).any(is_missing)).then_some(())
 }
 
 /// Whether a text is a JSON number.
@@ -89,63 +90,106 @@ fn is_number(text: &[u8]) -> bool {
 }
 
 #[inline]
-fn skip_space(text: &[u8]) -> &[u8] {
-    match text.first() {
-        Some(b' ' | b'\t' | b'\r' | b'\n') => text.trim_ascii_start(),
-        _ => text,
-    }
+fn skip_space(line: &[u8], at: usize) -> usize {
+    let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t' | b'\r' | b'\n');
+    at + line.get(at..).map_or(0, |rest| rest.iter().take_while(is_space).count())
 }
 
-/// Finds the first quote or backslash. Most strings are short, where a search by vectors costs more.
-#[inline]
-fn find_quote(text: &[u8]) -> Option<usize> {
-    let short = &text[..text.len().min(SHORT_BYTES)];
-    match short.iter().position(|byte| matches!(byte, b'"' | b'\\')) {
-        Some(at) => Some(at),
-        None => Some(short.len() + memchr2(b'"', b'\\', &text[short.len()..])?),
-    }
-}
-
-/// Splits a string without escapes from what follows its closing quote.
-#[inline]
-fn cut_string(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    let end = find_quote(text)?;
-    (text[end] == b'"').then(|| (&text[..end], &text[end + 1..]))
-}
-
-/// Returns what follows the closing quote of a string.
-#[inline]
-fn skip_string(mut text: &[u8]) -> Option<&[u8]> {
-    loop {
-        let at = find_quote(text)?;
-        if text[at] == b'"' {
-            return Some(&text[at + 1..]);
-        }
-        text = text.get(at + 2..)?;
-    }
-}
-
-/// Returns what follows an object or a list.
-fn skip_nested(mut text: &[u8]) -> Option<&[u8]> {
+/// Returns where an object or a list ends.
+fn skip_nested(line: &[u8], mut at: usize, marks: &mut Marks<'_>) -> Option<usize> {
     let mut depth = 0usize;
     loop {
-        let at = text.iter().position(|byte| b"\"{}[]".contains(byte))?;
-        let after = &text[at + 1..];
-        text = match text[at] {
-            b'"' => skip_string(after)?,
-            b'{' | b'[' => {
-                depth += 1;
-                after
+        at += line.get(at..)?.iter().position(|byte| b"\"{}[]".contains(byte))?;
+        match line[at] {
+            b'"' => {
+                at = marks.skip_string(at)?;
+                continue;
             }
-            _ => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(after);
-                }
-                after
-            }
-        };
+            b'{' | b'[' => depth += 1,
+            _ => depth -= 1,
+        }
+        at += 1;
+        if depth == 0 {
+            return Some(at);
+        }
     }
+}
+
+/// The quotes and backslashes of a line, found eight bytes at once: most strings are so short that a search for
+/// each would cost more.
+struct Marks<'l> {
+    line: &'l [u8],
+    /// Where the next word starts.
+    next: usize,
+    /// Where the word starts whose marks are in `found`.
+    word: usize,
+    /// The highest bit of each byte that is a mark and is not read yet.
+    found: u64,
+}
+
+impl<'l> Marks<'l> {
+    fn new(line: &'l [u8]) -> Marks<'l> {
+        Marks { line, next: 0, word: 0, found: 0 }
+    }
+
+    /// Returns the string that starts with a quote at `at`, without its quotes. None if it has an escape.
+    #[inline]
+    fn string(&mut self, at: usize) -> Option<Range<usize>> {
+        if self.next()? != at || self.line[at] != b'"' {
+            return None;
+        }
+        let end = self.next()?;
+        (self.line[end] == b'"').then_some(at + 1..end)
+    }
+
+    /// Returns where the string ends that starts with a quote at `at`.
+    #[inline]
+    fn skip_string(&mut self, at: usize) -> Option<usize> {
+        if self.next()? != at {
+            return None;
+        }
+        loop {
+            let end = self.next()?;
+            if self.line[end] == b'"' {
+                return Some(end + 1);
+            }
+            // An escaped quote or backslash.
+            if matches!(self.line.get(end + 1), Some(b'"' | b'\\')) {
+                self.next()?;
+            }
+        }
+    }
+
+    /// The position of the next mark.
+    #[inline]
+    fn next(&mut self) -> Option<usize> {
+        while self.found == 0 {
+            let rest = self.line.get(self.next..).filter(|rest| !rest.is_empty())?;
+            let word = match rest.first_chunk() {
+                Some(word) => *word,
+                None => {
+                    let mut word = [0; 8];
+                    word[..rest.len()].copy_from_slice(rest);
+                    word
+                }
+            };
+            self.found = bytes_equal(word, b'"') | bytes_equal(word, b'\\');
+            self.word = self.next;
+            self.next += 8;
+        }
+        let at = self.word + self.found.trailing_zeros() as usize / 8;
+        self.found &= self.found - 1;
+        Some(at)
+    }
+}
+
+/// Returns the highest bit of each byte that equals `byte`; the first byte is the lowest.
+#[inline]
+fn bytes_equal(word: [u8; 8], byte: u8) -> u64 {
+    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let differing = u64::from_le_bytes(word) ^ u64::from_ne_bytes([byte; 8]);
+    // Adding to the low bits sets the highest unless they are all 0, without carrying to the next byte.
+    !((differing & LOW_BITS) + LOW_BITS | differing | LOW_BITS)
 }
 
 fn parse(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
@@ -244,6 +288,7 @@ mod tests {
             r#"{"a":"x","b":"y"}"#,
             r#" { "x" : [1, {"a": "}"}, "]"], "a" : "é"  , "b" : -1.50 } "#,
             r#"{"q": "\"a\\", "b": true}"#,
+            r#"{"q": "\\\"\n\u0022", "x": {"c": "\"}", "d": ["\\"]}, "a": 1}"#,
             r#"{"a": 1, "a": 2, "b": "x", "b": null}"#,
         ] {
             assert!(scanned(line, &fields).is_some(), "{line}");
@@ -280,6 +325,13 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn equal_bytes_are_found(word in any::<[u8; 8]>(), other in any::<[bool; 8]>(), byte in any::<u8>()) {
+            let word: [u8; 8] = std::array::from_fn(|i| if other[i] { byte } else { word[i] });
+            let expected = (0..8).filter(|i| word[*i] == byte).fold(0, |bits, i| bits | 0x80 << (8 * i));
+            prop_assert_eq!(bytes_equal(word, byte), expected);
+        }
+
         /// Whatever the scan reads, the parser reads too, and the same.
         #[test]
         fn the_scan_agrees_with_the_parser(
