@@ -163,11 +163,15 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 
 /// Returns the columns of a rule.
 fn row(rule: &Rule) -> [String; 4] {
-    let limits = match &rule.plan {
+    [rule.domain().to_owned(), rule.path().to_owned(), limits(rule), flags(rule).join(" ")]
+}
+
+/// Returns the limits of a rule in words.
+pub(super) fn limits(rule: &Rule) -> String {
+    match &rule.plan {
         None => "unlimited".to_owned(),
         Some(plan) => plan.limits().iter().map(Limit::to_string).collect::<Vec<_>>().join(" + "),
-    };
-    [rule.domain().to_owned(), rule.path().to_owned(), limits, flags(rule).join(" ")]
+    }
 }
 
 fn flags(rule: &Rule) -> Vec<String> {

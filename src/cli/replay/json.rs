@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::report::{Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic};
+use super::report::{
+    Comparison, Count, DescriptorReport, Difference, Report, RuleReport, SideReport, Traffic,
+};
 use super::text::stamp;
 use crate::escape::escape;
 use crate::limit::SECOND;
@@ -36,7 +38,7 @@ fn traffic_json(traffic: &Traffic) -> Value {
     json!({
         "name": traffic.name,
         "domain": traffic.domain,
-        "descriptors": traffic.descriptors,
+        "descriptors": traffic.descriptors.iter().map(descriptor_json).collect::<Vec<_>>(),
         "lines": traffic.lines,
         "requests": traffic.requests,
         "without_descriptors": traffic.without_descriptors,
@@ -47,6 +49,14 @@ fn traffic_json(traffic: &Traffic) -> Value {
         "last": traffic.span.map(|(_, last)| stamp(last).to_string()),
         "evicted_counters": traffic.evicted,
         "concurrency_rules": traffic.concurrency_rules,
+    })
+}
+
+fn descriptor_json(descriptor: &DescriptorReport) -> Value {
+    json!({
+        "descriptor": descriptor.text,
+        "lines_without_it": descriptor.missing,
+        "first_missing_field": descriptor.missing_field,
     })
 }
 
@@ -65,6 +75,7 @@ fn rule_json(rule: &RuleReport) -> Value {
     json!({
         "name": rule.name,
         "origin": rule.origin.to_string(),
+        "limits": rule.limits,
         "shadow": rule.is_shadow,
         "requests": rule.requests,
         "refused": count_json(&rule.refused, rule.requests),

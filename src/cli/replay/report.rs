@@ -25,8 +25,7 @@ pub(super) struct Traffic {
     /// `access.log`, or `<stdin>`.
     pub name: String,
     pub domain: String,
-    /// The descriptors of each request, as they were written.
-    pub descriptors: Vec<String>,
+    pub descriptors: Vec<DescriptorReport>,
     pub lines: u64,
     /// Requests that were decided.
     pub requests: u64,
@@ -46,6 +45,17 @@ pub(super) struct Traffic {
     pub concurrency_rules: Vec<String>,
 }
 
+/// A descriptor of each request.
+#[derive(Debug, Default)]
+pub(super) struct DescriptorReport {
+    /// As it was written.
+    pub text: String,
+    /// Lines without one of its fields: their requests do not have it.
+    pub missing: u64,
+    /// The field that the first of them lacks.
+    pub missing_field: Option<String>,
+}
+
 /// A line that cannot be read, and why.
 #[derive(Debug)]
 pub(super) struct InvalidLine {
@@ -60,7 +70,7 @@ pub(super) struct SideReport {
     /// The files, as they were written.
     pub name: String,
     pub refused: Count,
-    /// Rules that requests matched, most refused first.
+    /// Rules that requests matched, most refused first; those that only report come last.
     pub rules: Vec<RuleReport>,
     /// The number of rules that no request matched.
     pub unused: usize,
@@ -76,6 +86,8 @@ pub(super) struct RuleReport {
     /// The name with the domain, as in metrics.
     pub name: String,
     pub origin: Origin,
+    /// Its limits, as `weir check` shows them.
+    pub limits: String,
     /// Whether it only reports what it would refuse.
     pub is_shadow: bool,
     /// Descriptors that matched it.

@@ -6,7 +6,7 @@ use super::format::{Format, Line, LineReader};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
 use super::progress::Progress;
-use super::report::{Comparison, Difference, InvalidLine, Report, Traffic};
+use super::report::{Comparison, DescriptorReport, Difference, InvalidLine, Report, Traffic};
 use super::rows::{RowView, Rows};
 use super::side::{DifferenceTally, Outcome, Side};
 use super::tally::{Series, Timeline};
@@ -42,6 +42,8 @@ struct Decider {
     series: Series,
     requests: u64,
     without_descriptors: u64,
+    /// One for each template.
+    missing: Vec<Missing>,
 }
 
 /// The rules of `--compare`.
@@ -60,13 +62,10 @@ impl Replay {
     ) -> Replay {
         let side = |(name, rules): NamedRules| Side::new(name, rules, max_keys);
         let templates = std::mem::take(&mut mapping.descriptors);
-        let traffic = Traffic {
-            domain: mapping.domain.clone(),
-            descriptors: templates.iter().map(|template| template.text.clone()).collect(),
-            ..Traffic::default()
-        };
+        let traffic = Traffic { domain: mapping.domain.clone(), ..Traffic::default() };
         let decider = Decider {
             domain: mapping.domain.clone(),
+            missing: vec![(0, None); templates.len()],
             templates,
             rules: side(rules),
             other: other.map(|rules| Other {
@@ -138,9 +137,17 @@ impl Replay {
     }
 
     fn report(self) -> Report {
-        let Replay { mut traffic, decider, .. } = self;
+        let Replay { mapping, mut traffic, decider } = self;
         let Decider { timeline, rules, other, series, .. } = decider;
         traffic.requests = decider.requests;
+        let field = |field: usize| mapping.fields.names()[field].clone();
+        traffic.descriptors = std::iter::zip(decider.templates, decider.missing)
+            .map(|(template, (missing, first))| DescriptorReport {
+                text: template.text,
+                missing,
+                missing_field: first.map(field),
+            })
+            .collect();
         traffic.without_descriptors = decider.without_descriptors;
         traffic.span = timeline.span();
         traffic.evicted = rules.evicted() + other.as_ref().map_or(0, |other| other.side.evicted());
@@ -234,6 +241,25 @@ fn join(template: &Template, row: &RowView<'_>) -> Vec<Option<String>> {
     several.map(|entry| entry.parts.iter().map(|part| part_text(part, row)).collect()).collect()
 }
 
+/// Of a descriptor, the lines without one of its fields, and the field that the first of them lacks.
+type Missing = (u64, Option<usize>);
+
+/// Counts the descriptors that a request does not have.
+#[cold]
+fn count_missing(templates: &[Template], row: &RowView<'_>, counts: &mut [Missing]) {
+    for (template, (lines, first)) in std::iter::zip(templates, counts) {
+        let mut parts = template.entries.iter().flat_map(|entry| &entry.parts);
+        let field = parts.find_map(|part| match part {
+            Part::Field(field) if row.get(*field).is_none() => Some(*field),
+            _ => None,
+        });
+        if let Some(field) = field {
+            *lines += 1;
+            first.get_or_insert(field);
+        }
+    }
+}
+
 impl Decider {
     /// Decides the request of a row, unless one before it failed.
     fn decide(&mut self, row: RowView<'_>, failure: &mut Option<String>) {
@@ -246,6 +272,9 @@ impl Decider {
         let entries: SmallVec<[Entries<'_>; 2]> = std::iter::zip(&self.templates, &joined)
             .filter_map(|(template, joined)| entries(template, &row, joined.iter()))
             .collect();
+        if entries.len() < self.templates.len() {
+            count_missing(&self.templates, &row, &mut self.missing);
+        }
         if entries.is_empty() {
             self.without_descriptors += 1;
             return;

@@ -1,5 +1,6 @@
 //! One set of rules, and what it decides.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use hashbrown::HashMap;
 
 use super::report::{RuleReport, SideReport};
 use super::tally::{KeyBudget, Series, Tally, Timeline};
+use crate::cli::check::limits;
 use crate::cli::descriptor::write_descriptor;
 use crate::cli::recording_store::RecordingStore;
 use crate::clock::ManualClock;
@@ -134,6 +136,10 @@ impl Side {
         }
         if decision.over_limit {
             self.refused.add(timeline);
+            if let Some((_, i)) = refused_by {
+                self.key = key_name(descriptors[i].entries, std::mem::take(&mut self.key));
+                self.refused.add_key(&self.key, &mut self.keys);
+            }
         }
         Ok(Outcome { is_refused: decision.over_limit, refused_by })
     }
@@ -158,7 +164,7 @@ impl Side {
         let count =
             |(i, rule): (usize, &Rule)| Some((rule.name.to_string(), *difference.by_rule.get(&i)?));
         let mut rules: Vec<_> = self.rules.rules().enumerate().filter_map(count).collect();
-        rules.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        rules.sort_by_key(|(_, count)| Reverse(*count));
         rules
     }
 
@@ -187,6 +193,7 @@ impl Side {
             .map(|(rule, tally)| RuleReport {
                 name: rule.name.to_string(),
                 origin: rule.origin.clone(),
+                limits: limits(rule),
                 is_shadow: is_shadow(rule),
                 requests: tally.requests,
                 refused: tally.refused.finish(timeline),
@@ -194,8 +201,8 @@ impl Side {
             })
             .collect();
         // Stable: rules that refuse equally many stay in the order of the files.
-        rules.sort_by(|a, b| {
-            (b.refused.requests, b.requests).cmp(&(a.refused.requests, a.requests))
+        rules.sort_by_key(|rule| {
+            (rule.is_shadow, Reverse(rule.refused.requests), Reverse(rule.requests))
         });
         SideReport {
             name: self.name,

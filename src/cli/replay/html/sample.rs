@@ -1,7 +1,8 @@
 //! Reports that the tests print: of a day in a shop, and the odd ones.
 
 use super::super::report::{
-    Comparison, Count, Difference, InvalidLine, Report, RuleReport, SideReport, Traffic,
+    Comparison, Count, DescriptorReport, Difference, InvalidLine, Report, RuleReport, SideReport,
+    Traffic,
 };
 use super::time::{HOUR, MINUTE};
 use crate::limit::{Micros, SECOND};
@@ -48,6 +49,7 @@ fn rule(
     RuleReport {
         name: name.to_owned(),
         origin: origin(file, line),
+        limits: "gcra 10/s, burst 20".into(),
         is_shadow: false,
         requests: series.iter().sum(),
         refused: count(over, keys, key),
@@ -131,7 +133,14 @@ pub(super) fn plain() -> Report {
     let traffic = Traffic {
         name: "access.log.gz".into(),
         domain: "shop".into(),
-        descriptors: vec!["remote_address={x_forwarded_for}".into(), "path={path}".into()],
+        descriptors: vec![
+            DescriptorReport {
+                text: "remote_address={x_forwarded_for}".into(),
+                missing: 4_310,
+                missing_field: Some("x_forwarded_for".into()),
+            },
+            DescriptorReport { text: "path={path}".into(), ..DescriptorReport::default() },
+        ],
         lines: requests + 40 + 310,
         requests,
         without_descriptors: 310,
@@ -244,6 +253,7 @@ pub(super) fn hostile() -> Report {
         let one = || RuleReport {
             name: String::new(),
             origin: Origin { file: text(1).into(), position: Position::in_text(u32::MAX, 1) },
+            limits: text(2),
             is_shadow: true,
             requests: 999_999_999_999,
             refused: Count { series: vec![u64::MAX; 20_000], ..Count::default() },
@@ -267,7 +277,9 @@ pub(super) fn hostile() -> Report {
     }
     let traffic = &mut report.traffic;
     (traffic.name, traffic.domain) = (text(0), text(1));
-    traffic.descriptors = (0..60).map(text).collect();
+    let descriptor =
+        |i| DescriptorReport { text: text(i), missing: u64::MAX, missing_field: Some(text(i)) };
+    traffic.descriptors = (0..60).map(descriptor).collect();
     traffic.examples = (0..60).map(|i| InvalidLine { line: u64::MAX, error: text(i) }).collect();
     traffic.invalid = u64::MAX;
     traffic.evicted = u64::MAX;

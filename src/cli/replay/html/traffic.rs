@@ -26,7 +26,7 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "<dt>Domain</dt><dd>{}</dd>", code(&traffic.domain))?;
     writeln!(out, "<dt>Descriptors of each request</dt>")?;
     for descriptor in traffic.descriptors.iter().take(MAX_DESCRIPTORS) {
-        writeln!(out, "<dd>{}</dd>", code(descriptor))?;
+        writeln!(out, "<dd>{}</dd>", code(&descriptor.text))?;
     }
     match traffic.descriptors.len() {
         0 => writeln!(out, "<dd>none</dd>")?,
