@@ -12,8 +12,11 @@ const MAX_ROWS: usize = 1 << 20;
 /// Bytes of waiting rows, at most.
 const MAX_BYTES: usize = 256 << 20;
 
-/// Rows that are released together, so that moving those that stay costs little.
+/// Rows of a block, at most, and rows between two looks at whether some can be released.
 const BATCH: usize = 1 << 12;
+
+/// Bytes of a block, roughly: it ends with the row that makes it longer.
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// The fields of a log that are used.
 #[derive(Debug, Default)]
@@ -42,7 +45,7 @@ impl Fields {
     }
 }
 
-/// A range of the text of all rows.
+/// A range of the text of a block.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u32,
@@ -56,8 +59,20 @@ const MISSING: Span = Span { start: u32::MAX, end: u32::MAX };
 struct Row {
     time: Micros,
     hits: u32,
-    /// The index of its first span.
+    /// The number of its block.
+    block: u32,
+    /// The index of its first span in the block.
     spans: u32,
+}
+
+/// The values of some rows, in the order of their lines. It is used again once all are released.
+#[derive(Debug, Default)]
+struct Block {
+    text: String,
+    /// As many for each row as there are fields.
+    spans: Vec<Span>,
+    /// The rows that are not released.
+    waiting: u32,
 }
 
 /// Rows that wait for earlier ones.
@@ -65,13 +80,16 @@ struct Row {
 pub(super) struct Rows {
     fields: usize,
     window: Micros,
-    /// The values of all rows, one after the other.
-    text: String,
-    /// As many for each row as there are fields.
-    spans: Vec<Span>,
     rows: Vec<Row>,
+    blocks: Vec<Block>,
+    /// The number of the block with the unfinished row.
+    current: usize,
+    /// The numbers of blocks without rows.
+    free: Vec<usize>,
     /// Where the text and the spans of the unfinished row start.
     unfinished: (usize, usize),
+    /// Bytes of the text of all blocks with rows but the current one.
+    bytes: usize,
     is_sorted: bool,
     latest: Micros,
     /// The time of the last released row: later ones may not be earlier.
@@ -102,10 +120,12 @@ impl Rows {
         Rows {
             fields,
             window,
-            text: String::new(),
-            spans: Vec::new(),
             rows: Vec::new(),
+            blocks: vec![Block::default()],
+            current: 0,
+            free: Vec::new(),
             unfinished: (0, 0),
+            bytes: 0,
             is_sorted: true,
             latest: 0,
             released: 0,
@@ -122,37 +142,43 @@ impl Rows {
     #[inline]
     pub fn start(&mut self) {
         let (text, spans) = self.unfinished;
-        self.text.truncate(text);
-        self.spans.truncate(spans);
-        self.spans.resize(spans + self.fields, MISSING);
+        let block = &mut self.blocks[self.current];
+        block.text.truncate(text);
+        block.spans.truncate(spans);
+        block.spans.resize(spans + self.fields, MISSING);
     }
 
     /// Sets a field of the unfinished row. Bytes that are not UTF-8 are replaced.
     #[inline]
     pub fn set(&mut self, field: usize, value: &[u8]) {
-        let start = self.text.len() as u32;
+        let text = &mut self.blocks[self.current].text;
+        let start = text.len() as u32;
         match std::str::from_utf8(value) {
-            Ok(value) => self.text.push_str(value),
-            Err(_) => self.text.push_str(&String::from_utf8_lossy(value)),
+            Ok(value) => text.push_str(value),
+            Err(_) => text.push_str(&String::from_utf8_lossy(value)),
         }
-        let end = self.text.len() as u32;
-        if let Some(span) = self.spans.get_mut(self.unfinished.1 + field) {
-            *span = Span { start, end };
-        }
+        let end = text.len() as u32;
+        self.set_span(field, Span { start, end });
     }
 
     /// Removes a field of the unfinished row.
     pub fn unset(&mut self, field: usize) {
-        if let Some(span) = self.spans.get_mut(self.unfinished.1 + field) {
-            *span = MISSING;
+        self.set_span(field, MISSING);
+    }
+
+    fn set_span(&mut self, field: usize, value: Span) {
+        let spans = &mut self.blocks[self.current].spans;
+        if let Some(span) = spans.get_mut(self.unfinished.1 + field) {
+            *span = value;
         }
     }
 
     /// The value of a field of the unfinished row.
     #[inline]
     pub fn get(&self, field: usize) -> Option<&str> {
-        let Span { start, end } = *self.spans.get(self.unfinished.1 + field)?;
-        self.text.get(start as usize..end as usize)
+        let block = &self.blocks[self.current];
+        let Span { start, end } = *block.spans.get(self.unfinished.1 + field)?;
+        block.text.get(start as usize..end as usize)
     }
 
     /// Finishes the row.
@@ -163,8 +189,23 @@ impl Rows {
         let time = time.max(earliest);
         self.is_sorted &= time >= self.latest;
         self.latest = self.latest.max(time);
-        self.rows.push(Row { time, hits, spans: self.unfinished.1 as u32 });
-        self.unfinished = (self.text.len(), self.spans.len());
+        let (number, block) = (self.current, &mut self.blocks[self.current]);
+        self.rows.push(Row { time, hits, block: number as u32, spans: self.unfinished.1 as u32 });
+        block.waiting += 1;
+        self.unfinished = (block.text.len(), block.spans.len());
+        if block.text.len() >= BLOCK_BYTES || block.waiting as usize >= BATCH {
+            self.bytes += block.text.len();
+            self.start_block();
+        }
+    }
+
+    /// Makes the next row the first of a block.
+    fn start_block(&mut self) {
+        self.unfinished = (0, 0);
+        self.current = self.free.pop().unwrap_or(self.blocks.len());
+        if self.current == self.blocks.len() {
+            self.blocks.push(Block::default());
+        }
     }
 
     /// Whether rows can be released, or have to be.
@@ -181,7 +222,7 @@ impl Rows {
     }
 
     fn is_full(&self) -> bool {
-        self.rows.len() >= MAX_ROWS || self.text.len() >= MAX_BYTES
+        self.rows.len() >= MAX_ROWS || self.bytes >= MAX_BYTES
     }
 
     /// Passes rows to `each`, in order of their times: those that no earlier one may precede, and half of
@@ -194,33 +235,12 @@ impl Rows {
             count = count.max(self.rows.len().div_ceil(2));
         }
         self.pass(count, &mut each);
-        let kept = self.rows.split_off(count);
-        let (text, spans) = (std::mem::take(&mut self.text), std::mem::take(&mut self.spans));
-        self.rows.clear();
-        self.unfinished = (0, 0);
-        self.rows.reserve(kept.len() + BATCH);
-        self.text.reserve(text.len());
-        for row in kept {
-            let from = row.spans as usize;
-            self.spans.resize(self.unfinished.1 + self.fields, MISSING);
-            for (field, span) in spans[from..from + self.fields].iter().enumerate() {
-                if let Some(value) = text.get(span.start as usize..span.end as usize) {
-                    self.set(field, value.as_bytes());
-                }
-            }
-            self.rows.push(Row { spans: self.unfinished.1 as u32, ..row });
-            self.unfinished = (self.text.len(), self.spans.len());
-        }
     }
 
     /// Passes all rows to `each`, in order of their times.
     pub fn release_all(&mut self, mut each: impl FnMut(RowView<'_>)) {
         self.sort();
         self.pass(self.rows.len(), &mut each);
-        self.rows.clear();
-        self.text.clear();
-        self.spans.clear();
-        self.unfinished = (0, 0);
     }
 
     fn sort(&mut self) {
@@ -231,12 +251,21 @@ impl Rows {
         }
     }
 
+    /// Passes the first rows to `each`, and frees their blocks.
     fn pass(&mut self, count: usize, each: &mut impl FnMut(RowView<'_>)) {
-        for row in &self.rows[..count] {
-            let from = row.spans as usize;
-            let spans = &self.spans[from..from + self.fields];
+        for row in self.rows.drain(..count) {
+            let (number, from) = (row.block as usize, row.spans as usize);
+            let block = &mut self.blocks[number];
+            let spans = &block.spans[from..from + self.fields];
             self.released = row.time;
-            each(RowView { time: row.time, hits: row.hits, text: &self.text, spans });
+            each(RowView { time: row.time, hits: row.hits, text: &block.text, spans });
+            block.waiting -= 1;
+            if block.waiting == 0 && number != self.current {
+                self.bytes -= block.text.len();
+                block.text.clear();
+                block.spans.clear();
+                self.free.push(number);
+            }
         }
     }
 }

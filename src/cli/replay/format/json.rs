@@ -7,9 +7,13 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
+use memchr::memchr2;
 use serde_json::value::RawValue;
 
 use crate::cli::replay::rows::{Fields, Rows};
+
+/// Words that are searched before vectors.
+const WORDS: usize = 4;
 
 /// Reads a line. A field is the value of its key, or of a path such as `request.path`. Null is a
 /// missing field.
@@ -30,14 +34,13 @@ pub(super) fn read(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), 
 
 /// Scans an object. None if only a parser can read it. Values that are not used are not validated.
 fn scan(line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
-    let mut marks = Marks::new(line);
     let mut at = skip_space(line, 0);
     if *line.get(at)? != b'{' {
         return None;
     }
     at = skip_space(line, at + 1);
     loop {
-        let key = marks.string(at)?;
+        let key = string(line, at)?;
         at = skip_space(line, key.end + 1);
         if *line.get(at)? != b':' {
             return None;
@@ -46,12 +49,12 @@ fn scan(line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
         let field = fields.index(&line[key]);
         match (*line.get(at)?, field) {
             (b'"', Some(field)) => {
-                let value = marks.string(at)?;
+                let value = string(line, at)?;
                 at = value.end + 1;
                 rows.set(field, &line[value]);
             }
-            (b'"', None) => at = marks.skip_string(at)?,
-            (b'{' | b'[', None) => at = skip_nested(line, at, &mut marks)?,
+            (b'"', None) => at = skip_string(line, at)?,
+            (b'{' | b'[', None) => at = skip_nested(line, at)?,
             (b't' | b'f' | b'n' | b'-' | b'0'..=b'9', _) => {
                 let end = line[at..].iter().position(|byte| b",} \t\r\n".contains(byte))? + at;
                 let value = &line[at..end];
@@ -91,18 +94,21 @@ fn is_number(text: &[u8]) -> bool {
 
 #[inline]
 fn skip_space(line: &[u8], at: usize) -> usize {
-    let is_space = |byte: &&u8| matches!(**byte, b' ' | b'\t' | b'\r' | b'\n');
-    at + line.get(at..).map_or(0, |rest| rest.iter().take_while(is_space).count())
+    let mut at = at;
+    while let Some(b' ' | b'\t' | b'\r' | b'\n') = line.get(at) {
+        at += 1;
+    }
+    at
 }
 
 /// Returns where an object or a list ends.
-fn skip_nested(line: &[u8], mut at: usize, marks: &mut Marks<'_>) -> Option<usize> {
+fn skip_nested(line: &[u8], mut at: usize) -> Option<usize> {
     let mut depth = 0usize;
     loop {
         at += line.get(at..)?.iter().position(|byte| b"\"{}[]".contains(byte))?;
         match line[at] {
             b'"' => {
-                at = marks.skip_string(at)?;
+                at = skip_string(line, at)?;
                 continue;
             }
             b'{' | b'[' => depth += 1,
@@ -115,72 +121,36 @@ fn skip_nested(line: &[u8], mut at: usize, marks: &mut Marks<'_>) -> Option<usiz
     }
 }
 
-/// The quotes and backslashes of a line, found eight bytes at once: most strings are so short that a search for
-/// each would cost more.
-struct Marks<'l> {
-    line: &'l [u8],
-    /// Where the next word starts.
-    next: usize,
-    /// Where the word starts whose marks are in `found`.
-    word: usize,
-    /// The highest bit of each byte that is a mark and is not read yet.
-    found: u64,
+/// Returns the string whose quote is at `at`, without its quotes. None if it has an escape.
+#[inline]
+fn string(line: &[u8], at: usize) -> Option<Range<usize>> {
+    let end = find_mark(line, at + 1)?;
+    (line[at] == b'"' && line[end] == b'"').then_some(at + 1..end)
 }
 
-impl<'l> Marks<'l> {
-    fn new(line: &'l [u8]) -> Marks<'l> {
-        Marks { line, next: 0, word: 0, found: 0 }
+/// Returns where the string ends whose quote is at `at`.
+#[inline]
+fn skip_string(line: &[u8], at: usize) -> Option<usize> {
+    let mut end = find_mark(line, at + 1)?;
+    while line[end] == b'\\' {
+        end = find_mark(line, end + 2)?;
     }
+    Some(end + 1)
+}
 
-    /// Returns the string that starts with a quote at `at`, without its quotes. None if it has an escape.
-    #[inline]
-    fn string(&mut self, at: usize) -> Option<Range<usize>> {
-        if self.next()? != at || self.line[at] != b'"' {
-            return None;
+/// Finds the first quote or backslash from `at` on. Most strings are so short that a search for vectors would
+/// cost more than one of eight bytes at once.
+#[inline]
+fn find_mark(line: &[u8], mut at: usize) -> Option<usize> {
+    for _ in 0..WORDS {
+        let Some(word) = line.get(at..)?.first_chunk() else { break };
+        let marks = bytes_equal(*word, b'"') | bytes_equal(*word, b'\\');
+        if marks != 0 {
+            return Some(at + marks.trailing_zeros() as usize / 8);
         }
-        let end = self.next()?;
-        (self.line[end] == b'"').then_some(at + 1..end)
+        at += word.len();
     }
-
-    /// Returns where the string ends that starts with a quote at `at`.
-    #[inline]
-    fn skip_string(&mut self, at: usize) -> Option<usize> {
-        if self.next()? != at {
-            return None;
-        }
-        loop {
-            let end = self.next()?;
-            if self.line[end] == b'"' {
-                return Some(end + 1);
-            }
-            // An escaped quote or backslash.
-            if matches!(self.line.get(end + 1), Some(b'"' | b'\\')) {
-                self.next()?;
-            }
-        }
-    }
-
-    /// The position of the next mark.
-    #[inline]
-    fn next(&mut self) -> Option<usize> {
-        while self.found == 0 {
-            let rest = self.line.get(self.next..).filter(|rest| !rest.is_empty())?;
-            let word = match rest.first_chunk() {
-                Some(word) => *word,
-                None => {
-                    let mut word = [0; 8];
-                    word[..rest.len()].copy_from_slice(rest);
-                    word
-                }
-            };
-            self.found = bytes_equal(word, b'"') | bytes_equal(word, b'\\');
-            self.word = self.next;
-            self.next += 8;
-        }
-        let at = self.word + self.found.trailing_zeros() as usize / 8;
-        self.found &= self.found - 1;
-        Some(at)
-    }
+    Some(at + memchr2(b'"', b'\\', line.get(at..)?)?)
 }
 
 /// Returns the highest bit of each byte that equals `byte`; the first byte is the lowest.
