@@ -17,6 +17,7 @@ mod documents;
 mod drain;
 mod envoy;
 mod envoy_docs;
+#[cfg(feature = "tls")]
 mod envoy_gateway;
 mod health;
 mod health_command;

@@ -3,6 +3,7 @@
 mod away;
 mod delta;
 mod large;
+#[cfg(feature = "tls")]
 mod tls;
 
 use std::net::SocketAddr;

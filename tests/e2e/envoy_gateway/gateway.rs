@@ -6,7 +6,7 @@
 use std::sync::Mutex;
 
 use prost_types::Any;
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use weir::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
 use weir::proto::ratelimit::config::ratelimit::v3::{
     RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
@@ -42,7 +42,10 @@ impl Gateway {
         let tls = ServerTlsConfig::new()
             .identity(Identity::from_pem(cert, key))
             .client_ca_root(Certificate::from_pem(&authority.pem));
-        let server = Management::start_on(place.xds(), Some(tls));
+        let server = Management::start_on(
+            place.xds(),
+            Server::builder().tls_config(tls).expect("good certificates"),
+        );
         Gateway { server, stream: Mutex::default() }
     }
 

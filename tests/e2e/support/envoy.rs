@@ -8,6 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::backend::Backend;
+#[cfg(feature = "tls")]
 use super::certificates::{Authority, Identity};
 use super::program::Program;
 use super::weir::Weir;

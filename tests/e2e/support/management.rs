@@ -11,8 +11,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::metadata::MetadataMap;
+use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 use weir::proto::envoy::service::discovery::v3::aggregated_discovery_service_server::{
     AggregatedDiscoveryService, AggregatedDiscoveryServiceServer,
@@ -48,11 +48,11 @@ pub struct Side<Q, P> {
 impl Management {
     /// Starts a server on a free port.
     pub fn start() -> Management {
-        Management::start_on("127.0.0.1:0".parse().expect("an address"), None)
+        Management::start_on("127.0.0.1:0".parse().expect("an address"), Server::builder())
     }
 
     /// Starts a server at an address that another server may just have released.
-    pub fn start_on(address: SocketAddr, tls: Option<ServerTlsConfig>) -> Management {
+    pub fn start_on(address: SocketAddr, mut server: Server) -> Management {
         // Its own threads, because tests block theirs.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -63,10 +63,6 @@ impl Management {
         let address = listener.local_addr().expect("an address");
         listener.set_nonblocking(true).expect("a listener");
         let service = Service::default();
-        let mut server = Server::builder();
-        if let Some(tls) = tls {
-            server = server.tls_config(tls).expect("good certificates");
-        }
         let (sotw, delta) = (service.sotw.clone(), service.delta.clone());
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tonic::transport::Server;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use super::{any, asking, bad, rules, source, with_shop};
@@ -67,7 +68,7 @@ async fn the_rules_stay_while_the_server_is_unreachable() {
     let lines = weir.said().matches("no stream from the management server").count();
     assert!(lines <= 5, "{lines}");
 
-    let server = Management::start_on(address, None);
+    let server = Management::start_on(address, Server::builder());
     let first = server.sotw.next();
     assert_eq!((first.version_info.as_str(), first.response_nonce.as_str()), ("1", ""));
     server.set("2", vec![any(&rules("shop", 2))]);
@@ -88,7 +89,7 @@ async fn without_a_server_ports_are_open_and_health_is_not_serving() {
     let refused = ask(weir.grpc, request("shop", &[("user", "ann")])).await.unwrap_err();
     assert!(refused.message().contains("no rate limit configuration loaded"), "{refused:?}");
 
-    let server = Management::start_on(address, None);
+    let server = Management::start_on(address, Server::builder());
     assert_eq!(server.sotw.next().version_info, "");
     // The first rules are invalid: there are none until they are fixed.
     server.refused("1", vec![any(&bad("shop"))], "");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 use super::{any, asking, rules};
 use crate::reload::until;
@@ -16,7 +16,8 @@ fn server(authority: &Authority) -> Management {
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(cert, key))
         .client_ca_root(Certificate::from_pem(&authority.pem));
-    Management::start_on("127.0.0.1:0".parse().unwrap(), Some(tls))
+    let server = Server::builder().tls_config(tls).expect("good certificates");
+    Management::start_on("127.0.0.1:0".parse().unwrap(), server)
 }
 
 fn asking_over_tls(server: SocketAddr, ca: &Authority, client: certificates::Identity) -> Setup {
