@@ -9,6 +9,7 @@ use std::path::Path;
 use clap::ValueEnum;
 
 use self::csv::Csv;
+use self::json::Json;
 use super::rows::{Fields, Rows};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,7 +25,7 @@ pub(super) enum Format {
 /// Reads the lines of a log into rows.
 #[derive(Debug)]
 pub(super) enum LineReader {
-    Json,
+    Json(Json),
     Csv(Csv),
     Envoy,
 }
@@ -54,7 +55,7 @@ impl Format {
 impl LineReader {
     pub fn new(format: Format) -> LineReader {
         match format {
-            Format::Jsonl => LineReader::Json,
+            Format::Jsonl => LineReader::Json(Json::default()),
             Format::Csv => LineReader::Csv(Csv::default()),
             Format::Envoy => LineReader::Envoy,
         }
@@ -76,7 +77,7 @@ impl LineReader {
             return Ok(Line::Ignored);
         }
         match self {
-            LineReader::Json => json::read(line, fields, rows).map(|()| Line::Row),
+            LineReader::Json(json) => json.read(line, fields, rows).map(|()| Line::Row),
             LineReader::Csv(csv) => csv.read(line, fields, rows),
             LineReader::Envoy => envoy::read(line, fields, rows).map(|()| Line::Row),
         }

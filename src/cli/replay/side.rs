@@ -64,7 +64,9 @@ impl Side {
     pub fn new(name: String, rules: RuleSet, max_keys: usize) -> Side {
         // From here, the store's times reach beyond 2100.
         let clock = Arc::new(ManualClock::new(0));
-        let store = RecordingStore::new(clock.clone(), max_keys);
+        // Statuses do not say what a rule in shadow mode would have done.
+        let has_shadow_rules = rules.rules().any(is_shadow);
+        let store = RecordingStore::new(clock.clone(), max_keys).recording(has_shadow_rules);
         let indices: HashMap<usize, usize> =
             rules.rules().enumerate().map(|(i, rule)| (address(rule), i)).collect();
         Side {

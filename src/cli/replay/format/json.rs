@@ -1,86 +1,149 @@
 //! One JSON object a line.
 //!
-//! A scan finds the used fields without reading the others in full. What it does not know (an escape in a
+//! Three readers, each faster than the next: most lines have the same keys in the same order as the line before, so
+//! that only the ends of their values are searched. Else a scan finds the keys. What it does not know (an escape in a
 //! used value, a path into nested objects, anything unusual) is left to a JSON parser.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::ops::Range;
 
 use memchr::memchr2;
 use serde_json::value::RawValue;
 
 use crate::cli::replay::rows::{Fields, Rows};
 
-/// Words that are searched before vectors.
-const WORDS: usize = 4;
+/// Reads lines. A field is the value of its key, or of a path such as `request.path`. Null is a missing field.
+#[derive(Debug, Default)]
+pub(in crate::cli::replay) struct Json {
+    layout: Layout,
+}
 
-/// Reads a line. A field is the value of its key, or of a path such as `request.path`. Null is a
-/// missing field.
-///
-/// # Errors
-///
-/// It is no JSON object, or a field is an object or a list.
-#[inline]
-pub(super) fn read(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
-    match scan(line, fields, rows) {
-        Some(()) => Ok(()),
-        None => {
-            rows.start();
-            parse(line, fields, rows)
+/// What is between the values of a line.
+#[derive(Debug, Default)]
+struct Layout {
+    /// Keys and punctuation, one after the other.
+    text: Vec<u8>,
+    /// Of each value the end of the text before it, and its field if it is used.
+    values: Vec<(usize, Option<usize>)>,
+}
+
+impl Json {
+    /// Reads a line.
+    ///
+    /// # Errors
+    ///
+    /// It is no JSON object, or a field is an object or a list.
+    #[inline]
+    pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
+        if self.layout.follow(line, rows).is_some() {
+            return Ok(());
         }
+        rows.start();
+        if self.layout.scan(line, fields, rows).is_some() {
+            return Ok(());
+        }
+        self.layout.clear();
+        rows.start();
+        parse(line, fields, rows)
     }
 }
 
-/// Scans an object. None if only a parser can read it. Values that are not used are not validated.
-fn scan(line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
-    let mut at = skip_space(line, 0);
-    if *line.get(at)? != b'{' {
-        return None;
+impl Layout {
+    fn clear(&mut self) {
+        self.text.clear();
+        self.values.clear();
     }
-    at = skip_space(line, at + 1);
-    loop {
-        let key = string(line, at)?;
-        at = skip_space(line, key.end + 1);
-        if *line.get(at)? != b':' {
+
+    /// Adds what is before a value.
+    fn add(&mut self, before: &[u8], field: Option<usize>) {
+        self.text.extend_from_slice(before);
+        self.values.push((self.text.len(), field));
+    }
+
+    /// Reads the values of a line with this layout. None if it has another one.
+    #[inline]
+    fn follow(&self, line: &[u8], rows: &mut Rows) -> Option<()> {
+        let (mut at, mut start) = (0, 0);
+        for &(end, field) in &self.values {
+            let before = &self.text[start..end];
+            if !line.get(at..)?.starts_with(before) {
+                return None;
+            }
+            at = read_value(line, at + before.len(), field, rows)?;
+            start = end;
+        }
+        (start > 0 && line.get(at..)? == &self.text[start..]).then_some(())
+    }
+
+    /// Scans an object, whose layout becomes this one. None if only a parser can read it. Values that are not
+    /// used are not validated.
+    fn scan(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
+        self.clear();
+        let (mut start, mut at) = (0, skip_space(line, 0));
+        if *line.get(at)? != b'{' {
             return None;
         }
         at = skip_space(line, at + 1);
-        let field = fields.index(&line[key]);
-        match (*line.get(at)?, field) {
-            (b'"', Some(field)) => {
-                let value = string(line, at)?;
-                at = value.end + 1;
-                rows.set(field, &line[value]);
+        loop {
+            let key = line.get(at..)?.strip_prefix(b"\"")?;
+            let end = memchr2(b'"', b'\\', key)?;
+            if key[end] != b'"' {
+                return None;
             }
-            (b'"', None) => at = skip_string(line, at)?,
-            (b'{' | b'[', None) => at = skip_nested(line, at)?,
-            (b't' | b'f' | b'n' | b'-' | b'0'..=b'9', _) => {
-                let end = line[at..].iter().position(|byte| b",} \t\r\n".contains(byte))? + at;
-                let value = &line[at..end];
-                let is_word = matches!(value, b"true" | b"false" | b"null");
-                if !is_word && !is_number(value) {
-                    return None;
-                }
-                match field {
-                    Some(field) if value == b"null" => rows.unset(field),
-                    Some(field) => rows.set(field, value),
-                    None => {}
-                }
-                at = end;
+            at = skip_space(line, at + end + 2);
+            if *line.get(at)? != b':' {
+                return None;
             }
-            _ => return None,
+            at = skip_space(line, at + 1);
+            let field = fields.index(&key[..end]);
+            self.add(&line[start..at], field);
+            start = read_value(line, at, field, rows)?;
+            at = skip_space(line, start);
+            match *line.get(at)? {
+                b',' => at = skip_space(line, at + 1),
+                b'}' if skip_space(line, at + 1) == line.len() => break,
+                _ => return None,
+            }
         }
-        at = skip_space(line, at);
-        match *line.get(at)? {
-            b',' => at = skip_space(line, at + 1),
-            b'}' if skip_space(line, at + 1) == line.len() => break,
-            _ => return None,
-        }
+        self.text.extend_from_slice(&line[start..]);
+        // A missing field may be a path.
+        let is_missing = |field: usize| rows.get(field).is_none();
+        (!fields.have_paths() || !(0..fields.names().len()).any(is_missing)).then_some(())
     }
-    // A missing field may be a path.
-    let is_missing = |field: usize| rows.get(field).is_none();
-    (!fields.have_paths() || !(0..fields.names().len()).any(is_missing)).then_some(())
+}
+
+/// Reads the value at `at`, and returns where it ends. None if only a parser can read it.
+#[inline]
+fn read_value(line: &[u8], at: usize, field: Option<usize>, rows: &mut Rows) -> Option<usize> {
+    let value = line.get(at..)?;
+    match (*value.first()?, field) {
+        (b'"', Some(field)) => {
+            let text = &value[1..];
+            let end = memchr2(b'"', b'\\', text)?;
+            if text[end] != b'"' {
+                return None;
+            }
+            rows.set(field, &text[..end]);
+            Some(at + end + 2)
+        }
+        (b'"', None) => skip_string(line, at),
+        (b'{' | b'[', None) => skip_nested(line, at),
+        (b't' | b'f' | b'n' | b'-' | b'0'..=b'9', _) => {
+            let end = value.iter().position(|byte| b",} \t\r\n".contains(byte))?;
+            let value = &value[..end];
+            let is_word = matches!(value, b"true" | b"false" | b"null");
+            if !is_word && !is_number(value) {
+                return None;
+            }
+            match field {
+                Some(field) if value == b"null" => rows.unset(field),
+                Some(field) => rows.set(field, value),
+                None => {}
+            }
+            Some(at + end)
+        }
+        _ => None,
+    }
 }
 
 /// Whether a text is a JSON number.
@@ -121,45 +184,17 @@ fn skip_nested(line: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the string whose quote is at `at`, without its quotes. None if it has an escape.
-#[inline]
-fn string(line: &[u8], at: usize) -> Option<Range<usize>> {
-    let end = find_mark(line, at + 1)?;
-    (line[at] == b'"' && line[end] == b'"').then_some(at + 1..end)
-}
-
 /// Returns where the string ends whose quote is at `at`.
 #[inline]
 fn skip_string(line: &[u8], at: usize) -> Option<usize> {
-    let mut end = find_mark(line, at + 1)?;
-    while line[end] == b'\\' {
-        end = find_mark(line, end + 2)?;
-    }
-    Some(end + 1)
-}
-
-/// Finds the first quote or backslash from `at` on. Most strings are so short that a search for vectors would
-/// cost more than one of eight bytes at once.
-#[inline]
-fn find_mark(line: &[u8], mut at: usize) -> Option<usize> {
-    for _ in 0..WORDS {
-        let Some(word) = line.get(at..)?.first_chunk() else { break };
-        let marks = bytes_equal(*word, b'"') | bytes_equal(*word, b'\\');
-        if marks != 0 {
-            return Some(at + marks.trailing_zeros() as usize / 8);
+    let mut at = at + 1;
+    loop {
+        let end = at + memchr2(b'"', b'\\', line.get(at..)?)?;
+        if line[end] == b'"' {
+            return Some(end + 1);
         }
-        at += word.len();
+        at = end + 2;
     }
-    Some(at + memchr2(b'"', b'\\', line.get(at..)?)?)
-}
-
-/// Returns the highest bit of each byte that equals `byte`; the first byte is the lowest.
-#[inline]
-fn bytes_equal(word: [u8; 8], byte: u8) -> u64 {
-    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-    let differing = u64::from_le_bytes(word) ^ u64::from_ne_bytes([byte; 8]);
-    // Adding to the low bits sets the highest unless they are all 0, without carrying to the next byte.
-    !((differing & LOW_BITS) + LOW_BITS | differing | LOW_BITS)
 }
 
 fn parse(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
@@ -234,7 +269,15 @@ mod tests {
     }
 
     fn scanned(line: &str, fields: &Fields) -> Found {
-        by(|line, fields, rows| scan(line, fields, rows).is_some(), line, fields)
+        by(|line, fields, rows| Layout::default().scan(line, fields, rows).is_some(), line, fields)
+    }
+
+    /// By the layout of a line, which is scanned first.
+    fn followed(first: &str, line: &str, fields: &Fields) -> Found {
+        let (mut layout, mut rows) = (Layout::default(), Rows::new(fields.names().len(), 0));
+        rows.start();
+        layout.scan(first.as_bytes(), fields, &mut rows)?;
+        by(|line, _, rows| layout.follow(line, rows).is_some(), line, fields)
     }
 
     fn parsed(line: &str, fields: &Fields) -> Found {
@@ -263,6 +306,28 @@ mod tests {
         ] {
             assert!(scanned(line, &fields).is_some(), "{line}");
             assert_eq!(scanned(line, &fields), parsed(line, &fields), "{line}");
+            assert_eq!(followed(line, line, &fields), parsed(line, &fields), "{line}");
+        }
+    }
+
+    #[test]
+    fn lines_with_the_same_keys_are_read_by_their_layout() {
+        let fields = fields(&["a", "b"]);
+        let first = r#"{"a":"x", "q": {"b": [1]}, "b":1}"#;
+        for (line, is_read) in [
+            (r#"{"a":"longer", "q": "}", "b":-1.5}"#, true),
+            (r#"{"a":null, "q": "\"", "b":"1"}"#, true),
+            (r#"{"a":"x", "q": 1, "b":1, "a": 2}"#, false),
+            (r#"{"a":"x", "q": 1}"#, false),
+            (r#"{"a":"x", "q": 1, "b":1"#, false),
+            (r#"{"a":"x","q": 1, "b":1}"#, false),
+            (r#"{"b":"x", "q": 1, "a":1}"#, false),
+            (r#"{"a":"\n", "q": 1, "b":1}"#, false),
+            ("", false),
+        ] {
+            let found = followed(first, line, &fields);
+            assert_eq!(found.is_some(), is_read, "{line}");
+            assert!(!is_read || found == parsed(line, &fields), "{line}");
         }
     }
 
@@ -274,7 +339,8 @@ mod tests {
         {
             let mut rows = Rows::new(1, 0);
             rows.start();
-            assert!(read(line.as_bytes(), &fields, &mut rows).is_err(), "{line}");
+            let mut json = Json::default();
+            assert!(json.read(line.as_bytes(), &fields, &mut rows).is_err(), "{line}");
         }
     }
 
@@ -295,13 +361,6 @@ mod tests {
     }
 
     proptest! {
-        #[test]
-        fn equal_bytes_are_found(word in any::<[u8; 8]>(), other in any::<[bool; 8]>(), byte in any::<u8>()) {
-            let word: [u8; 8] = std::array::from_fn(|i| if other[i] { byte } else { word[i] });
-            let expected = (0..8).filter(|i| word[*i] == byte).fold(0, |bits, i| bits | 0x80 << (8 * i));
-            prop_assert_eq!(bytes_equal(word, byte), expected);
-        }
-
         /// Whatever the scan reads, the parser reads too, and the same.
         #[test]
         fn the_scan_agrees_with_the_parser(
@@ -313,6 +372,28 @@ mod tests {
             let line = if is_pretty { format!("{object:#}") } else { object.to_string() };
             if let Some(found) = scanned(&line, &fields) {
                 prop_assert_eq!(Some(found), parsed(&line, &fields), "{}", line);
+            }
+        }
+
+        /// And what is read by the layout of another line too.
+        #[test]
+        fn the_layout_agrees_with_the_parser(
+            keys in prop::collection::vec("[ab.]{1,3}", 1..6),
+            values in prop::collection::vec((value(), value()), 6),
+            other in prop::collection::hash_map("[ab.]{1,3}", value(), 0..6),
+        ) {
+            let fields = fields(&["a", "b", "a.b"]);
+            let line = |value: &dyn Fn(usize) -> String| {
+                let pairs = keys.iter().enumerate();
+                let pairs: Vec<_> = pairs.map(|(i, key)| format!("{key:?}: {}", value(i))).collect();
+                format!("{{{}}}", pairs.join(", "))
+            };
+            let first = line(&|i| values[i].0.to_string());
+            let other = Value::Object(other.into_iter().collect()).to_string();
+            for second in [line(&|i| values[i].1.to_string()), other] {
+                if let Some(found) = followed(&first, &second, &fields) {
+                    prop_assert_eq!(Some(found), parsed(&second, &fields), "{} {}", first, second);
+                }
             }
         }
 
