@@ -194,7 +194,7 @@ fn invalid_lines_are_counted_and_shown() {
         "line 1: not a JSON object",
         "line 2: invalid JSON: ",
         "line 3: no field `time`: write --time FIELD",
-        "line 4: field `time` is no time: 'x\\u001b[31m'; expected RFC 3339",
+        "line 4: field `time` is not a time: 'x\\u001b[31m'; expected RFC 3339",
     ] {
         assert!(out.contains(line), "{line}: {out}");
     }
@@ -220,8 +220,10 @@ fn errors_say_what_to_write() {
         ("-d shop --descriptor a={b} --traffic none.log", "", 1, "cannot open none.log"),
         ("-d shop --descriptor a={b} --traffic .", "", 1, ". is a directory"),
         ("-d shop --descriptor a={b} --reorder 10", "", 2, "write a duration"),
-        ("-d shop --descriptor a={b}", "", 1, "no line of the traffic is a request"),
-        ("-d shop --descriptor a={b}", "x\n", 1, "no line of the traffic is a request"),
+        ("-d shop --descriptor a={b}", "", 1, "<stdin> is empty"),
+        ("-d shop --descriptor a={b}", "x\n", 1, "no line of <stdin> could be read"),
+        ("-d shop --descriptor a={b}", "{\"time\": 1}", 1, "has the fields of a descriptor"),
+        ("- -d shop --descriptor a={b}", "", 2, "cannot both be standard input"),
         ("--mapping bad.yaml", "", 1, "bad.yaml:2:15: error: `descriptors` is 'a={b'"),
         ("--mapping bad.yaml", "", 1, "did you mean `format`?"),
         ("-d shop --descriptor a={b} --compare none.yaml", "", 1, "none.yaml"),
@@ -246,4 +248,75 @@ fn a_reader_may_close_the_pipe() {
     let (code, out, err) = replay("| head -1", LOG.as_bytes());
     assert_eq!((code, err.as_str()), (Some(0), ""));
     assert!(out.starts_with("<stdin>: 6 requests for domain shop, "), "{out}");
+}
+
+#[test]
+fn a_stray_quote_does_not_swallow_lines() {
+    let log = "time,user,agent\n1795341600,ann,a\"b\n1795341601,ann,c\n1795341602,bob,\"d\ne\"\n";
+    let report = json("--format csv --descriptor agent={agent}", log.as_bytes());
+    assert_eq!(
+        (&report["traffic"]["lines"], &report["traffic"]["requests"]),
+        (&4.into(), &3.into())
+    );
+}
+
+#[test]
+fn a_blank_first_line_or_a_byte_order_mark_does_not_hide_the_format() {
+    let expected = json("", LOG.as_bytes());
+    for (start, lines) in [("\u{feff}", 7), ("\n\n", 9)] {
+        let mut report = json("", format!("{start}{LOG}").as_bytes());
+        assert_eq!(report["traffic"]["lines"], lines);
+        report["traffic"]["lines"] = 7.into();
+        assert_eq!(report, expected);
+    }
+}
+
+#[test]
+fn a_time_in_the_future_that_makes_other_lines_late_is_named() {
+    let log = format!("{}{LOG}", "{\"time\": \"2099-01-01T00:00:00Z\", \"user\": \"eve\"}\n");
+    let (code, out, err) = replay("", log.as_bytes());
+    assert!(
+        out.contains("7 lines too far out of order, the first of them behind line 1 (2099-01-01 "),
+        "{out}"
+    );
+    assert_eq!(
+        (code, err.as_str()),
+        (Some(1), "error: most lines of <stdin> are too far out of order\n")
+    );
+}
+
+#[test]
+fn a_field_that_is_missing_is_named() {
+    let (code, out, err) = replay("--descriptor 'user={user},ip={clientip}'", LOG.as_bytes());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    for line in [
+        "  7 lines without user={user},ip={clientip}: no field `clientip`\n",
+        "  3 lines without path={path}: no field `path`\n",
+        "  1 line without any descriptor: Envoy would send no request\n",
+    ] {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    let (_, out, _) = replay("--format csv", b"time,user,paht\n");
+    assert!(
+        out.contains("line 1: the first line has no field `path`, its fields are time,user,paht"),
+        "{out}"
+    );
+}
+
+#[test]
+fn the_lines_of_rules_have_what_only_they_refuse() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("shop.yaml"), RULES).unwrap();
+    let new = RULES.replace("requests_per_unit: 2", "requests_per_unit: 9");
+    fs::write(directory.path().join("new.yaml"), new).unwrap();
+    let command =
+        "weir replay shop.yaml --compare new.yaml -d shop --descriptor user={user} --output csv";
+    let (code, out, err) = shell(directory.path(), command, LOG.as_bytes());
+    assert_eq!((code, err.as_str()), (Some(0), ""));
+    let last = |start: &str| {
+        let line = out.lines().find(|line| line.starts_with(start)).unwrap();
+        line.rsplit(',').next().unwrap()
+    };
+    assert_eq!(last("\"shop.yaml\",\"shop.user\""), "1");
+    assert_eq!(last("\"new.yaml\",\"shop.user\""), "0");
 }

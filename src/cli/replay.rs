@@ -19,7 +19,7 @@ mod text;
 mod time;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -28,7 +28,7 @@ use clap::{Args, ValueEnum};
 use self::format::Format;
 use self::input::Input;
 use self::mapping::{Mapping, parse_reorder};
-use self::report::Report;
+use self::report::{Report, Traffic};
 use self::run::Replay;
 use super::{output, rule_files};
 use crate::escape::escape;
@@ -47,7 +47,7 @@ Exits 0 if the traffic was replayed, 1 if a file has an error or no line can be 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct ReplayArgs {
-    /// Rule files, directories of them, or Kubernetes manifests.
+    /// Rule files, directories of them, or Kubernetes manifests; `-` for standard input.
     #[arg(required = true, value_name = "RULES")]
     paths: Vec<PathBuf>,
     /// The log of requests, plain or gzip; `-` for standard input.
@@ -126,13 +126,30 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
     let printed = print(args.output, &report);
     let code = match result {
         Err(error) => fail(&Failure::File(format!("error: {}\n", escape(&error)))),
-        Ok(()) if report.traffic.requests == 0 => {
-            let message = "error: no line of the traffic is a request for the limits\n";
-            fail(&Failure::File(message.to_owned()))
-        }
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => match problem(&report.traffic) {
+            Some(problem) => fail(&Failure::File(format!("error: {problem}\n"))),
+            None => ExitCode::SUCCESS,
+        },
     };
     output::finish(printed, code)
+}
+
+/// Why the report says nothing about the rules, if so.
+fn problem(traffic: &Traffic) -> Option<String> {
+    let name = escape(&traffic.name);
+    match traffic {
+        Traffic { lines: 0, .. } => Some(format!("{name} is empty")),
+        Traffic { requests: 0, without_descriptors: 0, .. } => {
+            Some(format!("no line of {name} could be read: check --format and --time"))
+        }
+        Traffic { requests: 0, .. } => {
+            Some(format!("no line of {name} has the fields of a descriptor: check --descriptor"))
+        }
+        traffic if traffic.is_disordered() => {
+            Some(format!("most lines of {name} are too far out of order"))
+        }
+        _ => None,
+    }
 }
 
 fn fail(failure: &Failure) -> ExitCode {
@@ -157,6 +174,12 @@ fn print(output: Output, report: &Report) -> io::Result<()> {
 }
 
 fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
+    let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
+    if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(is_stdin) {
+        let message =
+            "error: rules and traffic cannot both be standard input: write --traffic FILE\n";
+        return Err(Failure::Usage(message.to_owned()));
+    }
     let mapping = Mapping::read(args)?;
     let rules = load(&args.paths, &args.overlay, args, &mapping.domain)?;
     let rules = (names(&args.paths, &args.overlay), rules);
@@ -168,6 +191,10 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
             Some((names(paths, &args.compare_overlay), other))
         }
     };
+    if is_stdin(&args.traffic) && io::stdin().is_terminal() {
+        // Standard error may be closed.
+        let _ = writeln!(io::stderr(), "reading the log from standard input");
+    }
     let input = Input::open(&args.traffic)
         .map_err(|error| Failure::File(format!("error: {}\n", escape(&error))))?;
     Ok((Replay::new(mapping, rules, other, args.max_keys), input))

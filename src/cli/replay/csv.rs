@@ -2,28 +2,38 @@
 
 use std::io::{self, Write};
 
-use super::report::{Report, SideReport};
+use super::report::{Difference, Report, SideReport};
 use super::text::stamp;
 use crate::escape::escape;
 
 const HEADER: &str = "files,rule,origin,shadow,requests,refused,share,worst_minute,\
-                      worst_minute_refused,worst_key,worst_key_refused";
+                      worst_minute_refused,worst_key,worst_key_refused,refused_by_this_set_only";
 
 /// Prints the rules that requests matched, and those of `--compare` after them.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "{HEADER}")?;
-    let other = report.comparison.as_ref().map(|comparison| &comparison.other);
-    std::iter::once(&report.rules).chain(other).try_for_each(|side| print_side(side, out))
+    let comparison = report.comparison.as_ref();
+    print_side(&report.rules, comparison.map(|it| &it.no_longer_refused), out)?;
+    match comparison {
+        Some(comparison) => print_side(&comparison.other, Some(&comparison.newly_refused), out),
+        None => Ok(()),
+    }
 }
 
-fn print_side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
+/// Prints the rules of a set. `only` are the requests that the other set lets pass.
+fn print_side(
+    side: &SideReport,
+    only: Option<&Difference>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     for rule in &side.rules {
         let refused = &rule.refused;
         let worst = refused.worst_minute;
         let key = refused.worst_keys.first();
+        let only = only.map(|only| only.rules.iter().find(|(name, _)| *name == rule.name));
         writeln!(
             out,
-            "{},{},{},{},{},{},{:.6},{},{},{},{}",
+            "{},{},{},{},{},{},{:.6},{},{},{},{},{}",
             quoted(&side.name),
             quoted(&rule.name),
             quoted(&rule.origin.to_string()),
@@ -35,6 +45,7 @@ fn print_side(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
             worst.map(|(_, count)| count.to_string()).unwrap_or_default(),
             key.map(|(key, _)| quoted(key)).unwrap_or_default(),
             key.map(|(_, count)| count.to_string()).unwrap_or_default(),
+            only.map(|only| only.map_or(0, |(_, count)| *count).to_string()).unwrap_or_default(),
         )?;
     }
     Ok(())

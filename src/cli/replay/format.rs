@@ -56,14 +56,15 @@ impl LineReader {
     pub fn new(format: Format) -> LineReader {
         match format {
             Format::Jsonl => LineReader::Json(Json::default()),
-            Format::Csv => LineReader::Csv(Csv::default()),
+            Format::Csv => LineReader::Csv(Csv::new()),
             Format::Envoy => LineReader::Envoy,
         }
     }
 
-    /// Whether a part of a line has an odd number of quotes, so that a line break after it is quoted or not.
-    pub fn opens(&self, line: &[u8]) -> bool {
-        matches!(self, LineReader::Csv(_)) && memchr::memchr_iter(b'"', line).count() % 2 == 1
+    /// Whether the line break after a part of a line is quoted, and so a part of the line too. `is_open`
+    /// is that of the part before.
+    pub fn is_open_after(&self, is_open: bool, part: &[u8]) -> bool {
+        matches!(self, LineReader::Csv(_)) && csv::is_open_after(is_open, part)
     }
 
     /// Reads a line into the unfinished row.

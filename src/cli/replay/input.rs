@@ -84,20 +84,23 @@ impl Lines {
         Ok(Lines { input, buffer, start: 0, end: 0, is_at_end: false })
     }
 
-    /// Returns the next line; none at the end. `opens` returns whether a part of a line makes the next line
-    /// break a part of the line, or ends that: whether it has an odd number of quotes.
+    /// Returns the next line; none at the end. `is_open_after` returns whether the line break after a part of a line
+    /// is quoted, given whether the one before was.
     ///
     /// # Errors
     ///
     /// The input cannot be read.
     #[inline]
-    pub fn next(&mut self, opens: impl Fn(&[u8]) -> bool) -> io::Result<Option<NextLine<'_>>> {
+    pub fn next(
+        &mut self,
+        is_open_after: impl Fn(bool, &[u8]) -> bool,
+    ) -> io::Result<Option<NextLine<'_>>> {
         let (mut searched, mut is_open) = (0, false);
         loop {
             let unread = &self.buffer[self.start..self.end];
             if let Some(at) = memchr(b'\n', &unread[searched..]) {
                 let at = searched + at;
-                is_open ^= opens(&unread[searched..at]);
+                is_open = is_open_after(is_open, &unread[searched..at]);
                 searched = at + 1;
                 if !is_open {
                     let line = self.start..self.start + at;
@@ -188,11 +191,11 @@ mod tests {
         }
     }
 
-    fn has_odd_quotes(line: &[u8]) -> bool {
-        line.iter().filter(|byte| **byte == b'"').count() % 2 == 1
+    fn has_odd_quotes(is_open: bool, line: &[u8]) -> bool {
+        is_open ^ (line.iter().filter(|byte| **byte == b'"').count() % 2 == 1)
     }
 
-    fn lines(text: &[u8], at_once: usize, opens: fn(&[u8]) -> bool) -> Vec<Option<Vec<u8>>> {
+    fn lines(text: &[u8], at_once: usize, opens: fn(bool, &[u8]) -> bool) -> Vec<Option<Vec<u8>>> {
         let mut lines = Lines::new(Slow(text.to_vec(), at_once)).unwrap();
         let mut found = Vec::new();
         while let Some(line) = lines.next(opens).unwrap() {
@@ -224,12 +227,12 @@ mod tests {
         let long = vec![b'x'; 2 * MAX_LINE_BYTES + 7];
         let text = [b"a\n", &long[..], b"\nb"].concat();
         assert_eq!(
-            lines(&text, 1 << 16, |_| false),
+            lines(&text, 1 << 16, |_, _| false),
             [Some(b"a".to_vec()), None, Some(b"b".to_vec())]
         );
         let fits = vec![b'x'; MAX_LINE_BYTES - 1];
         let text = [&fits[..], b"\nb"].concat();
-        assert_eq!(lines(&text, 1 << 16, |_| false), [Some(fits), Some(b"b".to_vec())]);
+        assert_eq!(lines(&text, 1 << 16, |_, _| false), [Some(fits), Some(b"b".to_vec())]);
     }
 
     #[test]
@@ -245,7 +248,7 @@ mod tests {
         let whole = gzip(&b"line\n".repeat(1_000));
         let mut found = Lines::new(Slow(whole[..whole.len() - 9].to_vec(), 100)).unwrap();
         let error = loop {
-            match found.next(|_| false) {
+            match found.next(|_, _| false) {
                 Ok(Some(_)) => {}
                 Ok(None) => panic!("no error"),
                 Err(error) => break error,
@@ -265,7 +268,7 @@ mod tests {
                 true => [gzip(first), gzip(second)].concat(),
                 false => text.clone().into_bytes(),
             };
-            let found: Vec<String> = lines(&bytes, at_once, |_| false)
+            let found: Vec<String> = lines(&bytes, at_once, |_, _| false)
                 .into_iter()
                 .map(|line| String::from_utf8(line.unwrap()).unwrap())
                 .collect();

@@ -45,6 +45,9 @@ fn traffic_json(traffic: &Traffic) -> Value {
         "invalid": traffic.invalid,
         "invalid_lines": traffic.examples.iter().map(invalid).collect::<Vec<_>>(),
         "late": traffic.late,
+        "late_after": traffic.late_after.map(|(line, time)| {
+            json!({ "line": line, "time": stamp(time).to_string() })
+        }),
         "first": traffic.span.map(|(first, _)| stamp(first).to_string()),
         "last": traffic.span.map(|(_, last)| stamp(last).to_string()),
         "evicted_counters": traffic.evicted,

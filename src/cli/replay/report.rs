@@ -37,6 +37,8 @@ pub(super) struct Traffic {
     pub examples: Vec<InvalidLine>,
     /// Lines earlier than `--reorder` allows. They were decided at the earliest allowed time.
     pub late: u64,
+    /// The line, and its time, that the first of them was too far behind.
+    pub late_after: Option<(u64, Micros)>,
     /// The times of the first and the last request.
     pub span: Option<(Micros, Micros)>,
     /// Times the memory for keys was full, so that a key in use was forgotten.
@@ -96,6 +98,13 @@ pub(super) struct RuleReport {
     pub refused: Count,
     /// Its requests in each bucket.
     pub series: Vec<u64>,
+}
+
+impl Traffic {
+    /// Whether so many lines are late that the report is about little else.
+    pub fn is_disordered(&self) -> bool {
+        self.late > self.requests / 2
+    }
 }
 
 /// Refused requests: how many, when, and whose.

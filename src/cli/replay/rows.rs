@@ -92,6 +92,10 @@ pub(super) struct Rows {
     bytes: usize,
     is_sorted: bool,
     latest: Micros,
+    /// The line with the latest time.
+    latest_line: u64,
+    /// The line with the latest time when a row was late for the first time, and that time.
+    late_after: Option<(u64, Micros)>,
     /// The time of the last released row: later ones may not be earlier.
     released: Micros,
     late: u64,
@@ -128,6 +132,8 @@ impl Rows {
             bytes: 0,
             is_sorted: true,
             latest: 0,
+            latest_line: 0,
+            late_after: None,
             released: 0,
             late: 0,
         }
@@ -136,6 +142,11 @@ impl Rows {
     /// The rows that were late.
     pub fn late(&self) -> u64 {
         self.late
+    }
+
+    /// The line that made rows late, and its time; none if no row was late.
+    pub fn late_after(&self) -> Option<(u64, Micros)> {
+        self.late_after
     }
 
     /// Starts a row, in place of an unfinished one.
@@ -181,14 +192,19 @@ impl Rows {
         block.text.get(start as usize..end as usize)
     }
 
-    /// Finishes the row.
+    /// Finishes the row, of this line.
     #[inline]
-    pub fn finish(&mut self, time: Micros, hits: u32) {
+    pub fn finish(&mut self, time: Micros, hits: u32, line: u64) {
         let earliest = self.released.max(self.latest.saturating_sub(self.window));
-        self.late += u64::from(time < earliest);
+        if time < earliest {
+            self.late += 1;
+            self.late_after.get_or_insert((self.latest_line, self.latest));
+        }
         let time = time.max(earliest);
         self.is_sorted &= time >= self.latest;
-        self.latest = self.latest.max(time);
+        if time > self.latest {
+            (self.latest, self.latest_line) = (time, line);
+        }
         let (number, block) = (self.current, &mut self.blocks[self.current]);
         self.rows.push(Row { time, hits, block: number as u32, spans: self.unfinished.1 as u32 });
         block.waiting += 1;
@@ -290,7 +306,7 @@ mod tests {
             rows.set(0, b"of a line that is not used");
             rows.start();
             rows.set(1, i.to_string().as_bytes());
-            rows.finish(*time, i as u32 + 1);
+            rows.finish(*time, i as u32 + 1, i as u64);
             if i % 3 == 0 || rows.is_ready() {
                 rows.release(&mut each);
             }
@@ -321,7 +337,7 @@ mod tests {
         let mut rows = Rows::new(0, 1_000);
         for i in 0..3 * MAX_ROWS as u64 {
             rows.start();
-            rows.finish(i / 10_000, 1);
+            rows.finish(i / 10_000, 1, i);
             if rows.is_ready() {
                 rows.release(|_| {});
             }

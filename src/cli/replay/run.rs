@@ -19,6 +19,8 @@ use crate::rules::{RuleSet, truncate};
 /// The invalid lines that a report shows.
 const MAX_EXAMPLES: usize = 5;
 
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// How much of a value an error shows, in bytes.
 const MAX_SHOWN_BYTES: usize = 80;
 
@@ -89,7 +91,7 @@ impl Replay {
         let mut failure = None;
         rows.release_all(|row| self.decider.decide(row, &mut failure));
         let result = read.and(failure.map_or(Ok(()), Err));
-        self.traffic.late = rows.late();
+        (self.traffic.late, self.traffic.late_after) = (rows.late(), rows.late_after());
         (self.report(), result)
     }
 
@@ -98,21 +100,27 @@ impl Replay {
         let progress = Progress::new(input);
         let mut failure = None;
         loop {
-            let opens = |part: &[u8]| reader.as_ref().is_some_and(|reader| reader.opens(part));
-            let line = input.lines.next(opens).map_err(|error| {
+            let is_open_after = |is_open: bool, part: &[u8]| {
+                reader.as_ref().is_some_and(|reader| reader.is_open_after(is_open, part))
+            };
+            let line = input.lines.next(is_open_after).map_err(|error| {
                 format!("cannot read {} after line {}: {error}", input.name, self.traffic.lines)
             })?;
             let Some(line) = line else { break };
             self.traffic.lines += 1;
             progress.show(self.traffic.lines);
             let read = match line {
+                NextLine::Line(line) if line.trim_ascii().is_empty() => Ok(()),
                 NextLine::Line(line) => {
+                    // Files of some programs start with a byte order mark.
+                    let mark = self.traffic.lines == 1 && line.starts_with(BYTE_ORDER_MARK);
+                    let line = if mark { &line[BYTE_ORDER_MARK.len()..] } else { line };
                     let format = || LineReader::new(Format::guess(&input.name, line));
                     rows.start();
                     let read =
                         reader.get_or_insert_with(format).read(line, &self.mapping.fields, rows);
                     match read {
-                        Ok(Line::Row) => finish(&self.mapping, rows),
+                        Ok(Line::Row) => finish(&self.mapping, rows, self.traffic.lines),
                         Ok(Line::Ignored) => Ok(()),
                         Err(error) => Err(error),
                     }
@@ -176,14 +184,14 @@ impl Replay {
 
 /// Finishes a row with its time and hits.
 #[inline]
-fn finish(mapping: &Mapping, rows: &mut Rows) -> Result<(), String> {
+fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
     let name = |field: usize| &mapping.fields.names()[field];
     let Some(text) = rows.get(mapping.time) else {
         return Err(format!("no field `{}`: write --time FIELD", name(mapping.time)));
     };
     let Some(at) = time::read_time(text) else {
         let (name, text) = (name(mapping.time), shown(text));
-        return Err(format!("field `{name}` is no time: '{text}'; {}", time::HELP));
+        return Err(format!("field `{name}` is not a time: '{text}'; {}", time::HELP));
     };
     let hits = match mapping.hits.and_then(|field| Some((field, rows.get(field)?))) {
         None => 1,
@@ -191,19 +199,19 @@ fn finish(mapping: &Mapping, rows: &mut Rows) -> Result<(), String> {
             Ok(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
             Err(_) => {
                 return Err(format!(
-                    "field `{}` is no number of hits: '{}'; expected a whole number",
+                    "field `{}` is not a number of hits: '{}'; expected a whole number",
                     name(field),
                     shown(text),
                 ));
             }
         },
     };
-    rows.finish(at, hits);
+    rows.finish(at, hits, line);
     Ok(())
 }
 
 /// The start of a text.
-fn shown(text: &str) -> String {
+pub(super) fn shown(text: &str) -> String {
     let mut shown = text.to_owned();
     truncate(&mut shown, MAX_SHOWN_BYTES);
     shown

@@ -105,7 +105,7 @@ impl Side {
             Some(Err(error)) => return Err(error.to_string()),
             None => return Err("the memory store did not answer".to_owned()),
         };
-        let mut refused_by = None;
+        let (mut refused_by, mut refused_by_quota) = (None, None);
         let answers = self.limiter.store().answers();
         // Only descriptors with a limit are charged.
         let mut answers = answers.iter();
@@ -132,10 +132,14 @@ impl Side {
                 tally.refused.add(timeline);
                 tally.refused.add_key(&self.key, &mut self.keys);
             }
-            if status.over_limit && refused_by.is_none() {
-                refused_by = Some((index, i));
+            if status.over_limit {
+                // Quotas refuse a request only if all of them do.
+                let by: &mut Option<_> =
+                    if status.quota { &mut refused_by_quota } else { &mut refused_by };
+                by.get_or_insert((index, i));
             }
         }
+        let refused_by = refused_by.or(refused_by_quota);
         if decision.over_limit {
             self.refused.add(timeline);
             if let Some((_, i)) = refused_by {

@@ -21,6 +21,9 @@ const MAX_COLUMN_WIDTH: usize = 60;
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let requests = report.traffic.requests;
     print_traffic(&report.traffic, out)?;
+    if requests == 0 {
+        return Ok(());
+    }
     print_side(&report.rules, requests, out)?;
     if let Some(comparison) = &report.comparison {
         print_side(&comparison.other, requests, out)?;
@@ -41,32 +44,42 @@ fn print_traffic(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
         Some((first, last)) => writeln!(out, ", {} to {}", time_text(first), time_text(last))?,
         None => writeln!(out)?,
     }
-    for (count, what, why) in [
-        (traffic.invalid, "line", "skipped as invalid"),
-        (
-            traffic.without_descriptors,
-            "line",
-            "without a field of any descriptor: Envoy would not ask",
-        ),
-        (traffic.late, "line", "later than --reorder allows: decided too late"),
-        (
-            traffic.evicted,
-            "counter",
-            "dropped while in use, so that too little was refused: raise --max-keys",
-        ),
-    ] {
-        if count > 0 {
-            writeln!(out, "  {} {why}", counted(count, what))?;
-        }
+    if traffic.invalid > 0 {
+        writeln!(out, "  {} skipped as invalid:", counted(traffic.invalid, "line"))?;
     }
     for invalid in &traffic.examples {
         writeln!(out, "    line {}: {}", invalid.line, escape(&invalid.error))?;
+    }
+    for descriptor in &traffic.descriptors {
+        if let Some(field) = &descriptor.missing_field {
+            let (lines, text) = (counted(descriptor.missing, "line"), escape(&descriptor.text));
+            writeln!(out, "  {lines} without {text}: no field `{}`", escape(field))?;
+        }
+    }
+    if traffic.without_descriptors > 0 {
+        let lines = counted(traffic.without_descriptors, "line");
+        writeln!(out, "  {lines} without any descriptor: Envoy would send no request")?;
+    }
+    if let Some((line, time)) = traffic.late_after {
+        let (lines, time) = (counted(traffic.late, "line"), time_text(time));
+        writeln!(
+            out,
+            "  {lines} too far out of order, the first of them behind line {line} ({time}): decided too late; \
+             raise --reorder, or sort the log by time"
+        )?;
+    }
+    if traffic.evicted > 0 {
+        let counters = counted(traffic.evicted, "counter");
+        writeln!(
+            out,
+            "  {counters} dropped while in use, so too little was refused: raise --max-keys"
+        )?;
     }
     for rule in &traffic.concurrency_rules {
         let rule = escape(rule);
         writeln!(
             out,
-            "  {rule} limits concurrency: a log does not say when requests end, so its refusals are wrong"
+            "  {rule} limits concurrency and refuses too much: a log does not say when requests end"
         )?;
     }
     Ok(())
@@ -119,7 +132,7 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{}", line.trim_end())?;
         let Some(rule) = i.checked_sub(1).and_then(|i| listed.get(i)) else { continue };
         if rule.is_shadow && rule.refused.requests > 0 {
-            writeln!(out, "    in shadow mode: nothing of this is refused")?;
+            writeln!(out, "    in shadow mode: these requests pass")?;
         }
         print_keys(&rule.refused, out)?;
     }
@@ -137,7 +150,8 @@ fn print_keys(count: &Count, out: &mut impl Write) -> io::Result<()> {
     if count.is_cut {
         writeln!(out, "    and more keys than there is memory for: these may not be the worst")?;
     } else if more > 0 {
-        writeln!(out, "    and {} more", counted(more, "key"))?;
+        let keys = if more == 1 { "key" } else { "keys" };
+        writeln!(out, "    and {} more {keys}", number(more))?;
     }
     Ok(())
 }

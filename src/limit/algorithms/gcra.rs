@@ -114,13 +114,13 @@ impl Gcra {
     /// Returns the level at `now`, in `1/n'` ticks. A clock that stepped back raises it, at most to
     /// the top.
     fn level(&self, state: &State, now: Micros) -> u64 {
-        let ahead = state.tat.saturating_sub(now / self.tick);
+        let ahead = state.tat.saturating_sub(divide(now, self.tick));
         ahead.saturating_mul(self.n).saturating_sub(state.rem).min(self.burst_and_debt * self.p)
     }
 
     /// Returns the time until `ticks` have passed, counting the current one.
     fn time_until(&self, ticks: u64, now: Micros) -> Micros {
-        (ticks * self.tick).saturating_sub(now % self.tick)
+        (ticks * self.tick).saturating_sub(now - divide(now, self.tick) * self.tick)
     }
 
     fn set_level(&self, state: &mut State, now: Micros, level: u64) {
@@ -129,8 +129,8 @@ impl Gcra {
             *state = State::default();
             return;
         }
-        let ahead = level.div_ceil(self.n);
-        *state = State { tat: now / self.tick + ahead, rem: ahead * self.n - level };
+        let ahead = divide_up(level, self.n);
+        *state = State { tat: divide(now, self.tick) + ahead, rem: ahead * self.n - level };
     }
 }
 
@@ -143,7 +143,7 @@ impl LimitAlgorithm for Gcra {
 
     /// If the clock stepped back so far that the level is beyond the top, it is at the top.
     fn advance(&self, state: &mut State, now: Micros) {
-        let ahead = state.tat.saturating_sub(now / self.tick);
+        let ahead = state.tat.saturating_sub(divide(now, self.tick));
         let top = self.burst_and_debt * self.p;
         if ahead.saturating_mul(self.n).saturating_sub(state.rem) > top {
             self.set_level(state, now, top);
@@ -156,7 +156,7 @@ impl LimitAlgorithm for Gcra {
             return Verdict::NEVER;
         }
         let (wanted, room) = (self.level(state, now) + hits * self.p, self.burst * self.p);
-        let retry = || self.time_until((wanted - room).div_ceil(self.n), now);
+        let retry = || self.time_until(divide_up(wanted - room, self.n), now);
         Verdict { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
     }
 
@@ -165,7 +165,7 @@ impl LimitAlgorithm for Gcra {
         Levels {
             used: level.div_ceil(self.p),
             remaining: (self.burst * self.p).saturating_sub(level) / self.p,
-            reset_after: self.time_until(level.div_ceil(self.n), now),
+            reset_after: self.time_until(divide_up(level, self.n), now),
             empty: level == 0,
         }
     }
@@ -218,6 +218,19 @@ impl LimitAlgorithm for Gcra {
         let (tat, rem) = unpack_wide(packed);
         State { tat, rem: rem.into() }
     }
+}
+
+/// Divides. Most divisors are 1: ticks of a microsecond, and one hit every few of them. A division takes longer
+/// than the rest of a decision's arithmetic.
+#[inline]
+fn divide(value: u64, by: u64) -> u64 {
+    if by == 1 { value } else { value / by }
+}
+
+/// Divides, and rounds up.
+#[inline]
+fn divide_up(value: u64, by: u64) -> u64 {
+    if by == 1 { value } else { value.div_ceil(by) }
 }
 
 fn gcd(mut a: u64, mut b: u64) -> u64 {

@@ -68,7 +68,7 @@ fn address(rule: &Rule) -> usize {
 /// The descriptors of the rule file that the last entry may match.
 fn ends<'s>(level: Level<'s>, entries: &[SentEntry]) -> Vec<Candidate<'s>> {
     let mut levels = vec![level];
-    let mut ends = Vec::new();
+    let mut ends: Vec<Candidate<'s>> = Vec::new();
     for (key, values) in entries {
         let matches = |level: Level<'s>| match values {
             Values::Any => level.reachable(key),
@@ -78,6 +78,9 @@ fn ends<'s>(level: Level<'s>, entries: &[SentEntry]) -> Vec<Candidate<'s>> {
                 .collect(),
         };
         ends = levels.into_iter().flat_map(matches).collect();
+        // Several values may match one descriptor.
+        let mut seen = HashSet::new();
+        ends.retain(|end| seen.insert(std::ptr::from_ref(end.origin)));
         levels = ends.iter().map(|end| end.below).collect();
     }
     ends

@@ -4,12 +4,14 @@ use csv_core::{ReadRecordResult, Reader};
 
 use super::Line;
 use crate::cli::replay::rows::{Fields, Rows};
+use crate::cli::replay::run::shown;
 
 /// Columns of a line, at most.
 const MAX_COLUMNS: usize = 4096;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::cli::replay) struct Csv {
+    reader: Reader,
     /// Of each column the index of its field, if it is used; none before the header.
     header: Option<Vec<Option<usize>>>,
     /// The values of a line, without quotes.
@@ -19,6 +21,11 @@ pub(in crate::cli::replay) struct Csv {
 }
 
 impl Csv {
+    pub fn new() -> Csv {
+        // `Reader::default` reads nothing.
+        Csv { reader: Reader::new(), header: None, unquoted: Vec::new(), ends: Vec::new() }
+    }
+
     /// Reads a line. An empty value is a missing field.
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<Line, String> {
         let columns = self.split(line)?;
@@ -27,11 +34,19 @@ impl Csv {
             &self.unquoted[start..self.ends[column]]
         });
         let Some(header) = &self.header else {
-            let names = values.map(|name| name.trim_ascii());
-            // Spreadsheets start files with a byte order mark.
-            let names = names.map(|name| name.strip_prefix(b"\xef\xbb\xbf").unwrap_or(name));
-            self.header = Some(names.map(|name| fields.index(name)).collect());
-            return Ok(Line::Ignored);
+            let names: Vec<&[u8]> = values.map(|name| name.trim_ascii()).collect();
+            self.header = Some(names.iter().map(|name| fields.index(name)).collect());
+            let is_missing = |field: &&String| !names.contains(&field.as_bytes());
+            return match fields.names().iter().find(is_missing) {
+                Some(field) => {
+                    let names = String::from_utf8_lossy(&names.join(&b", "[..])).into_owned();
+                    Err(format!(
+                        "the first line has no field `{field}`, its fields are {}",
+                        shown(&names)
+                    ))
+                }
+                None => Ok(Line::Ignored),
+            };
         };
         if columns != header.len() {
             return Err(format!("{columns} values, but the first line names {}", header.len()));
@@ -48,15 +63,21 @@ impl Csv {
     fn split(&mut self, line: &[u8]) -> Result<usize, String> {
         self.unquoted.resize(line.len() + 1, 0);
         self.ends.resize(MAX_COLUMNS, 0);
-        let mut reader = Reader::new();
+        self.reader.reset();
         let (mut input, mut written, mut columns) = (line, 0, 0);
-        // The end of the input, told as an empty one, ends the record.
+        // At the end of the line the input is empty, which ends the record.
         loop {
-            let (result, read, out, ends) =
-                reader.read_record(input, &mut self.unquoted[written..], &mut self.ends[columns..]);
+            let (result, read, out, ends) = self.reader.read_record(
+                input,
+                &mut self.unquoted[written..],
+                &mut self.ends[columns..],
+            );
             (input, written, columns) = (&input[read..], written + out, columns + ends);
             match result {
                 ReadRecordResult::InputEmpty => {}
+                _ if !input.trim_ascii().is_empty() => {
+                    return Err("more than one record: check its quotes".to_owned());
+                }
                 ReadRecordResult::Record | ReadRecordResult::End => return Ok(columns),
                 ReadRecordResult::OutputFull | ReadRecordResult::OutputEndsFull => {
                     return Err(format!("more than {MAX_COLUMNS} values"));
@@ -64,6 +85,25 @@ impl Csv {
             }
         }
     }
+}
+
+/// Returns whether a quoted value goes on after a part of a line, of which it is a part before if `is_open`. Only
+/// a quote at the start of a value opens it.
+pub(super) fn is_open_after(is_open: bool, part: &[u8]) -> bool {
+    if memchr::memchr(b'"', part).is_none() {
+        return is_open;
+    }
+    let (mut is_open, mut is_start) = (is_open, !is_open);
+    let mut bytes = part.iter().peekable();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b'"' if is_open => is_open = bytes.next_if_eq(&&b'"').is_some(),
+            b'"' if is_start => is_open = true,
+            _ => {}
+        }
+        is_start = !is_open && *byte == b',';
+    }
+    is_open
 }
 
 #[cfg(test)]
@@ -77,7 +117,7 @@ mod tests {
         let mut fields = Fields::default();
         fields.add("b");
         fields.add("a");
-        let (mut csv, mut rows) = (Csv::default(), Rows::new(2, 0));
+        let (mut csv, mut rows) = (Csv::new(), Rows::new(2, 0));
         let mut found = Vec::new();
         for line in lines {
             rows.start();
@@ -95,15 +135,37 @@ mod tests {
     #[test]
     fn the_first_line_names_the_fields() {
         let text = |text: &str| Some(text.to_owned());
-        let found = rows(&["\u{feff}a, c ,b", "1,2,3", "\"x,\"\"y\",,", "1,2"]);
+        let found = rows(&["a, c ,b", "1,2,3", "\"x,\"\"y\",,", "1,2"]);
         assert_eq!(found[0], Ok(vec![text("3"), text("1")]));
         assert_eq!(found[1], Ok(vec![None, text("x,\"y")]));
         assert_eq!(found[2], Err("2 values, but the first line names 3".to_owned()));
     }
 
     #[test]
+    fn fields_that_the_first_line_does_not_have_are_an_error() {
+        let error = rows(&["{\"a\": 1"])[0].clone().unwrap_err();
+        assert_eq!(error, "the first line has no field `b`, its fields are {\"a\": 1");
+    }
+
+    #[test]
+    fn only_a_quote_at_the_start_of_a_value_opens_it() {
+        for (part, is_open) in [
+            ("a,\"b", true),
+            ("\"", true),
+            ("a\",b", false),
+            ("\"a\"\"", true),
+            ("\"a\"b\",c", false),
+            ("\"a\",\"", true),
+            ("\"a\",\"\"", false),
+        ] {
+            assert_eq!(is_open_after(false, part.as_bytes()), is_open, "{part}");
+        }
+        assert!(!is_open_after(true, b"b\",c") && is_open_after(true, b",b"));
+    }
+
+    #[test]
     fn too_many_values_are_an_error() {
-        assert!(rows(&["a", &",".repeat(MAX_COLUMNS)])[0].is_err());
+        assert!(rows(&["a,b", &",".repeat(MAX_COLUMNS)])[0].is_err());
     }
 
     proptest! {

@@ -198,7 +198,9 @@ fn skip_string(line: &[u8], at: usize) -> Option<usize> {
 }
 
 fn parse(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
-    let object: Object<'_> = serde_json::from_slice(line).map_err(|error| reason(line, &error))?;
+    // To the scan, text that is not used may be anything.
+    let text = String::from_utf8_lossy(line);
+    let object: Object<'_> = serde_json::from_str(&text).map_err(|error| reason(line, &error))?;
     for (index, name) in fields.names().iter().enumerate() {
         match find(&object, name).as_deref() {
             None | Some("null") => {}
