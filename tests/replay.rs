@@ -298,7 +298,7 @@ fn a_field_that_is_missing_is_named() {
     }
     let (_, out, _) = replay("--format csv", b"time,user,paht\n");
     assert!(
-        out.contains("line 1: the first line has no field `path`, its fields are time,user,paht"),
+        out.contains("line 1: the first line has no field `path`, its fields are time, user, paht"),
         "{out}"
     );
 }
