@@ -33,7 +33,10 @@ Examples:
   weir serve --rules rules/
   weir check rules/
   weir explain rules/ -d shop path=/login
-  weir test rules/";
+  weir test rules/
+  weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
+  weir hit -d shop path=/login
+  weir convert '10/s, 200/m burst 50' -d shop --descriptor user";
 
 /// A rate-limit service for Envoy.
 ///
@@ -56,7 +59,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Run tests of rules in simulated time.
     Test(test::TestArgs),
-    /// Decide recorded traffic by rules: show what they would refuse.
+    /// Replay recorded traffic through rules, and report what they would refuse.
     Replay(replay::ReplayArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),

@@ -32,8 +32,8 @@ Exits 0 if weir is ready, 1 if it is not or does not answer in time.";
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub struct HealthArgs {
-    /// URL of the health endpoint: /readyz, /livez or /healthcheck, over http or https. Default: /readyz of the
-    /// debug port on this machine, as the environment sets it: http://127.0.0.1:6070/readyz.
+    /// URL of the health endpoint: /readyz, /livez or /healthcheck, over http or https. Default: /readyz on
+    /// the debug port that the environment sets, else http://127.0.0.1:6070/readyz.
     #[arg(long, value_name = "URL")]
     url: Option<Target>,
     /// Timeout of the whole call.

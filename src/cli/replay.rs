@@ -1,4 +1,4 @@
-//! `weir replay`: decides recorded traffic by rules, and shows what they would have refused.
+//! `weir replay`: sends recorded traffic through rules, and reports what they would have refused.
 
 mod csv;
 mod format;
@@ -42,7 +42,7 @@ Examples:
   weir replay rules/ --traffic access.jsonl.gz --mapping mapping.yaml --output html > report.html
   weir replay rules/ --compare new-rules/ --traffic access.csv --mapping mapping.yaml
 
-Exits 0 if the traffic was replayed, 1 if a file has an error or no line can be read.";
+Exits 0 whatever was refused, 1 if a file has an error or no line is a request.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -56,26 +56,26 @@ pub struct ReplayArgs {
     /// The domain of all requests.
     #[arg(short, long)]
     domain: Option<String>,
-    /// A descriptor of each request, such as `path={path}`: {FIELD} is a field of the log; can be repeated.
-    /// A request whose line does not have the field is sent without the descriptor.
+    /// A descriptor of each request, such as `path={path}`, where {FIELD} is a field of the log; can be repeated.
+    /// A request whose line lacks the field is sent without the descriptor.
     #[arg(long, value_name = "DESCRIPTOR")]
     descriptor: Vec<String>,
-    /// The field with the time of a request. [default: time]
+    /// The field with the time of a request. Default: time.
     #[arg(long, value_name = "FIELD")]
     time: Option<String>,
-    /// The field with the hits of a request, if these are not 1.
+    /// The field with the number of hits. Default: 1 hit per request.
     #[arg(long, value_name = "FIELD")]
     hits: Option<String>,
-    /// The format of the log. [default: by its name and first line]
+    /// Format of the log. Default: by its name and first line.
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
     /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format` and `reorder`; flags win.
     #[arg(long, value_name = "FILE")]
     mapping: Option<PathBuf>,
-    /// How much earlier than the line before it a line may be. [default: 10s]
+    /// How far out of order lines may be. Default: 10s.
     #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
     reorder: Option<Micros>,
-    /// Other rules: show which requests they refuse that RULES allow, and the reverse; can be repeated.
+    /// Other rules to compare with RULES: report requests that only one of the two refuses; can be repeated.
     #[arg(long, value_name = "OTHER_RULES")]
     compare: Vec<PathBuf>,
     /// An overlay of RULES, or a directory with files named .overlay.yaml; can be repeated.
@@ -84,14 +84,14 @@ pub struct ReplayArgs {
     /// An overlay of OTHER_RULES, which are RULES unless --compare names others; can be repeated.
     #[arg(long, value_name = "FILE")]
     compare_overlay: Vec<PathBuf>,
-    /// How to print the report.
+    /// Format of the report.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Let several files add to one domain, as MERGE_DOMAIN_CONFIG does.
     #[arg(long)]
     merge_domains: bool,
-    /// Keep this many counters at most, with up to 100 bytes each; as the setting store.memory.max_keys.
-    #[arg(long, default_value_t = 10_000_000)]
+    /// Keep up to N counters, of up to 100 bytes each, like store.memory.max_keys.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
     max_keys: usize,
 }
 
