@@ -83,7 +83,9 @@ const OVER_LIMIT: u8 = 3;
 
 /// Runs the command that `args` name. The first is the program itself.
 pub fn run(args: Vec<OsString>) -> ExitCode {
-    match Cli::parse_from(arguments(args)).command {
+    let args = arguments(args);
+    let parsed = Cli::try_parse_from(&args);
+    match parsed.unwrap_or_else(|error| explain::add_tip(error, &args).exit()).command {
         Command::Serve(args) => serve::run(args),
         Command::Check(args) => check::run(&args),
         Command::Health(args) => health::run(&args),

@@ -188,7 +188,7 @@ fn errors_of_files_and_arguments_have_their_own_codes() {
         (&["shop.yaml", "-d", "shop"], 2, "error: "),
         (&["shop.yaml"], 2, "error: "),
         (&["-d", "shop", "a=b"], 2, "error: "),
-        (&["shop.yaml", "--json", "{"], 2, "error: --json is no request: "),
+        (&["shop.yaml", "--json", "{"], 2, "error: --json is not a valid request: "),
         (&["shop.yaml", "--json", "{}"], 2, "error: --json has no `domain`"),
         (&["shop.yaml", "--json", "{}", "-d", "shop", "a=b"], 2, "error: "),
     ] {
@@ -196,4 +196,18 @@ fn errors_of_files_and_arguments_have_their_own_codes() {
         assert_eq!((found, out.as_str()), (Some(code), ""), "{args:?} {err}");
         assert!(err.contains(message), "{args:?} {err}");
     }
+}
+
+#[test]
+fn an_invalid_command_line_has_a_fix() {
+    let (code, _, err) = explain(&["shop.yaml", "-d", "", "path=/"]);
+    assert_eq!(
+        (code, err.as_str()),
+        (Some(2), "error: the domain is empty: write -d DOMAIN key=value\n")
+    );
+    let (code, _, err) = explain(&["-d", "shop", "path=/", "shop.yaml"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("tip: write RULES before -d\n"), "{err}");
+    let (_, _, err) = explain(&[]);
+    assert!(!err.contains("tip:"), "{err}");
 }

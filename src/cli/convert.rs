@@ -20,6 +20,9 @@ use crate::escape::escape;
 /// The largest input.
 const MAX_INPUT_BYTES: u64 = 64 << 20;
 
+/// How a rate is written.
+const RATES: &str = "write a number and a unit (s, m, h, d, w, mo or y), such as 10/s";
+
 const EXAMPLES: &str = "\
 Examples:
   weir convert '10/s, 200/m burst 50' -d shop --descriptor user
@@ -112,17 +115,29 @@ fn read(input: &str, from: Option<Format>) -> Result<(String, String, Format), S
             false if from == Some(Format::Shorthand) || rates::have_rate(input) => {
                 return Ok((String::new(), input.to_owned(), Format::Shorthand));
             }
+            false if input.is_empty() => {
+                return Err("error: the input is empty: name a file, or write rates such as 10/s"
+                    .to_owned());
+            }
             false => fs::metadata(input).and_then(|_| Err(io::Error::other("it is no file"))),
         };
-        let text = opened.map_err(|error| {
-            format!("error: cannot read {input}: {error}; name a file, or write rates such as 10/s")
+        let starts_like_a_rate = input.starts_with(|c: char| c.is_ascii_digit());
+        let text = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if starts_like_a_rate => {
+                format!("error: {input} is neither a file nor a rate: {RATES}")
+            }
+            _ => format!("error: cannot read {input}: {error}; name a file, or {RATES}"),
         })?;
         (input.to_owned(), text)
     };
     let format = match from {
         Some(format) => format,
-        None => detect(&text).ok_or_else(|| {
-            format!("error: {name}: the format is not known; write --from and its name")
+        None => detect(&text).ok_or_else(|| match is_rule_file(&text) {
+            true => format!(
+                "error: {name} is a rule file of weir or envoyproxy/ratelimit already: \
+                 it needs no conversion"
+            ),
+            false => format!("error: {name}: the format is not known; write --from and its name"),
         })?,
     };
     Ok((name, text, format))
@@ -146,6 +161,11 @@ fn detect(text: &str) -> Option<Format> {
         return Some(Format::Limitador);
     }
     text.trim_start().starts_with(['{', '[']).then_some(Format::ReferenceJson)
+}
+
+/// Whether a text has the first key of a rule file.
+fn is_rule_file(text: &str) -> bool {
+    text.lines().any(|line| line.starts_with("domain:"))
 }
 
 /// Writes rules to standard output, or to a file for each domain.
@@ -175,7 +195,13 @@ fn write(rules: &[RuleText], directory: Option<&Path>) -> Result<(), String> {
     for rules in rules {
         let path = directory.join(&rules.file);
         // Never replaces a file that somebody wrote.
-        let mut file = fs::File::create_new(&path).map_err(|cause| error(&path, cause))?;
+        let mut file = fs::File::create_new(&path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::AlreadyExists => format!(
+                "error: {} exists and is not overwritten: name another directory, or delete it",
+                path.display()
+            ),
+            _ => error(&path, cause),
+        })?;
         file.write_all(rules.text.as_bytes()).map_err(|cause| error(&path, cause))?;
         let _ = writeln!(io::stdout(), "{}", escape(&path.to_string_lossy()));
     }
@@ -206,5 +232,32 @@ mod tests {
         assert!(error.starts_with("error: cannot read /none.yaml: No such file"), "{error}");
         let error = read("/", None).unwrap_err();
         assert!(error.starts_with("error: cannot read /: it is no file"), "{error}");
+        let error = read("10/x", None).unwrap_err();
+        assert!(error.starts_with("error: 10/x is neither a file nor a rate: "), "{error}");
+        assert!(read("", None).unwrap_err().starts_with("error: the input is empty: "));
+    }
+
+    #[test]
+    fn a_rule_file_needs_no_conversion() {
+        let directory = tempfile::tempdir().unwrap();
+        for (text, wanted) in [
+            ("# Limits\ndomain: a\ndescriptors: []\n", "it needs no conversion"),
+            ("rules: []\n", "the format is not known"),
+        ] {
+            let path = directory.path().join("a.yaml").display().to_string();
+            fs::write(&path, text).unwrap();
+            let error = read(&path, None).unwrap_err();
+            assert!(error.contains(wanted), "{error}");
+        }
+    }
+
+    #[test]
+    fn files_are_not_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = || [RuleText { file: "a.yaml".to_owned(), text: "new".to_owned() }];
+        fs::write(directory.path().join("a.yaml"), "old").unwrap();
+        let error = write(&rules(), Some(directory.path())).unwrap_err();
+        assert!(error.contains("a.yaml exists and is not overwritten"), "{error}");
+        assert_eq!(fs::read_to_string(directory.path().join("a.yaml")).unwrap(), "old");
     }
 }

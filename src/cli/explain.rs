@@ -4,10 +4,12 @@ mod explained;
 mod json;
 mod text;
 
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ValueEnum};
 
 use self::explained::{Explained, explain};
@@ -102,11 +104,26 @@ pub fn run(args: &ExplainArgs) -> ExitCode {
     finish(printed, code)
 }
 
+/// Adds a tip to an error of the command line if the rules stand after the descriptors, as one of them.
+pub(super) fn add_tip(mut error: clap::Error, args: &[OsString]) -> clap::Error {
+    let is_missing = error.kind() == ErrorKind::MissingRequiredArgument;
+    let has_domain = args.iter().any(|arg| arg == "-d" || arg == "--domain");
+    if is_missing && has_domain && args.get(1).is_some_and(|command| command == "explain") {
+        let tip = ContextValue::StyledStrs(vec!["write RULES before -d".into()]);
+        error.insert(ContextKind::Suggested, tip);
+    }
+    error
+}
+
 fn explain_arguments<'s>(
     args: &ExplainArgs,
     loaded: &'s Loaded<SourceFile>,
 ) -> Result<Explained<'s>, String> {
     let (domain, descriptors) = args.domain.split_first().ok_or("no domain")?;
+    // The service refuses it too.
+    if domain.is_empty() {
+        return Err("the domain is empty: write -d DOMAIN key=value".to_owned());
+    }
     let parsed: Vec<Vec<(String, String)>> = descriptors
         .iter()
         .map(|text| match text.parse::<DescriptorArg>() {
@@ -139,7 +156,8 @@ fn explain_json<'s>(
         }
         body => body.as_bytes(),
     };
-    let message = decode_json(body).map_err(|error| format!("--json is no request: {error}"))?;
+    let message =
+        decode_json(body).map_err(|error| format!("--json is not a valid request: {error}"))?;
     let view = RequestView::decode(&message, usize::MAX).map_err(|error| error.to_string())?;
     let descriptors = view.descriptors();
     let request = view.request(&descriptors);

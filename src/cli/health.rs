@@ -75,6 +75,13 @@ fn check(args: &HealthArgs) -> Result<(), String> {
     let answer = client::fetch(&target, args);
     let answer = answer.map_err(|error| match error {
         FetchError::Certificates(error) => error,
+        FetchError::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            let help = match &args.url {
+                Some(_) => "start weir, or name another URL",
+                None => "start weir, or name its debug port with --url",
+            };
+            format!("no answer from {target}: connection refused; {help}")
+        }
         error => format!("no answer from {target}: {error}"),
     })?;
     judge(&target, &answer)

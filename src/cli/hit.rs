@@ -30,6 +30,9 @@ pub fn run(args: &HitArgs) -> ExitCode {
         Ok(request) => request,
         Err(error) => return fail(USAGE, &error),
     };
+    for note in request::notes(args) {
+        let _ = writeln!(io::stderr(), "note: {}", escape(&note));
+    }
     let mut summary = Summary::default();
     match send(args, &request, &mut summary) {
         Ok(()) => summary.exit_code(),
@@ -76,7 +79,7 @@ async fn connect_and_send(
     let client = RateLimitServiceClient::new(channel);
     let ask = async || {
         let answer = client.clone().should_rate_limit(request.clone()).await;
-        answer.map(tonic::Response::into_inner)
+        answer.map(tonic::Response::into_inner).map_err(|error| server::explain(error, args))
     };
     let is_single = args.repeat.get() == 1;
     let report: &mut dyn Report = match args.output {

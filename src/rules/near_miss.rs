@@ -42,11 +42,7 @@ impl RuleSet {
         let mut found = Vec::new();
         match self.domain(domain) {
             Some(domain) => domain.near_misses(entries, &mut found),
-            None => {
-                let mut names: Vec<&str> = self.domains.keys().map(|name| &**name).collect();
-                names.sort_unstable();
-                found.push(NearMiss::Domain(nearest(domain, names.into_iter())));
-            }
+            None => found.push(NearMiss::Domain(self.nearest_domain(domain))),
         }
         let mut others: Vec<_> =
             self.domains.iter().filter(|(name, _)| &***name != domain).collect();
@@ -54,6 +50,13 @@ impl RuleSet {
         let matches = others.into_iter().filter_map(|(_, other)| other.find(entries));
         found.extend(matches.take(3).map(|found| NearMiss::OtherDomain(found.rule)));
         found
+    }
+
+    /// Returns the domain whose name is most like this one.
+    pub fn nearest_domain(&self, name: &str) -> Option<&str> {
+        let mut names: Vec<&str> = self.domains.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        nearest(name, names.into_iter())
     }
 }
 

@@ -170,7 +170,8 @@ impl Selection {
             .map_err(|error| unreadable(path, &error))?;
         if bytes.len() as u64 > self.max_file {
             let message = format!("the file has more than {} bytes", self.max_file);
-            let help = "split it, or raise the setting rules.max_file";
+            let help =
+                "split it, or raise rules.max_file (of `weir check` and `weir test`: --max-file)";
             return Err(Problem::of_file(&name, message, help));
         }
         match String::from_utf8(bytes) {

@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use super::position::Position;
-pub use scalar::{Style, Value};
+pub use scalar::{Style, Value, base_60};
 
 /// Bytes of text that count as one more node in the size of a scalar.
 const TEXT_BYTES_PER_NODE: usize = 64;
@@ -77,6 +77,11 @@ impl<'a> Node<'a> {
             Content::Scalar(text) => Some(text),
             _ => None,
         }
+    }
+
+    /// Whether it is a scalar without quotes or a tag.
+    pub fn is_plain(&self) -> bool {
+        self.style == Style::Plain && self.text().is_some()
     }
 
     pub fn is_list(&self) -> bool {

@@ -73,7 +73,11 @@ fn a_server_that_does_not_answer_is_not_ready() {
     let nobody = format!("http://127.0.0.1:{}/readyz", free_port());
     let (code, output) = health(&["--url", &nobody]);
     assert_eq!(code, Some(1));
-    assert!(output.starts_with(&format!("no answer from {nobody}: ")), "{output}");
+    let cause = format!("no answer from {nobody}: connection refused; start weir, or name another");
+    assert!(output.starts_with(&cause), "{output}");
+    let debug = free_port().to_string();
+    let (_, output) = run(Setup::new().env("DEBUG_PORT", debug), &[]);
+    assert!(output.ends_with("start weir, or name its debug port with --url\n"), "{output}");
 
     // Accepts nothing, but the system completes the connection.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -85,7 +85,9 @@ fn wait_retries_until_every_request_is_within_its_limit() {
     let (code, output) = hit_at(weir.grpc, "--repeat 3 -q --wait 1s -d shop user=ann");
     assert_eq!(code, 3, "{output}");
     let (_, output) = hit_at(weir.grpc, "--wait 1s -d shop user=ann");
-    assert!(output.contains("no retry: the advertised wait is longer than --wait allows"));
+    let reason =
+        Regex::new(r"\nnot retried: the server advertises \d+s, --wait allows 1s\n").unwrap();
+    assert!(reason.is_match(&output), "{output}");
 }
 
 #[test]
@@ -94,7 +96,17 @@ fn errors_exit_1_and_invalid_arguments_exit_2() {
     let nobody = format!("127.0.0.1:{}", free_port());
     let (code, output) = hit(&[&nobody, "-d", "shop", "user=ann"]);
     assert_eq!(code, 1);
-    assert!(output.starts_with(&format!("error: cannot connect to {nobody}: ")), "{output}");
+    let cause =
+        format!("error: cannot connect to {nobody}: connection refused; start `weir serve`");
+    assert!(output.starts_with(&cause), "{output}");
+    let (code, output) = hit_at(weir.http, "-d shop user=ann");
+    assert_eq!(code, 1);
+    let cause = format!("{} does not speak gRPC: write the address of gRPC", weir.http);
+    assert!(output.contains(&cause), "{output}");
+    // An address after the descriptors is one of them.
+    let (code, output) = hit(&[&weir.grpc.to_string(), "-d", "shop", "user=ann", "localhost:8081"]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("note: 'localhost:8081' has no '='"), "{output}");
     let (code, output) = hit(&[&weir.grpc.to_string(), "--json", "{}"]);
     assert_eq!(code, 1);
     assert!(output.starts_with("error: Unknown: "), "{output}");
@@ -187,6 +199,12 @@ fn tls_verifies_the_server_and_shows_a_certificate() {
         assert!(output.contains(wanted), "{output}");
     }
     let ca = ca.display().to_string();
+    let plain = serving(HIGH_LIMIT).start();
+    let (code, output) = hit_at(plain.grpc, "--tls -d shop user=ann");
+    assert_eq!(code, 1);
+    assert!(output.contains("the server does not use TLS: omit the options of TLS"), "{output}");
+    let (_, output) = hit_at(weir.grpc, "-d shop user=ann");
+    assert!(output.contains("or --tls if the server requires it"), "{output}");
     let without = format!("--ca {ca} --server-name weir.test -d shop user=ann");
     assert_eq!(hit_at(weir.grpc, &without).0, 1);
 }

@@ -41,10 +41,10 @@ pub struct HitArgs {
     #[arg(long, value_name = "N")]
     pub(super) hits: Option<u32>,
     /// Send N requests, and print a summary.
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_repeat)]
     pub(super) repeat: NonZeroU64,
     /// Keep up to N requests in flight; 1 sends one after the other.
-    #[arg(long, value_name = "N", default_value = "1")]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = parse_parallel)]
     pub(super) parallel: NonZeroU16,
     /// Send at most this many requests: `10/s`, `200/m`.
     #[arg(long)]
@@ -90,6 +90,14 @@ pub enum Output {
     Text,
     /// Each response as `/json` writes it, one a line; the summary on standard error.
     Json,
+}
+
+fn parse_repeat(text: &str) -> Result<NonZeroU64, String> {
+    text.parse().map_err(|_| "write a whole number of at least 1".to_owned())
+}
+
+fn parse_parallel(text: &str) -> Result<NonZeroU16, String> {
+    text.parse().map_err(|_| format!("write a whole number from 1 to {}", u16::MAX))
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {

@@ -23,7 +23,7 @@ pub(super) enum Event<'e> {
     Response { number: u64, latency: Duration, response: &'e RateLimitResponse },
     Error { number: u64, error: &'e Status },
     Wait { wait: Duration },
-    NoRetry { reason: &'static str },
+    NoRetry { number: u64, reason: &'e str },
 }
 
 /// Prints events.
@@ -55,7 +55,12 @@ impl Report for TextReport<'_> {
                 writeln!(io::stdout(), "{line}")?;
             }
             Event::Wait { wait } => print_note(&format!("waiting {}", seconds(wait))),
-            Event::NoRetry { reason } => print_note(&format!("no retry: {reason}")),
+            Event::NoRetry { reason, .. } if self.is_single => {
+                print_note(&format!("not retried: {reason}"));
+            }
+            Event::NoRetry { number, reason } => {
+                print_note(&format!("{number}  not retried: {reason}"));
+            }
         }
         Ok(())
     }
@@ -171,7 +176,7 @@ fn limit(status: &DescriptorStatus) -> String {
 }
 
 /// Returns a duration in seconds.
-fn seconds(duration: Duration) -> String {
+pub(super) fn seconds(duration: Duration) -> String {
     format!("{}s", duration.as_secs_f64())
 }
 

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use prost::Message;
 
 use super::HitArgs;
+use super::server::Address;
 use crate::cli::descriptor::DescriptorArg;
 use crate::http::decode_json;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -48,6 +49,19 @@ fn from_arguments(domain: &[String]) -> Result<RateLimitRequest, String> {
     Ok(RateLimitRequest { domain: domain.clone(), descriptors, hits_addend: 0 })
 }
 
+/// Returns a note for each descriptor that is probably meant as the address of the server.
+pub(super) fn notes(args: &HitArgs) -> Vec<String> {
+    let descriptors = args.domain.iter().skip(1);
+    let addresses =
+        descriptors.filter(|text| !text.contains('=') && text.parse::<Address>().is_ok());
+    let note = |text| {
+        format!(
+            "'{text}' has no '=': sent as a key with an empty value; write an address before -d"
+        )
+    };
+    addresses.map(note).collect()
+}
+
 fn encode(descriptor: DescriptorArg) -> RateLimitDescriptor {
     let entries = descriptor.0.into_iter().map(|(key, value)| Entry { key, value });
     RateLimitDescriptor { entries: entries.collect(), ..Default::default() }
@@ -63,7 +77,8 @@ fn from_json(body: &str) -> Result<RateLimitRequest, String> {
         }
         body => body.as_bytes(),
     };
-    let message = decode_json(body).map_err(|error| format!("--json is no request: {error}"))?;
+    let message =
+        decode_json(body).map_err(|error| format!("--json is not a valid request: {error}"))?;
     RateLimitRequest::decode(&message[..]).map_err(|error| error.to_string())
 }
 
@@ -95,6 +110,16 @@ mod tests {
     }
 
     #[test]
+    fn an_address_among_the_descriptors_is_noted() {
+        let noted = |args: &[&str]| notes(&Cli::try_parse_from(args).unwrap().hit);
+        let found = noted(&["hit", "-d", "shop", "user=ann", "localhost:8081", "unix:/a"]);
+        assert_eq!(found.len(), 2);
+        assert!(found[0].starts_with("'localhost:8081' has no '='"), "{found:?}");
+        let none = noted(&["hit", "h:1", "-d", "a:1", "remote_address", "path=a:1", "a,b:c"]);
+        assert_eq!(none, [""; 0]);
+    }
+
+    #[test]
     fn no_hits_are_a_peek_of_each_descriptor() {
         let request = built(&["--hits", "0", "-d", "shop", "a=1", "b=2"]).unwrap();
         assert!(request.descriptors.iter().all(|it| it.hits_addend == Some(0)));
@@ -106,10 +131,11 @@ mod tests {
         for (args, wanted) in [
             (&["-d", "shop"][..], "write -d shop key=value"),
             (&["-d", "shop", "=a"], "write key=value"),
-            (&["--json", "{"], "--json is no request"),
+            (&["--json", "{"], "--json is not a valid request"),
             (&["--json", "{}", "-d", "a", "b=c"], "cannot be used with"),
             (&[], "--domain"),
-            (&["--repeat", "0", "-d", "a", "b=c"], "--repeat"),
+            (&["--repeat", "0", "-d", "a", "b=c"], "write a whole number of at least 1"),
+            (&["--parallel", "0", "-d", "a", "b=c"], "from 1 to 65535"),
             (&["--rate", "fast", "-d", "a", "b=c"], "10/s"),
             (&["--timeout", "0", "-d", "a", "b=c"], "above zero"),
             (&["--cert", "c.pem", "-d", "a", "b=c"], "--key"),

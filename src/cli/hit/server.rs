@@ -1,7 +1,10 @@
 //! The server that requests are sent to.
 
+use std::error::Error;
 use std::str::FromStr;
+use std::{io, iter};
 
+use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
 use super::HitArgs;
@@ -82,7 +85,54 @@ pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
         endpoint = configure_tls(endpoint, args)?;
     }
     let connected = endpoint.connect().await;
-    connected.map_err(|error| format!("cannot connect to {authority}: {}", with_causes(&error)))
+    connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
+}
+
+/// Returns the causes of a failed connection, and for a common one what to do.
+fn connect_error(error: &(dyn Error + 'static)) -> String {
+    match causes(error).find_map(|cause| cause.downcast_ref::<io::Error>()) {
+        Some(cause) if cause.kind() == io::ErrorKind::ConnectionRefused => {
+            "connection refused; start `weir serve`, or write another address before -d".to_owned()
+        }
+        Some(cause) if is_not_tls(cause) => {
+            "the server does not use TLS: omit the options of TLS, and https://".to_owned()
+        }
+        _ => with_causes(error),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn is_not_tls(error: &io::Error) -> bool {
+    use rustls::{Error, InvalidMessage};
+
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    matches!(error, Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)))
+}
+
+#[cfg(not(feature = "tls"))]
+fn is_not_tls(_: &io::Error) -> bool {
+    false
+}
+
+/// Returns the error of a call. That of a server which does not speak HTTP/2 says what to do.
+pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
+    let h2 = causes(&error).find_map(|cause| cause.downcast_ref::<h2::Error>());
+    // It is how the text of an HTTP/1.1 response reads, and a message of TLS.
+    let is_other = h2.is_some_and(|error| error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR));
+    if !is_other {
+        return error;
+    }
+    let address = &args.address.authority;
+    let message = format!(
+        "{address} does not speak gRPC: write the address of gRPC, with port 8081 by default, \
+         or --tls if the server requires it"
+    );
+    Status::new(error.code(), message)
+}
+
+/// Returns an error and its causes.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    iter::successors(Some(error), |error: &&'e (dyn Error + 'static)| (**error).source())
 }
 
 #[cfg(feature = "tls")]

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
-use super::report::{Event, Report};
+use super::report::{Event, Report, seconds};
 use super::summary::Summary;
 use super::wait;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
@@ -136,7 +136,9 @@ impl Session {
                     });
                 }
                 Err(None) => return Ok(()),
-                Err(Some(reason)) => return shared.report(Event::NoRetry { reason }),
+                Err(Some(reason)) => {
+                    return shared.report(Event::NoRetry { number, reason: &reason });
+                }
             }
         }
     }
@@ -146,13 +148,20 @@ impl Session {
         &self,
         response: &RateLimitResponse,
         waited: Duration,
-    ) -> Result<Duration, Option<&'static str>> {
+    ) -> Result<Duration, Option<String>> {
         let max = self.max_wait.ok_or(None)?;
-        let wait = wait::advertised(response).ok_or(Some("the server advertises no wait"))?;
-        match waited.saturating_add(wait) <= max {
-            true => Ok(wait),
-            false => Err(Some("the advertised wait is longer than --wait allows")),
+        let Some(wait) = wait::advertised(response) else {
+            return Err(Some("the server advertises no wait".to_owned()));
+        };
+        if waited.saturating_add(wait) <= max {
+            return Ok(wait);
         }
+        let already = match waited.is_zero() {
+            true => String::new(),
+            false => format!(", of which {} have passed", seconds(waited)),
+        };
+        let (wait, max) = (seconds(wait), seconds(max));
+        Err(Some(format!("the server advertises {wait}, --wait allows {max}{already}")))
     }
 }
 
@@ -176,7 +185,7 @@ mod tests {
                 }
                 Event::Error { number, error } => format!("{at} {number} {}", error.message()),
                 Event::Wait { wait } => format!("{at} wait {}", wait.as_millis()),
-                Event::NoRetry { reason } => format!("{at} {reason}"),
+                Event::NoRetry { number, reason } => format!("{at} {number} {reason}"),
             });
             Ok(())
         }
@@ -275,11 +284,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn it_waits_no_longer_than_allowed() {
         let (events, summary) = run(2, None, Some(Duration::from_millis(1_999))).await;
-        let reason = "0 the advertised wait is longer than --wait allows";
+        let reason = "0 2 the server advertises 2s, --wait allows 1.999s";
         assert_eq!(events, ["0 1 OK", "0 2 OVER_LIMIT", reason]);
         assert_eq!((summary.ok, summary.over_limit, summary.retries), (1, 1, 0));
         let (events, _) = run(2, None, None).await;
         assert_eq!(events, ["0 1 OK", "0 2 OVER_LIMIT"]);
+        let over = Server(Some(Instant::now())).answer();
+        let session = session(1, None, Some(Duration::from_secs(3)));
+        let reason = session.next_wait(&over, Duration::from_secs(2)).unwrap_err().unwrap();
+        assert_eq!(reason, "the server advertises 2s, --wait allows 3s, of which 2s have passed");
     }
 
     #[tokio::test(start_paused = true)]

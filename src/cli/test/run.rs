@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::compare::{Response, Responses, Status, compare};
 use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
 use super::read::read;
-use super::report::{Failure, FileReport, TestReport};
+use super::report::{Difference, Failure, FileReport, TestReport};
 use crate::cli::recording_store::RecordingStore;
 use crate::clock::ManualClock;
 use crate::limit::{Micros, SECOND};
@@ -75,7 +75,7 @@ fn run_test(test: Test, rules: &RuleSet, response: &ResponseOptions) -> TestRepo
     };
     for (i, step) in test.steps.iter().enumerate() {
         report.requests += u64::from(step.repeat);
-        let differences = compare(&step.expect, &bench.run(step));
+        let mut differences = compare(&step.expect, &bench.run(step));
         if differences.is_empty() {
             continue;
         }
@@ -83,10 +83,24 @@ fn run_test(test: Test, rules: &RuleSet, response: &ResponseOptions) -> TestRepo
             report.omitted += 1;
             continue;
         }
+        differences.splice(0..0, unknown_domain(step, rules));
         let (position, at) = (step.position, step.at);
         report.failures.push(Failure { position, step: i + 1, at, differences });
     }
     report
+}
+
+/// Returns the probable cause of differences: no rules have the domain. It is no difference by itself,
+/// because a test may expect that nothing applies, or send limits of its own.
+fn unknown_domain(step: &Step, rules: &RuleSet) -> Option<Difference> {
+    let needs_rules = step.descriptors.iter().any(|descriptor| descriptor.limit.is_none());
+    if !needs_rules || rules.domain(&step.domain).is_some() {
+        return None;
+    }
+    let near = rules.nearest_domain(&step.domain);
+    let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
+    let actual = format!("'{}', which has none{near}", step.domain);
+    Some(Difference::new("domain", "one with rules", actual))
 }
 
 /// The limiter of one test, with a store and a time of its own.

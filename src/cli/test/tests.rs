@@ -111,6 +111,22 @@ fn every_key_can_fail() {
 }
 
 #[test]
+fn an_unknown_domain_explains_a_failure() {
+    let steps = "\
+{domain: dd, descriptors: [window=a], hits: 9, expect: {code: OVER_LIMIT}},
+{domain: dd, descriptors: [window=a], expect: {code: OK, rule: null}},
+{domain: shop, descriptors: [window=a], expect: {rule: window}},
+";
+    let shown = [
+        "1: domain: expected one with rules, actual 'dd', which has none: did you mean 'd'?",
+        "1: code: expected OVER_LIMIT, actual OK",
+        "3: domain: expected one with rules, actual 'shop', which has none",
+        "3: rule: expected 'window', actual null",
+    ];
+    assert_eq!(run_steps(steps), shown);
+}
+
+#[test]
 fn each_test_starts_with_nothing_counted() {
     let tests: String = (0..3)
         .map(|i| {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use super::super::keys::is_known;
 use super::super::problem::{Problem, Severity};
-use super::super::tree::{Node, Value};
+use super::super::tree::{Node, Value, base_60};
 use super::super::{Origin, Position};
 use super::Reader;
 use super::limits::{LimitFields, ReplacedName};
@@ -30,6 +30,10 @@ impl Reader<'_> {
         let (meaning, printed) = match value {
             Value::Bool(value) => ("boolean", value.to_string()),
             Value::Int(value) => ("number", value.to_string()),
+            Value::Text(_) if node.is_plain() => match base_60(text) {
+                Some(value) => ("number", value.to_string()),
+                None => return,
+            },
             _ => return,
         };
         if printed != text && TEXTS.contains(&field) {

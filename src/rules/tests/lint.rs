@@ -278,6 +278,10 @@ fn scalars_that_yaml_1_1_reads_as_something_else() {
         [""; 0]
     );
     assert_eq!(
+        of("- { key: k, value: 12:30, L }\n- { key: k, value: '12:31', L }\n"),
+        ["3:20: YAML 1.1 reads `12:30` as the number 750; here it is the text '12:30'"]
+    );
+    assert_eq!(
         of("- { key: k, rate_limit: { unit: day, requests_per_unit: 010 } }\n"),
         ["3:57: YAML 1.1 reads `010` as the octal number 8"]
     );
