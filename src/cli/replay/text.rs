@@ -128,6 +128,12 @@ fn print_rules(rules: &[RuleReport], out: &mut impl Write) -> io::Result<()> {
     };
     let [a, b, c, d] = [0, 1, 2, 3].map(width);
     for (i, [name, requests, refused, share, worst]) in rows.iter().enumerate() {
+        let mut name = name.as_str();
+        if name.chars().count() > a {
+            // The columns stay aligned under a long name.
+            writeln!(out, "  {name}")?;
+            name = "";
+        }
         let line = format!("  {name:a$}  {requests:>b$}  {refused:>c$}  {share:>d$}  {worst}");
         writeln!(out, "{}", line.trim_end())?;
         let Some(rule) = i.checked_sub(1).and_then(|i| listed.get(i)) else { continue };
