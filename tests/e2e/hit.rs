@@ -86,7 +86,7 @@ fn wait_retries_until_every_request_is_within_its_limit() {
     assert_eq!(code, 3, "{output}");
     let (_, output) = hit_at(weir.grpc, "--wait 1s -d shop user=ann");
     let reason =
-        Regex::new(r"\nnot retried: the server advertises \d+s, --wait allows 1s\n").unwrap();
+        Regex::new(r"(?m)^not retried: the server advertises \d+s, --wait allows 1s$").unwrap();
     assert!(reason.is_match(&output), "{output}");
 }
 
@@ -101,7 +101,7 @@ fn errors_exit_1_and_invalid_arguments_exit_2() {
     assert!(output.starts_with(&cause), "{output}");
     let (code, output) = hit_at(weir.http, "-d shop user=ann");
     assert_eq!(code, 1);
-    let cause = format!("{} does not speak gRPC: write the address of gRPC", weir.http);
+    let cause = format!("check that {} is the address of gRPC", weir.http);
     assert!(output.contains(&cause), "{output}");
     // An address after the descriptors is one of them.
     let (code, output) = hit(&[&weir.grpc.to_string(), "-d", "shop", "user=ann", "localhost:8081"]);
@@ -203,8 +203,6 @@ fn tls_verifies_the_server_and_shows_a_certificate() {
     let (code, output) = hit_at(plain.grpc, "--tls -d shop user=ann");
     assert_eq!(code, 1);
     assert!(output.contains("the server does not use TLS: omit the options of TLS"), "{output}");
-    let (_, output) = hit_at(weir.grpc, "-d shop user=ann");
-    assert!(output.contains("or --tls if the server requires it"), "{output}");
     let without = format!("--ca {ca} --server-name weir.test -d shop user=ann");
     assert_eq!(hit_at(weir.grpc, &without).0, 1);
 }

@@ -117,15 +117,16 @@ fn is_not_tls(_: &io::Error) -> bool {
 /// Returns the error of a call. That of a server which does not speak HTTP/2 says what to do.
 pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
     let h2 = causes(&error).find_map(|cause| cause.downcast_ref::<h2::Error>());
-    // It is how the text of an HTTP/1.1 response reads, and a message of TLS.
-    let is_other = h2.is_some_and(|error| error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR));
-    if !is_other {
+    // Such a server closes the connection, or its first bytes read as the length of a huge frame.
+    let is_other =
+        |error: &h2::Error| error.is_io() || error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR);
+    if !h2.is_some_and(is_other) {
         return error;
     }
     let address = &args.address.authority;
     let message = format!(
-        "{address} does not speak gRPC: write the address of gRPC, with port 8081 by default, \
-         or --tls if the server requires it"
+        "the connection failed: check that {address} is the address of gRPC, with port 8081 by \
+         default, and write --tls if the server requires it"
     );
     Status::new(error.code(), message)
 }
