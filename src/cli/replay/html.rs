@@ -21,9 +21,9 @@ use std::io::{self, Write};
 use super::report::{Report, SideReport};
 use crate::version::VERSION;
 use axis::Bins;
-use plot::{Layer, Plot};
-use text::{code, counted, number, percent};
-use time::{format, per, range};
+use plot::{Layer, Mark, Plot};
+use text::{code, counted, cut, html, number, percent};
+use time::{clock, day, is_one_day, per, range, time_of_day};
 
 /// The style sheet.
 const CSS: &str = include_str!("html/page.css");
@@ -36,6 +36,8 @@ const MAX_BINS: usize = 300;
 const MAX_KEYS: usize = 20;
 /// Bytes of names of rule files in the headline.
 const MAX_HEADLINE_NAME: usize = 60;
+/// Characters of names of rule files in the list of contents.
+const MAX_LINK_NAME: usize = 40;
 /// Rules whose keys are shown without a click.
 const MAX_OPEN: usize = 5;
 
@@ -113,14 +115,16 @@ fn print_headline(report: &Report, out: &mut impl Write) -> io::Result<()> {
     };
     writeln!(out, "<h1>{when}, {limits} would have refused {refused}.</h1>")?;
     if let Some(comparison) = &report.comparison {
-        let more = comparison.newly_refused.total.requests;
-        let fewer = comparison.no_longer_refused.total.requests;
+        let other = &comparison.other;
+        let now = code(&side.name);
         writeln!(
             out,
-            r##"<p class="lead"><a href="#comparison">Compared</a> with {}: {} newly refused, {} no longer.</p>"##,
-            code(&comparison.other.name),
-            counted(more, "request"),
-            number(fewer)
+            r#"<p class="lead">{} would have refused {} ({}). It refuses {} that {now} lets pass, and lets {} pass that {now} refuses.</p>"#,
+            code(&other.name),
+            number(other.refused.requests),
+            percent(other.refused.share_of(traffic.requests)),
+            counted(comparison.newly_refused.total.requests, "request"),
+            number(comparison.no_longer_refused.total.requests)
         )?;
     }
     print_tiles(report, out)?;
@@ -133,10 +137,14 @@ fn print_tiles(report: &Report, out: &mut impl Write) -> io::Result<()> {
     let refused = &side.refused;
     let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0 && !rule.is_shadow);
     let worst = match refused.worst_minute {
-        Some((at, count)) => (
-            time::clock(at, report.traffic.span),
-            format!("{} refused in this minute", number(count)),
-        ),
+        Some((at, count)) => {
+            let count = number(count);
+            let note = match is_one_day(report.traffic.span) {
+                true => format!("{count} refused in this minute"),
+                false => format!("on {}, {count} refused", day(at)),
+            };
+            (time_of_day(at), note)
+        }
         None => ("none".to_owned(), "no request was refused".to_owned()),
     };
     let tiles = [
@@ -146,11 +154,7 @@ fn print_tiles(report: &Report, out: &mut impl Write) -> io::Result<()> {
             counted(refused.requests, "request"),
         ),
         ("Worst minute", worst.0, worst.1),
-        (
-            "Keys refused",
-            bars::key_count(refused).unwrap_or_else(|| "not counted".to_owned()),
-            String::new(),
-        ),
+        ("Keys refused", bars::key_count(refused), String::new()),
         (
             "Rules that refuse",
             number(refusing.count() as u64),
@@ -169,11 +173,20 @@ fn print_contents(report: &Report, out: &mut impl Write) -> io::Result<()> {
     if report.traffic.requests == 0 {
         return Ok(());
     }
-    let mut links = vec![("time", "Over time"), ("rules", "Rules"), ("traffic", "What was read")];
-    if report.comparison.is_some() {
-        links.insert(1, ("comparison", "Comparison"));
-        links.insert(3, ("other-rules", "Other rules"));
+    let mut links = vec![("time", "Over time".to_owned())];
+    match &report.comparison {
+        None => links.push(("rules", "Rules".to_owned())),
+        Some(comparison) => {
+            let rules = |side: &SideReport| {
+                let name = html(&cut(&side.name, MAX_LINK_NAME));
+                format!("Rules of {name}")
+            };
+            links.push(("comparison", "Comparison".to_owned()));
+            links.push(("rules", rules(&report.rules)));
+            links.push(("other-rules", rules(&comparison.other)));
+        }
     }
+    links.push(("traffic", "What was read".to_owned()));
     write!(out, r#"<nav aria-label="Contents"><ul>"#)?;
     for (id, title) in links {
         write!(out, r##"<li><a href="#{id}">{title}</a></li>"##)?;
@@ -201,16 +214,20 @@ fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
         description: &description,
         layers: &[all, over],
         at_least: 0,
-        marked: None,
+        mark: None,
         size: "tall",
     };
     plot.print(&bins, out)?;
     if report.rules.refused.requests > 0 {
         let worst = report.rules.refused.worst_minute;
-        let text = worst.map(|(at, _)| format!("worst minute {}", format(at, "%H:%M")));
-        // A mark on the only bar says nothing.
-        let marked = worst.filter(|_| bins.count > 1).and_then(|(at, _)| bins.of_time(at));
-        let marked = marked.zip(text.as_deref());
+        // A mark on the only bar says nothing, and neither does one of many minutes with one request.
+        let worst = worst.filter(|(_, count)| bins.count > 1 && *count > 1);
+        let mark = worst.and_then(|(at, count)| {
+            let (place, width) = bins.of_minute(at)?;
+            let at = clock(at, report.traffic.span);
+            let text = format!("worst minute {at}: {}\u{a0}refused", number(count));
+            Some(Mark { place, width, text })
+        });
         let description =
             format!("Refused requests over time: up to {} per {width}", largest(&refused));
         let plot = Plot {
@@ -219,7 +236,7 @@ fn print_over_time(report: &Report, out: &mut impl Write) -> io::Result<()> {
             description: &description,
             layers: &[Layer { class: "refused", name: "refused", values: &refused }],
             at_least: 0,
-            marked,
+            mark,
             size: "short",
         };
         plot.print(&bins, out)?;
@@ -254,8 +271,8 @@ fn print_series(
 
 /// Prints the worst keys of all rules together, where there are several rules.
 fn print_all_keys(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
-    let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0).count();
-    if side.refused.worst_keys.is_empty() || refusing < 2 {
+    let refusing = side.rules.iter().filter(|rule| rule.refused.requests > 0 && !rule.is_shadow);
+    if side.refused.worst_keys.is_empty() || refusing.count() < 2 {
         return Ok(());
     }
     writeln!(

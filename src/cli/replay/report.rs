@@ -141,9 +141,40 @@ pub(super) struct Difference {
     pub rules: Vec<(String, u64)>,
 }
 
+/// Writes a share from 0 to 1 in percent. Neither a few nor all but a few are rounded to none or all.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        p if p.is_nan() || p <= 0.0 => "0.00 %".to_owned(),
+        p if p < 0.01 => "under 0.01 %".to_owned(),
+        p if p > 99.99 && p < 100.0 => "over 99.99 %".to_owned(),
+        p => format!("{:.2} %", p.min(100.0)),
+    }
+}
+
 impl Count {
     /// The share of some requests, from 0 to 1.
     pub fn share_of(&self, requests: u64) -> f64 {
         if requests == 0 { 0.0 } else { self.requests as f64 / requests as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_never_rounded_to_none_or_all() {
+        let shares = [0.0, 1e-9, 0.001_23, 0.123_4, 0.996_66, 1.0 - 1e-9, 1.0, f64::NAN];
+        let expected = [
+            "0.00 %",
+            "under 0.01 %",
+            "0.12 %",
+            "12.34 %",
+            "99.67 %",
+            "over 99.99 %",
+            "100.00 %",
+            "0.00 %",
+        ];
+        assert_eq!(shares.map(percent), expected);
     }
 }

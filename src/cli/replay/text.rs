@@ -4,7 +4,9 @@ use std::io::{self, Write};
 
 use jiff::Timestamp;
 
-use super::report::{Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic};
+use super::report::{
+    Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic, percent,
+};
 use crate::escape::escape;
 use crate::limit::Micros;
 
@@ -190,7 +192,7 @@ fn worst_minute(count: &Count) -> Option<String> {
 }
 
 fn share(count: &Count, requests: u64) -> String {
-    format!("{:.2} %", 100.0 * count.share_of(requests))
+    percent(count.share_of(requests))
 }
 
 /// Writes a number with its noun.

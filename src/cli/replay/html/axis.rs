@@ -38,6 +38,9 @@ const MONTHS: [i32; 4] = [1, 2, 3, 6];
 /// The shortest month, for an estimate of the number of ticks.
 const SHORTEST_MONTH: Micros = 28 * DAY;
 
+/// A plot of fewer minutes may have shorter bins.
+const MIN_MINUTES: u64 = 20;
+
 /// A tick of an axis.
 #[derive(Debug, PartialEq)]
 pub(super) struct Tick {
@@ -60,12 +63,15 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Returns up to `max` bins, of a round width if possible, for a number of buckets.
+    /// Returns up to `max` bins, of a round width if possible, for a number of buckets. If there are enough
+    /// minutes, no bin is shorter, so that the worst minute is not spread over several.
     pub fn new(plot_start: Micros, bucket: Micros, buckets: usize, max: usize) -> Bins {
         let (bucket, buckets) = (bucket.max(1), buckets.max(1));
         let as_they_are =
             Bins { start: plot_start, width: bucket, count: buckets, bucket, offset: 0 };
-        if buckets <= max {
+        let length = bucket.saturating_mul(buckets as Micros);
+        let least = if length < MIN_MINUTES * MINUTE { 0 } else { MINUTE };
+        if buckets <= max && bucket >= least {
             return as_they_are;
         }
         let merged = |width: Micros| {
@@ -73,7 +79,8 @@ impl Bins {
             let count = Bins { width, offset, ..as_they_are }.bin_of(buckets - 1).saturating_add(1);
             Bins { start: plot_start - offset, width, count, bucket, offset }
         };
-        let round = STEPS.into_iter().filter(|step| step % bucket == 0).map(merged);
+        let round =
+            STEPS.into_iter().filter(|step| *step >= least && step % bucket == 0).map(merged);
         // A partial bin at the start adds one.
         let enough = buckets.div_ceil(max.saturating_sub(1).max(1)) as Micros;
         round
@@ -103,10 +110,13 @@ impl Bins {
         self.start.saturating_add((bin as Micros).saturating_mul(self.width))
     }
 
-    /// Returns the bin of a time, if it is on the plot.
-    pub fn of_time(&self, at: Micros) -> Option<usize> {
-        let bin = usize::try_from(at.checked_sub(self.start)? / self.width).ok()?;
-        (bin < self.count).then_some(bin)
+    /// Returns the place of a minute and its width, from 0 to 1; none if it is not on the plot.
+    pub fn of_minute(&self, minute: Micros) -> Option<(f64, f64)> {
+        let from = minute.max(self.start);
+        let to = minute.saturating_add(MINUTE).min(self.end());
+        let length = self.end().saturating_sub(self.start).max(1) as f64;
+        let width = to.checked_sub(from).filter(|width| *width > 0)?;
+        Some(((from - self.start) as f64 / length, width as f64 / length))
     }
 
     fn end(&self) -> Micros {
@@ -265,13 +275,23 @@ mod tests {
         assert_eq!(bins.start, AT - MINUTE);
         assert_eq!(bins.sums(&[1; 61])[..2], [1, 2]);
         assert_eq!(bins.label(1), "2026-11-22 10:06");
-        assert_eq!(
-            (bins.of_time(AT), bins.of_time(AT + MINUTE), bins.of_time(0)),
-            (Some(0), Some(1), None)
-        );
+        // A minute is a bin or more, and no worst minute is spread over several.
+        let bins = Bins::new(AT, 15 * SECOND, 21 * 4, 300);
+        assert_eq!((bins.start, bins.width, bins.count), (AT, MINUTE, 21));
+        assert_eq!(Bins::new(AT, 15 * SECOND, 19 * 4, 300).width, 15 * SECOND);
         // No round width is a multiple of this.
         let bins = Bins::new(AT, 7 * SECOND, 1_000, 60);
         assert!(bins.count <= 60 && bins.width.is_multiple_of(7 * SECOND), "{bins:?}");
+    }
+
+    #[test]
+    fn a_minute_has_a_place() {
+        let start = AT + 50 * SECOND;
+        let bins = Bins::new(start, SECOND, 100, 300);
+        assert_eq!(bins.of_minute(AT), Some((0.0, 0.1)));
+        assert_eq!(bins.of_minute(AT + MINUTE), Some((0.1, 0.6)));
+        assert_eq!(bins.of_minute(AT + 2 * MINUTE), Some((0.7, 0.3)));
+        assert_eq!([0, AT - MINUTE, AT + 3 * MINUTE].map(|at| bins.of_minute(at)), [None; 3]);
     }
 
     #[test]

@@ -39,17 +39,16 @@ impl Bars<'_> {
     }
 }
 
-/// Returns how many keys were refused: `312`; none where keys are not distinguished.
-pub(super) fn key_count(refused: &Count) -> Option<String> {
-    let is_known = refused.keys > 0 || refused.requests == 0;
+/// Returns how many keys were refused: `312`.
+pub(super) fn key_count(refused: &Count) -> String {
     let more = if refused.is_cut { "at least " } else { "" };
-    is_known.then(|| format!("{more}{}", number(refused.keys)))
+    format!("{more}{}", number(refused.keys))
 }
 
 /// Returns the same after a separator: `, 312 keys`.
 pub(super) fn and_keys(separator: &str, refused: &Count) -> String {
     let noun = if refused.keys == 1 { "key" } else { "keys" };
-    key_count(refused).map(|count| format!("{separator}{count}\u{a0}{noun}")).unwrap_or_default()
+    format!("{separator}{}\u{a0}{noun}", key_count(refused))
 }
 
 /// Prints the keys with most refused requests, as bars with numbers; `count` is the title of these.

@@ -72,20 +72,19 @@ fn print_sides(
 ) -> io::Result<()> {
     let Traffic { requests, span, .. } = *traffic;
     let worst = |side: &SideReport| match side.refused.worst_minute {
+        Some((at, 1)) => clock(at, span),
         Some((at, count)) => {
             format!(r#"{} <span class="note">{} refused</span>"#, clock(at, span), number(count))
         }
         None => "none".to_owned(),
     };
-    let keys =
-        |side: &SideReport| key_count(&side.refused).unwrap_or_else(|| "not counted".to_owned());
     let rows: [(&str, [String; 2]); 7] = [
         ("Refused", [now, other].map(|side| number(side.refused.requests))),
         ("Share", [now, other].map(|side| percent(side.refused.share_of(requests)))),
         ("Worst minute", [now, other].map(worst)),
-        ("Keys refused", [now, other].map(keys)),
-        ("Rules matched", [now, other].map(|side| number(side.rules.len() as u64))),
-        ("Rules not matched", [now, other].map(|side| number(side.unused as u64))),
+        ("Keys refused", [now, other].map(|side| key_count(&side.refused))),
+        ("Rules with requests", [now, other].map(|side| number(side.rules.len() as u64))),
+        ("Rules without requests", [now, other].map(|side| number(side.unused as u64))),
         ("Descriptors without a rule", [now, other].map(|side| number(side.unmatched))),
     ];
     writeln!(
@@ -140,11 +139,11 @@ impl Kind<'_> {
             counted(total.requests, "request"),
             and_keys(" of ", total),
             match total.worst_minute {
-                Some((at, count)) => {
+                Some((at, count)) if count > 1 => {
                     let at = clock(at, report.traffic.span);
                     format!(" The worst minute is {at} with {}.", number(count))
                 }
-                None => String::new(),
+                _ => String::new(),
             }
         )?;
         let description = format!(
@@ -159,7 +158,7 @@ impl Kind<'_> {
             description: &description,
             layers: &[Layer { class, name: title, values }],
             at_least: largest,
-            marked: None,
+            mark: None,
             size: "short",
         };
         plot.print(bins, out)?;

@@ -29,6 +29,16 @@ pub(super) struct Layer<'a> {
     pub values: &'a [u64],
 }
 
+/// A mark on a plot.
+#[derive(Debug)]
+pub(super) struct Mark {
+    /// Where it starts, from 0 to 1.
+    pub place: f64,
+    pub width: f64,
+    /// What is marked, as HTML.
+    pub text: String,
+}
+
 /// A plot with axes.
 #[derive(Debug)]
 pub(super) struct Plot<'a> {
@@ -41,8 +51,8 @@ pub(super) struct Plot<'a> {
     pub layers: &'a [Layer<'a>],
     /// The largest value of the axis; that of the layers if it is smaller.
     pub at_least: u64,
-    /// A bin that is marked, and why.
-    pub marked: Option<(usize, &'a str)>,
+    /// A time that is marked.
+    pub mark: Option<Mark>,
     /// Its class in the style sheet, for the height.
     pub size: &'static str,
 }
@@ -60,6 +70,9 @@ impl Plot<'_> {
                 write!(out, r#"<span><i class="{class}"></i>{meaning}</span>"#)?;
             }
             write!(out, "</span>")?;
+        }
+        if let Some(Mark { text, .. }) = &self.mark {
+            write!(out, r#"<span class="legend"><span><i class="mark"></i>{text}</span></span>"#)?;
         }
         writeln!(out, "</figcaption>")?;
         write!(out, r#"<div class="ys" aria-hidden="true">"#)?;
@@ -86,14 +99,11 @@ impl Plot<'_> {
         write!(out, r#"<path class="base" d="M0 {HEIGHT}H{width}"/>"#)?;
         self.print_tooltips(bins, out)?;
         writeln!(out, "</svg>")?;
-        if let Some((bin, text)) = self.marked {
-            let place = (bin as f64 + 0.5) / bins.count as f64;
-            // The text is beside its line, on the side with more room.
-            let side = if place > 0.5 { "before" } else { "after" };
-            let left = place * 100.0;
+        if let Some(Mark { place, width, .. }) = self.mark {
+            let (left, width) = (place * 100.0, width * 100.0);
             writeln!(
                 out,
-                r#"<div class="mark {side}" aria-hidden="true" style="left:{left:.2}%"><span>{text}</span></div>"#
+                r#"<div class="mark" aria-hidden="true" style="left:{left:.2}%;width:{width:.2}%"></div>"#
             )?;
         }
         writeln!(out, "</div>")?;

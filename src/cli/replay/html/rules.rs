@@ -6,13 +6,16 @@ use super::super::report::{Report, RuleReport, SideReport};
 use super::axis::Bins;
 use super::bars::{and_keys, print_worst_keys};
 use super::plot::{Layer, print_small};
-use super::text::{code, counted, html, number, percent};
-use super::time::{minute, per};
+use super::text::{code, counted, cut, html, number, percent};
+use super::time::{clock, per};
+use crate::limit::Micros;
 
 /// Rules that are listed.
 const MAX_RULES: usize = 100;
 /// Keys of one rule that are listed.
 const MAX_KEYS: usize = 10;
+const MAX_PLACE_CHARS: usize = 200;
+const MAX_LIMITS_CHARS: usize = 200;
 /// Bins of the small plots.
 const MAX_SMALL_BINS: usize = 72;
 
@@ -31,7 +34,7 @@ pub(super) fn print(
     };
     writeln!(out, r#"<section id="{id}" aria-labelledby="{id}-h"><h2 id="{id}-h">{heading}</h2>"#)?;
     if side.rules.is_empty() {
-        writeln!(out, "<p>No request matched a rule.</p>")?;
+        writeln!(out, "<p>No rule has requests.</p>")?;
     } else {
         print_table(side, report, out)?;
     }
@@ -55,7 +58,7 @@ fn print_table(side: &SideReport, report: &Report, out: &mut impl Write) -> io::
     // The roles stay where a narrow page shows rows as cards, which takes the table's own away.
     writeln!(
         out,
-        r#"<table class="rules" role="table"><caption>Rules that requests matched, most refused first. The small plots show requests per {}, with <span class="refused-text">those refused</span> in front.</caption><thead role="rowgroup"><tr role="row">"#,
+        r#"<table class="rules" role="table"><caption>Rules with requests, most refused first. The small plots show requests per {}, with <span class="refused-text">those refused</span> in front.</caption><thead role="rowgroup"><tr role="row">"#,
         per(bins.width)
     )?;
     for (title, class) in COLUMNS {
@@ -63,17 +66,17 @@ fn print_table(side: &SideReport, report: &Report, out: &mut impl Write) -> io::
     }
     writeln!(out, r#"</tr></thead><tbody role="rowgroup">"#)?;
     for rule in side.rules.iter().take(MAX_RULES) {
-        print_rule(rule, &bins, out)?;
+        print_rule(rule, &bins, report.traffic.span, out)?;
     }
     writeln!(out, "</tbody></table>")?;
     match side.rules.len().saturating_sub(MAX_RULES) {
         0 => Ok(()),
         more => {
-            let refused = side.rules.iter().skip(MAX_RULES).map(|rule| rule.refused.requests);
-            let refused = refused.fold(0, u64::saturating_add);
+            let enforced = side.rules.iter().skip(MAX_RULES).filter(|rule| !rule.is_shadow);
+            let refused = enforced.map(|rule| rule.refused.requests).fold(0, u64::saturating_add);
             writeln!(
                 out,
-                r#"<p class="hint">{} matched, and refused {}. <code>--output csv</code> lists them all.</p>"#,
+                r#"<p class="hint">{} with requests refused {}. <code class="word">--output csv</code> lists them all.</p>"#,
                 counted(more as u64, "more rule"),
                 counted(refused, "request")
             )
@@ -81,7 +84,12 @@ fn print_table(side: &SideReport, report: &Report, out: &mut impl Write) -> io::
     }
 }
 
-fn print_rule(rule: &RuleReport, bins: &Bins, out: &mut impl Write) -> io::Result<()> {
+fn print_rule(
+    rule: &RuleReport,
+    bins: &Bins,
+    span: Option<(Micros, Micros)>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let place = match rule.origin.position.line() {
         Some(line) => format!("{}:{line}", rule.origin.file),
         None => rule.origin.file.to_string(),
@@ -95,18 +103,23 @@ fn print_rule(rule: &RuleReport, bins: &Bins, out: &mut impl Write) -> io::Resul
     }
     writeln!(
         out,
-        r#"<span class="note place">{}</span></th>"#,
-        html(&super::text::cut(&place, 200))
+        r#"<span class="place">{}</span><span class="note place">{}</span></th>"#,
+        html(&cut(&rule.limits, MAX_LIMITS_CHARS)),
+        html(&cut(&place, MAX_PLACE_CHARS))
     )?;
     let worst = match rule.refused.worst_minute {
+        Some((at, 1)) => clock(at, span),
         Some((at, count)) => {
-            format!(r#"{} <span class="note">{} refused</span>"#, minute(at), number(count))
+            format!(r#"{} <span class="note">{} refused</span>"#, clock(at, span), number(count))
         }
         None => "none".to_owned(),
     };
     let cells = [
         number(rule.requests),
-        number(refused),
+        match rule.is_shadow && refused > 0 {
+            true => format!(r#"{} <span class="note">would be</span>"#, number(refused)),
+            false => number(refused),
+        },
         percent(rule.refused.share_of(rule.requests)),
         worst,
     ];
@@ -141,14 +154,12 @@ fn print_notes(side: &SideReport, out: &mut impl Write) -> io::Result<()> {
         )?;
     }
     match side.unused {
-        0 => {}
-        1 => writeln!(out, r#"<p class="hint">1 rule matched no request.</p>"#)?,
+        0 => Ok(()),
         unused => {
-            let unused = number(unused as u64);
-            writeln!(out, r#"<p class="hint">{unused} rules matched no request.</p>"#)?;
+            let unused = counted(unused as u64, "rule");
+            writeln!(out, r#"<p class="hint">{unused} without requests.</p>"#)
         }
     }
-    Ok(())
 }
 
 fn print_keys(side: &SideReport, max_open: usize, out: &mut impl Write) -> io::Result<()> {
@@ -160,20 +171,18 @@ fn print_keys(side: &SideReport, max_open: usize, out: &mut impl Write) -> io::R
     writeln!(out, "<h3>Worst keys of each rule</h3>")?;
     for (i, rule) in with_keys.into_iter().enumerate() {
         let open = if i < max_open { " open" } else { "" };
-        let class = if rule.is_shadow { r#" class="shadow-side""# } else { "" };
+        let (class, refused, title) = match rule.is_shadow {
+            true => (r#" class="shadow-side""#, "would be refused", "Would be refused"),
+            false => ("", "refused", "Refused"),
+        };
         writeln!(
             out,
-            r#"<details{class}{open}><summary>{} <span class="note">{} refused{}</span></summary>"#,
+            r#"<details{class}{open}><summary>{} <span class="note">{} {refused}{}</span></summary>"#,
             code(&rule.name),
             number(rule.refused.requests),
             and_keys(", ", &rule.refused)
         )?;
-        print_worst_keys(
-            &rule.refused,
-            ("Keys refused most by this rule", "Refused"),
-            MAX_KEYS,
-            out,
-        )?;
+        print_worst_keys(&rule.refused, ("Keys refused most by this rule", title), MAX_KEYS, out)?;
         writeln!(out, "</details>")?;
     }
     Ok(())

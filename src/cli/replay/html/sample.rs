@@ -4,13 +4,15 @@ use super::super::report::{
     Comparison, Count, DescriptorReport, Difference, InvalidLine, Report, RuleReport, SideReport,
     Traffic,
 };
-use super::time::{HOUR, MINUTE};
+use super::time::{DAY, HOUR, MINUTE};
 use crate::limit::{Micros, SECOND};
 use crate::rules::{Origin, Position};
 
 /// 2026-11-22 08:00:00 UTC.
 const START: Micros = 1_795_334_400 * SECOND;
 const MINUTES: usize = 6 * 60;
+/// Why a line cannot be read.
+const NO_TIME: &str = "no field 'time': name it with --time";
 
 /// Numbers that look random, and are the same each time.
 struct Noise(u64);
@@ -118,7 +120,7 @@ fn shop(file: &str, strictness: u64) -> SideReport {
         rule(("shop.user_agent", file, 44), morning(&mut noise, 88), |_, _| 0, 0, path),
     ];
     rules[3].is_shadow = true;
-    rules.sort_by_key(|rule| std::cmp::Reverse(rule.refused.requests));
+    rules.sort_by_key(|rule| (rule.is_shadow, std::cmp::Reverse(rule.refused.requests)));
     side(file, rules, 3)
 }
 
@@ -146,7 +148,8 @@ pub(super) fn plain() -> Report {
         without_descriptors: 310,
         invalid: 40,
         examples: vec![
-            InvalidLine { line: 17, error: "no field 'time': name it with --time".into() },
+            InvalidLine { line: 17, error: NO_TIME.into() },
+            InvalidLine { line: 2_203, error: NO_TIME.into() },
             InvalidLine { line: 48_211, error: "expected a JSON object, found 'Killed'".into() },
         ],
         late: 12,
@@ -183,6 +186,30 @@ pub(super) fn compared() -> Report {
         no_longer_refused: difference(freed, 8),
     };
     Report { comparison: Some(comparison), ..report }
+}
+
+/// Returns the same requests over 15 days, with a worst minute in the night to the third.
+pub(super) fn days() -> Report {
+    let mut report = compared();
+    let worst = START + DAY + 18 * HOUR + 13 * MINUTE;
+    let stretch = |count: &mut Count| {
+        if let Some((at, _)) = &mut count.worst_minute {
+            *at = worst;
+        }
+    };
+    let stretch_side = |side: &mut SideReport| {
+        stretch(&mut side.refused);
+        side.rules.iter_mut().for_each(|rule| stretch(&mut rule.refused));
+    };
+    stretch_side(&mut report.rules);
+    if let Some(comparison) = &mut report.comparison {
+        stretch_side(&mut comparison.other);
+        stretch(&mut comparison.newly_refused.total);
+        stretch(&mut comparison.no_longer_refused.total);
+    }
+    report.bucket = HOUR;
+    report.traffic.span = Some((START + 7 * SECOND, START + MINUTES as u64 * HOUR - SECOND));
+    report
 }
 
 /// Returns a report in which nothing was refused.

@@ -3,10 +3,14 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use super::super::report;
 use crate::escape::escape;
 
 /// Characters of a name or key that are shown: so many of its start, and so many of its end.
 const SHOWN_CHARS: (usize, usize) = (120, 40);
+
+/// Bytes of the name of an option that is not broken.
+const MAX_OPTION_BYTES: usize = 20;
 
 /// Returns `text` for content and quoted attributes, as one line.
 pub(super) fn html(text: &str) -> String {
@@ -82,18 +86,23 @@ pub(super) fn counted(value: u64, noun: &str) -> String {
     format!("{}\u{a0}{noun}{plural}", number(value))
 }
 
-/// Returns a share from 0 to 1 in percent. Neither a few nor all but a few are rounded to none or all.
+/// Returns a share from 0 to 1 in percent.
 pub(super) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    let text = match percent {
-        p if p.is_nan() || p <= 0.0 => "0".to_owned(),
-        p if p >= 100.0 => "100".to_owned(),
-        p if p < 0.01 => "under 0.01".to_owned(),
-        p if p > 99.99 => "over 99.99".to_owned(),
-        p if !(1.0..99.0).contains(&p) => format!("{p:.2}"),
-        p => format!("{p:.1}"),
+    report::percent(share).replace(' ', "\u{a0}")
+}
+
+/// Returns prose as HTML. A narrow page does not break the options in it, such as `--format`.
+pub(super) fn prose(text: &str) -> String {
+    let is_option = |word: &str| {
+        let name = word.strip_prefix("--").unwrap_or_default();
+        (1..=MAX_OPTION_BYTES).contains(&name.len())
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-')
     };
-    format!("{text}\u{a0}%")
+    let word = |word: &str| match is_option(word.trim_end_matches([',', ';', ':', '.'])) {
+        true => format!(r#"<span class="word">{}</span>"#, html(word)),
+        false => html(word),
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -135,11 +144,14 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_never_rounded_to_none_or_all() {
-        let texts =
-            [0.0, 1e-9, 0.001_23, 0.123_4, 0.996_66, 1.0 - 1e-9, 1.0, f64::NAN].map(percent);
-        let expected = ["0", "under 0.01", "0.12", "12.3", "99.67", "over 99.99", "100", "0"];
-        assert_eq!(texts, expected.map(|text| format!("{text}\u{a0}%")));
+    fn options_are_not_broken() {
+        assert_eq!(
+            prose("a <b>: write --format, or --ABC"),
+            r#"a &lt;b&gt;: write <span class="word">--format,</span> or --ABC"#
+        );
+        assert_eq!(prose("--"), "--");
+        let long = format!("--{}", "w".repeat(300));
+        assert_eq!(prose(&long), long);
     }
 
     proptest! {

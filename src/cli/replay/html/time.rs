@@ -31,10 +31,7 @@ pub(super) fn minute(at: Micros) -> String {
 
 /// Returns the minute without the date where all of the traffic is of one day.
 pub(super) fn clock(at: Micros, span: Option<(Micros, Micros)>) -> String {
-    match span {
-        Some((from, to)) if from / DAY == to / DAY => element(at, "%H:%M UTC"),
-        _ => minute(at),
-    }
+    if is_one_day(span) { time_of_day(at) } else { minute(at) }
 }
 
 /// Returns the time between two times: `On 2026-11-22 from 10:05 to 14:05 UTC`.
@@ -46,7 +43,7 @@ pub(super) fn range(from: Micros, to: Micros) -> String {
         return format!("At {}", element(from, &format!("%Y-%m-%d {clock} UTC")));
     }
     let (date, both) = match same_day {
-        true => (element(from, "%Y-%m-%d"), clock.to_owned()),
+        true => (day(from), clock.to_owned()),
         false => (String::new(), format!("%Y-%m-%d {clock}")),
     };
     let (from, to) = (element(from, &both), element(to, &format!("{both} UTC")));
@@ -56,14 +53,32 @@ pub(super) fn range(from: Micros, to: Micros) -> String {
     }
 }
 
+/// Returns the day: `2026-11-22`.
+pub(super) fn day(at: Micros) -> String {
+    element(at, "%Y-%m-%d")
+}
+
+/// Returns the time of the day: `10:05 UTC`.
+pub(super) fn time_of_day(at: Micros) -> String {
+    element(at, "%H:%M UTC")
+}
+
+/// Returns whether all of the traffic is of one day, so that times need no date.
+pub(super) fn is_one_day(span: Option<(Micros, Micros)>) -> bool {
+    span.is_some_and(|(from, to)| from / DAY == to / DAY)
+}
+
+/// Returns a time in a form. A narrow page may break it between the date and the time of the day only.
 fn element(at: Micros, form: &str) -> String {
-    let text = format(at, form).replace(' ', "\u{a0}");
+    let text = format(at, form).replace(" UTC", "\u{a0}UTC");
     match civil(at) {
         Some(_) => {
             let machine = format(at, "%Y-%m-%dT%H:%M:%SZ");
-            format!(r#"<time datetime="{machine}">{text}</time>"#)
+            let parts: Vec<String> =
+                text.split(' ').map(|part| format!("<span>{part}</span>")).collect();
+            format!(r#"<time datetime="{machine}">{}</time>"#, parts.join(" "))
         }
-        None => text,
+        None => text.replace(' ', "\u{a0}"),
     }
 }
 
@@ -110,8 +125,7 @@ mod tests {
 
     #[test]
     fn times_are_readable_by_people_and_programs() {
-        let expected =
-            "<time datetime=\"2026-11-22T10:05:00Z\">2026-11-22\u{a0}10:05\u{a0}UTC</time>";
+        let expected = "<time datetime=\"2026-11-22T10:05:00Z\"><span>2026-11-22</span> <span>10:05\u{a0}UTC</span></time>";
         assert_eq!(minute(AT), expected);
         let plain = |text: String| {
             let mut out = String::new();

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use super::super::report::{Report, SideReport, Traffic};
-use super::text::{code, counted, cut, html, number};
+use super::super::report::{DescriptorReport, InvalidLine, Report, SideReport, Traffic};
+use super::text::{code, counted, cut, number, prose};
 use super::time::{length, range};
 
 const MAX_EXAMPLES: usize = 10;
@@ -26,7 +26,12 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "<dt>Domain</dt><dd>{}</dd>", code(&traffic.domain))?;
     writeln!(out, "<dt>Descriptors of each request</dt>")?;
     for descriptor in traffic.descriptors.iter().take(MAX_DESCRIPTORS) {
-        writeln!(out, "<dd>{}</dd>", code(&descriptor.text))?;
+        writeln!(
+            out,
+            "<dd>{}{}</dd>",
+            code(&descriptor.text),
+            missing(descriptor, read_lines(traffic))
+        )?;
     }
     match traffic.descriptors.len() {
         0 => writeln!(out, "<dd>none</dd>")?,
@@ -36,19 +41,48 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
         _ => {}
     }
     writeln!(out, "</dl>")?;
+    print_lines(report, out)?;
+    writeln!(out, "</section>")
+}
+
+/// Returns the lines that could be read.
+fn read_lines(traffic: &Traffic) -> u64 {
+    traffic.requests.saturating_add(traffic.without_descriptors)
+}
+
+/// Returns how many of some lines lack a field of a descriptor, and which, as HTML.
+fn missing(descriptor: &DescriptorReport, lines: u64) -> String {
+    let DescriptorReport { missing, missing_field, .. } = descriptor;
+    if *missing == 0 {
+        return String::new();
+    }
+    let of = match *missing >= lines {
+        true => r#"<b class="refused-text">no line has its fields</b>"#.to_owned(),
+        false => {
+            let verb = if *missing == 1 { "lacks" } else { "lack" };
+            format!("{} of {} {verb} a field", number(*missing), counted(lines, "line"))
+        }
+    };
+    let first = missing_field.as_deref().map(|field| format!(", first missing: {}", code(field)));
+    format!(r#" <span class="note place">{of}{}</span>"#, first.unwrap_or_default())
+}
+
+/// Prints how many lines were read, and what was not counted as it is.
+fn print_lines(report: &Report, out: &mut impl Write) -> io::Result<()> {
+    let traffic = &report.traffic;
     writeln!(
         out,
-        r#"<table class="read"><caption>Lines and what became of them</caption><thead><tr><th scope="col">What</th><th scope="col" class="n">Number</th></tr></thead><tbody>"#
+        r#"<table class="read"><caption>Lines of the log</caption><thead><tr><th scope="col">What</th><th scope="col" class="n">Number</th></tr></thead><tbody>"#
     )?;
     row("Lines", traffic.lines, "", out)?;
     row("Requests that were decided", traffic.requests, "", out)?;
     print_skipped(traffic, out)?;
     print_unmatched(report, out)?;
-    row(
-        "Keys forgotten",
+    note(
+        "Counters dropped",
         traffic.evicted,
-        "The memory for keys was full, and keys in use were forgotten. They started again without \
-         any requests, so that fewer requests were refused than really would be.",
+        "More counters were in use than <code class=\"word\">--max-keys</code> allows, so too few \
+         requests were refused. Raise <code class=\"word\">--max-keys</code>.",
         out,
     )?;
     let rules = traffic.concurrency_rules.iter().take(MAX_CONCURRENCY_RULES);
@@ -56,37 +90,58 @@ pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {
         "A log does not say when requests end, so these refuse too much: {}",
         rules.map(|rule| code(rule)).collect::<Vec<_>>().join(", ")
     );
-    row("Rules that limit concurrency", traffic.concurrency_rules.len() as u64, &why, out)?;
-    writeln!(out, "</tbody></table></section>")
+    note("Rules that limit concurrency", traffic.concurrency_rules.len() as u64, &why, out)?;
+    writeln!(out, "</tbody></table>")?;
+    match (traffic.invalid, traffic.without_descriptors, traffic.late) {
+        (0, 0, 0) => writeln!(out, r#"<p class="hint">No line was skipped or late.</p>"#),
+        _ => Ok(()),
+    }
 }
 
 fn print_skipped(traffic: &Traffic, out: &mut impl Write) -> io::Result<()> {
-    let mut why = "They cannot be read, and are missing from all numbers. The first:".to_owned();
-    if traffic.examples.is_empty() {
-        why = "They cannot be read, and are missing from all numbers.".to_owned();
-    } else {
-        why += r#"<ul>"#;
-        for example in traffic.examples.iter().take(MAX_EXAMPLES) {
-            let error = html(&cut(&example.error, MAX_ERROR_CHARS));
-            why += &format!("<li>line {}: {error}</li>", number(example.line));
+    let mut why = "They cannot be read, and are missing from all numbers.".to_owned();
+    let examples = by_error(&traffic.examples);
+    if !examples.is_empty() {
+        why += " The first:<ul>";
+        for (lines, error) in examples {
+            why += &format!("<li>{lines}: {}</li>", prose(&cut(error, MAX_ERROR_CHARS)));
         }
         why += "</ul>";
     }
-    row("Invalid lines", traffic.invalid, &why, out)?;
-    row(
+    note("Invalid lines", traffic.invalid, &why, out)?;
+    note(
         "Lines without a descriptor",
         traffic.without_descriptors,
-        "They lack the fields that the descriptors are made of. Envoy would not ask for such a \
-         request, so it passes. If there are many, compare the names of the fields with the log.",
+        "No descriptor has all its fields in these lines. Envoy sends no rate-limit request then, so \
+         they pass. If there are many, compare the names of the fields with the log.",
         out,
     )?;
-    row(
+    note(
         "Late lines",
         traffic.late,
-        "They are further out of order than <code class=\"word\">--reorder</code> allows, and were decided at the \
-         earliest time still allowed. Their limits may have been fuller or emptier than they really were.",
+        "They are further out of order than <code class=\"word\">--reorder</code> allows, and were \
+         decided at the earliest time still allowed, so their decisions may differ from real ones. \
+         Raise <code class=\"word\">--reorder</code>, or sort the log by time.",
         out,
     )
+}
+
+/// Returns each error once, with the lines that have it: `lines 17, 20`. These have no commas, so that
+/// they can be searched for.
+fn by_error(examples: &[InvalidLine]) -> Vec<(String, &str)> {
+    let mut errors: Vec<(String, &str)> = Vec::new();
+    for InvalidLine { line, error } in examples.iter().take(MAX_EXAMPLES) {
+        match errors.iter_mut().find(|(_, other)| other == error) {
+            Some((lines, _)) => {
+                if let Some(first) = lines.strip_prefix("line ") {
+                    *lines = format!("lines {first}");
+                }
+                *lines += &format!(", {line}");
+            }
+            None => errors.push((format!("line {line}"), error)),
+        }
+    }
+    errors
 }
 
 fn print_unmatched(report: &Report, out: &mut impl Write) -> io::Result<()> {
@@ -94,11 +149,11 @@ fn print_unmatched(report: &Report, out: &mut impl Write) -> io::Result<()> {
         let mut why = "Nothing limits these, so they pass.".to_owned();
         if let Some(example) = &side.unmatched_example {
             why += &format!(
-                " The first is {}. <code>weir explain</code> shows which rule comes near.",
+                " The first is {}. <code>weir explain</code> shows the closest rule.",
                 code(example)
             );
         }
-        row(title, side.unmatched, &why, out)
+        note(title, side.unmatched, &why, out)
     };
     match &report.comparison {
         None => print("Descriptors without a rule", &report.rules),
@@ -111,10 +166,14 @@ fn print_unmatched(report: &Report, out: &mut impl Write) -> io::Result<()> {
     }
 }
 
-/// Prints a number, and unless it is 0 why it matters.
+/// Prints a number and why it matters, unless it is 0.
+fn note(title: &str, count: u64, why: &str, out: &mut impl Write) -> io::Result<()> {
+    if count == 0 { Ok(()) } else { row(title, count, why, out) }
+}
+
 fn row(title: &str, count: u64, why: &str, out: &mut impl Write) -> io::Result<()> {
     write!(out, r#"<tr><th scope="row">{title}"#)?;
-    if count > 0 && !why.is_empty() {
+    if !why.is_empty() {
         write!(out, r#"<div class="why">{why}</div>"#)?;
     }
     writeln!(out, r#"</th><td class="n">{}</td></tr>"#, number(count))
@@ -131,7 +190,7 @@ pub(super) fn why_empty(traffic: &Traffic) -> String {
     }
     if traffic.without_descriptors > 0 {
         let lines = counted(traffic.without_descriptors, "line");
-        reasons.push(format!("{lines} lack the fields of all descriptors"));
+        reasons.push(format!("{lines} lack a field of every descriptor"));
     }
     if reasons.is_empty() {
         reasons.push(format!("{} was read", counted(traffic.lines, "line")));
