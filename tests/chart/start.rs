@@ -261,7 +261,8 @@ fn xds_starts() {
     let tls = tonic::transport::ServerTlsConfig::new()
         .identity(Identity::from_pem(&server.cert, &server.key))
         .client_ca_root(Certificate::from_pem(&authority.pem));
-    let management = Management::start_on("127.0.0.1:0".parse().unwrap(), Some(tls));
+    let server = tonic::transport::Server::builder().tls_config(tls).unwrap();
+    let management = Management::start_on("127.0.0.1:0".parse().unwrap(), server);
     let release = helm
         .chart()
         .file("xds")

@@ -26,7 +26,7 @@ pub(super) enum Format {
 #[derive(Debug)]
 pub(super) enum LineReader {
     Json(Json),
-    Csv(Csv),
+    Csv(Box<Csv>),
     Envoy,
 }
 
@@ -56,7 +56,7 @@ impl LineReader {
     pub fn new(format: Format) -> LineReader {
         match format {
             Format::Jsonl => LineReader::Json(Json::default()),
-            Format::Csv => LineReader::Csv(Csv::new()),
+            Format::Csv => LineReader::Csv(Box::new(Csv::new())),
             Format::Envoy => LineReader::Envoy,
         }
     }

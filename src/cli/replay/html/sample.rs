@@ -152,6 +152,7 @@ pub(super) fn plain() -> Report {
             InvalidLine { line: 2_203, error: NO_TIME.into() },
             InvalidLine { line: 48_211, error: "expected a JSON object, found 'Killed'".into() },
         ],
+        late_after: None,
         late: 12,
         span: Some((START + 7 * SECOND, START + 6 * HOUR - 2 * SECOND)),
         evicted: 0,
