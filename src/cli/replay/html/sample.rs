@@ -189,10 +189,10 @@ pub(super) fn compared() -> Report {
     Report { comparison: Some(comparison), ..report }
 }
 
-/// Returns the same requests over 15 days, with a worst minute in the night to the third.
+/// Returns the same requests over 15 days, with the worst minute on the tenth.
 pub(super) fn days() -> Report {
     let mut report = compared();
-    let worst = START + DAY + 18 * HOUR + 13 * MINUTE;
+    let worst = START + 9 * DAY + 6 * HOUR + 13 * MINUTE;
     let stretch = |count: &mut Count| {
         if let Some((at, _)) = &mut count.worst_minute {
             *at = worst;

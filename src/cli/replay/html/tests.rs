@@ -114,8 +114,8 @@ fn the_comparison_is_in_the_headline() {
 fn the_worst_minute_of_several_days_has_a_date() {
     let text = text(&page(&sample::days()));
     for expected in [
-        "Worst minute02:13 UTC on 2026-11-24, ",
-        "worst minute 2026-11-24 02:13 UTC: ",
+        "Worst minute14:13 UTC on 2026-12-01, ",
+        "worst minute 2026-12-01 14:13 UTC: ",
         "From 2026-11-22 08:00 to 2026-12-07 07:59 UTC",
     ] {
         assert!(text.contains(expected), "{expected}: {text}");
