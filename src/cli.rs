@@ -9,6 +9,7 @@ mod docs;
 pub mod explain;
 pub mod health;
 pub mod hit;
+mod json_body;
 pub mod man;
 mod output;
 mod recording_store;

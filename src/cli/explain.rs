@@ -5,7 +5,7 @@ mod json;
 mod text;
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -15,8 +15,7 @@ use clap::{Args, ValueEnum};
 use self::explained::{Explained, explain};
 use super::descriptor::DescriptorArg;
 use super::output::finish;
-use super::rule_files;
-use crate::http::decode_json;
+use super::{json_body, rule_files};
 use crate::limiter::{Descriptor, Request};
 use crate::rules::{Loaded, Options, SourceFile};
 use crate::service::RequestView;
@@ -68,9 +67,6 @@ const USAGE: u8 = 2;
 
 /// The largest rule file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-
-/// The largest body on standard input.
-const MAX_BODY_BYTES: u64 = 4 << 20;
 
 /// Prints what applies to each descriptor.
 pub fn run(args: &ExplainArgs) -> ExitCode {
@@ -147,17 +143,7 @@ fn explain_json<'s>(
     loaded: &'s Loaded<SourceFile>,
     body: &str,
 ) -> Result<Explained<'s>, String> {
-    let mut read = Vec::new();
-    let body = match body {
-        "-" => {
-            let stdin = io::stdin().lock().take(MAX_BODY_BYTES).read_to_end(&mut read);
-            stdin.map_err(|error| format!("cannot read standard input: {error}"))?;
-            &read[..]
-        }
-        body => body.as_bytes(),
-    };
-    let message =
-        decode_json(body).map_err(|error| format!("--json is not a valid request: {error}"))?;
+    let message = json_body::decode(body)?;
     let view = RequestView::decode(&message, usize::MAX).map_err(|error| error.to_string())?;
     let descriptors = view.descriptors();
     let request = view.request(&descriptors);

@@ -1,19 +1,14 @@
 //! The request that the arguments of `weir hit` describe.
 
-use std::io::{self, Read};
-
 use prost::Message;
 
 use super::HitArgs;
 use super::server::Address;
 use crate::cli::descriptor::DescriptorArg;
-use crate::http::decode_json;
+use crate::cli::json_body;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-
-/// The largest body on standard input.
-const MAX_BODY_BYTES: u64 = 4 << 20;
 
 /// Builds the request.
 ///
@@ -68,17 +63,7 @@ fn encode(descriptor: DescriptorArg) -> RateLimitDescriptor {
 }
 
 fn from_json(body: &str) -> Result<RateLimitRequest, String> {
-    let mut read = Vec::new();
-    let body = match body {
-        "-" => {
-            let stdin = io::stdin().lock().take(MAX_BODY_BYTES).read_to_end(&mut read);
-            stdin.map_err(|error| format!("cannot read standard input: {error}"))?;
-            &read[..]
-        }
-        body => body.as_bytes(),
-    };
-    let message =
-        decode_json(body).map_err(|error| format!("--json is not a valid request: {error}"))?;
+    let message = json_body::decode(body)?;
     RateLimitRequest::decode(&message[..]).map_err(|error| error.to_string())
 }
 
