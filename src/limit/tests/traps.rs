@@ -1,7 +1,6 @@
 //! Bugs that other rate limiters had.
 
 use super::*;
-use crate::limit::algorithms::bucketed_window;
 
 /// GCRA with a burst of 1 allowed everything.
 #[test]

@@ -30,6 +30,7 @@ async fn conforms() {
     for max_keys in [1_000, 100_000] {
         for (store, clock) in both_kinds(max_keys) {
             conformance::conforms(&store, &clock).await;
+            conformance::states::conforms(&store, &clock).await;
         }
     }
 }
