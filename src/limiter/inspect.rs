@@ -1,8 +1,6 @@
 //! What one descriptor has counted, for operators: read and reset by the look-up of decisions.
 
 mod json;
-#[cfg(test)]
-mod tests;
 
 use std::slice;
 use std::time::Duration;

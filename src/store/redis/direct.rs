@@ -73,14 +73,15 @@ impl DirectConnections {
     }
 }
 
-/// Sends a command to its destination, and on to where that redirects it.
+/// Sends a command to its destination, and on to where that redirects it. Waits while the cluster
+/// changes, for as long as the caller does.
 async fn follow(
     shared: &RedisContext,
     to: &Destination<'_>,
     command: &Cmd,
 ) -> Result<Value, StoreError> {
-    let (mut target, mut asking) = (to.target()?, false);
-    for _ in 0..=MAX_HOPS {
+    let (mut target, mut asking, mut hops) = (to.target()?, false, 0);
+    loop {
         let error = match send(shared, &target, command, asking).await? {
             Value::ServerError(error) => error,
             reply => return Ok(reply),
@@ -94,6 +95,10 @@ async fn follow(
         if kind == RedirectKind::TryAgain {
             sleep(RETRY_INTERVAL).await;
         } else if let Some(next) = cluster.redirected(node, &error) {
+            hops += 1;
+            if hops > MAX_HOPS {
+                return Err(StoreError::Unavailable);
+            }
             (target, asking) = (next, kind == RedirectKind::Ask);
         } else {
             // The nodes are read again meanwhile.
@@ -101,7 +106,6 @@ async fn follow(
             (target, asking) = (to.target()?, false);
         }
     }
-    Err(StoreError::Unavailable)
 }
 
 /// Returns the error of a command that a server refused. Logs one without a kind of its own.
