@@ -22,7 +22,9 @@ pub(crate) use algorithm::{Hits, LimitAlgorithm};
 pub use algorithms::*;
 pub use calendar::Calendar;
 pub use idle::idle_limits;
-pub use plan::{Op, Packed, Plan, State};
+pub use plan::{
+    CountError, HoldLevels, KeyState, LimitReading, Op, Packed, Plan, SpanCount, State,
+};
 pub use unit::Unit;
 pub use verdict::{ChargeOutcome, Decision, Fill, Levels, Source, Verdict};
 

@@ -4,11 +4,14 @@
 //! 2. `charges` makes a batch with a charge for each descriptor that has a limit.
 //! 3. The store charges the batch.
 //! 4. Its answers become statuses and the overall decision, and are counted in `stats`.
+//!
+//! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
 
 mod applied;
 mod charges;
 mod decision;
 mod holds;
+mod inspect;
 mod log;
 mod lookup;
 mod metrics;
@@ -21,6 +24,7 @@ mod tests;
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
 pub use holds::Holds;
+pub use inspect::{Inspection, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
 pub use request::{Descriptor, Override, Request};
 

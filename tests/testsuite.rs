@@ -4,12 +4,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use weir::clock::{Clock, ManualClock};
-use weir::limit::{Op, State};
+use weir::limit::{KeyState, Micros, Op, State};
 use weir::store::conformance::{self, DAWN};
-use weir::store::{Answer, Answers, Batch, Charge, Store};
+use weir::store::{Answer, Answers, Batch, Charge, StateKey, States, Store, StoreError};
 
 /// A key and the shape of its plan.
 type MapKey = (String, Vec<(String, String)>, String);
@@ -24,14 +25,18 @@ impl MapStore {
         MapStore { clock, states: Mutex::default() }
     }
 
+    fn map_key(StateKey { key, plan }: StateKey<'_>) -> MapKey {
+        let entries = key.entries.iter();
+        let entries = entries.map(|(key, value)| ((*key).into(), (*value).into())).collect();
+        (key.domain.into(), entries, plan.shape().into())
+    }
+
     fn charge_now(&self, batch: Batch<'_>, answers: &mut Answers) {
         let now = self.clock.now();
         let mut states = self.states.lock();
         let charge_one = |states: &mut HashMap<MapKey, State>, charge: &Charge<'_>| -> Answer {
-            let entries = charge.key.entries.iter();
-            let entries = entries.map(|(key, value)| ((*key).into(), (*value).into())).collect();
-            let key = (charge.key.domain.into(), entries, charge.plan.shape().into());
-            let state = states.entry(key).or_default();
+            let key = StateKey { key: charge.key, plan: charge.plan };
+            let state = states.entry(MapStore::map_key(key)).or_default();
             Ok(charge.plan.charge(state, now, charge.op, charge.hold).decision)
         };
         let (first, before) = (answers.len(), batch.together.then(|| states.clone()));
@@ -66,10 +71,31 @@ impl Store for MapStore {
     }
 }
 
+impl States for MapStore {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        _budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let states = self.states.lock();
+        let unused = State::default();
+        let state = states.get(&MapStore::map_key(key)).unwrap_or(&unused);
+        Ok(key.plan.inspect(state, self.clock.now(), spans))
+    }
+
+    async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {
+        self.states.lock().remove(&MapStore::map_key(key));
+        Ok(())
+    }
+}
+
 #[tokio::test]
 async fn conforms() {
     let clock = Arc::new(ManualClock::new(DAWN));
-    conformance::conforms(&MapStore::new(clock.clone()), &clock).await;
+    let store = MapStore::new(clock.clone());
+    conformance::conforms(&store, &clock).await;
+    conformance::states::conforms(&store, &clock).await;
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
 use super::algorithms::sliding_log::HitLog;
-use super::{Levels, Micros, Packed, Verdict};
+use super::{HoldLevels, Levels, Micros, Packed, SpanCount, Verdict};
 
 /// Hits to judge, charge or give back.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,26 @@ pub(crate) trait LimitAlgorithm: Sized {
 
     /// Returns the key of the descriptor's last entry, if that names a hold.
     fn hold_id(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the period of a limit that counts by the log; none if it does not.
+    fn log_period(&self) -> Option<Micros> {
+        None
+    }
+
+    /// Returns the longest span over which hits can be counted; none if their times are not kept.
+    fn longest_span(&self) -> Option<Micros> {
+        None
+    }
+
+    /// Counts the hits of the last `span`, for spans up to [`longest_span`](Self::longest_span).
+    fn count(&self, _: &Self::State, _: &HitLog, _now: Micros, _span: Micros) -> Option<SpanCount> {
+        None
+    }
+
+    /// Returns the hits in flight; none if the algorithm does not count these.
+    fn holds(&self, _: &Self::State, _now: Micros) -> Option<HoldLevels> {
         None
     }
 
@@ -178,6 +198,46 @@ macro_rules! define_algorithms {
             pub(super) fn hold_id(&self) -> Option<&str> {
                 match self {
                     $(Algorithm::$name(limit) => limit.hold_id(),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::log_period`].
+            pub(super) fn log_period(&self) -> Option<Micros> {
+                match self {
+                    $(Algorithm::$name(limit) => limit.log_period(),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::longest_span`].
+            pub(super) fn longest_span(&self) -> Option<Micros> {
+                match self {
+                    $(Algorithm::$name(limit) => limit.longest_span(),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::count`].
+            pub(super) fn count(
+                &self,
+                state: &LimitState,
+                log: &HitLog,
+                now: Micros,
+                span: Micros,
+            ) -> Option<SpanCount> {
+                match self {
+                    $(Algorithm::$name(limit) => match state {
+                        LimitState::$name(state) => limit.count(state, log, now, span),
+                        _ => None,
+                    },)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::holds`].
+            pub(super) fn holds(&self, state: &LimitState, now: Micros) -> Option<HoldLevels> {
+                match self {
+                    $(Algorithm::$name(limit) => match state {
+                        LimitState::$name(state) => limit.holds(state, now),
+                        _ => None,
+                    },)*
                 }
             }
 

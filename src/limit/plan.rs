@@ -4,8 +4,11 @@
 //! of the binding limit: of those that deny the one with the longest wait, else the one with the
 //! least remaining.
 
+mod inspect;
+
 use smallvec::SmallVec;
 
+pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCount};
 use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
     Algorithm, ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, Source, Unit,

@@ -2,6 +2,7 @@
 
 mod examples;
 mod idle;
+mod inspect;
 mod model;
 mod packed;
 mod plans;

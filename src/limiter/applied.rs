@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::charges::key;
-use super::lookup::{Lookup, Match};
+use super::lookup::{Lookup, Match, Matched};
 use super::{Options, Request};
 use crate::limit::Plan;
 use crate::rules::{Domain, Rule, sent_path};
 use crate::store::redis::key_text;
 
 /// What applies to one descriptor.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Applied<'s> {
     /// The rule, unless another rule of the request replaces it, or a limit was sent.
     pub rule: Option<&'s Rule>,
@@ -32,14 +32,35 @@ pub fn applied<'s>(
     domain: Option<&'s Domain>,
     request: &Request<'_>,
 ) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
-    let options = Options::default();
+    let lookup = look_up(domain, request)?;
+    let applied = lookup.matched.iter().map(|matched| Applied::new(request, domain, matched));
+    Ok(applied.collect())
+}
+
+/// Looks up the descriptors of a request as decisions do.
+///
+/// # Errors
+///
+/// The index of a descriptor whose own limit is invalid, and why.
+pub(super) fn look_up<'s: 'r, 'r>(
+    domain: Option<&'s Domain>,
+    request: &Request<'r>,
+) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
     let mut lookup = Lookup::new(domain, request.descriptors.len());
     for (i, descriptor) in request.descriptors.iter().enumerate() {
         let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
         lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);
     }
-    lookup.complete(&options);
-    let applied = lookup.matched.iter().map(|matched| {
+    lookup.complete(&Options::default());
+    Ok(lookup)
+}
+
+impl<'s> Applied<'s> {
+    pub(super) fn new(
+        request: &Request<'_>,
+        domain: Option<&Domain>,
+        matched: &Matched<'s, '_>,
+    ) -> Applied<'s> {
         let (rule, plan) = (matched.applies.rule(), matched.applies.plan());
         let entries = matched.descriptor.entries;
         Applied {
@@ -56,6 +77,5 @@ pub fn applied<'s>(
             },
             is_quota: matched.is_quota,
         }
-    });
-    Ok(applied.collect())
+    }
 }

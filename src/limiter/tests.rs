@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 mod holds;
+mod inspect;
 mod limits;
 mod series;
 

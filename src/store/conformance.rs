@@ -15,7 +15,10 @@
 //! #[tokio::test]
 //! async fn conforms() {
 //!     let clock = Arc::new(ManualClock::new(conformance::DAWN));
-//!     conformance::conforms(&MyStore::new(clock.clone()), &clock).await;
+//!     let store = MyStore::new(clock.clone());
+//!     conformance::conforms(&store, &clock).await;
+//!     // If it implements `States`.
+//!     conformance::states::conforms(&store, &clock).await;
 //! }
 //!
 //! #[test]
@@ -33,6 +36,7 @@ pub(crate) mod fakes;
 pub mod holds;
 #[cfg(test)]
 pub(crate) mod model;
+pub mod states;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -11,9 +11,11 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, Operations, Store, StoreError, StoreStatus};
+use super::{
+    Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError, StoreStatus,
+};
 use crate::clock::Monotonic;
-use crate::limit::{Algorithm, Decision, Micros, Op, Source};
+use crate::limit::{Algorithm, Decision, KeyState, Micros, Op, Source};
 use crate::metrics::MetricSink;
 
 /// A wrapper that answers what it knows to be denied without the inner store.
@@ -35,8 +37,9 @@ use crate::metrics::MetricSink;
 /// which shows only when hits are given back or the numbers of the limit change.
 ///
 /// **Until.** A plan with other numbers goes to the inner store at once, and so does a key after hits
-/// were given back through this replica. Hits given back through another replica, or by a caller that
-/// went away before the store answered, are noticed within `deny_locally_for`.
+/// were given back, or its state reset, through this replica. Hits given back or states reset through
+/// another replica, or by a caller that went away before the store answered, are noticed within
+/// `deny_locally_for`.
 ///
 /// **Batches** that are charged together, or that give something back, always go to the inner store
 /// as a whole.
@@ -208,6 +211,25 @@ impl<S: Store, C: Monotonic> Store for DenyLocally<S, C> {
 
     fn is_immediate(&self) -> bool {
         self.inner.is_immediate()
+    }
+}
+
+impl<S: States, C: Monotonic> States for DenyLocally<S, C> {
+    /// Reads what the inner store has counted, also while denials of the key are repeated.
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        self.inner.read(key, spans, budget).await
+    }
+
+    /// Forgets the key's denials too, also if the inner store fails: it may be reset nevertheless.
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let reset = self.inner.reset(key, budget).await;
+        self.denials.give_back(&key.charge(), self.clock.monotonic());
+        reset
     }
 }
 

@@ -8,6 +8,7 @@ mod tests;
 
 use std::iter::zip;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use smallvec::SmallVec;
@@ -16,9 +17,11 @@ pub use self::counts::FailureCounts;
 use self::counts::kind_name;
 use self::outage::Outage;
 use super::memory::MemoryStore;
-use super::{Answer, Answers, Batch, Charge, OnStoreFailure, Role, Store, StoreError};
+use super::{
+    Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
+};
 use crate::clock::{Clock, Monotonic};
-use crate::limit::{Decision, Limit, Micros, Op, Plan, SECOND, Source};
+use crate::limit::{Decision, KeyState, Limit, Micros, Op, Plan, SECOND, Source};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
@@ -123,12 +126,8 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
 
     fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         let failed = || zip(batch.charges, &*answers).filter(|(_, answer)| answer.is_err());
-        let shares: SmallVec<[Arc<Plan>; 4]> = failed()
-            .map(|(charge, _)| match self.replicas {
-                0 | 1 => charge.plan.clone(),
-                replicas => Arc::new(charge.plan.replica_share(replicas)),
-            })
-            .collect();
+        let shares: SmallVec<[Arc<Plan>; 4]> =
+            failed().map(|(charge, _)| self.local_plan(charge.plan)).collect();
         let charges: SmallVec<[Charge<'_>; 4]> =
             zip(failed(), &shares).map(|((charge, _), plan)| Charge { plan, ..*charge }).collect();
         let allows_quota = |(charge, answer): (&Charge<'_>, &Answer)| {
@@ -149,6 +148,14 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             }
             decision
         });
+    }
+
+    /// Returns what this replica limits by on its own.
+    fn local_plan(&self, plan: &Arc<Plan>) -> Arc<Plan> {
+        match self.replicas {
+            0 | 1 => plan.clone(),
+            replicas => Arc::new(plan.replica_share(replicas)),
+        }
     }
 
     fn local_store(&self) -> Arc<MemoryStore<C>> {
@@ -192,6 +199,28 @@ impl<S: Store, C: Clock + Monotonic + Clone> Store for Guard<S, C> {
 
     fn is_immediate(&self) -> bool {
         self.inner.is_immediate()
+    }
+}
+
+impl<S: States, C: Clock + Monotonic + Clone> States for Guard<S, C> {
+    /// Returns errors of the inner store as they are, whatever the policy.
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        self.inner.read(key, spans, budget).await
+    }
+
+    /// Resets the local count of an outage too, also if the inner store fails.
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let reset = self.inner.reset(key, budget).await;
+        if let Some(local) = &*self.local.load() {
+            let plan = self.local_plan(key.plan);
+            local.reset_now(StateKey { plan: &plan, ..key });
+        }
+        reset
     }
 }
 

@@ -5,6 +5,7 @@ pub(super) mod fingerprint;
 mod operations;
 mod shard;
 mod sharding;
+mod states;
 mod table;
 #[cfg(test)]
 mod tests;

@@ -5,11 +5,15 @@ mod tests;
 
 use std::future::Future;
 use std::iter::zip;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, Operations, Role, Store, StoreError, StoreStatus};
-use crate::limit::Micros;
+use super::{
+    Answer, Answers, Batch, Charge, Operations, Role, StateKey, States, Store, StoreError,
+    StoreStatus,
+};
+use crate::limit::{KeyState, Micros, Plan};
 use crate::metrics::{MergedFamilies, MetricSink};
 
 /// When charges were made, by the clock of the store that made them.
@@ -94,6 +98,11 @@ impl<S: Undo> PerSecond<S> {
         &self.main
     }
 
+    /// Returns the store that keeps the states of a plan.
+    fn store_of(&self, plan: &Plan) -> &S {
+        self.per_second.as_ref().filter(|_| plan.per_second()).unwrap_or(&self.main)
+    }
+
     fn stores_of(&self, batch: &Batch<'_>) -> StoresOf<'_, S> {
         let Some(per_second) = &self.per_second else { return StoresOf::One(&self.main) };
         match batch.charges.iter().filter(|charge| charge.plan.per_second()).count() {
@@ -167,6 +176,21 @@ impl<S: Undo> Store for PerSecond<S> {
 
     fn is_immediate(&self) -> bool {
         self.main.is_immediate() && self.per_second.as_ref().is_none_or(Store::is_immediate)
+    }
+}
+
+impl<S: Undo + States> States for PerSecond<S> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        self.store_of(key.plan).read(key, spans, budget).await
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        self.store_of(key.plan).reset(key, budget).await
     }
 }
 

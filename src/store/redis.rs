@@ -12,6 +12,8 @@
 //! - `round_trip`: sends a batch, answers its charges, returns redirects
 //! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
 //! - `reply`: the answers that a request waits for
+//!
+//! Reading and resetting a state (`states`) has connections of its own (`direct`).
 
 mod access;
 mod batch;
@@ -22,6 +24,7 @@ mod connection;
 mod connections;
 mod context;
 mod counts;
+mod direct;
 mod key;
 mod log;
 mod open_windows;
@@ -30,6 +33,7 @@ mod options;
 mod reply;
 mod round_trip;
 mod script;
+mod states;
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +52,7 @@ use self::connection::Connection;
 use self::connections::{ThreadConnections, thread_number};
 use self::context::RedisContext;
 pub use self::counts::RedisCounts;
+use self::direct::DirectConnections;
 pub use self::key::text as key_text;
 pub use self::options::{Clock, Layout, Options, Topology};
 use self::reply::{AllAnswers, Reply};
@@ -62,13 +67,16 @@ pub struct RedisStore {
     /// One for each serving thread, started at its first use, on the current runtime.
     connections: Box<[OnceLock<ThreadConnections>]>,
     next_group: AtomicU32,
+    /// For reading and resetting states.
+    direct: DirectConnections,
 }
 
 impl RedisStore {
     pub fn new(options: Options) -> RedisStore {
         let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
         let shared = Arc::new(RedisContext::new(options));
-        RedisStore { shared, connections, next_group: AtomicU32::new(1) }
+        let (next_group, direct) = (AtomicU32::new(1), DirectConnections::new());
+        RedisStore { shared, connections, next_group, direct }
     }
 
     pub fn counts(&self) -> &RedisCounts {

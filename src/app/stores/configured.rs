@@ -1,15 +1,17 @@
 //! The store that the settings name: the only place that distinguishes kinds of stores.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::SystemClock;
+use crate::limit::{KeyState, Micros};
 use crate::metrics::MetricSink;
 use crate::store::deny_locally::DenyLocally;
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
-use crate::store::{Answers, Batch, Operations, Store, StoreStatus};
+use crate::store::{Answers, Batch, Operations, StateKey, States, Store, StoreError, StoreStatus};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -48,6 +50,21 @@ impl Store for ConfiguredStore {
     #[inline]
     fn is_immediate(&self) -> bool {
         dispatch!(self, store => store.is_immediate())
+    }
+}
+
+impl States for ConfiguredStore {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        dispatch!(self, store => store.read(key, spans, budget).await)
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        dispatch!(self, store => store.reset(key, budget).await)
     }
 }
 

@@ -10,7 +10,9 @@
 use std::fmt::Write;
 
 use super::sliding_log::HitLog;
-use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+use crate::limit::{
+    Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, SpanCount, Verdict, wait,
+};
 
 /// `n` hits in any span of `period`, counted in sub-windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,10 +74,12 @@ impl BucketedWindow {
         index.saturating_add(u64::from(self.buckets) + 1).saturating_mul(self.span())
     }
 
-    /// Returns the hits counted over the last `span`, up to the period, and up to a sub-window more.
-    pub fn recent(&self, state: &State, span: Micros) -> u64 {
-        let spans = span.min(self.period).div_ceil(self.span()) as usize + 1;
-        self.newest_first(state).take(spans).map(|(_, count)| u64::from(count)).sum()
+    /// Returns the hits of all sub-windows that reach into the last `span`, up to the period.
+    fn recent(&self, state: &State, now: Micros, span: Micros) -> u64 {
+        let t = now.max(state.index.saturating_mul(self.span()));
+        let first = (t + 1).saturating_sub(span.min(self.period)) / self.span();
+        let reaching = self.newest_first(state).take_while(|&(index, _)| index >= first);
+        reaching.map(|(_, count)| u64::from(count)).sum()
     }
 }
 
@@ -155,6 +159,17 @@ impl LimitAlgorithm for BucketedWindow {
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
         !charge_denied
+    }
+
+    fn longest_span(&self) -> Option<Micros> {
+        Some(self.period)
+    }
+
+    fn count(&self, state: &State, _: &HitLog, now: Micros, span: Micros) -> Option<SpanCount> {
+        let (count, resolution) = (self.recent(state, now, span), self.span());
+        // A sub-window leaves as a whole, when its last instant does.
+        let max_late = resolution - 1;
+        Some(SpanCount { limit: 0, count, resolution, max_late, is_minimum: false })
     }
 
     fn write_shape(&self, shape: &mut String) {

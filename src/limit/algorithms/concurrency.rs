@@ -16,7 +16,7 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
 use super::sliding_log::HitLog;
-use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict, wait};
+use crate::limit::{Hits, HoldLevels, Levels, LimitAlgorithm, Micros, Packed, Verdict, wait};
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
 const MAX_IN_FLIGHT: u64 = 1 << 52;
@@ -188,6 +188,21 @@ impl LimitAlgorithm for Concurrency {
 
     fn hold_id(&self) -> Option<&str> {
         self.hold_id.as_deref()
+    }
+
+    fn holds(&self, state: &State, now: Micros) -> Option<HoldLevels> {
+        let (ids, oldest) = match self.hold_id {
+            None => (None, state.last),
+            Some(_) => {
+                let oldest = state.holds.front().map_or(0, |hold| hold.start);
+                (Some(state.holds.len() as u64), oldest)
+            }
+        };
+        let expires_after = match state.count {
+            0 => 0,
+            _ => wait(oldest.saturating_add(self.timeout), now),
+        };
+        Some(HoldLevels { ids, hits: state.count, expires_after })
     }
 
     fn write_shape(&self, shape: &mut String) {

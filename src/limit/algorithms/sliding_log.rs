@@ -11,7 +11,9 @@
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+use crate::limit::{
+    Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, SpanCount, Verdict, wait,
+};
 
 /// `n` hits in any span of `period`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +106,29 @@ impl HitLog {
         let few = stamps.iter().take(8).take_while(|stamp| expired(stamp)).count();
         let kept_from = if few < 8 { few } else { stamps.partition_point(expired) };
         stamps.drain(..kept_from);
+    }
+
+    /// Returns whether the clock stepped back by more than the shortest period.
+    pub fn is_ahead(&self, bounds: &LogBounds, now: Micros) -> bool {
+        self.newest().is_some_and(|newest| newest > now.saturating_add(bounds.shortest_period))
+    }
+
+    /// Returns how many stamps came in the last `span`.
+    fn within(&self, now: Micros, span: Micros) -> u64 {
+        let HitLog::Stamps(stamps) = self else { return 0 };
+        let t = self.latest(now);
+        let passed = stamps.partition_point(|stamp| stamp.saturating_add(span) <= t);
+        (stamps.len() - passed) as u64
+    }
+
+    /// Returns how many stamps some limit still counts.
+    pub fn live(&self, bounds: &LogBounds, now: Micros) -> u64 {
+        self.within(now, bounds.longest_period)
+    }
+
+    /// Returns whether the log has room for no more, and all of it came in the last `span`.
+    pub fn is_full(&self, bounds: &LogBounds, now: Micros, span: Micros) -> bool {
+        self.within(now, span) >= bounds.max_stamps as u64
     }
 
     fn newest(&self) -> Option<Micros> {
@@ -209,12 +234,7 @@ impl LimitAlgorithm for SlidingLog {
 
     fn levels(&self, (): &(), log: &HitLog, now: Micros) -> Levels {
         let used = match log {
-            HitLog::Stamps(stamps) => {
-                let t = log.latest(now);
-                let expired =
-                    stamps.partition_point(|stamp| stamp.saturating_add(self.period) <= t);
-                (stamps.len() - expired) as u64
-            }
+            HitLog::Stamps(_) => log.within(now, self.period),
             HitLog::Summary(summary) => self.find(summary).map_or(0, |its| its.used),
         };
         let newest = log.newest().unwrap_or(0);
@@ -228,6 +248,19 @@ impl LimitAlgorithm for SlidingLog {
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
         !charge_denied
+    }
+
+    fn log_period(&self) -> Option<Micros> {
+        Some(self.period)
+    }
+
+    fn longest_span(&self) -> Option<Micros> {
+        Some(self.period)
+    }
+
+    fn count(&self, (): &(), log: &HitLog, now: Micros, span: Micros) -> Option<SpanCount> {
+        let count = log.within(now, span);
+        Some(SpanCount { limit: 0, count, resolution: 0, max_late: 0, is_minimum: false })
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -1,7 +1,6 @@
 //! Bugs that other rate limiters had.
 
 use super::*;
-use crate::limit::algorithms::bucketed_window;
 
 /// GCRA with a burst of 1 allowed everything.
 #[test]
@@ -102,16 +101,15 @@ fn idle_laps_count_zero() {
 #[test]
 fn a_ring_counts_any_recent_span_without_counting_a_slot_twice() {
     let ring = BucketedWindow { n: 100, period: 10 * SECOND, buckets: 10 };
-    let mut state = bucketed_window::State::default();
+    let mut driver = Driver::new(vec![limit(100, Algorithm::BucketedWindow(ring), false)]);
     for second in 0..10 {
-        let now = NOON + second * SECOND;
-        ring.advance(&mut state, now);
-        ring.charge(&mut state, now, Hits { count: 1, hold: 0 }, false);
+        driver.now = NOON + second * SECOND;
+        driver.take(1);
     }
-    assert_eq!(ring.recent(&state, SECOND), 2);
-    assert_eq!(ring.recent(&state, 5 * SECOND), 6);
-    assert_eq!(ring.recent(&state, 10 * SECOND), 10);
-    assert_eq!(ring.recent(&state, Micros::MAX), 10);
+    let spans = [1, SECOND, 5 * SECOND, 10 * SECOND];
+    let state = driver.plan.inspect(&driver.state, driver.now, &spans);
+    let counts: Vec<u64> = state.counts.into_iter().map(|count| count.unwrap().count).collect();
+    assert_eq!(counts, [1, 2, 6, 10]);
 }
 
 /// A first charge of more than the limit was admitted, and the remaining hits underflowed.

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::store::{Answers, Batch, Charge, Store, StoreError};
+use crate::limit::{KeyState, Micros};
+use crate::store::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
 
 /// Fails chosen charges and forwards the others; counts both.
 pub(crate) struct Fake<S> {
@@ -56,6 +58,29 @@ impl<S: Store> Store for Fake<S> {
             Some(failed) => Err(failed),
             None => inner.next().unwrap(),
         }));
+    }
+}
+
+impl<S: States> States for Fake<S> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let failed = (self.fails.lock())(&key.charge());
+        match failed {
+            Some(failed) => Err(failed),
+            None => self.inner.read(key, spans, budget).await,
+        }
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let failed = (self.fails.lock())(&key.charge());
+        match failed {
+            Some(failed) => Err(failed),
+            None => self.inner.reset(key, budget).await,
+        }
     }
 }
 

@@ -8,12 +8,13 @@ use std::task::Poll;
 use proptest::prelude::*;
 
 use super::charge;
+use super::states::try_read;
 use crate::clock::{Clock, ManualClock};
 use crate::limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
     Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };
-use crate::store::{Charge, Key, Role, Store};
+use crate::store::{Charge, Key, Role, States, Store};
 
 /// Time passes, then a batch is charged.
 #[derive(Clone, Debug)]
@@ -344,6 +345,33 @@ pub(crate) async fn agrees(
 
         let actual = of_step(store, domain, &plans, step).await;
         assert_eq!(actual, expected, "{step:?}");
+    }
+}
+
+/// At each step of a schedule, keys read as the model's states do.
+pub(crate) async fn reads_agree(
+    store: &impl States,
+    clock: &ManualClock,
+    domain: &str,
+    steps: &[Step],
+) {
+    const SPANS: [Micros; 4] = [1, 7 * SECOND, 59 * SECOND + 1, 600 * SECOND];
+    let plans = plans();
+    let mut model = Model::default();
+    for step in steps {
+        clock.set((clock.now() + step.pass).min(END - 1));
+        let now = clock.now();
+        for asked in &step.charges {
+            model.charge(asked, &plans[asked.plan], now);
+        }
+        of_step(store, domain, &plans, step).await;
+        let Some(ModelCharge { key, plan, .. }) = step.charges.last() else { continue };
+        let plan = &plans[*plan];
+        let state = model.0.entry((KEYS[*key], plan.shape().to_owned())).or_default();
+        let expected = plan.inspect(state, now, &SPANS);
+        let entries = [("key", KEYS[*key])];
+        let key = Key { domain, entries: &entries };
+        assert_eq!(try_read(store, key, plan, &SPANS).await, Ok(expected), "{plan:?}: {step:?}");
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct DenialCache {
 #[derive(Default)]
 struct Set {
     denials: [Option<Denial>; WAYS],
-    /// When hits of any key of this set were last given back.
+    /// When hits of any key of this set were last given back, or its state reset.
     given_back: Option<Micros>,
 }
 
@@ -128,8 +128,8 @@ impl DenialCache {
         }
     }
 
-    /// Forgets the denials of a key whose hits were given back, at `now` at the latest. Denials of
-    /// charges sent before are not cached any more.
+    /// Forgets the denials of a key whose hits were given back, or whose state was reset, at `now` at
+    /// the latest. Denials of charges sent before are not cached any more.
     pub(super) fn give_back(&self, charge: &Charge<'_>, now: Micros) {
         if !charge.plan.repeats_denials() {
             return;

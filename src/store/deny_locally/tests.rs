@@ -6,6 +6,7 @@ use crate::limit::{
     Algorithm, Concurrency, FixedWindow, Gcra, Limit, Plan, SECOND, TokenBucket, Unit,
 };
 use crate::store::conformance::fakes::{Fake, Gated};
+use crate::store::conformance::states::{try_read, try_reset};
 use crate::store::conformance::{self, DAWN, charge, plan, take};
 use crate::store::memory::MemoryStore;
 use crate::store::{Entry, Key, Role};
@@ -47,6 +48,39 @@ async fn conforms() {
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
+}
+
+#[tokio::test]
+async fn states_are_those_of_the_inner_store() {
+    let ([store, _], clock) = replicas(Duration::ZERO);
+    conformance::states::conforms(&store, &clock).await;
+    // Denials are repeated, but not after a reset.
+    let ([store, _], clock) = replicas(Duration::from_secs(3_600));
+    conformance::states::a_reset_key_starts_over_and_no_other(&store).await;
+    conformance::states::counts_over_spans(&store, &clock).await;
+}
+
+#[tokio::test]
+async fn a_reset_ends_the_denials_of_its_key_even_if_it_fails() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    for value in ["a", "b", "a", "b"] {
+        take(&store, "d", value, &plan, 1).await;
+    }
+    store.inner().asked();
+    let read = try_read(&store, key, &plan, &[]).await.unwrap();
+    assert_eq!(read.limits[0].used, 1, "of the store, while denials are repeated");
+    store.inner().fail(|_| Some(StoreError::TimedOut));
+    assert_eq!(try_reset(&store, key, &plan).await, Err(StoreError::TimedOut));
+    store.inner().fail(|_| None);
+    assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 1, "it may have been reset");
+    try_reset(&store, key, &plan).await.unwrap();
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 1);
+    assert!(!take(&store, "d", "b", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 0, "the other key is still known to be denied");
 }
 
 #[test]

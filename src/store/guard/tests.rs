@@ -4,6 +4,7 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::limit::Unit;
 use crate::store::conformance::fakes::{Fake, Never};
+use crate::store::conformance::states::{try_read, try_reset};
 use crate::store::conformance::{self, DAWN, plan, take};
 use crate::store::{Entry, Key};
 
@@ -49,6 +50,49 @@ async fn answers_of_a_healthy_store_are_unchanged() {
     conformance::charges_all_or_none(&guard).await;
     conformance::charges_now_or_not_at_all(&guard).await;
     assert_eq!(StoreError::ALL.map(|kind| guard.counts().failed(kind)), [0; 7]);
+}
+
+#[tokio::test]
+async fn states_are_those_of_the_inner_store() {
+    let (guard, clock) = guarded(OnStoreFailure::Local, 3);
+    conformance::states::conforms(&guard, &clock).await;
+}
+
+#[tokio::test]
+async fn no_policy_replaces_errors_of_reading_and_resetting() {
+    let plan = plan(7, Unit::Minute);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    for policy in OnStoreFailure::ALL {
+        let (guard, _) = guarded(policy, 1);
+        down(&guard);
+        let failed = Err(StoreError::Unavailable);
+        assert_eq!(try_read(&guard, key, &plan, &[]).await, failed.clone());
+        assert_eq!(try_reset(&guard, key, &plan).await, failed.map(drop));
+        assert_eq!(guard.counts().degraded(policy), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_reset_starts_the_local_count_over_too() {
+    let plan = plan(4, Unit::Minute);
+    let [a, b] = [[("key", "a")], [("key", "b")]];
+    let (guard, _) = guarded(OnStoreFailure::Local, 2);
+    let key = Key { domain: "d", entries: &a };
+    down(&guard);
+    let take = async |entries| {
+        ask(&guard, &[charge_of(entries, &plan, Op::Take(2))], false, None).await[0].unwrap()
+    };
+    for _ in 0..2 {
+        assert!(take(&a).await.allowed);
+        assert!(!take(&a).await.allowed);
+        assert_eq!(try_reset(&guard, key, &plan).await, Err(StoreError::Unavailable));
+    }
+    assert!(take(&b).await.allowed);
+    up(&guard);
+    assert_eq!(try_reset(&guard, key, &plan).await, Ok(()));
+    down(&guard);
+    assert!(take(&a).await.allowed);
+    assert!(!take(&b).await.allowed, "another key keeps its count");
 }
 
 #[tokio::test]

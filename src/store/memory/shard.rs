@@ -18,6 +18,9 @@ pub(super) trait SlotValue: Default {
 
     /// The shard's table for states of this kind.
     fn table(shard: &mut Shard) -> &mut Table<Self>;
+
+    /// The same table, to read it.
+    fn table_ref(shard: &Shard) -> &Table<Self>;
 }
 
 impl SlotValue for Packed {
@@ -28,6 +31,10 @@ impl SlotValue for Packed {
     fn table(shard: &mut Shard) -> &mut Table<Packed> {
         &mut shard.packed
     }
+
+    fn table_ref(shard: &Shard) -> &Table<Packed> {
+        &shard.packed
+    }
 }
 
 impl SlotValue for Box<State> {
@@ -37,6 +44,10 @@ impl SlotValue for Box<State> {
 
     fn table(shard: &mut Shard) -> &mut Table<Box<State>> {
         &mut shard.boxed
+    }
+
+    fn table_ref(shard: &Shard) -> &Table<Box<State>> {
+        &shard.boxed
     }
 }
 
@@ -128,9 +139,21 @@ impl Shard {
         charged.decision
     }
 
+    /// Returns a key's state, expired or not.
+    pub(super) fn get<V: SlotValue>(&self, print: &Print) -> Option<&V> {
+        V::table_ref(self).get(print)
+    }
+
     /// Returns a copy of a key's state.
-    pub(super) fn copy<V: SlotValue + Clone>(&mut self, print: &Print) -> V {
-        V::table(self).get(print).cloned().unwrap_or_default()
+    pub(super) fn copy<V: SlotValue + Clone>(&self, print: &Print) -> V {
+        self.get::<V>(print).cloned().unwrap_or_default()
+    }
+
+    /// Deletes a key.
+    pub(super) fn delete<V: SlotValue>(&mut self, print: &Print) {
+        if let Some(found) = V::table(self).find(print) {
+            found.remove();
+        }
     }
 
     /// Replaces a key's state by one that was last charged with the outcome `charged`.

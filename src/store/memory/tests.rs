@@ -30,6 +30,7 @@ async fn conforms() {
     for max_keys in [1_000, 100_000] {
         for (store, clock) in both_kinds(max_keys) {
             conformance::conforms(&store, &clock).await;
+            conformance::states::conforms(&store, &clock).await;
         }
     }
 }
@@ -54,6 +55,31 @@ proptest! {
             let sweep = || store.sweep(1);
             runtime.block_on(model::agrees(&store, &clock, "model", &steps, sweep));
         }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn states_read_as_the_model_does(steps in model::schedules(false)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for (store, clock) in both_kinds(10_000) {
+            runtime.block_on(model::reads_agree(&store, &clock, "model", &steps));
+        }
+    }
+}
+
+#[tokio::test]
+async fn reading_and_resetting_keep_no_keys() {
+    let plan = plan(3, Unit::Hour);
+    for (store, _) in both_kinds(1_000) {
+        let key = Key { domain: "d", entries: &[("key", "a")] };
+        conformance::states::try_read(&store, key, &plan, &[]).await.unwrap();
+        assert_eq!(store.stats().keys, 0);
+        take(&store, "d", "a", &plan, 1).await;
+        conformance::states::try_reset(&store, key, &plan).await.unwrap();
+        assert_eq!(store.stats().keys, 0);
     }
 }
 

@@ -7,6 +7,7 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::limit::{Limit, Op, Plan, Unit};
 use crate::store::conformance::fakes::Fake;
+use crate::store::conformance::states::{try_read, try_reset};
 use crate::store::conformance::{self, DAWN, charge, plan, take};
 use crate::store::memory::MemoryStore;
 use crate::store::{Answer, Entry, Key};
@@ -73,6 +74,26 @@ async fn conforms() {
     conformance::peeks_and_gives_back(&store).await;
     conformance::charges_all_or_none(&store).await;
     conformance::charges_now_or_not_at_all(&store).await;
+}
+
+#[tokio::test]
+async fn states_are_read_and_reset_where_they_are() {
+    let (store, clock) = store();
+    conformance::states::conforms(&store, &clock).await;
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let (second, minute) = (plan(9, Unit::Second), plan(9, Unit::Minute));
+    let used =
+        async |store: &Inner, plan| try_read(store, key, plan, &[]).await.unwrap().limits[0].used;
+    for (plan, keeps, other) in [
+        (&second, per_second_store(&store), store.main()),
+        (&minute, store.main(), per_second_store(&store)),
+    ] {
+        take(&store, "d", "a", plan, 2).await;
+        take(other, "d", "a", plan, 5).await;
+        assert_eq!(try_read(&store, key, plan, &[]).await.unwrap().limits[0].used, 2);
+        try_reset(&store, key, plan).await.unwrap();
+        assert_eq!((used(keeps, plan).await, used(other, plan).await), (0, 5));
+    }
 }
 
 #[tokio::test]

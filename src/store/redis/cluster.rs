@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use redis::ServerError;
 use smallvec::{SmallVec, smallvec};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -94,6 +95,23 @@ impl Cluster {
         for (connection, charges) in by_connection {
             connection.push(charges);
         }
+    }
+
+    /// Returns the node that serves a slot, if that is known.
+    pub fn target(&self, slot: u16) -> Option<Target> {
+        let slots = self.slots.load();
+        Some(slots.get(usize::from(slot))?.as_ref()?.target().clone())
+    }
+
+    /// Returns the node that a redirect by `node` leads to. None if the cluster does not list it; its
+    /// nodes are then read again.
+    pub fn redirected(&self, node: &Endpoint, redirect: &ServerError) -> Option<Target> {
+        let to = RedirectTarget::parse(redirect.details().unwrap_or(""), node);
+        let to = to.filter(|to| self.nodes.load().include(to));
+        if to.is_none() || RedirectKind::of(redirect) == Some(RedirectKind::Moved) {
+            self.stale.notify_one();
+        }
+        to.map(|to| Target::Node(to.endpoint))
     }
 
     /// Returns the connection to a node; starts it where there is none.

@@ -19,6 +19,7 @@ mod token_bucket;
 pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
 use self::numbers::LAYOUT;
 pub(super) use self::numbers::{counter_failure, failure};
+use self::sliding_log::LogHead;
 use crate::limit::algorithms::sliding_log::HitLog;
 use crate::limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
@@ -146,6 +147,9 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The states of all limits, the head of their log, and the unread rest.
+type StoredStates<'t> = (Box<[LimitState]>, Option<LogHead>, Reader<'t>);
+
 impl Plan {
     /// Returns the modules that a script needs for this plan, as bits by their numbers.
     pub(super) fn algorithms(&self) -> u16 {
@@ -241,19 +245,52 @@ impl Plan {
                 reply.bytes(len as usize)?
             }
         };
-        let exists = !text.is_empty() || !own_key.is_empty();
-        let (states, mut log) = match exists {
-            false => Default::default(),
-            true => self.read_states(text, own_key)?,
+        let (states, head, rest) = self.read_states(text, own_key)?;
+        let mut log = match head {
+            Some(head) => head.summary()?,
+            None => HitLog::default(),
         };
         if self.has_log() {
             sliding_log::read_summaries(&mut log, self.limits(), reply)?;
         }
+        rest.0.is_empty().then(|| State::new(states, log))
+    }
+
+    /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not
+    /// exist. `None` if they are invalid. `in_key`: see [`write_rule`](Self::write_rule).
+    pub(super) fn read_stored(
+        &self,
+        text: Option<&[u8]>,
+        holds: Option<&[u8]>,
+        now: Micros,
+        in_key: bool,
+    ) -> Option<State> {
+        if self.counter().is_some() {
+            let number = std::str::from_utf8(text.unwrap_or(b"0")).ok()?.parse().ok()?;
+            return self.read_counter(counter_number(number)?, now, in_key);
+        }
+        let (text, holds) = (text.unwrap_or_default(), holds.unwrap_or_default());
+        let (states, head, rest) = self.read_states(text, holds)?;
+        let log = match head {
+            Some(head) => head.stamps(rest)?,
+            None if rest.0.is_empty() => HitLog::default(),
+            None => return None,
+        };
         Some(State::new(states, log))
     }
 
-    fn read_states(&self, text: &[u8], own_key: &[u8]) -> Option<(Box<[LimitState]>, HitLog)> {
+    /// Returns whether the whole state is under the key of its holds.
+    pub(super) fn has_only_holds(&self) -> bool {
+        self.limits().len() == 1 && self.hold_id().is_some()
+    }
+
+    /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if
+    /// there is one, and what follows the states.
+    fn read_states<'t>(&self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
         let exists = !text.is_empty();
+        if !exists && own_key.is_empty() {
+            return Some((Box::default(), None, Reader(text)));
+        }
         let mut text = Reader(text);
         if exists && text.bytes(1)? != [LAYOUT] {
             return None;
@@ -266,15 +303,15 @@ impl Plan {
                 None => algorithm.new_state(),
             });
         }
-        let mut log = HitLog::default();
+        let mut head = None;
         if exists {
             if self.has_log() {
-                log = sliding_log::read_log(&mut text)?;
+                head = Some(LogHead::read(&mut text)?);
             }
             for (Limit { algorithm, .. }, state) in self.limits().iter().zip(&mut states) {
                 with_codec!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }
-        text.0.is_empty().then(|| (states.into(), log))
+        Some((states.into(), head, text))
     }
 }

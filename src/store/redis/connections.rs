@@ -8,6 +8,7 @@ use super::batch::PendingCharge;
 use super::cluster::Cluster;
 use super::connection::{self, Connection, Target};
 use super::context::RedisContext;
+use super::direct::Destination;
 use super::options::Topology;
 
 /// The connections of one thread: to one server, or to the nodes of a cluster.
@@ -45,6 +46,16 @@ impl ThreadConnections {
         match self {
             ThreadConnections::Single(connection) => connection.push(charges),
             ThreadConnections::Cluster(cluster) => cluster.push(charges),
+        }
+    }
+
+    /// Returns where to send a command of its own about a key of `slot`.
+    pub fn destination(&self, slot: u16) -> Destination<'_> {
+        match self {
+            ThreadConnections::Single(connection) => {
+                Destination::Server(connection.target().clone())
+            }
+            ThreadConnections::Cluster(cluster) => Destination::Slot(cluster, slot),
         }
     }
 

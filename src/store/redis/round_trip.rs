@@ -56,7 +56,8 @@ pub(super) enum RedirectKind {
 }
 
 impl RedirectKind {
-    fn of(error: &ServerError) -> Option<RedirectKind> {
+    /// Returns the kind of an error, if it is a redirect.
+    pub fn of(error: &ServerError) -> Option<RedirectKind> {
         match error.kind()? {
             ServerErrorKind::Moved => Some(RedirectKind::Moved),
             ServerErrorKind::Ask => Some(RedirectKind::Ask),
@@ -152,7 +153,7 @@ fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipe
 }
 
 /// Parses the reply to `TIME`.
-fn parse_time(reply: &Value) -> Option<Micros> {
+pub(super) fn parse_time(reply: &Value) -> Option<Micros> {
     let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
     Some(seconds * SECOND + micros)
 }
@@ -253,7 +254,8 @@ fn refuses_all(error: &ServerError) -> bool {
     matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
 }
 
-fn store_error(error: &ServerError) -> StoreError {
+/// Returns the kind of an error of the server.
+pub(super) fn store_error(error: &ServerError) -> StoreError {
     let contains = |text| error.details().is_some_and(|details| details.contains(text));
     match error.code() {
         "READONLY" => StoreError::ReadOnly,

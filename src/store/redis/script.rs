@@ -19,6 +19,9 @@ const WINDOWS: &str = include_str!("lua/windows.lua");
 const PRELUDE: &str = include_str!("lua/prelude.lua");
 const CHARGE: &str = include_str!("lua/charge.lua");
 
+/// Reads the state of a key.
+pub(super) const READ: &str = include_str!("lua/read.lua");
+
 /// The script that a call runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ScriptKind {

@@ -7,7 +7,7 @@ use crate::limit::{Micros, Op, Plan, State, hash_hold_id};
 use crate::store::redis::key;
 use crate::store::redis::options::{Layout, Options, Topology};
 use crate::store::redis::reply::Reply;
-use crate::store::{Answer, Charge, Role, StoreError};
+use crate::store::{Answer, Charge, Key, Role, StoreError};
 
 /// A charge that waits for its answer.
 #[derive(Clone, Debug)]
@@ -38,6 +38,20 @@ pub(in super::super) struct PendingCharge {
     pub index: usize,
 }
 
+/// A key as it is in Redis.
+pub(in super::super) struct StoredKey {
+    pub text: Box<[u8]>,
+    /// Its slot; 0 unless the store is a cluster.
+    pub slot: u16,
+    /// It contains the start of the window.
+    pub window_in_key: bool,
+}
+
+/// Returns the key of the holds that belong to a key.
+pub(in super::super) fn holds_key(key: &[u8]) -> Vec<u8> {
+    [key, b":holds"].concat()
+}
+
 /// What a charge does to its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum ChargeOp {
@@ -57,6 +71,26 @@ pub(in super::super) struct Group {
     pub quota_passes: bool,
 }
 
+impl StoredKey {
+    /// Returns the key for requests at `wall`; only the reference's keys depend on it.
+    #[inline]
+    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, wall: Micros) -> StoredKey {
+        let mut window_in_key = false;
+        let text = match (options.layout, plan.counter()) {
+            (Layout::Reference, Some((_, window))) => {
+                window_in_key = true;
+                key::write_reference(&options.prefix, key, window.period, wall)
+            }
+            _ => key::write(&options.prefix, key, plan),
+        };
+        let slot = match options.topology {
+            Topology::Cluster(_) => key::slot(&text),
+            _ => 0,
+        };
+        StoredKey { text, slot, window_in_key }
+    }
+}
+
 impl PendingCharge {
     /// Prepares a charge for sending. `wall` is the time of the request; only the reference's keys
     /// depend on it.
@@ -67,20 +101,10 @@ impl PendingCharge {
         index: usize,
         wall: Micros,
     ) -> PendingCharge {
-        let mut window_in_key = false;
-        let key = match (options.layout, charge.plan.counter()) {
-            (Layout::Reference, Some((_, window))) => {
-                window_in_key = true;
-                key::write_reference(&options.prefix, &charge.key, window.period, wall)
-            }
-            _ => key::write(&options.prefix, &charge.key, charge.plan),
-        };
-        let slot = match options.topology {
-            Topology::Cluster(_) => key::slot(&key),
-            _ => 0,
-        };
+        let StoredKey { text, slot, window_in_key } =
+            StoredKey::new(options, &charge.key, charge.plan, wall);
         PendingCharge {
-            key,
+            key: text,
             slot,
             plan: charge.plan.clone(),
             op: ChargeOp::Op(charge.op),

@@ -9,7 +9,7 @@ use super::encode::{
     add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
 };
 use super::increment;
-use super::pending::{ChargeOp, Group, PendingCharge, fail_all};
+use super::pending::{ChargeOp, Group, PendingCharge, fail_all, holds_key};
 use crate::limit::{Micros, Plan, State};
 use crate::store::StoreError;
 use crate::store::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
@@ -247,7 +247,7 @@ impl ScriptCall {
             let key = &entry.charges[0].key;
             command.arg(&**key);
             if entry.has_holds_key() {
-                command.arg([&key[..], b":holds"].concat());
+                command.arg(holds_key(key));
             }
         }
         command.arg(&self.args[..]);

@@ -45,6 +45,11 @@ impl Connection {
         }
     }
 
+    /// Returns the server that it goes to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
     pub fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.wake.notify_one();

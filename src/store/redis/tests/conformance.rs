@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::servers::cluster::Cluster;
+use super::servers::sentinel::{MASTER, Sentinels};
 use super::*;
 use crate::store::conformance;
 
@@ -25,6 +26,7 @@ fn conforms(topology: Topology) {
         conformance::model::steps_back(&store, &clock).await;
         conformance::a_limit_of_zero_denies(&store).await;
         conformance::keeps_the_longest_debts(&store, &clock).await;
+        conformance::states::conforms(&store, &clock).await;
     });
 }
 
@@ -55,6 +57,15 @@ fn agrees(topology: Topology, cases: u32, together: bool) {
     let run = runner.run(&conformance::model::schedules(false), |steps| {
         let domain = fresh("at-once");
         runtime.block_on(conformance::model::agrees_at_once(&store, &clock, &domain, &steps));
+        Ok(())
+    });
+    run.unwrap();
+    // Each read has a connection of its own.
+    let few = ProptestConfig { cases: cases / 6, ..runner.config().clone() };
+    let mut runner = proptest::test_runner::TestRunner::new(few);
+    let run = runner.run(&conformance::model::schedules(false), |steps| {
+        let domain = fresh("read");
+        runtime.block_on(conformance::model::reads_agree(&store, &clock, &domain, &steps));
         Ok(())
     });
     run.unwrap();
@@ -95,6 +106,13 @@ fn a_single_server_agrees_with_the_model_at_all_times() {
         Ok(())
     });
     run.unwrap();
+}
+
+#[test]
+fn a_master_known_by_sentinels_conforms() {
+    let group = Sentinels::start();
+    let sentinels = endpoints(&group.addresses());
+    conforms(Topology::Sentinel { master: MASTER.into(), sentinels });
 }
 
 #[test]

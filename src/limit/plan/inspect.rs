@@ -1,0 +1,185 @@
+//! Reads a state without changing it: what each limit has counted, and how many hits came lately.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use super::{HitLog, Packed, Plan, State};
+use crate::limit::{Hits, Levels, LimitState, Micros};
+
+/// What the limits of a plan have counted for one key at one instant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyState {
+    /// The instant, by the store's clock.
+    pub now: Micros,
+    /// One for each limit of the plan, in order.
+    pub limits: Vec<LimitReading>,
+    /// None if the plan has no concurrency limit.
+    pub holds: Option<HoldLevels>,
+    /// The hits in the log that some limit still counts; none if the plan has no sliding_log limit.
+    pub log_len: Option<u64>,
+    /// One for each span that was asked for, in order.
+    pub counts: Vec<Result<SpanCount, CountError>>,
+}
+
+/// What one limit has counted for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitReading {
+    /// Hits counted.
+    pub used: u64,
+    /// The largest number of hits allowed now.
+    pub remaining: u64,
+    /// Time until the limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+    /// The smallest wait after which one hit is allowed if nothing else happens. `None` if one is
+    /// allowed now, or never will be.
+    pub retry_after: Option<Micros>,
+}
+
+/// The hits in flight of a concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLevels {
+    /// The number of holds; none if the limit has no hold ids.
+    pub ids: Option<u64>,
+    pub hits: u64,
+    /// Time until the oldest hold expires, or without ids all hits; 0 if there are none.
+    pub expires_after: Micros,
+}
+
+/// The hits that a limit counted over the last span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanCount {
+    /// The index of the limit in the plan.
+    pub limit: u8,
+    pub count: u64,
+    /// The length of the intervals that hits are counted by; 0 if each is counted by its own time.
+    pub resolution: Micros,
+    /// A hit may be counted for up to this long after it has left the span; 0 if the count is exact.
+    pub max_late: Micros,
+    /// Whether earlier hits of the span may be missing, because the log keeps no more: those of a rule
+    /// whose log is full and whose enforced limits all have shorter periods.
+    pub is_minimum: bool,
+}
+
+/// Why hits cannot be counted over a span.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CountError {
+    #[error("the span is 0: use a longer one, such as 5m")]
+    Zero,
+    /// With the algorithms of the plan.
+    #[error(
+        "only sliding_log and bucketed_window count hits over spans, and the limits of this rule are \
+         {0}: set the algorithm of one of them"
+    )]
+    NoTimes(String),
+    #[error(
+        "a span of {} is longer than {}, the longest period over which this rule counts: use up to \
+         that",
+        shown(*.span),
+        shown(*.longest)
+    )]
+    TooLong { span: Micros, longest: Micros },
+}
+
+/// A time as `90s` or `1.5ms`.
+fn shown(time: Micros) -> String {
+    format!("{:?}", Duration::from_micros(time))
+}
+
+impl KeyState {
+    /// Returns whether the key has no state, or one that means the same.
+    pub fn is_unused(&self) -> bool {
+        self.limits.iter().all(|limit| limit.used == 0)
+    }
+}
+
+impl Plan {
+    /// Reads a key's state at `now`, and counts the hits of the last `spans`.
+    ///
+    /// Every limit for itself: `remaining` and `retry_after` are what this limit alone allows. Copies
+    /// the state, but not its log.
+    pub fn inspect(&self, state: &State, now: Micros, spans: &[Micros]) -> KeyState {
+        let states = match state.limits.len() == self.limits.len() {
+            true => state.limits.to_vec(),
+            false => self.limits.iter().map(|limit| limit.algorithm.new_state()).collect(),
+        };
+        self.inspect_states(states, &state.log, now, spans)
+    }
+
+    /// Reads as [`inspect`](Self::inspect) does, from a packed state. Only for a plan that
+    /// [`packs`](Self::packs).
+    pub fn inspect_packed(&self, packed: Packed, now: Micros, spans: &[Micros]) -> KeyState {
+        let states = self.limits.iter().map(|limit| limit.algorithm.unpack(packed, now));
+        self.inspect_states(states.collect(), &HitLog::default(), now, spans)
+    }
+
+    fn inspect_states(
+        &self,
+        mut states: Vec<LimitState>,
+        log: &HitLog,
+        now: Micros,
+        spans: &[Micros],
+    ) -> KeyState {
+        for (limit, state) in self.limits.iter().zip(&mut states) {
+            limit.algorithm.advance(state, now);
+        }
+        let mut log = Cow::Borrowed(log);
+        // Old stamps change no answer. Only those of a clock that stepped back have to be moved.
+        if let Some(bounds) = self.log_bounds.as_ref().filter(|bounds| log.is_ahead(bounds, now)) {
+            log.to_mut().advance(bounds, now);
+        }
+        let readings = self.limits.iter().zip(&states).map(|(limit, state)| {
+            let Levels { used, remaining, reset_after, .. } = limit.levels(state, &log, now);
+            // No hold has this id, so it is a new one.
+            let verdict = limit.judge(state, &log, now, Hits { count: 1, hold: 0 });
+            let retry_after = verdict.retry_after;
+            LimitReading { used, remaining, reset_after, retry_after }
+        });
+        let mut holds = self.limits.iter().zip(&states);
+        KeyState {
+            now,
+            limits: readings.collect(),
+            holds: holds.find_map(|(limit, state)| limit.algorithm.holds(state, now)),
+            log_len: self.log_bounds.as_ref().map(|bounds| log.live(bounds, now)),
+            counts: spans.iter().map(|&span| self.count(&states, &log, now, span)).collect(),
+        }
+    }
+
+    /// Counts the hits of the last `span` by the limit that counts them best.
+    fn count(
+        &self,
+        states: &[LimitState],
+        log: &HitLog,
+        now: Micros,
+        span: Micros,
+    ) -> Result<SpanCount, CountError> {
+        let spans = self.limits.iter().filter_map(|limit| limit.algorithm.longest_span());
+        let Some(longest) = spans.max() else {
+            let names: Vec<&str> = self.limits.iter().map(|limit| limit.algorithm.name()).collect();
+            return Err(CountError::NoTimes(names.join(", ")));
+        };
+        if span == 0 {
+            return Err(CountError::Zero);
+        }
+        let counted = self.limits.iter().zip(states).enumerate().filter_map(|(i, of)| {
+            let (limit, state) = of;
+            limit.algorithm.longest_span().filter(|&longest| span <= longest)?;
+            let mut count = limit.algorithm.count(state, log, now, span)?;
+            count.limit = i as u8;
+            count.is_minimum = count.resolution == 0 && self.may_miss_stamps(log, now, span);
+            // A limit in shadow mode counts only what it would have admitted.
+            let order = (count.is_minimum, count.resolution, limit.shadow_mode);
+            Some((order, count))
+        });
+        let best = counted.min_by_key(|(order, _)| *order);
+        best.map(|(_, count)| count).ok_or(CountError::TooLong { span, longest })
+    }
+
+    /// Returns whether the log may lack hits of the last `span`. It keeps as many as the largest `n`;
+    /// no more than that were admitted in the period of an enforced sliding_log limit.
+    fn may_miss_stamps(&self, log: &HitLog, now: Micros, span: Micros) -> bool {
+        let enforced = self.limits.iter().filter(|limit| !limit.shadow_mode);
+        let mut periods = enforced.filter_map(|limit| limit.algorithm.log_period());
+        let bounds = self.log_bounds.as_ref();
+        !periods.any(|period| span <= period) && bounds.is_some_and(|it| log.is_full(it, now, span))
+    }
+}
