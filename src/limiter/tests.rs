@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 mod holds;
 mod limits;
 mod series;
+mod top_keys;
 
 use super::*;
 use crate::clock::ManualClock;
