@@ -23,6 +23,7 @@ use weir::rules::source::RuleFile;
 use weir::rules::{self, RuleSet};
 use weir::service::{Options, RateLimit};
 use weir::store::memory::MemoryStore;
+use weir::top::{self, Top};
 use weir::trace::Sampler;
 
 const RULES: &str = "domain: bench
@@ -43,10 +44,13 @@ descriptors:
 const TOLERANCE: f64 = 0.05;
 
 const KEYS: usize = 100;
+
+/// The requests of the longer run.
+const MANY_REQUESTS: usize = 9_600;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
-const CASES: [(&str, &[&str]); 10] = [
+const CASES: [(&str, &[&str]); 16] = [
     ("decide: one limit", &["one"]),
     ("decide: one limit, over", &["none"]),
     ("decide: three descriptors of four limits", &["four", "four", "four"]),
@@ -57,6 +61,12 @@ const CASES: [(&str, &[&str]); 10] = [
     ("serve: B3 headers, tracing off", &["one"]),
     ("serve: B3 headers not sampled, tracing on", &["one"]),
     ("serve: no context, not sampled, tracing on", &["one"]),
+    ("decide: one limit, top keys", &["one"]),
+    ("decide: one limit, over, top keys", &["none"]),
+    ("decide: one limit, near it, top keys", &["one"]),
+    ("decide: one limit, new keys", &["one"]),
+    ("decide: one limit, new keys, top keys", &["one"]),
+    ("serve: one at a time, top keys", &["one"]),
 ];
 
 /// The headers of a caller that does not record its trace.
@@ -67,12 +77,19 @@ const B3: &[u8] = b"\x00\x0cx-b3-traceid\x204bf92f3577b34da6a3ce929d0e0e4736\
 
 type Service = RateLimit<MemoryStore<SystemClock>>;
 
-fn service() -> Service {
+fn service(case: usize) -> Service {
     let file = RuleFile { name: "bench.yaml".into(), text: RULES.into() };
     let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
-    let limiter = Arc::new(Limiter::new(store, limiter::Options::default()));
+    // With a ratio of 0 every admission is near its limit.
+    let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
+    let options = limiter::Options { near_limit_ratio, ..limiter::Options::default() };
+    let top = matches!(case, 10 | 11 | 12 | 14 | 15).then(|| {
+        let options = top::Options { entries: 1024, redact: Vec::new(), threads: 2 };
+        Arc::new(Top::new(options, Arc::new(SystemClock::new())))
+    });
+    let limiter = Arc::new(Limiter::new(store, options).with_top(top));
     let rules = Arc::new(ArcSwapOption::from_pointee(rules));
     RateLimit::new(
         limiter,
@@ -81,7 +98,7 @@ fn service() -> Service {
     )
 }
 
-fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
+fn messages(descriptors: &[&str], keys: usize) -> Vec<Vec<u8>> {
     let message = |number: usize| {
         let descriptors = descriptors.iter().enumerate().map(|(i, key)| RateLimitDescriptor {
             entries: vec![Entry { key: (*key).into(), value: format!("value {i} {number:03}") }],
@@ -92,7 +109,7 @@ fn messages(descriptors: &[&str]) -> Vec<Vec<u8>> {
             RateLimitRequest { domain, descriptors: descriptors.collect(), hits_addend: 0 };
         request.encode_to_vec()
     };
-    (0..KEYS).map(message).collect()
+    (0..keys).map(message).collect()
 }
 
 /// Decodes requests, decides, and encodes responses.
@@ -205,9 +222,10 @@ impl Answers {
 }
 
 fn run(case: usize, requests: usize) {
-    let messages = messages(CASES[case].1);
+    let keys = if matches!(case, 13 | 14) { MANY_REQUESTS } else { KEYS };
+    let messages = messages(CASES[case].1, keys);
     match case {
-        3..10 => {
+        3..10 | 15 => {
             // Without a caller, all but one in a million are not recorded.
             let sampler = [Sampler::default(), Sampler::new(1e-6)];
             let sampler = sampler[usize::from(matches!(case, 6 | 8 | 9))];
@@ -217,9 +235,9 @@ fn run(case: usize, requests: usize) {
                 7 | 8 => B3,
                 _ => &[],
             };
-            serve((service(), sampler), &messages, requests, in_flight, headers);
+            serve((service(case), sampler), &messages, requests, in_flight, headers);
         }
-        _ => decide(&service(), &messages, requests),
+        _ => decide(&service(case), &messages, requests),
     }
 }
 
@@ -242,7 +260,7 @@ fn count(case: usize, requests: usize) -> Result<u64, String> {
 
 /// Returns the number of instructions of one request after warm-up.
 fn measure(case: usize) -> Result<u64, String> {
-    let (few, many) = (1_600, 9_600);
+    let (few, many) = (1_600, MANY_REQUESTS);
     Ok((count(case, many)? - count(case, few)?) / (many - few) as u64)
 }
 
@@ -286,7 +304,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", case, requests] => match (case.parse(), requests.parse()) {
-            (Ok(case @ 0..10), Ok(requests)) => {
+            (Ok(case @ 0..16), Ok(requests)) => {
                 run(case, requests);
                 ExitCode::SUCCESS
             }

@@ -35,6 +35,7 @@ use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
 use crate::tls::{self, Certificates, TlsListeners};
+use crate::top::Top;
 use crate::trace::Sampler;
 
 /// The service, built but not running.
@@ -100,7 +101,8 @@ impl App {
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone());
-        let limiter = Arc::new(Limiter::new(store, settings.limiter_options()));
+        let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
+        let limiter = Arc::new(Limiter::new(store, settings.limiter_options()).with_top(top));
         let rules = Rules::default();
         let metrics = Arc::new(Metrics::new(*settings.metrics.max_series));
         metrics.add(limiter.clone());

@@ -18,7 +18,7 @@
 //! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
 //! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
 //! the open connections, which [`sockets`] and [`tls`] carry. [`metrics`] are counted everywhere and
-//! exported by [`telemetry`]; [`trace`] decides which requests have spans. [`app`] builds the service
+//! exported by [`telemetry`]; [`top`] has the keys with the most hits; [`trace`] decides which requests have spans. [`app`] builds the service
 //! from the [`settings`], and [`cli`] has the subcommands.
 
 #![forbid(unsafe_code)]
@@ -52,6 +52,7 @@ mod terminal;
 mod threads;
 pub mod throttle;
 pub mod tls;
+pub mod top;
 pub mod trace;
 pub mod version;
 pub mod watch;

@@ -20,6 +20,7 @@ mod spans;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod top_keys;
 
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
@@ -28,6 +29,7 @@ pub use inspect::{Inspection, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
 pub use request::{Descriptor, Override, Request};
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -41,6 +43,7 @@ use self::stats::CountedHits;
 use crate::limit::{Decision, Op, Plan, SECOND};
 use crate::rules::{Domain, RuleSet};
 use crate::store::{Answer, Answers, Store, StoreError};
+use crate::top::Top;
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Copy, Debug)]
@@ -78,12 +81,24 @@ pub struct Limiter<S> {
     options: Options,
     counts: LimiterCounts,
     denial_log: DenialLog,
+    top: Option<Arc<Top>>,
 }
 
 impl<S: Store> Limiter<S> {
     pub fn new(store: S, options: Options) -> Limiter<S> {
         let denial_log = DenialLog::new(options.logged_denials);
-        Limiter { store, options, counts: LimiterCounts::new(options.max_series), denial_log }
+        let counts = LimiterCounts::new(options.max_series);
+        Limiter { store, options, counts, denial_log, top: None }
+    }
+
+    /// Counts decisions by key.
+    pub fn with_top(self, top: Option<Arc<Top>>) -> Limiter<S> {
+        Limiter { top, ..self }
+    }
+
+    /// The lists of top keys, if they are on.
+    pub fn top(&self) -> Option<&Arc<Top>> {
+        self.top.as_ref()
     }
 
     pub fn counts(&self) -> &LimiterCounts {
@@ -246,6 +261,11 @@ impl<S: Store> Limiter<S> {
             statuses.push(status);
         }
         over |= quotas > 0 && quotas == quotas_over;
+        if let Some(top) = &self.top {
+            let together = lookup.domain.is_some_and(|domain| domain.together);
+            let charged = !over || !together || self.options.shadow_mode;
+            top_keys::record(top, request, lookup, answers, charged, &self.options);
+        }
         if over && self.options.shadow_mode {
             add(&self.counts.global_shadow_mode);
             over = false;

@@ -7,6 +7,7 @@ mod holds;
 mod inspect;
 mod limits;
 mod series;
+mod top_keys;
 
 use super::*;
 use crate::clock::ManualClock;

@@ -13,7 +13,7 @@ use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
-use crate::{grpc, http, limiter, rules, service, store, watch, xds};
+use crate::{grpc, http, limiter, rules, service, store, top, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
@@ -193,6 +193,15 @@ impl Settings {
             logged_denials: *self.log.denials,
             max_series: *self.metrics.max_series,
         }
+    }
+
+    /// Returns how top keys are counted; none if they are not.
+    pub fn top_options(&self) -> Option<top::Options> {
+        let (entries, redact) = (*self.top.entries, self.top.redact.to_vec());
+        // Besides those of gRPC: that of /json, and the main thread, which has a number of its own with
+        // Redis.
+        let threads = self.threads() + 2;
+        (entries > 0).then_some(top::Options { entries, redact, threads })
     }
 
     /// Returns how to count in Redis, and how to count limits per second if they have a Redis of

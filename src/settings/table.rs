@@ -14,6 +14,7 @@ mod response;
 mod rules;
 mod store;
 mod tls;
+mod top;
 mod tracing;
 
 use std::sync::LazyLock;
@@ -32,6 +33,7 @@ pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
 pub use tls::{GrpcTlsSettings, HttpTlsSettings};
+pub use top::TopSettings;
 pub use tracing::TracingSettings;
 
 /// A group of settings.
@@ -126,6 +128,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     DebugSettings::declare(&mut settings);
     ResponseSettings::declare(&mut settings);
     StoreSettings::declare(&mut settings);
+    TopSettings::declare(&mut settings);
     HealthSettings::declare(&mut settings);
     DrainSettings::declare(&mut settings);
     RuntimeSettings::declare(&mut settings);

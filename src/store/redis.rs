@@ -49,7 +49,7 @@ pub use self::access::{Access, Endpoint, Login, Tls};
 use self::batch::{ChargeOp, Group, PendingCharge};
 use self::cancel::CancelOnDrop;
 use self::connection::Connection;
-use self::connections::{ThreadConnections, thread_number};
+use self::connections::ThreadConnections;
 use self::context::RedisContext;
 pub use self::counts::RedisCounts;
 use self::direct::DirectConnections;
@@ -59,6 +59,7 @@ use self::reply::{AllAnswers, Reply};
 use super::per_second::{self, Undo};
 use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
 use crate::limit::{Micros, Op};
+use crate::threads;
 
 /// Keeps states in Redis.
 #[derive(Debug)]
@@ -117,7 +118,7 @@ impl RedisStore {
 
     /// Returns the connections of the current thread; starts them at the first call.
     fn connections(&self) -> &ThreadConnections {
-        let of_thread = &self.connections[thread_number() % self.connections.len()];
+        let of_thread = &self.connections[threads::number() % self.connections.len()];
         of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
     }
 

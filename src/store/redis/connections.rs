@@ -1,8 +1,6 @@
 //! The connections of one thread.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::batch::PendingCharge;
 use super::cluster::Cluster;
@@ -72,19 +70,4 @@ impl ThreadConnections {
             ThreadConnections::Cluster(cluster) => cluster.close(),
         }
     }
-}
-
-/// Returns a number of the current thread, different for each one.
-pub(super) fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
-    }
-    NUMBER.with(|number| {
-        number.get().unwrap_or_else(|| {
-            let next = NEXT.fetch_add(1, Ordering::Relaxed);
-            number.set(Some(next));
-            next
-        })
-    })
 }

@@ -1,0 +1,176 @@
+//! Decisions in the lists of top keys.
+
+use std::collections::HashMap;
+
+use super::*;
+use crate::random::random;
+use crate::top::{self, By, Query, Top, TopList, TopRow};
+
+fn bench(rules: &str) -> Bench {
+    with_options(rules, limiter::Options::default())
+}
+
+fn with_options(rules: &str, options: limiter::Options) -> Bench {
+    let Bench { rules, limiter, clock } = Bench::with(rules, options);
+    let options = top::Options { entries: 1024, redact: Vec::new(), threads: 1 };
+    let top = Arc::new(Top::new(options, clock.clone()));
+    // More keys than the bench has.
+    let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000_000), limiter.options);
+    Bench { rules, limiter: limiter.with_top(Some(top)), clock }
+}
+
+fn list(bench: &Bench, by: By) -> TopList {
+    bench.limiter.top().unwrap().list(&Query { by, limit: usize::MAX, filter: None })
+}
+
+/// The entries of a row, its rule, and its count.
+fn counts(bench: &Bench, by: By) -> Vec<(String, u64)> {
+    let text = |row: &TopRow| {
+        let entries = row.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+        let rule = row.rule.as_deref().unwrap_or("-");
+        format!("{} {rule}", entries.collect::<Vec<_>>().join(","))
+    };
+    let list = list(bench, by);
+    assert!(list.rows.iter().all(|row| row.domain == "d" && row.error == 0));
+    let mut counts: Vec<_> = list.rows.iter().map(|row| (text(row), row.count)).collect();
+    counts.sort();
+    counts
+}
+
+/// The limit, used, n and reset of the rows near their limit.
+fn near(bench: &Bench) -> Vec<(String, u64, u32, u64)> {
+    let rows = list(bench, By::Near).rows.into_iter().filter_map(|row| row.near);
+    rows.map(|near| (near.limit, near.used, near.n, near.reset_ms)).collect()
+}
+
+fn count(text: &str, count: u64) -> (String, u64) {
+    (text.to_owned(), count)
+}
+
+#[test]
+fn hits_denials_and_keys_near_their_limit_are_listed() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+",
+    );
+    for _ in 0..7 {
+        bench.ask(&[("user", "ann"), ("free", "x"), ("other", "x"), ("none", "x")]);
+    }
+    assert_eq!(near(&bench), []);
+    bench.ask(&[("user", "ann")]);
+    assert_eq!(near(&bench), [(String::new(), 8, 10, 3_580_000)]);
+    bench.clock.advance(SECOND);
+    let user = |hits, is_negative_hits| {
+        let entries = &[("user", "ann")];
+        let hits_addend = Some(hits);
+        bench.send(&[Descriptor { entries, hits_addend, is_negative_hits, limit: None }], 0);
+    };
+    // The second is denied, the others are a peek and a refund.
+    [(2, false), (5, false), (0, false), (9, true)].map(|(hits, back)| user(hits, back));
+    assert_eq!(near(&bench), [(String::new(), 10, 10, 3_579_000)]);
+    let near_hits = [count("user=ann user", 3)];
+    assert_eq!(counts(&bench, By::Near), near_hits);
+    assert_eq!(counts(&bench, By::Hits), [count("none=x none", 7), count("user=ann user", 15)]);
+    assert_eq!(counts(&bench, By::Denied), [count("none=x none", 7), count("user=ann user", 5)]);
+    bench.clock.advance(3_579 * SECOND);
+    assert_eq!(near(&bench), []);
+}
+
+#[test]
+fn rows_have_the_entries_and_the_limit_that_are_counted() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - {key: path, value: /a/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: {algorithm: concurrency, requests_per_unit: 10, hold_id: id, hold_timeout: 1m}
+  - key: two
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 2}
+      - {unit: hour, requests_per_unit: 2}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+",
+    );
+    bench.ask(&[("path", "/a/b"), ("path", "/a/c"), ("two", "x"), ("shadow", "x")]);
+    bench.clock.advance(SECOND);
+    bench.ask(&[("two", "x")]);
+    let limit = Override { requests_per_unit: 1, unit: 3, unit_multiplier: None };
+    let entries = &[("sent", "x")];
+    bench.send(&[Descriptor { entries, limit: Some(limit), ..Default::default() }], 0);
+    for id in ["1", "2"] {
+        let entries = &[("user", "ann"), ("id", id)];
+        bench.send(&[Descriptor { entries, ..Default::default() }], 0);
+    }
+    let hits = [
+        count("path=/a/* path_/a/*", 2),
+        count("sent=x -", 1),
+        count("shadow=x shadow", 1),
+        count("two=x two", 2),
+        count("user=ann user.id", 2),
+    ];
+    assert_eq!(counts(&bench, By::Hits), hits);
+    assert_eq!(counts(&bench, By::Denied), [count("shadow=x shadow", 1)]);
+    let mut near: Vec<_> =
+        near(&bench).into_iter().map(|(limit, used, n, _)| (limit, used, n)).collect();
+    near.sort();
+    assert_eq!(near, [(String::new(), 1, 1), (String::new(), 2, 2), ("1".to_owned(), 2, 2)]);
+}
+
+#[test]
+fn what_a_denial_of_the_whole_request_kept_from_being_charged_is_not_near() {
+    let rules = "domain: d
+charge: together
+descriptors:
+  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+";
+    let used = |bench: &Bench| {
+        (0..3).for_each(|_| _ = bench.ask(&[("a", "x")]));
+        bench.ask(&[("a", "x"), ("none", "x")]);
+        near(bench).first().map(|(_, used, ..)| *used)
+    };
+    let one = bench(rules);
+    assert_eq!(used(&one), None);
+    one.ask(&[("a", "x")]);
+    assert_eq!(near(&one)[0].1, 4);
+    // In the global shadow mode all are charged.
+    let options = limiter::Options { shadow_mode: true, ..Default::default() };
+    assert_eq!(used(&with_options(rules, options)), Some(4));
+}
+
+/// Zipf traffic over a million keys: all that are near their limit are listed, whatever the hits of
+/// others.
+#[test]
+fn the_list_of_keys_near_their_limit_is_exact() {
+    let bench = bench(
+        "domain: d
+descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 10}}]
+",
+    );
+    let mut exact: HashMap<String, u64> = HashMap::new();
+    for _ in 0..60_000 {
+        let user = (1e6_f64.powf(random()) as u64).to_string();
+        bench.ask(&[("user", &user)]);
+        *exact.entry(user).or_default() += 1;
+    }
+    let mut wanted: Vec<_> = exact.into_iter().filter(|(_, count)| *count >= 8).collect();
+    let rows = list(&bench, By::Near).rows.into_iter();
+    let mut rows: Vec<_> = rows
+        .map(|row| {
+            let near = row.near.unwrap();
+            assert_eq!((near.n, near.reset_ms), (10, 3_580_000));
+            (row.entries[0].value.clone(), near.used)
+        })
+        .collect();
+    wanted.iter_mut().for_each(|(_, count)| *count = 10.min(*count));
+    wanted.sort();
+    rows.sort();
+    assert!(wanted.len() > 200, "{}", wanted.len());
+    assert_eq!(rows, wanted);
+}

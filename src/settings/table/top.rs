@@ -1,0 +1,15 @@
+//! `top`: the keys with the most hits, the most denials, and near a limit.
+
+use super::group;
+use crate::settings::format::Int;
+
+group! {
+    /// Top keys.
+    TopSettings "top" {
+        /// Keys in each of the lists of top keys (most hits, most denials, near a limit), on each thread;
+        /// 0: there are no lists.
+        entries: Int<usize, 0, 65_536> = "1_024";
+        /// Descriptor keys whose values are shown as hashes in these lists, such as api_key.
+        redact: Vec<String> = "";
+    }
+}

@@ -1,0 +1,183 @@
+//! The keys with the most hits, the most denials, and near a limit.
+//!
+//! Each serving thread counts in sketches of its own: [`Top::recorder`] locks those of the current
+//! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
+//! merges the copies. Every decision is counted, without sampling, so that the reported errors are
+//! certain.
+//!
+//! **Bounded.** Each of the three lists of a thread has `entries` rows; a row keeps up to 512 bytes
+//! of its key and 128 of the path of its rule, and has a few counters.
+
+mod key;
+mod list;
+mod merge;
+mod near;
+mod redact;
+mod sketch;
+#[cfg(test)]
+mod tests;
+
+pub use list::{By, Filter, NearLimit, Query, TopEntry, TopList, TopRow};
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use self::key::{Key, KeyHasher};
+use self::merge::merge;
+use self::near::{Near, NearKeys, NearNow};
+use self::redact::Redaction;
+use self::sketch::Sketch;
+use crate::clock::Monotonic;
+use crate::entry::Entry;
+use crate::limit::{Micros, SECOND};
+use crate::threads;
+
+/// How keys are counted.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The rows of each list, on each thread; at least 1.
+    pub entries: usize,
+    /// Descriptor keys whose values are shown as hashes.
+    pub redact: Vec<String>,
+    /// The number of threads that count.
+    pub threads: usize,
+}
+
+/// Counts the hits, denials and near admissions of keys.
+pub struct Top {
+    hasher: KeyHasher,
+    /// Those of each thread, by its number.
+    lists: Box<[Aligned]>,
+    redaction: Redaction,
+    clock: Arc<dyn Monotonic>,
+    started: Micros,
+}
+
+/// Starts a cache line, so that threads do not slow each other down.
+#[repr(align(64))]
+struct Aligned(Mutex<Lists>);
+
+/// The lists of one thread.
+struct Lists {
+    hits: Sketch<()>,
+    denied: Sketch<()>,
+    near: NearKeys,
+}
+
+/// Counts decisions in the lists of the current thread, which it locks.
+pub struct Recorder<'a> {
+    top: &'a Top,
+    lists: MutexGuard<'a, Lists>,
+}
+
+/// The decision on some hits of a key.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    pub domain: &'a str,
+    pub entries: &'a [Entry<'a>],
+    /// The path of the rule; empty if there is none.
+    pub rule: &'a str,
+    pub hits: u64,
+    pub outcome: Outcome<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Outcome<'a> {
+    Admitted,
+    Denied,
+    /// Admitted, at or over `near_limit_ratio` of a limit.
+    Near(NearAdmission<'a>),
+}
+
+/// A limit after hits that it admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct NearAdmission<'a> {
+    /// The shape of the plan, and the index of the limit in it.
+    pub shape: &'a str,
+    pub index: u8,
+    /// The name of the limit; may be empty.
+    pub name: &'a str,
+    pub used: u64,
+    pub n: u32,
+    pub reset_after: Micros,
+}
+
+impl Top {
+    pub fn new(options: Options, clock: Arc<dyn Monotonic>) -> Top {
+        let lists = || Lists {
+            hits: Sketch::new(options.entries.max(1)),
+            denied: Sketch::new(options.entries.max(1)),
+            near: NearKeys::new(options.entries),
+        };
+        Top {
+            hasher: KeyHasher::default(),
+            lists: (0..options.threads.max(1)).map(|_| Aligned(Mutex::new(lists()))).collect(),
+            redaction: Redaction::new(options.redact),
+            started: clock.monotonic(),
+            clock,
+        }
+    }
+
+    /// Returns what counts decisions. Nothing waits while it is locked, so it must not be held for
+    /// long.
+    #[inline]
+    pub fn recorder(&self) -> Recorder<'_> {
+        let Aligned(lists) = &self.lists[threads::number() % self.lists.len()];
+        Recorder { top: self, lists: lists.lock() }
+    }
+
+    /// Returns one list of all threads.
+    pub fn list(&self, query: &Query<'_>) -> TopList {
+        let now = self.clock.monotonic();
+        let seconds = now.saturating_sub(self.started) / SECOND;
+        let count = |of: fn(&Lists) -> &Sketch<()>| {
+            let copies = self.lists.iter().map(|Aligned(lists)| of(&lists.lock()).snapshot());
+            let merged = merge(copies.collect(), |(), ()| {});
+            list::by_count(merged, query, seconds, &self.redaction)
+        };
+        match query.by {
+            By::Hits => count(|lists| &lists.hits),
+            By::Denied => count(|lists| &lists.denied),
+            By::Near => {
+                let copies = self.lists.iter().map(|Aligned(lists)| lists.lock().near.snapshot());
+                let merged = merge(copies.collect(), Near::combine);
+                list::by_fraction(merged, query, seconds, &self.redaction, now)
+            }
+        }
+    }
+}
+
+impl Recorder<'_> {
+    /// Counts a decision. Decisions on no hits are not counted.
+    #[inline]
+    pub fn record(&mut self, recorded: &Recorded<'_>) {
+        let Recorded { domain, entries, rule, hits, outcome } = *recorded;
+        if hits == 0 {
+            return;
+        }
+        let key = self.top.hasher.key(domain, entries);
+        self.lists.hits.count(&key, rule, hits);
+        match outcome {
+            Outcome::Admitted => {}
+            Outcome::Denied => self.lists.denied.count(&key, rule, hits),
+            Outcome::Near(near) => self.record_near(&key, rule, hits, &near),
+        }
+    }
+
+    fn record_near(&mut self, key: &Key<'_>, rule: &str, hits: u64, near: &NearAdmission<'_>) {
+        let NearAdmission { shape, index, name, used, n, reset_after } = *near;
+        let key = self.top.hasher.limit_key(key, shape, index);
+        let at = self.top.clock.monotonic();
+        let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
+        self.lists.near.add(&key, rule, hits, &near);
+    }
+}
+
+impl fmt::Debug for Top {
+    /// Omits the keys and the secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Top").field("threads", &self.lists.len()).finish_non_exhaustive()
+    }
+}

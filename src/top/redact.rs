@@ -1,0 +1,62 @@
+//! Hashes in place of values that are secret.
+
+use std::fmt::Write;
+use std::hash::{BuildHasher, RandomState};
+
+use super::key::StoredKey;
+use crate::entry::Entry;
+
+/// Bytes of a shown hash.
+const HASH_BYTES: usize = 8;
+
+/// Replaces the values of some descriptor keys by a hash with a secret of this process: equal values
+/// have equal hashes, until it restarts.
+pub(super) struct Redaction {
+    keys: Vec<String>,
+    secret: [u8; 32],
+}
+
+impl Redaction {
+    pub fn new(keys: Vec<String>) -> Redaction {
+        let mut secret = [0; 32];
+        for (number, bytes) in (0_u64..).zip(secret.as_chunks_mut::<8>().0) {
+            // The standard library takes its secret from the operating system, so that there is no
+            // failure to handle here.
+            *bytes = RandomState::new().hash_one(number).to_le_bytes();
+        }
+        Redaction { keys, secret }
+    }
+
+    /// Returns the value of an entry as it may be shown.
+    pub fn value(&self, key: &StoredKey, (name, value): Entry<'_>) -> String {
+        if !self.hides((name, value)) {
+            return value.to_owned();
+        }
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        hasher.update(value.as_bytes());
+        // Of a value that is cut, only a part is known.
+        hasher.update(&key.tag().to_le_bytes());
+        let mut text = "hash:".to_owned();
+        for byte in &hasher.finalize().as_bytes()[..HASH_BYTES] {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// Returns the path of a rule as it may be shown. It repeats the values that the rule names: it
+    /// ends at the first that is hidden, because one that is cut cannot be found in it.
+    pub fn path(&self, key: &StoredKey, entries: &[Entry<'_>]) -> String {
+        let mut path = key.rule().to_owned();
+        for (name, value) in entries.iter().filter(|entry| self.hides(**entry)) {
+            if let Some((before, _)) = path.split_once(&format!("{name}_")) {
+                path = format!("{before}{name}_{}", self.value(key, (name, value)));
+            }
+        }
+        path
+    }
+
+    fn hides(&self, (name, value): Entry<'_>) -> bool {
+        !value.is_empty() && self.keys.iter().any(|hidden| hidden == name)
+    }
+}

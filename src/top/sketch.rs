@@ -1,0 +1,265 @@
+//! The keys with the most hits of a stream, in a fixed number of rows.
+//!
+//! Space-Saving (Metwally, Agrawal and El Abbadi, "Efficient computation of frequent and top-k
+//! elements in data streams", ICDT 2005) with the filter of Homem and Carvalho ("Finding top-k
+//! elements in data streams", Information Sciences 2010). A row counts the hits of a key. When all
+//! rows are taken, the row with the least count is given to a new key. A table of cells, by hash,
+//! keeps how many hits a key without a row can have had at most:
+//!
+//! - A new row starts with its cell as its error and a part of its count.
+//! - The cell of a row that is replaced is raised to the count of the row.
+//! - A key whose hits, with those of its cell, are not more than the least count gets no row; its
+//!   hits are added to the cell. So a flood of rare keys replaces few rows, and costs little.
+//!
+//! After any stream of `n` hits, of any weights, without sampling:
+//!
+//! - The true count of a row is from `count - error` to `count`.
+//! - A key without a row has had at most the hits of its cell, and that is at most `n / rows`.
+//!
+//! Cost: a hit of a key with a row is a look-up and an addition. The least count is found by a heap
+//! whose order is repaired only when a row is to be replaced: counts only grow, so that the top is the
+//! least once its count is up to date.
+
+use hashbrown::HashTable;
+
+use super::key::{Key, StoredKey};
+
+/// Cells for each row, rounded up to a power of two in total: with more, keys share fewer of them.
+const CELLS_PER_ROW: usize = 4;
+
+/// Counts the hits of keys, each row with a `P` of its own.
+#[derive(Debug)]
+pub(super) struct Sketch<P> {
+    capacity: usize,
+    rows: Vec<Row<P>>,
+    /// Indices of rows, by the hash of their key.
+    index: HashTable<u32>,
+    order: Order,
+    cells: Cells,
+    /// All hits.
+    total: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Row<P> {
+    hash: u64,
+    pub key: StoredKey,
+    /// At least the hits of the key.
+    pub count: u64,
+    /// How many more than the hits of the key `count` is at most.
+    pub error: u64,
+    pub payload: P,
+}
+
+/// Upper bounds of the hits of keys without a row, by the hash of the key. Empty while all have rows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cells {
+    cells: Box<[u64]>,
+    greatest: u64,
+}
+
+/// A copy of a sketch, to be merged with others.
+#[derive(Debug)]
+pub(super) struct Snapshot<P> {
+    pub rows: Vec<Row<P>>,
+    pub cells: Cells,
+    pub total: u64,
+}
+
+impl<P> Sketch<P> {
+    pub fn new(capacity: usize) -> Sketch<P> {
+        Sketch {
+            capacity,
+            rows: Vec::new(),
+            index: HashTable::new(),
+            order: Order::default(),
+            cells: Cells::default(),
+            total: 0,
+        }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.rows.len() >= self.capacity
+    }
+
+    /// Adds hits to the row of a key, if it has one. They are part of the total in any case.
+    #[inline]
+    pub fn add(&mut self, key: &Key<'_>, hits: u64) -> Option<&mut Row<P>> {
+        self.total = self.total.saturating_add(hits);
+        let rows = &self.rows;
+        let is = |at: &u32| {
+            rows.get(*at as usize).is_some_and(|row| row.hash == key.hash && row.key.is(key))
+        };
+        let at = *self.index.find(key.hash, is)?;
+        let row = self.rows.get_mut(at as usize)?;
+        row.count = row.count.saturating_add(hits);
+        Some(row)
+    }
+
+    /// Adds hits of a key without a row to its cell, unless they may make them more than the least
+    /// count. Returns whether they were added.
+    pub fn add_to_cell(&mut self, key: &Key<'_>, hits: u64) -> bool {
+        if !self.is_full() {
+            return false;
+        }
+        let estimate = self.cells.get(key.hash).saturating_add(hits);
+        let is_rare = estimate <= self.order.bound() || estimate <= self.order.least(&self.rows).0;
+        if is_rare {
+            self.cells.raise(key.hash, estimate, self.capacity);
+        }
+        is_rare
+    }
+
+    /// Gives a row to a key without one, in place of that with the least count if there is no room.
+    pub fn insert(&mut self, key: &Key<'_>, rule: &str, hits: u64, payload: P) {
+        let error = self.cells.get(key.hash);
+        let count = error.saturating_add(hits);
+        let row = Row { hash: key.hash, key: key.store(rule), count, error, payload };
+        let at = if self.is_full() {
+            let (_, at) = self.order.least(&self.rows);
+            let Some(replaced) = self.rows.get_mut(at as usize) else { return };
+            let replaced = std::mem::replace(replaced, row);
+            if let Ok(found) = self.index.find_entry(replaced.hash, |other| *other == at) {
+                found.remove();
+            }
+            self.cells.raise(replaced.hash, replaced.count, self.capacity);
+            at
+        } else {
+            self.order.clear();
+            self.rows.push(row);
+            self.rows.len() as u32 - 1
+        };
+        let rows = &self.rows;
+        self.index.insert_unique(key.hash, at, |at| rows[*at as usize].hash);
+    }
+
+    /// Removes rows.
+    pub fn retain(&mut self, keep: impl Fn(&P) -> bool) {
+        let Sketch { rows, index, cells, capacity, .. } = self;
+        rows.retain(|row| {
+            let keep = keep(&row.payload);
+            if !keep {
+                cells.raise(row.hash, row.count, *capacity);
+            }
+            keep
+        });
+        index.clear();
+        for (at, row) in (0..).zip(rows.iter()) {
+            index.insert_unique(row.hash, at, |at| rows[*at as usize].hash);
+        }
+        self.order.clear();
+    }
+}
+
+impl Sketch<()> {
+    /// Counts hits of a key.
+    #[inline]
+    pub fn count(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
+        if self.add(key, hits).is_none() {
+            self.count_without_row(key, rule, hits);
+        }
+    }
+
+    #[inline(never)]
+    fn count_without_row(&mut self, key: &Key<'_>, rule: &str, hits: u64) {
+        if !self.add_to_cell(key, hits) {
+            self.insert(key, rule, hits, ());
+        }
+    }
+}
+
+impl<P: Clone> Sketch<P> {
+    pub fn snapshot(&self) -> Snapshot<P> {
+        let (rows, cells) = (self.rows.clone(), self.cells.clone());
+        Snapshot { rows, cells, total: self.total }
+    }
+}
+
+impl<P> Row<P> {
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+}
+
+impl Cells {
+    /// Returns how many hits the key of a hash can have had while it had no row.
+    #[inline]
+    pub fn get(&self, hash: u64) -> u64 {
+        self.cells.get(self.at(hash)).copied().unwrap_or(0)
+    }
+
+    /// Returns how many hits any key can have had while it had no row.
+    pub fn greatest(&self) -> u64 {
+        self.greatest
+    }
+
+    fn raise(&mut self, hash: u64, to: u64, rows: usize) {
+        if self.cells.is_empty() {
+            self.cells = vec![0; (CELLS_PER_ROW * rows).next_power_of_two()].into();
+        }
+        let at = self.at(hash);
+        if let Some(cell) = self.cells.get_mut(at) {
+            *cell = to.max(*cell);
+            self.greatest = to.max(self.greatest);
+        }
+    }
+
+    /// By bits of the hash that do not choose the bucket of the index.
+    #[inline]
+    fn at(&self, hash: u64) -> usize {
+        (hash >> 24) as usize & self.cells.len().wrapping_sub(1)
+    }
+}
+
+/// A binary heap of rows by counts that they had: the least at the top.
+#[derive(Debug, Default)]
+struct Order {
+    /// A count and the index of its row; empty until it is needed.
+    heap: Vec<(u64, u32)>,
+}
+
+impl Order {
+    /// Forgets the order, because there are other rows.
+    fn clear(&mut self) {
+        self.heap.clear();
+    }
+
+    /// Returns a lower bound of the least count.
+    fn bound(&self) -> u64 {
+        self.heap.first().map_or(0, |(count, _)| *count)
+    }
+
+    /// Returns the least count and the index of its row; 0 and 0 if there are none.
+    fn least<P>(&mut self, rows: &[Row<P>]) -> (u64, u32) {
+        if self.heap.is_empty() {
+            self.heap.extend(rows.iter().map(|row| row.count).zip(0..));
+            // A sorted list is a heap.
+            self.heap.sort_unstable();
+        }
+        while let Some((known, at)) = self.heap.first_mut() {
+            let count = rows.get(*at as usize).map_or(0, |row| row.count);
+            if count == *known {
+                return (count, *at);
+            }
+            *known = count;
+            self.sift_down();
+        }
+        (0, 0)
+    }
+
+    /// Restores the order after the count of the top has grown.
+    fn sift_down(&mut self) {
+        let (heap, mut at) = (&mut *self.heap, 0);
+        loop {
+            let mut child = 2 * at + 1;
+            if child + 1 < heap.len() && heap[child + 1] < heap[child] {
+                child += 1;
+            }
+            if child >= heap.len() || heap[at] <= heap[child] {
+                return;
+            }
+            heap.swap(at, child);
+            at = child;
+        }
+    }
+}

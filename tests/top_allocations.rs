@@ -1,0 +1,49 @@
+//! Allocations of counting a key.
+
+#[path = "support/allocator.rs"]
+mod allocator;
+
+use std::sync::Arc;
+
+use allocator::{allocations, peak};
+use weir::clock::ManualClock;
+use weir::top::{NearAdmission, Options, Outcome, Recorded, Top};
+
+fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
+    let (domain, entries) = ("d", &[("user", user)][..]);
+    top.recorder().record(&Recorded { domain, entries, rule: "user", hits: 1, outcome });
+}
+
+fn top(entries: usize) -> Top {
+    let options = Options { entries, redact: Vec::new(), threads: 1 };
+    Top::new(options, Arc::new(ManualClock::new(0)))
+}
+
+fn near() -> Outcome<'static> {
+    let (shape, index, name, used, n, reset_after) = ("f", 0, "daily", 8, 10, 1_000);
+    Outcome::Near(NearAdmission { shape, index, name, used, n, reset_after })
+}
+
+#[test]
+fn a_key_with_a_row_allocates_nothing() {
+    let top = top(4);
+    let long = "x".repeat(10_000);
+    for user in ["a", &long] {
+        for outcome in [Outcome::Admitted, Outcome::Denied, near()] {
+            record(&top, user, outcome);
+            assert_eq!(allocations(|| record(&top, user, outcome)), 0, "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn rare_keys_seldom_get_a_row_and_memory_is_bounded() {
+    let top = top(1024);
+    let users: Vec<String> = (0..200_000).map(|i| format!("{i:06}{}", "x".repeat(2_000))).collect();
+    let count = || users.iter().for_each(|user| record(&top, user, Outcome::Denied));
+    let mut allocated = 0;
+    let bytes = peak(|| allocated = allocations(count));
+    // Two lists, each with 1024 rows of less than a KiB, and their indices and cells.
+    assert!(bytes < 2 * 1024 * 1024, "{bytes} bytes");
+    assert!(allocated < 2 * users.len() / 4, "{allocated} allocations");
+}
