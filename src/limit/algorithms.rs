@@ -19,7 +19,7 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
-use super::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict};
+use super::{Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Verdict};
 use sliding_log::HitLog;
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
