@@ -11,7 +11,9 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{Answer, Answers, Batch, Charge, Operations, Store, StoreError, StoreStatus};
+use super::{
+    Answer, Answers, Batch, Charge, Operations, SharedTable, Store, StoreError, StoreStatus,
+};
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, Micros, Op, Source};
 use crate::metrics::MetricSink;
@@ -226,6 +228,15 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
 
     async fn maintain(&self) {
         self.inner.maintain().await;
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        self.inner.shared_table()
+    }
+
+    fn forget_denials(&self) {
+        self.denials.clear(self.clock.monotonic());
+        self.inner.forget_denials();
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

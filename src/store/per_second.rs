@@ -8,7 +8,9 @@ use std::iter::zip;
 
 use smallvec::SmallVec;
 
-use super::{Answer, Answers, Batch, Charge, Operations, Role, Store, StoreError, StoreStatus};
+use super::{
+    Answer, Answers, Batch, Charge, Operations, Role, SharedTable, Store, StoreError, StoreStatus,
+};
 use crate::limit::Micros;
 use crate::metrics::{MergedFamilies, MetricSink};
 
@@ -196,6 +198,16 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
                 tokio::join!(self.main.maintain(), second.maintain());
             }
         }
+    }
+
+    /// That of the main store.
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        self.main.shared_table()
+    }
+
+    fn forget_denials(&self) {
+        self.main.forget_denials();
+        self.per_second.iter().for_each(Operations::forget_denials);
     }
 
     /// Lists the metrics of both stores, with the label `redis` before theirs.

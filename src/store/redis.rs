@@ -30,6 +30,7 @@ mod options;
 mod reply;
 mod round_trip;
 mod script;
+mod shared_table;
 #[cfg(test)]
 mod tests;
 

@@ -9,7 +9,7 @@ use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
-use crate::store::{Answers, Batch, Operations, Store, StoreStatus};
+use crate::store::{Answers, Batch, Operations, SharedTable, Store, StoreStatus};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -66,6 +66,14 @@ impl Operations for ConfiguredStore {
 
     async fn maintain(&self) {
         dispatch!(self, store => store.maintain().await);
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        dispatch!(self, store => store.shared_table())
+    }
+
+    fn forget_denials(&self) {
+        dispatch!(self, store => store.forget_denials());
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

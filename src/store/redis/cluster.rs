@@ -96,6 +96,16 @@ impl Cluster {
         }
     }
 
+    /// Returns the connection to the node that serves a slot.
+    pub fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
+        self.slots.load().get(usize::from(slot))?.clone()
+    }
+
+    /// Reads the slots again soon.
+    pub fn refresh_soon(&self) {
+        self.stale.notify_one();
+    }
+
     /// Returns the connection to a node; starts it where there is none.
     fn connection(self: &Arc<Self>, endpoint: &Endpoint) -> Arc<Connection> {
         let mut connections = self.connections.lock();
