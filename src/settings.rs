@@ -28,9 +28,9 @@ pub use error::SettingError;
 use layers::SettingReader;
 use setting::SettingEntry;
 use table::{
-    DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
-    MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup,
-    StoreKind, StoreSettings, TracingSettings,
+    ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
+    LogSettings, MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings,
+    SettingGroup, StoreKind, StoreSettings, TracingSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -69,6 +69,7 @@ pub struct Settings {
     pub debug: DebugSettings,
     pub response: ResponseSettings,
     pub store: StoreSettings,
+    pub controls: ControlsSettings,
     pub health: HealthSettings,
     pub drain: DrainSettings,
     pub runtime: RuntimeSettings,
@@ -127,6 +128,7 @@ impl Settings {
             debug: DebugSettings::read(reader)?,
             response: ResponseSettings::read(reader)?,
             store: StoreSettings::read(reader)?,
+            controls: ControlsSettings::read(reader)?,
             health: HealthSettings::read(reader)?,
             drain: DrainSettings::read(reader)?,
             runtime: RuntimeSettings::read(reader)?,
@@ -195,6 +197,7 @@ impl Settings {
         self.debug.list(&mut entries);
         self.response.list(&mut entries);
         self.store.list(&mut entries);
+        self.controls.list(&mut entries);
         self.health.list(&mut entries);
         self.drain.list(&mut entries);
         self.runtime.list(&mut entries);
