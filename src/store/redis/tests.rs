@@ -10,6 +10,7 @@ mod nodes;
 mod redirects;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
+mod table;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;
