@@ -8,12 +8,12 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
 use weir::clock::SystemClock;
 use weir::connections::{self, Connections};
+use weir::controls::{Action, ActiveRules, Control, ControlEntry};
 use weir::grpc::{Grpc, Limits, ReadScheduler};
 use weir::limiter::{self, Holds, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -46,7 +46,7 @@ const KEYS: usize = 100;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
-const CASES: [(&str, &[&str]); 10] = [
+const CASES: [(&str, &[&str]); 13] = [
     ("decide: one limit", &["one"]),
     ("decide: one limit, over", &["none"]),
     ("decide: three descriptors of four limits", &["four", "four", "four"]),
@@ -57,6 +57,9 @@ const CASES: [(&str, &[&str]); 10] = [
     ("serve: B3 headers, tracing off", &["one"]),
     ("serve: B3 headers not sampled, tracing on", &["one"]),
     ("serve: no context, not sampled, tracing on", &["one"]),
+    ("decide: one limit, one control", &["one"]),
+    ("decide: one limit, 10 000 controls", &["one"]),
+    ("decide: blocked, 10 000 controls", &["blocked"]),
 ];
 
 /// The headers of a caller that does not record its trace.
@@ -67,13 +70,33 @@ const B3: &[u8] = b"\x00\x0cx-b3-traceid\x204bf92f3577b34da6a3ce929d0e0e4736\
 
 type Service = RateLimit<MemoryStore<SystemClock>>;
 
-fn service() -> Service {
+/// Returns blocks of the first descriptors with the key `blocked`, and of others that are not asked for.
+fn controls(count: usize) -> Vec<Arc<Control>> {
+    let control = |number| Control {
+        id: format!("{number}"),
+        domain: "bench".into(),
+        entries: vec![ControlEntry {
+            key: "blocked".into(),
+            value: format!("value 0 {number:03}"),
+        }],
+        exact: false,
+        action: Action::Block,
+        until: Some(u64::MAX),
+        reason: String::new(),
+        by: String::new(),
+        at: 0,
+    };
+    (0..count).map(|number| Arc::new(control(number))).collect()
+}
+
+fn service(count: usize) -> Service {
     let file = RuleFile { name: "bench.yaml".into(), text: RULES.into() };
     let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
     let limiter = Arc::new(Limiter::new(store, limiter::Options::default()));
-    let rules = Arc::new(ArcSwapOption::from_pointee(rules));
+    let rules = Arc::new(ActiveRules::of(rules));
+    rules.set_controls(controls(count));
     RateLimit::new(
         limiter,
         rules,
@@ -217,9 +240,12 @@ fn run(case: usize, requests: usize) {
                 7 | 8 => B3,
                 _ => &[],
             };
-            serve((service(), sampler), &messages, requests, in_flight, headers);
+            serve((service(0), sampler), &messages, requests, in_flight, headers);
         }
-        _ => decide(&service(), &messages, requests),
+        _ => {
+            let controls = [1, 10_000, 10_000].get(case.wrapping_sub(10)).copied().unwrap_or(0);
+            decide(&service(controls), &messages, requests);
+        }
     }
 }
 
@@ -286,7 +312,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", case, requests] => match (case.parse(), requests.parse()) {
-            (Ok(case @ 0..10), Ok(requests)) => {
+            (Ok(case @ 0..13), Ok(requests)) => {
                 run(case, requests);
                 ExitCode::SUCCESS
             }
