@@ -8,12 +8,12 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
 use weir::clock::SystemClock;
 use weir::connections::{self, Connections};
+use weir::controls::{Action, ActiveRules, Control, ControlEntry};
 use weir::grpc::{Grpc, Limits, ReadScheduler};
 use weir::limiter::{self, Holds, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -50,7 +50,7 @@ const MANY_REQUESTS: usize = 9_600;
 const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
-const CASES: [(&str, &[&str]); 16] = [
+const CASES: [(&str, &[&str]); 19] = [
     ("decide: one limit", &["one"]),
     ("decide: one limit, over", &["none"]),
     ("decide: three descriptors of four limits", &["four", "four", "four"]),
@@ -67,6 +67,9 @@ const CASES: [(&str, &[&str]); 16] = [
     ("decide: one limit, new keys", &["one"]),
     ("decide: one limit, new keys, top keys", &["one"]),
     ("serve: one at a time, top keys", &["one"]),
+    ("decide: one limit, one control", &["one"]),
+    ("decide: one limit, 10 000 controls", &["one"]),
+    ("decide: blocked, 10 000 controls", &["blocked"]),
 ];
 
 /// The headers of a caller that does not record its trace.
@@ -76,6 +79,25 @@ const B3: &[u8] = b"\x00\x0cx-b3-traceid\x204bf92f3577b34da6a3ce929d0e0e4736\
     \x00\x0bx-b3-spanid\x1000f067aa0ba902b7\x00\x0cx-b3-sampled\x010";
 
 type Service = RateLimit<MemoryStore<SystemClock>>;
+
+/// Returns blocks of the first descriptors with the key `blocked`, and of others that are not asked for.
+fn controls(count: usize) -> Vec<Arc<Control>> {
+    let control = |number| Control {
+        id: format!("{number}"),
+        domain: "bench".into(),
+        entries: vec![ControlEntry {
+            key: "blocked".into(),
+            value: format!("value 0 {number:03}"),
+        }],
+        exact: false,
+        action: Action::Block,
+        until: Some(u64::MAX),
+        reason: String::new(),
+        by: String::new(),
+        at: 0,
+    };
+    (0..count).map(|number| Arc::new(control(number))).collect()
+}
 
 fn service(case: usize) -> Service {
     let file = RuleFile { name: "bench.yaml".into(), text: RULES.into() };
@@ -90,7 +112,12 @@ fn service(case: usize) -> Service {
         Arc::new(Top::new(options, Arc::new(SystemClock::new())))
     });
     let limiter = Arc::new(Limiter::new(store, options).with_top(top));
-    let rules = Arc::new(ArcSwapOption::from_pointee(rules));
+    let rules = Arc::new(ActiveRules::of(rules));
+    rules.set_controls(controls(match case {
+        16 => 1,
+        17 | 18 => 10_000,
+        _ => 0,
+    }));
     RateLimit::new(
         limiter,
         rules,
@@ -304,7 +331,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
         ["run", case, requests] => match (case.parse(), requests.parse()) {
-            (Ok(case @ 0..16), Ok(requests)) => {
+            (Ok(case @ 0..19), Ok(requests)) => {
                 run(case, requests);
                 ExitCode::SUCCESS
             }

@@ -22,6 +22,7 @@ use self::listen::{listen, listen_on_path};
 use self::store_health::follow_store;
 use self::stores::ConfiguredStore;
 use crate::clock::SystemClock;
+use crate::controls::{ActiveRules, ControlClock, Controls};
 use crate::grpc;
 use crate::health::Health;
 use crate::http;
@@ -52,6 +53,7 @@ pub struct App {
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
     rules: Rules,
+    controls: Arc<Controls>,
     loader: Arc<Loader>,
     limiter: Arc<Limiter<ConfiguredStore>>,
     clock: Arc<SystemClock>,
@@ -103,10 +105,17 @@ impl App {
         let store = stores::make(settings, clock.clone());
         let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
         let limiter = Arc::new(Limiter::new(store, settings.limiter_options()).with_top(top));
-        let rules = Rules::default();
+        let control_clock = ControlClock::new(clock.clone());
+        let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
+        let control_options = settings.control_options(limiter.store().shared_table().is_some());
+        let controls = Arc::new(Controls::new(rules.clone(), control_options, {
+            let limiter = limiter.clone();
+            move || limiter.store().forget_denials()
+        }));
         let metrics = Arc::new(Metrics::new(*settings.metrics.max_series));
         metrics.add(limiter.clone());
         metrics.add(rules.clone());
+        metrics.add(controls.clone());
         metrics.add(Arc::new(ProcessMetrics::new()));
         let health =
             Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
@@ -152,6 +161,7 @@ impl App {
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
             rules,
+            controls,
             loader: Arc::new(loader),
             limiter,
             clock,
@@ -175,6 +185,11 @@ impl App {
     /// The active rules.
     pub fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    /// What operators decide at run time.
+    pub fn controls(&self) -> Arc<Controls> {
+        self.controls.clone()
     }
 
     /// What activates rules.
@@ -243,6 +258,7 @@ impl App {
             flushers: std::mem::take(&mut self.flushers),
         };
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
+        let controls = self.controls.clone();
         let (health, follows_store) = (self.health.clone(), self.follows_store);
         for certificates in [&self.grpc_tls, &self.http_tls].into_iter().flatten() {
             tokio::spawn(certificates.clone().follow());
@@ -253,6 +269,7 @@ impl App {
             // None of these ends.
             () = follow_store(limiter.store(), &health), if follows_store => Ok(()),
             () = limiter.store().maintain() => Ok(()),
+            () = controls.run(limiter.store().shared_table()) => Ok(()),
             () = clock.follow() => Ok(()),
         }
     }

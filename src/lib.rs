@@ -12,8 +12,8 @@
 //! ```
 //!
 //! Dependencies point in this direction only: [`grpc`] and [`http`] use [`service`], [`service`] uses
-//! [`limiter`], [`limiter`] uses [`rules`] and [`store`], and these use [`limit`]. Nothing below
-//! [`service`] uses Protobuf or HTTP.
+//! [`limiter`], [`limiter`] uses [`controls`], [`rules`] and [`store`], and these use [`limit`]. Nothing
+//! below [`service`] uses Protobuf or HTTP.
 //!
 //! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
 //! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
@@ -28,6 +28,7 @@ pub mod cli;
 pub mod client_tls;
 pub mod clock;
 pub mod connections;
+pub mod controls;
 mod duration;
 pub mod entry;
 pub mod escape;

@@ -11,6 +11,7 @@ pub mod algorithm;
 pub mod algorithms;
 pub mod calendar;
 mod idle;
+mod numbers;
 pub mod plan;
 #[cfg(test)]
 mod tests;
@@ -22,6 +23,8 @@ pub(crate) use algorithm::{Hits, LimitAlgorithm};
 pub use algorithms::*;
 pub use calendar::Calendar;
 pub use idle::idle_limits;
+pub(crate) use numbers::NumbersChange;
+pub use numbers::{Numbers, NumbersError};
 pub use plan::{
     CountError, HoldLevels, KeyState, LimitReading, Op, Packed, Plan, SpanCount, State,
 };

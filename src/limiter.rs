@@ -40,8 +40,9 @@ use self::log::DenialLog;
 use self::lookup::{Lookup, Matched};
 use self::spans::DecisionSpan;
 use self::stats::CountedHits;
+use crate::controls::{ActiveView, Effect};
 use crate::limit::{Decision, Op, Plan, SECOND};
-use crate::rules::{Domain, RuleSet};
+use crate::rules::Domain;
 use crate::store::{Answer, Answers, Store, StoreError};
 use crate::top::Top;
 
@@ -128,13 +129,13 @@ impl<S: Store> Limiter<S> {
     /// The request is invalid, or the store failed to charge it.
     pub async fn decide<'s>(
         &self,
-        rules: Option<&'s RuleSet>,
+        rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
         let span = DecisionSpan::start(request);
-        let lookup = match self.look_up(rules, request) {
+        let lookup = match self.look_up(rules.map(Into::into), request) {
             Ok(lookup) => lookup,
             Err(error) => return self.refuse(request, error, span),
         };
@@ -155,13 +156,13 @@ impl<S: Store> Limiter<S> {
     /// nothing charged or counted, if the store cannot answer now.
     pub fn decide_now<'s>(
         &self,
-        rules: Option<&'s RuleSet>,
+        rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
     ) -> Option<Result<RequestDecision<'s>, RequestError>> {
         let span = DecisionSpan::start(request);
-        let lookup = match self.look_up(rules, request) {
+        let lookup = match self.look_up(rules.map(Into::into), request) {
             Ok(lookup) => lookup,
             Err(error) => return Some(self.refuse(request, error, span)),
         };
@@ -198,7 +199,7 @@ impl<S: Store> Limiter<S> {
     #[inline]
     fn look_up<'s: 'r, 'r>(
         &self,
-        rules: Option<&'s RuleSet>,
+        active: Option<ActiveView<'s>>,
         request: &'r Request<'r>,
     ) -> Result<Lookup<'s, 'r>, RequestError> {
         if request.domain.is_empty() {
@@ -207,7 +208,7 @@ impl<S: Store> Limiter<S> {
         if request.descriptors.is_empty() {
             return Err(RequestError::NoDescriptors);
         }
-        let rules = rules.ok_or(RequestError::NoRules)?;
+        let ActiveView { rules, controls } = active.ok_or(RequestError::NoRules)?;
         let (sent, max) = (request.descriptors.len(), self.options.max_descriptors);
         if sent > max || request.beyond > 0 {
             return Err(RequestError::TooManyDescriptors(sent + request.beyond, max));
@@ -229,6 +230,9 @@ impl<S: Store> Limiter<S> {
             lookup.add(request, descriptor, sent_plan);
         }
         lookup.complete(&self.options);
+        if let Some(controls) = controls {
+            lookup.control(request.domain, controls, &self.options);
+        }
         Ok(lookup)
     }
 
@@ -243,11 +247,15 @@ impl<S: Store> Limiter<S> {
         let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         for matched in &lookup.matched {
-            let status = match matched.applies.plan() {
+            let mut status = match matched.plan() {
                 Some(plan) => {
                     let answer = unread.next().unwrap_or(&Err(StoreError::Unavailable));
                     match answer {
                         Ok(decision) => self.charged_status(lookup.domain, matched, plan, decision),
+                        // Controls decide without the store, too.
+                        Err(_) if matched.is_allowed() || lookup.is_blocked => {
+                            uncharged_status(matched)
+                        }
                         Err(error) => {
                             return Err(self.store_failed(request, lookup, answers, *error));
                         }
@@ -255,6 +263,9 @@ impl<S: Store> Limiter<S> {
                 }
                 None => uncharged_status(matched),
             };
+            if let Some(effect) = &matched.effect {
+                self.control_status(effect, &mut status);
+            }
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
             over |= status.over_limit && !status.quota;
@@ -312,6 +323,28 @@ impl<S: Store> Limiter<S> {
             reset_seconds: wait.unwrap_or(decision.reset_after).div_ceil(SECOND).max(1),
             quota: matched.is_quota,
             rule,
+        }
+    }
+
+    /// Decides a descriptor as a control says.
+    #[cold]
+    fn control_status(&self, effect: &Effect<'_>, status: &mut Status<'_>) {
+        let [blocked, allowed, limited] = &self.counts.controlled;
+        match effect {
+            Effect::Block { wait, .. } => {
+                add(blocked);
+                status.over_limit = true;
+                status.remaining = 0;
+                status.reset_seconds = wait.map_or(0, |wait| wait.div_ceil(SECOND).max(1));
+            }
+            Effect::Allow { .. } => {
+                add(allowed);
+                status.over_limit = false;
+                if status.limit.is_none() {
+                    status.remaining = u32::MAX;
+                }
+            }
+            Effect::Limit { .. } => add(limited),
         }
     }
 

@@ -238,7 +238,7 @@ impl Loader {
         if let Some(state) = &self.overlay {
             state.applied(source, overlay, loaded.overlay, present(loaded.files));
         }
-        let before = self.rules.swap(Some(Arc::new(loaded.rules)));
+        let before = self.rules.set_rules(Arc::new(loaded.rules));
         self.metrics.config_last_load_successful.set(1);
         let mut status = self.status.lock();
         (status.loaded, status.is_refused) = (Some((now, summary)), false);

@@ -35,6 +35,7 @@ pub use loaded::Loaded;
 pub use manifest::SourceFile;
 pub use matcher::{Candidate, Found, Level, MatchKind, Step, Trace};
 pub use metric_path::sent_path;
+pub use metrics::collect_metrics;
 pub use near_miss::NearMiss;
 pub use overlay::{Overlay, OverlayError, OverlayReport};
 pub use position::Position;

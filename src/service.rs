@@ -17,17 +17,16 @@ pub use store_budget::caller_deadline_below;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
+use crate::controls::ActiveRules;
 use crate::limiter::{self, Holds, Limiter, RequestDecision, RequestError};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
-use crate::rules::RuleSet;
 use crate::store::Store;
 
-/// The active rule set, none until one is loaded.
-pub type Rules = Arc<ArcSwapOption<RuleSet>>;
+/// The active rules and controls; none until rules are loaded.
+pub type Rules = Arc<ActiveRules>;
 
 /// What responses carry in addition to statuses, and what limits requests.
 #[derive(Clone, Debug, Default)]

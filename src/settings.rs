@@ -28,9 +28,9 @@ pub use error::SettingError;
 use layers::SettingReader;
 use setting::SettingEntry;
 use table::{
-    DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings, LogSettings,
-    MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings, SettingGroup,
-    StoreKind, StoreSettings, TopSettings, TracingSettings,
+    ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
+    LogSettings, MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings,
+    SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -70,6 +70,7 @@ pub struct Settings {
     pub response: ResponseSettings,
     pub store: StoreSettings,
     pub top: TopSettings,
+    pub controls: ControlsSettings,
     pub health: HealthSettings,
     pub drain: DrainSettings,
     pub runtime: RuntimeSettings,
@@ -129,6 +130,7 @@ impl Settings {
             response: ResponseSettings::read(reader)?,
             store: StoreSettings::read(reader)?,
             top: TopSettings::read(reader)?,
+            controls: ControlsSettings::read(reader)?,
             health: HealthSettings::read(reader)?,
             drain: DrainSettings::read(reader)?,
             runtime: RuntimeSettings::read(reader)?,
@@ -198,6 +200,7 @@ impl Settings {
         self.response.list(&mut entries);
         self.store.list(&mut entries);
         self.top.list(&mut entries);
+        self.controls.list(&mut entries);
         self.health.list(&mut entries);
         self.drain.list(&mut entries);
         self.runtime.list(&mut entries);

@@ -8,6 +8,7 @@ pub mod memory;
 mod operations;
 pub mod per_second;
 pub mod redis;
+mod shared_table;
 mod states;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -17,6 +18,7 @@ use smallvec::SmallVec;
 use crate::limit::{Decision, Op, Plan, Source};
 
 pub use self::operations::{BackendStatus, FailureStatus, Operations, StoreStatus};
+pub use self::shared_table::{RowChange, SharedTable, TableVersion, TableWritten};
 pub use self::states::{StateKey, States};
 pub use crate::entry::Entry;
 pub use crate::failure::OnStoreFailure;

@@ -41,7 +41,7 @@ impl Bench {
             ..Options::default()
         };
         let in_force = Rules::default();
-        in_force.store(Some(rules));
+        in_force.set_rules(rules);
         Bench { clock, service: RateLimit::new(limiter, in_force, options) }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::stores;
 use crate::clock::SystemClock;
+use crate::controls::{self, Controls};
 use crate::grpc::GrpcStats;
 use crate::http::JsonStats;
 use crate::limiter::{self, Limiter};
@@ -54,7 +55,9 @@ fn families(redis: bool) -> Vec<MetricFamily> {
     let store = stores::make(&settings, Arc::new(SystemClock::new()));
     let metrics = Metrics::new(10);
     metrics.add(Arc::new(Limiter::new(store, limiter::Options::default())));
-    metrics.add(Rules::default());
+    let rules = Rules::default();
+    metrics.add(rules.clone());
+    metrics.add(Arc::new(Controls::new(rules, controls::Options::default(), || {})));
     metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
     metrics.add(Arc::new(ProcessMetrics::new()));

@@ -4,7 +4,9 @@
 //! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
 use super::algorithms::sliding_log::HitLog;
-use super::{HoldLevels, Levels, Micros, Packed, SpanCount, Verdict};
+use super::{
+    HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SpanCount, Verdict,
+};
 
 /// Hits to judge, charge or give back.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +103,13 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// together allow the whole, and at most one hit more per replica. The refill rate is divided
     /// exactly, by a longer interval if necessary.
     fn replica_share(&self, n: u32, replicas: u32) -> Self;
+
+    /// Returns the same limit with other numbers, which goes on from the states of this one.
+    ///
+    /// # Errors
+    ///
+    /// The algorithm has no such number, or cannot compute with it.
+    fn with_numbers(&self, change: NumbersChange) -> Result<Self, NumbersError>;
 
     /// Packs a state. Only called if [`PACKS`](Self::PACKS).
     fn pack(state: &Self::State) -> Packed;
@@ -252,6 +261,16 @@ macro_rules! define_algorithms {
             pub(super) fn replica_share(&self, n: u32, replicas: u32) -> Algorithm {
                 match self {
                     $(Algorithm::$name(limit) => Algorithm::$name(limit.replica_share(n, replicas)),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::with_numbers`].
+            pub(super) fn with_numbers(
+                &self,
+                change: NumbersChange,
+            ) -> Result<Algorithm, NumbersError> {
+                match self {
+                    $(Algorithm::$name(limit) => limit.with_numbers(change).map(Algorithm::$name),)*
                 }
             }
 

@@ -19,7 +19,10 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
-use super::{Hits, HoldLevels, Levels, LimitAlgorithm, Micros, Packed, SpanCount, Verdict};
+use super::{
+    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
+    SpanCount, Verdict,
+};
 use sliding_log::HitLog;
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.

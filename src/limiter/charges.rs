@@ -27,8 +27,9 @@ impl<'a> Charges<'a> {
         let domain = lookup.domain;
         let mut charges = Charges { list: SmallVec::new(), domain, quota_passes: false };
         for matched in &lookup.matched {
-            let shadow = matched.applies.rule().is_some_and(|rule| rule.shadow_mode);
-            let Some(plan) = matched.applies.plan() else {
+            let shadow =
+                matched.applies.rule().is_some_and(|rule| rule.shadow_mode) || matched.is_allowed();
+            let Some(plan) = matched.plan() else {
                 charges.quota_passes |= matched.is_quota;
                 continue;
             };

@@ -23,7 +23,8 @@ pub struct Status<'s> {
     /// The hits still allowed; `u32::MAX` if the rule is unlimited, 0 if nothing matched.
     pub remaining: u32,
     /// After a denial, the wait until the same hits are allowed; else the time until the limit has its
-    /// full allowance again. Whole seconds, at least 1.
+    /// full allowance again. Whole seconds, at least 1. Without a limit: the time until a control
+    /// no longer blocks; 0 if nothing blocks, or forever.
     pub reset_seconds: u64,
     /// Whether the descriptor counts as a quota: the request is over only if all quotas are.
     pub quota: bool,
@@ -76,6 +77,14 @@ impl<'s> ShownLimit<'s> {
 }
 
 impl<'s> RequestDecision<'s> {
+    /// Returns how long controls block the request, in seconds; none if they do not, or forever.
+    pub fn blocked_seconds(&self) -> Option<u64> {
+        let blocked = |status: &&Status<'s>| status.over_limit && status.limit.is_none();
+        let waits = self.statuses.iter().filter(blocked).map(|status| status.reset_seconds);
+        let is_forever = waits.clone().any(|wait| wait == 0);
+        waits.max().filter(|_| self.over_limit && !is_forever)
+    }
+
     /// Returns the status that response headers show: the last one over its limit that is not a
     /// quota, else the first one with the least remaining. None if no limit applied.
     pub fn shown(&self) -> Option<(&Status<'s>, &ShownLimit<'s>)> {

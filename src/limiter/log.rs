@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::charges::key;
 use super::lookup::{Lookup, Matched};
 use super::{Request, RequestError, Status};
+use crate::controls::Effect;
 use crate::limit::{Limit, Op, Source};
 use crate::store::redis::key_text;
 use crate::store::{Answer, Entry};
@@ -82,7 +83,7 @@ fn lines<'a>(
 ) -> impl Iterator<Item = Line<'a>> {
     let mut answers = answers.iter();
     lookup.matched.iter().map(move |matched| {
-        let answer = matched.applies.plan().and_then(|_| answers.next());
+        let answer = matched.plan().and_then(|_| answers.next());
         line(request, lookup, matched, answer, overall)
     })
 }
@@ -94,7 +95,7 @@ fn line<'a>(
     answer: Option<&Answer>,
     overall: &'static str,
 ) -> Line<'a> {
-    let (plan, rule) = (matched.applies.plan(), matched.applies.rule());
+    let (plan, rule) = (matched.plan(), matched.applies.rule());
     let mut line = Line {
         domain: shortened(request.domain),
         descriptor: descriptor(matched.descriptor.entries),
@@ -113,6 +114,17 @@ fn line<'a>(
         overall,
     };
     let reason = match (plan, answer) {
+        (_, None) if matched.effect.is_some() => matched.effect.map(|effect| match effect {
+            Effect::Block { id, .. } => {
+                line.result = "over_limit";
+                format!("the control {id} blocks")
+            }
+            Effect::Allow { id, .. } => format!("the control {id} allows"),
+            Effect::Limit { id, .. } => {
+                line.result = "unknown";
+                format!("the control {id} changes the limit")
+            }
+        }),
         (None, _) if lookup.domain.is_none() => Some("the domain has no rules".to_owned()),
         (None, _) if rule.is_some() => Some("the rule is unlimited".to_owned()),
         (None, _) => Some("no rule applies".to_owned()),
@@ -136,7 +148,16 @@ fn line<'a>(
                 false => "over_limit",
             };
             match decision.source {
-                Source::Store => None,
+                Source::Store => match matched.effect {
+                    Some(Effect::Allow { id, .. }) => {
+                        line.result = "ok";
+                        Some(format!("the control {id} allows"))
+                    }
+                    Some(Effect::Limit { id, .. }) => {
+                        Some(format!("the control {id} changes the limit"))
+                    }
+                    _ => None,
+                },
                 Source::DeniedLocally => Some("denied without the store".to_owned()),
                 Source::Degraded => Some("the store failed, its policy answers".to_owned()),
             }

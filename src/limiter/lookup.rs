@@ -5,6 +5,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::{Descriptor, Options, Request};
+use crate::controls::{CompiledControls, Effect};
 use crate::limit::{Op, Plan};
 use crate::rules::{Domain, Found, Rule};
 use crate::store::Entry;
@@ -14,6 +15,8 @@ pub(super) struct Lookup<'s, 'r> {
     /// None if no rules are loaded for the request's domain.
     pub domain: Option<&'s Domain>,
     pub matched: SmallVec<[Matched<'s, 'r>; 4]>,
+    /// Whether a control denies the request.
+    pub is_blocked: bool,
 }
 
 /// A descriptor and what applies to it.
@@ -23,6 +26,8 @@ pub(super) struct Matched<'s, 'r> {
     pub op: Op,
     /// Whether the descriptor counts as a quota.
     pub is_quota: bool,
+    /// What a control does to it.
+    pub effect: Option<Effect<'s>>,
     /// The entries of the key if the rule shares its threshold: with a pattern in place of a value.
     shared_entries: Option<Vec<Entry<'r>>>,
 }
@@ -62,17 +67,64 @@ impl<'s> Match<'s> {
     }
 }
 
-impl<'r> Matched<'_, 'r> {
+impl<'s, 'r> Matched<'s, 'r> {
+    /// The limits to charge, if any.
+    #[inline]
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match &self.effect {
+            None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
+            Some(Effect::Limit { plan, .. }) => Some(plan),
+            Some(Effect::Block { .. } | Effect::Allow { .. }) => None,
+        }
+    }
+
+    /// The limits whose counts operators see, charged or not.
+    pub fn counted_plan(&self) -> Option<&Arc<Plan>> {
+        match &self.effect {
+            Some(Effect::Limit { plan, .. }) => Some(plan),
+            _ => self.applies.plan(),
+        }
+    }
+
+    /// Whether a control allows it, whatever the limits say.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.effect, Some(Effect::Allow { .. }))
+    }
+
+    /// Applies a control, which may block all but refunds.
+    fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
+        // A limit that was sent obeys only blocks and allowances.
+        let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
+        let effect = controls.find(domain, self.descriptor.entries, plan);
+        let is_refund = matches!(self.op, Op::GiveBack(_));
+        self.effect = effect.filter(|it| !is_refund || matches!(it, Effect::Limit { .. }));
+        self.is_quota &= !self.is_blocked();
+    }
+
+    /// Whether a control denies it.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.effect, Some(Effect::Block { .. }))
+    }
+
     /// The entries that are counted separately.
     pub fn entries(&self) -> &[Entry<'r>] {
         self.shared_entries.as_deref().unwrap_or(self.descriptor.entries)
+    }
+
+    /// The entries of the key that a plan counts: without the id of a hold.
+    #[inline]
+    pub fn counted_entries(&self, plan: &Plan) -> &[Entry<'r>] {
+        match self.entries() {
+            [others @ .., _] if plan.hold_id().is_some() => others,
+            entries => entries,
+        }
     }
 }
 
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline]
     pub fn new(domain: Option<&'s Domain>, descriptors: usize) -> Lookup<'s, 'r> {
-        Lookup { domain, matched: SmallVec::with_capacity(descriptors) }
+        Lookup { domain, matched: SmallVec::with_capacity(descriptors), is_blocked: false }
     }
 
     #[inline]
@@ -95,6 +147,7 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
             descriptor,
             op,
             is_quota: false,
+            effect: None,
             shared_entries: None,
         });
     }
@@ -109,6 +162,27 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
                 && found.share_threshold
             {
                 matched.shared_entries = Some(domain.shared_entries(matched.descriptor.entries));
+            }
+        }
+    }
+
+    /// Applies the controls of a domain, once the look-up is complete.
+    #[inline(never)]
+    pub fn control(&mut self, domain: &str, controls: &'s CompiledControls, options: &Options) {
+        for matched in &mut self.matched {
+            matched.control(domain, controls);
+        }
+        // In the global shadow mode a block denies nothing.
+        let is_blocked = || self.matched.iter().any(Matched::is_blocked);
+        self.is_blocked = !options.shadow_mode && is_blocked();
+        if self.is_blocked && self.domain.is_some_and(|domain| domain.together) {
+            // Charged all or none: the others only look.
+            for matched in &mut self.matched {
+                if !matched.is_blocked()
+                    && let Op::Take(hits) = &mut matched.op
+                {
+                    *hits = 0;
+                }
             }
         }
     }

@@ -25,6 +25,8 @@ pub struct LimiterCounts {
     pub domain_not_found: DomainCounts,
     /// Requests over their limit that the global shadow mode let pass.
     pub global_shadow_mode: AtomicU64,
+    /// Descriptors that a control blocks, allows, or gives another limit.
+    pub controlled: [AtomicU64; 3],
 }
 
 impl LimiterCounts {
@@ -37,6 +39,7 @@ impl LimiterCounts {
             store_error: AtomicU64::default(),
             domain_not_found: DomainCounts::new(max_series),
             global_shadow_mode: AtomicU64::default(),
+            controlled: Default::default(),
         }
     }
 }
@@ -90,6 +93,12 @@ const GLOBAL_SHADOW_MODE: MetricFamily = MetricFamily::counter(
     &[],
 );
 
+const CONTROLLED: MetricFamily = MetricFamily::counter(
+    "controlled_descriptors",
+    "Descriptors that a control decided, or whose limit it changed, by action",
+    &["action"],
+);
+
 impl<S: Operations + Debug> MetricSource for Limiter<S> {
     fn collect(&self, sink: &mut dyn MetricSink) {
         let counts = &self.counts;
@@ -105,6 +114,11 @@ impl<S: Operations + Debug> MetricSource for Limiter<S> {
         }
         counts.domain_not_found.collect(sink);
         sink.counter(GLOBAL_SHADOW_MODE, counts.global_shadow_mode.load(Ordering::Relaxed));
+        sink.family(CONTROLLED);
+        for (action, count) in ["block", "allow", "limit"].into_iter().zip(&counts.controlled) {
+            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
+            sink.sample(&[("action", action)], count);
+        }
         self.store.collect(sink);
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+mod controls;
 mod holds;
 mod inspect;
 mod limits;
@@ -13,8 +14,8 @@ use super::*;
 use crate::clock::ManualClock;
 use crate::limit::Unit;
 use crate::limiter;
-use crate::rules::Options;
 use crate::rules::source::RuleFile;
+use crate::rules::{Options, RuleSet};
 use crate::store::Entry;
 use crate::store::conformance::fakes::Fake;
 use crate::store::memory::MemoryStore;

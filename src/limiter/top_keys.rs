@@ -1,7 +1,6 @@
 //! Counts decisions by key, for the lists of top keys.
 
-use super::charges::key;
-use super::lookup::{Lookup, Match};
+use super::lookup::{Lookup, Matched};
 use super::{Options, Request};
 use crate::limit::{Decision, Op, Plan, Source};
 use crate::store::Answer;
@@ -11,8 +10,9 @@ use crate::top::{NearAdmission, Outcome, Recorded, Top};
 const INDEXES: [&str; 16] =
     ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
 
-/// Counts the decisions on all descriptors with a limit. Refunds and peeks are not counted. `charged` is
-/// false if admissions were not charged because the request is denied as a whole.
+/// Counts the decisions on all descriptors that have a limit or that a control blocks. Refunds and peeks
+/// are not counted. `charged` is false if admissions were not charged because the request is denied as a
+/// whole.
 pub(super) fn record(
     top: &Top,
     request: &Request<'_>,
@@ -21,29 +21,49 @@ pub(super) fn record(
     charged: bool,
     options: &Options,
 ) {
-    if answers.is_empty() {
+    // Only controls decide without the store.
+    if answers.is_empty() && lookup.matched.iter().all(|matched| matched.effect.is_none()) {
         return;
     }
     let mut recorder = top.recorder();
     let mut unread = answers.iter();
     for matched in &lookup.matched {
-        let Some(plan) = matched.applies.plan() else { continue };
-        let (Some(Ok(decision)), Op::Take(hits)) = (unread.next(), matched.op) else { continue };
-        let outcome = match decision.allowed {
-            false => Outcome::Denied,
-            true if charged => match near(plan, decision, hits, options.near_limit_ratio) {
-                Some(near) => Outcome::Near(near),
-                None => Outcome::Admitted,
+        let answer = matched.plan().map(|plan| (plan, unread.next()));
+        let Op::Take(hits) = matched.op else { continue };
+        let (outcome, entries) = match answer {
+            Some((plan, Some(Ok(decision)))) => {
+                let outcome = outcome(matched, plan, decision, hits, charged, options);
+                (outcome, matched.counted_entries(plan))
+            }
+            None if matched.is_blocked() => match matched.counted_plan() {
+                Some(plan) => (Outcome::Denied, matched.counted_entries(plan)),
+                None => (Outcome::Denied, matched.entries()),
             },
-            true => Outcome::Admitted,
+            _ => continue,
         };
-        let rule = match &matched.applies {
-            Match::Rule(found) => found.rule.path(),
-            Match::Nothing | Match::Override(_) => "",
-        };
-        let (key, _) = key(request.domain, matched, plan);
-        let (domain, entries) = (key.domain, key.entries);
+        let rule = matched.applies.rule().map_or("", |rule| rule.path());
+        let domain = request.domain;
         recorder.record(&Recorded { domain, entries, rule, hits, outcome });
+    }
+}
+
+#[inline]
+fn outcome<'a>(
+    matched: &Matched<'_, '_>,
+    plan: &'a Plan,
+    decision: &Decision,
+    hits: u64,
+    charged: bool,
+    options: &Options,
+) -> Outcome<'a> {
+    match decision.allowed {
+        false if matched.is_allowed() => Outcome::Admitted,
+        false => Outcome::Denied,
+        true if charged => match near(plan, decision, hits, options.near_limit_ratio) {
+            Some(near) => Outcome::Near(near),
+            None => Outcome::Admitted,
+        },
+        true => Outcome::Admitted,
     }
 }
 

@@ -5,10 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
-
 use super::{RuleSeries, RuleSet, RuleStats};
-use crate::metrics::{MetricFamily, MetricSink, MetricSource, OTHER, SampleValue};
+use crate::metrics::{MetricFamily, MetricSink, OTHER, SampleValue};
 
 type Pick = fn(&RuleStats) -> &AtomicU64;
 
@@ -51,34 +49,31 @@ const FOLDED_UPDATES: MetricFamily = MetricFamily::counter(
     &[],
 );
 
-impl MetricSource for ArcSwapOption<RuleSet> {
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        let rules = self.load();
-        let rules = rules.as_deref();
-        let all = rules.map(series).unwrap_or_default();
-        for (i, (family, _)) in FAMILIES.iter().enumerate() {
-            sink.family(*family);
-            for ((domain, path), counts) in &all {
-                let labels = [("domain", *domain), ("rule", path)];
-                sink.sample(&labels, SampleValue::Counter(counts[i]));
-            }
-            let budget = rules.map(|rules| &rules.series);
-            if let Some(budget) = budget.filter(|budget| budget.folded.get() > 0) {
-                let labels = [("domain", OTHER), ("rule", OTHER)];
-                sink.sample(&labels, SampleValue::Counter(counts(&budget.other)[i]));
-            }
+/// Lists the metrics of the active rules, if there are any.
+pub fn collect_metrics(rules: Option<&RuleSet>, sink: &mut dyn MetricSink) {
+    let all = rules.map(series).unwrap_or_default();
+    for (i, (family, _)) in FAMILIES.iter().enumerate() {
+        sink.family(*family);
+        for ((domain, path), counts) in &all {
+            let labels = [("domain", *domain), ("rule", path)];
+            sink.sample(&labels, SampleValue::Counter(counts[i]));
         }
-        sink.family(LIMIT_OVER_LIMIT);
-        for rule in rules.iter().flat_map(|rules| rules.rules()) {
-            for limit in &rule.limit_stats {
-                let labels =
-                    [("domain", rule.domain()), ("rule", rule.path()), ("limit", &*limit.label)];
-                let count = limit.over_limit.load(Ordering::Relaxed);
-                sink.sample(&labels, SampleValue::Counter(count));
-            }
+        let budget = rules.map(|rules| &rules.series);
+        if let Some(budget) = budget.filter(|budget| budget.folded.get() > 0) {
+            let labels = [("domain", OTHER), ("rule", OTHER)];
+            sink.sample(&labels, SampleValue::Counter(counts(&budget.other)[i]));
         }
-        sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
     }
+    sink.family(LIMIT_OVER_LIMIT);
+    for rule in rules.iter().flat_map(|rules| rules.rules()) {
+        for limit in &rule.limit_stats {
+            let labels =
+                [("domain", rule.domain()), ("rule", rule.path()), ("limit", &*limit.label)];
+            let count = limit.over_limit.load(Ordering::Relaxed);
+            sink.sample(&labels, SampleValue::Counter(count));
+        }
+    }
+    sink.counter(FOLDED_UPDATES, rules.map_or(0, |rules| rules.series.folded.get()));
 }
 
 /// The counts of a series, one for each of [`FAMILIES`].

@@ -43,7 +43,10 @@ fn status_len(status: &Status<'_>) -> usize {
     varint_len(1, code(status.over_limit))
         + limit.map_or(0, |limit| field_len(limit_len(limit)))
         + varint_len(3, status.remaining.into())
-        + limit.map_or(0, |_| field_len(varint_len(1, status.reset_seconds)))
+        + match response::has_reset(status) {
+            true => field_len(varint_len(1, status.reset_seconds)),
+            false => 0,
+        }
 }
 
 fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
@@ -53,7 +56,7 @@ fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
         put_limit(limit, out);
     }
     put_varint_field(3, status.remaining.into(), out);
-    if status.limit.is_some() {
+    if response::has_reset(status) {
         put_length(4, varint_len(1, status.reset_seconds), out);
         put_varint_field(1, status.reset_seconds, out);
     }

@@ -42,11 +42,16 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
         code: code(status.over_limit),
         current_limit: status.limit.as_ref().map(current_limit),
         limit_remaining: status.remaining,
-        duration_until_reset: status.limit.is_some().then(|| prost_types::Duration {
+        duration_until_reset: has_reset(status).then(|| prost_types::Duration {
             seconds: i64::try_from(status.reset_seconds).unwrap_or(i64::MAX),
             nanos: 0,
         }),
     }
+}
+
+/// Returns whether a status has a time of reset: that of its limit, or of the control that blocks.
+pub(super) fn has_reset(status: &Status<'_>) -> bool {
+    status.limit.is_some() || status.reset_seconds > 0
 }
 
 /// Returns the API's number of a limit's unit.
@@ -78,6 +83,13 @@ fn current_limit(limit: &ShownLimit<'_>) -> RateLimit {
 /// Returns the headers that describe the most relevant status. None if no limit applied.
 pub fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderValue> {
     let mut headers = Vec::new();
+    if options.retry_after
+        && let Some(wait) = decision.blocked_seconds()
+    {
+        let (key, value) = ("Retry-After".to_owned(), wait.to_string());
+        headers.push(HeaderValue { key, value, raw_value: Default::default() });
+    }
+    let is_blocked = !headers.is_empty();
     let Some((status, limit)) = decision.shown() else { return headers };
     let mut header = |key: &str, value: String| {
         headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Default::default() });
@@ -101,7 +113,7 @@ pub fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderV
         header("RateLimit-Policy", policy);
         header("RateLimit", format!("{name};r={};t={reset}", status.remaining));
     }
-    if options.retry_after && decision.over_limit && status.over_limit {
+    if options.retry_after && decision.over_limit && status.over_limit && !is_blocked {
         header("Retry-After", reset.to_string());
     }
     headers

@@ -13,7 +13,7 @@ use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
-use crate::{grpc, http, limiter, rules, service, store, top, watch, xds};
+use crate::{controls, grpc, http, limiter, rules, service, store, top, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
@@ -21,6 +21,9 @@ const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
 /// The maximum number of threads if the setting is 0: each has a connection to Redis, and 16 threads serve
 /// millions of decisions per second.
 const MAX_AUTO_THREADS: usize = 16;
+
+/// The shortest interval at which changes of controls are read.
+const MIN_CONTROL_POLL: Duration = Duration::from_millis(10);
 
 /// Returns a timeout for which 0 means unlimited.
 fn timeout(setting: Duration) -> Duration {
@@ -202,6 +205,16 @@ impl Settings {
         // Redis.
         let threads = self.threads() + 2;
         (entries > 0).then_some(top::Options { entries, redact, threads })
+    }
+
+    /// Returns how controls are kept and shared. `is_shared`: the store has a table of all replicas.
+    pub fn control_options(&self, is_shared: bool) -> controls::Options {
+        controls::Options {
+            file: self.controls.file.clone(),
+            poll: (*self.controls.poll).max(MIN_CONTROL_POLL),
+            is_shared,
+            ..controls::Options::default()
+        }
     }
 
     /// Returns how to count in Redis, and how to count limits per second if they have a Redis of

@@ -4,6 +4,7 @@
 //! field, so that a setting read as another type does not compile. The doc comment of a field is its
 //! entry in `docs/settings.md` and in `weir settings`. To add a setting, add a field.
 
+mod controls;
 mod listeners;
 mod log;
 mod metrics;
@@ -21,6 +22,7 @@ use std::sync::LazyLock;
 
 use super::layers::SettingReader;
 use super::setting::{Setting, SettingEntry};
+pub use controls::ControlsSettings;
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use log::LogSettings;
 pub use metrics::{
@@ -129,6 +131,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     ResponseSettings::declare(&mut settings);
     StoreSettings::declare(&mut settings);
     TopSettings::declare(&mut settings);
+    ControlsSettings::declare(&mut settings);
     HealthSettings::declare(&mut settings);
     DrainSettings::declare(&mut settings);
     RuntimeSettings::declare(&mut settings);

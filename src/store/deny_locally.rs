@@ -12,7 +12,8 @@ use smallvec::SmallVec;
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
 use super::{
-    Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError, StoreStatus,
+    Answer, Answers, Batch, Charge, Operations, SharedTable, StateKey, States, Store, StoreError,
+    StoreStatus,
 };
 use crate::clock::Monotonic;
 use crate::limit::{Algorithm, Decision, KeyState, Micros, Op, Source};
@@ -248,6 +249,15 @@ impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
 
     async fn maintain(&self) {
         self.inner.maintain().await;
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        self.inner.shared_table()
+    }
+
+    fn forget_denials(&self) {
+        self.denials.clear(self.clock.monotonic());
+        self.inner.forget_denials();
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

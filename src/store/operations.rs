@@ -2,7 +2,7 @@
 
 use std::future::{Future, pending, ready};
 
-use super::{Store, StoreError};
+use super::{SharedTable, Store, StoreError};
 use crate::metrics::MetricSink;
 
 /// What the status page shows of a store.
@@ -67,6 +67,14 @@ pub trait Operations: Store {
     fn maintain(&self) -> impl Future<Output = ()> + Send {
         pending()
     }
+
+    /// Returns the table that all replicas share; none if the states are this process's own.
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        None
+    }
+
+    /// Forgets denials that are repeated without the store.
+    fn forget_denials(&self) {}
 
     /// Lists the store's metrics.
     fn collect(&self, _sink: &mut dyn MetricSink) {}

@@ -10,8 +10,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::{
-    Answer, Answers, Batch, Charge, Operations, Role, StateKey, States, Store, StoreError,
-    StoreStatus,
+    Answer, Answers, Batch, Charge, Operations, Role, SharedTable, StateKey, States, Store,
+    StoreError, StoreStatus,
 };
 use crate::limit::{KeyState, Micros, Plan};
 use crate::metrics::{MergedFamilies, MetricSink};
@@ -220,6 +220,16 @@ impl<S: Undo + Operations> Operations for PerSecond<S> {
                 tokio::join!(self.main.maintain(), second.maintain());
             }
         }
+    }
+
+    /// That of the main store.
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        self.main.shared_table()
+    }
+
+    fn forget_denials(&self) {
+        self.main.forget_denials();
+        self.per_second.iter().for_each(Operations::forget_denials);
     }
 
     /// Lists the metrics of both stores, with the label `redis` before theirs.

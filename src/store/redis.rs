@@ -33,6 +33,7 @@ mod options;
 mod reply;
 mod round_trip;
 mod script;
+mod shared_table;
 mod states;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,9 @@ use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
-use crate::store::{Answers, Batch, Operations, StateKey, States, Store, StoreError, StoreStatus};
+use crate::store::{
+    Answers, Batch, Operations, SharedTable, StateKey, States, Store, StoreError, StoreStatus,
+};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -83,6 +85,14 @@ impl Operations for ConfiguredStore {
 
     async fn maintain(&self) {
         dispatch!(self, store => store.maintain().await);
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        dispatch!(self, store => store.shared_table())
+    }
+
+    fn forget_denials(&self) {
+        dispatch!(self, store => store.forget_denials());
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

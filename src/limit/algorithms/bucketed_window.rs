@@ -11,7 +11,8 @@ use std::fmt::Write;
 
 use super::sliding_log::HitLog;
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, SpanCount, Verdict, wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND, SpanCount,
+    Verdict, wait,
 };
 
 /// `n` hits in any span of `period`, counted in sub-windows.
@@ -175,6 +176,10 @@ impl LimitAlgorithm for BucketedWindow {
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.
         let _ = write!(shape, "b{}/{}", self.period / SECOND, self.buckets);
+    }
+
+    fn with_numbers(&self, change: NumbersChange) -> Result<BucketedWindow, NumbersError> {
+        Ok(BucketedWindow { n: change.without_burst()?, ..*self })
     }
 
     fn replica_share(&self, n: u32, replicas: u32) -> BucketedWindow {

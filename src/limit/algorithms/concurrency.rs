@@ -16,7 +16,10 @@ use std::hash::Hasher;
 use siphasher::sip::SipHasher13;
 
 use super::sliding_log::HitLog;
-use crate::limit::{Hits, HoldLevels, Levels, LimitAlgorithm, Micros, Packed, Verdict, wait};
+use crate::limit::{
+    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Verdict,
+    wait,
+};
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
 const MAX_IN_FLIGHT: u64 = 1 << 52;
@@ -207,6 +210,10 @@ impl LimitAlgorithm for Concurrency {
 
     fn write_shape(&self, shape: &mut String) {
         shape.push(if self.hold_id.is_some() { 'h' } else { 'c' });
+    }
+
+    fn with_numbers(&self, change: NumbersChange) -> Result<Concurrency, NumbersError> {
+        Ok(Concurrency { n: change.without_burst()?, ..self.clone() })
     }
 
     fn replica_share(&self, n: u32, replicas: u32) -> Concurrency {

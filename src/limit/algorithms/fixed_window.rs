@@ -11,7 +11,10 @@ use std::sync::Arc;
 
 use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
-use crate::limit::{Calendar, Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+use crate::limit::{
+    Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    Verdict, wait,
+};
 
 /// `n` hits in each window.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,6 +104,10 @@ impl LimitAlgorithm for FixedWindow {
         if let Some(calendar) = &self.calendar {
             let _ = write!(shape, "@{}", calendar.zone());
         }
+    }
+
+    fn with_numbers(&self, change: NumbersChange) -> Result<FixedWindow, NumbersError> {
+        Ok(FixedWindow { n: change.without_burst()?, ..self.clone() })
     }
 
     fn replica_share(&self, n: u32, replicas: u32) -> FixedWindow {

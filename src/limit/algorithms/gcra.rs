@@ -15,8 +15,8 @@ use std::fmt::Write;
 use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros, Packed,
-    SECOND, Verdict,
+    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
+    NumbersChange, NumbersError, Packed, SECOND, Verdict,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -66,17 +66,30 @@ impl Gcra {
     ///
     /// If no tick keeps it exact, and if burst and debt take more than [`MAX_WAIT`] to come back.
     pub fn new(n: u32, period: Micros, burst: u32, max_debt: u32) -> Result<Gcra, GcraError> {
+        Gcra::with_ticks(n, period, burst, max_debt, &[1, 1_000, 1_000_000])
+    }
+
+    /// Returns the limit as [`new`](Self::new) does, with one of these ticks.
+    fn with_ticks(
+        n: u32,
+        period: Micros,
+        burst: u32,
+        max_debt: u32,
+        ticks: &[Micros],
+    ) -> Result<Gcra, GcraError> {
         if n == 0 {
             // Denied before any arithmetic; old states are kept until `n` is changed back.
-            let burst_and_debt = (EXACT as u64 - 2) / period;
-            return Ok(Gcra { burst: 0, burst_and_debt, n: 1, p: period, tick: 1, period });
+            let tick = ticks.first().copied().unwrap_or(1);
+            let p = period / tick;
+            let burst_and_debt = (EXACT as u64 - 2) / p;
+            return Ok(Gcra { burst: 0, burst_and_debt, n: 1, p, tick, period });
         }
         let burst_and_debt = u64::from(burst) + u64::from(max_debt);
         let in_time = u128::from(MAX_WAIT) * u128::from(n) / u128::from(period);
         if u128::from(burst_and_debt) > in_time {
             return Err(GcraError::TooSlow(in_time as u64));
         }
-        for tick in [1, 1_000, 1_000_000] {
+        for &tick in ticks {
             let (n, p) = (u64::from(n), period / tick);
             let common = gcd(n, p);
             let (n, p) = (n / common, p / common);
@@ -190,6 +203,21 @@ impl LimitAlgorithm for Gcra {
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.
         let _ = write!(shape, "g{}/{}", self.period / SECOND, self.tick);
+    }
+
+    /// Keeps the tick, which old states are in.
+    fn with_numbers(&self, change: NumbersChange) -> Result<Gcra, NumbersError> {
+        let narrow = |whole: u64| u32::try_from(whole).unwrap_or(u32::MAX);
+        // A limit of 0 has forgotten its burst.
+        let old = if change.old == 0 { 0 } else { narrow(self.burst) };
+        let burst = change.burst(old);
+        let owed = if change.old == 0 { 0 } else { narrow(self.max_debt()) };
+        let max_debt = if owed > 0 && owed == old { burst } else { owed };
+        let gcra = Gcra::with_ticks(change.new.n, self.period, burst, max_debt, &[self.tick]);
+        gcra.map_err(|error| match error {
+            GcraError::TooLarge => NumbersError::TooLarge,
+            GcraError::TooSlow(_) => NumbersError::TooSlow,
+        })
     }
 
     /// Spaces hits over a longer period. Numbers that do not fit into exact arithmetic stay whole.

@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, SpanCount, Verdict, wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND, SpanCount,
+    Verdict, wait,
 };
 
 /// `n` hits in any span of `period`.
@@ -266,6 +267,10 @@ impl LimitAlgorithm for SlidingLog {
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.
         let _ = write!(shape, "l{}", self.period / SECOND);
+    }
+
+    fn with_numbers(&self, change: NumbersChange) -> Result<SlidingLog, NumbersError> {
+        Ok(SlidingLog { n: change.without_burst()?, ..*self })
     }
 
     fn replica_share(&self, n: u32, replicas: u32) -> SlidingLog {

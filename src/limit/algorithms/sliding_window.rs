@@ -13,7 +13,10 @@
 use std::fmt::Write;
 
 use super::sliding_log::HitLog;
-use crate::limit::{Hits, Levels, LimitAlgorithm, Micros, Packed, SECOND, Verdict, wait};
+use crate::limit::{
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND, Verdict,
+    wait,
+};
 
 /// The last instant that packed states are exact for: about the year 2112.
 const LAST_INSTANT: Micros = 1 << 52;
@@ -142,6 +145,10 @@ impl LimitAlgorithm for SlidingWindow {
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.
         let _ = write!(shape, "s{}", self.period / SECOND);
+    }
+
+    fn with_numbers(&self, change: NumbersChange) -> Result<SlidingWindow, NumbersError> {
+        Ok(SlidingWindow { n: change.without_burst()?, ..*self })
     }
 
     fn replica_share(&self, n: u32, replicas: u32) -> SlidingWindow {

@@ -14,8 +14,8 @@ use std::fmt::Write;
 use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, Packed, SECOND, Verdict,
-    wait,
+    Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
+    NumbersError, Packed, SECOND, Verdict, wait,
 };
 
 /// The longest interval of a replica's share.
@@ -127,6 +127,18 @@ impl LimitAlgorithm for TokenBucket {
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.
         let _ = write!(shape, "t{}us", self.interval);
+    }
+
+    /// The rate follows `n`; a capacity of its own stays.
+    fn with_numbers(&self, change: NumbersChange) -> Result<TokenBucket, NumbersError> {
+        let capacity = change.burst(self.capacity);
+        let max_debt = if self.max_debt == self.capacity { capacity } else { self.max_debt };
+        let amount = change.scale(self.amount);
+        let bucket = TokenBucket { capacity, amount, max_debt, ..*self };
+        match u64::from(capacity) + u64::from(max_debt) <= bucket.max_capacity_and_debt() {
+            true => Ok(bucket),
+            false => Err(NumbersError::TooSlow),
+        }
     }
 
     /// If the amount cannot be divided evenly, the interval becomes longer: one token a minute

@@ -1,8 +1,7 @@
 //! The series of metrics that values of requests distinguish.
 
-use arc_swap::ArcSwapOption;
-
 use super::*;
+use crate::controls::ActiveRules;
 use crate::metrics::{CappedSink, MergedFamilies, MetricSource};
 
 const RULES: &str = "domain: d
@@ -35,7 +34,7 @@ descriptors:
 
 /// Returns the samples of a family, without its name and those that are 0.
 fn samples(rules: RuleSet, max: usize, family: &str) -> (Vec<String>, RuleSet) {
-    let rules = ArcSwapOption::from_pointee(rules);
+    let rules = ActiveRules::of(rules);
     let mut families = MergedFamilies::default();
     let mut capped = CappedSink::new(&mut families, max);
     rules.collect(&mut capped);
@@ -45,7 +44,7 @@ fn samples(rules: RuleSet, max: usize, family: &str) -> (Vec<String>, RuleSet) {
     let lines = lines.filter_map(|line| Some(line.strip_prefix(&prefix)?.to_owned()));
     let mut lines: Vec<_> = lines.filter(|line| !line.ends_with(" 0")).collect();
     lines.sort();
-    (lines, Arc::into_inner(rules.swap(None).unwrap()).unwrap())
+    (lines, Arc::into_inner(rules.into_rules().unwrap()).unwrap())
 }
 
 fn line(path: &str, count: u64) -> String {

@@ -140,6 +140,16 @@ impl DenialCache {
         set.forget(&key);
     }
 
+    /// Forgets all denials, at `now` at the latest. Denials of charges sent before are not cached any
+    /// more.
+    pub(super) fn clear(&self, now: Micros) {
+        for set in &self.sets {
+            let mut set = set.lock();
+            set.given_back = set.given_back.max(Some(now));
+            set.denials = Default::default();
+        }
+    }
+
     fn set(&self, key: &Fingerprint) -> &Mutex<Set> {
         &self.sets[key.shard as usize & (self.sets.len() - 1)]
     }

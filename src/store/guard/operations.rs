@@ -3,7 +3,9 @@
 use super::{Guard, kind_name};
 use crate::clock::{Clock, Monotonic};
 use crate::metrics::{MetricFamily, MetricSink, SampleValue};
-use crate::store::{FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
+use crate::store::{
+    FailureStatus, OnStoreFailure, Operations, SharedTable, StoreError, StoreStatus,
+};
 
 const DEGRADED_CHARGES: MetricFamily = MetricFamily::counter(
     "store_degraded_charges",
@@ -37,6 +39,14 @@ impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
 
     async fn maintain(&self) {
         self.inner.maintain().await;
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        self.inner.shared_table()
+    }
+
+    fn forget_denials(&self) {
+        self.inner.forget_denials();
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

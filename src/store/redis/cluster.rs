@@ -97,10 +97,20 @@ impl Cluster {
         }
     }
 
+    /// Returns the connection to the node that serves a slot, if that is known.
+    pub fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
+        self.slots.load().get(usize::from(slot))?.clone()
+    }
+
     /// Returns the node that serves a slot, if that is known.
     pub fn target(&self, slot: u16) -> Option<Target> {
         let slots = self.slots.load();
         Some(slots.get(usize::from(slot))?.as_ref()?.target().clone())
+    }
+
+    /// Reads the slots again soon.
+    pub fn refresh_soon(&self) {
+        self.stale.notify_one();
     }
 
     /// Returns the node that a redirect by `node` leads to. None if the cluster does not list it; its
@@ -109,7 +119,7 @@ impl Cluster {
         let to = RedirectTarget::parse(redirect.details().unwrap_or(""), node);
         let to = to.filter(|to| self.nodes.load().include(to));
         if to.is_none() || RedirectKind::of(redirect) == Some(RedirectKind::Moved) {
-            self.stale.notify_one();
+            self.refresh_soon();
         }
         to.map(|to| Target::Node(to.endpoint))
     }

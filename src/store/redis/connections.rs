@@ -57,6 +57,21 @@ impl ThreadConnections {
         }
     }
 
+    /// Returns the connection to the server of a slot.
+    pub fn serving(&self, slot: u16) -> Option<Arc<Connection>> {
+        match self {
+            ThreadConnections::Single(connection) => Some(connection.clone()),
+            ThreadConnections::Cluster(cluster) => cluster.serving(slot),
+        }
+    }
+
+    /// Reads again which server has which slot.
+    pub fn refresh_soon(&self) {
+        if let ThreadConnections::Cluster(cluster) = self {
+            cluster.refresh_soon();
+        }
+    }
+
     pub fn all(&self) -> Vec<Arc<Connection>> {
         match self {
             ThreadConnections::Single(connection) => vec![connection.clone()],

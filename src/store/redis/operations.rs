@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
 use crate::metrics::{MetricFamily, MetricSink};
-use crate::store::{BackendStatus, Operations, StoreStatus};
+use crate::store::{BackendStatus, Operations, SharedTable, StoreStatus};
 
 type Pick = fn(&RedisCounts) -> &AtomicU64;
 
@@ -77,6 +77,10 @@ impl Operations for RedisStore {
             Some(tls) => tls.certificates.follow().await,
             None => pending().await,
         }
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        Some(self)
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -11,6 +11,7 @@ mod redirects;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
 mod states;
+mod table;
 #[cfg(feature = "tls")]
 mod tls;
 mod together;

@@ -114,6 +114,7 @@ pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvent
             State::Closed => break,
         };
     }
+    driver.connection.set_link(None);
     driver.connection.set_down(StoreError::Unavailable);
 }
 
@@ -150,6 +151,7 @@ impl Driver {
     fn connected(&mut self, link: MultiplexedConnection, endpoint: Endpoint) -> State {
         self.outage.up();
         let connected_at = Instant::now();
+        self.connection.set_link(Some(link.clone()));
         self.connection.set_up();
         self.connection.push(self.repairs.drain(..));
         State::Ready(Session { link, endpoint, connected_at, server: ServerState::default() })
@@ -306,6 +308,7 @@ impl Driver {
 
     /// Leaves Ready or Probing.
     fn disconnected(&mut self, session: &Session, why: Disconnect) -> State {
+        self.connection.set_link(None);
         let (error, why) = match why {
             Disconnect::Closed => return State::Closed,
             Disconnect::Stalled => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
+use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
 use super::target::Target;
@@ -21,6 +22,8 @@ pub(in super::super) struct Connection {
     wake: Notify,
     /// [`UP`], or why it is down.
     down: AtomicU8,
+    /// The open connection, for commands that are not charges.
+    link: Mutex<Option<MultiplexedConnection>>,
     closed: AtomicBool,
     answered: AtomicBool,
 }
@@ -40,6 +43,7 @@ impl Connection {
             wake: Notify::new(),
             // Charges that come while it connects for the first time wait for that.
             down: AtomicU8::new(UP),
+            link: Mutex::default(),
             closed: AtomicBool::new(false),
             answered: AtomicBool::new(false),
         }
@@ -77,6 +81,16 @@ impl Connection {
     /// Returns whether the server has answered, and the connection is not down.
     pub fn is_up(&self) -> bool {
         self.has_answered() && self.down().is_none()
+    }
+
+    /// Returns the open connection, for commands that are not charges; none if it is down.
+    pub fn link(&self) -> Option<MultiplexedConnection> {
+        self.link.lock().clone().filter(|_| self.is_up())
+    }
+
+    /// Sets the open connection; none when it ends.
+    pub(super) fn set_link(&self, link: Option<MultiplexedConnection>) {
+        *self.link.lock() = link;
     }
 
     /// Sends charges with the next round trip, all with the same one; fails them at once where the

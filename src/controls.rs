@@ -1,0 +1,49 @@
+//! What operators decide at run time: block, allow, limit.
+//!
+//! A [`Control`] matches the descriptors that contain its entries. All controls are compiled to an
+//! [`index`](CompiledControls), which one [`Snapshot`] holds together with the rules: a request loads
+//! both at once, and without controls a decision pays one branch.
+//!
+//! [`Controls`] is the handle for operators. It applies a change here first, and then shares it: with
+//! Redis in a table that each process reads several times a second, and in memory in a file, if a
+//! setting names one.
+//!
+//! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
+//! - `index`, `plans`, `compiled`, `snapshot`: what a decision uses
+//! - `set`, `share`, `file`: the controls of this process and how they are merged and kept
+//! - `handle`, `audit`, `metrics`: what operators use
+
+mod audit;
+mod clock;
+mod compiled;
+mod control;
+mod error;
+mod file;
+mod handle;
+mod index;
+mod metrics;
+mod pattern;
+mod plans;
+mod request;
+mod set;
+mod share;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use audit::{AuditLog, AuditRecord};
+pub use clock::ControlClock;
+pub use compiled::{CompiledControls, Effect};
+pub use control::{Action, Control, ControlEntry, LimitChange, default_id};
+pub use error::{ControlError, ErrorKind};
+pub use handle::{Controls, Options, PutOptions, Written};
+pub use plans::PlanError;
+pub use request::{Draft, Lasts};
+pub use snapshot::{ActiveRules, ActiveView, Snapshot};
+
+/// The most controls.
+pub const MAX_CONTROLS: usize = 10_000;
+
+/// The most controls that are compared with a descriptor one by one: those without an exact value,
+/// and those that share theirs.
+pub const MAX_COMPARED: usize = 100;

@@ -1,0 +1,118 @@
+//! Controls as decisions use them: compiled for one set of rules.
+
+use std::sync::Arc;
+
+use super::index::Index;
+use super::plans::{PlanError, Plans, RulesByKey, changed};
+use super::{Action, Control, ControlClock};
+use crate::entry::Entry;
+use crate::limit::{Micros, Plan, SECOND};
+use crate::rules::{Rule, RuleSet};
+
+/// How long a block lasts that matches no rule.
+const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
+
+/// All controls, compiled for one set of rules.
+#[derive(Debug)]
+pub struct CompiledControls {
+    index: Index,
+    plans: Plans,
+    clock: ControlClock,
+}
+
+/// What a control does to a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect<'c> {
+    Block {
+        id: &'c str,
+        /// The time that is left; none if the block does not end.
+        wait: Option<Micros>,
+    },
+    Allow {
+        id: &'c str,
+        /// Whether hits are charged nevertheless.
+        count: bool,
+    },
+    /// The plan of the rule with other numbers.
+    Limit { id: &'c str, plan: &'c Arc<Plan> },
+}
+
+impl CompiledControls {
+    /// Compiles controls. Returns also why a rule keeps its limits, if one does.
+    pub(super) fn new(
+        controls: impl IntoIterator<Item = Arc<Control>>,
+        rules: &RuleSet,
+        max_log_bytes: u64,
+        clock: ControlClock,
+    ) -> (CompiledControls, Option<PlanError>) {
+        let index = Index::new(controls);
+        let (plans, error) = Plans::new(index.rows(), rules, max_log_bytes);
+        (CompiledControls { index, plans, clock }, error)
+    }
+
+    /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
+    /// `plan`, that of the matched rule.
+    #[inline(never)]
+    pub fn find(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        plan: Option<&Arc<Plan>>,
+    ) -> Option<Effect<'_>> {
+        let mut read = None;
+        let now = || *read.get_or_insert_with(|| self.clock.now());
+        let row = self.index.find(domain, entries, now, |row| match row.control.action {
+            Action::Limit(_) => plan.is_some_and(|plan| self.plans.get(plan, row.change).is_some()),
+            _ => true,
+        })?;
+        let control = &*row.control;
+        let id = control.id.as_str();
+        match &control.action {
+            Action::Block => {
+                let now = read.unwrap_or_else(|| self.clock.now());
+                let wait = control.until.map(|until| until.saturating_sub(now));
+                Some(Effect::Block { id, wait })
+            }
+            Action::Allow { count } => Some(Effect::Allow { id, count: *count }),
+            Action::Limit(_) => {
+                Some(Effect::Limit { id, plan: self.plans.get(plan?, row.change)? })
+            }
+        }
+    }
+}
+
+/// What a control means for a set of rules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Examined {
+    /// The names of rules whose descriptors it may match.
+    pub rules: Vec<String>,
+    /// How long a block lasts by default.
+    pub default_block: Micros,
+    /// The rules that keep their limits, and why.
+    pub unchanged: Vec<(String, PlanError)>,
+    /// The number of rules whose limits change.
+    pub changed: usize,
+}
+
+/// Returns what a control means for a set of rules.
+pub(super) fn examine(control: &Control, rules: &RuleSet, max_log_bytes: u64) -> Examined {
+    let mut examined = Examined::default();
+    let mut longest = None;
+    for rule in RulesByKey::new(rules).matched_by(control) {
+        examined.rules.push(rule.name.to_string());
+        longest = longest.max(longest_period(rule));
+        if let (Action::Limit(change), Some(plan)) = (&control.action, &rule.plan) {
+            match changed(plan, change, max_log_bytes) {
+                Ok(_) => examined.changed += 1,
+                Err(error) => examined.unchanged.push((rule.name.to_string(), error)),
+            }
+        }
+    }
+    examined.default_block = longest.unwrap_or(DEFAULT_BLOCK);
+    examined
+}
+
+fn longest_period(rule: &Rule) -> Option<Micros> {
+    let limits = rule.plan.iter().flat_map(|plan| plan.limits());
+    limits.filter_map(|limit| limit.unit?.period(limit.unit_multiplier)).max()
+}

@@ -1,0 +1,475 @@
+//! The handle for operators: lists, puts and deletes controls.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::compiled::{Examined, examine};
+use super::error::{ControlError, ErrorKind};
+use super::index::Index;
+use super::plans::Plans;
+use super::request::check_id;
+use super::set::ControlSet;
+use super::share::Sharing;
+use super::{
+    Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_COMPARED, MAX_CONTROLS, PlanError,
+    default_id, file,
+};
+use crate::limit::Micros;
+use crate::rules::RuleSet;
+use crate::store::{SharedTable, StoreError};
+
+/// How long a change waits to be shared before it is answered.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How controls are kept and shared.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file that keeps controls; none: they end with the process, or are kept by Redis.
+    pub file: Option<PathBuf>,
+    /// The interval at which changes of other replicas are read.
+    pub poll: Duration,
+    /// The most controls.
+    pub max: usize,
+    /// Whether the store has a table that all replicas share.
+    pub is_shared: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let poll = Duration::from_millis(250);
+        Options { file: None, poll, max: MAX_CONTROLS, is_shared: false }
+    }
+}
+
+/// How to put a control.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOptions {
+    /// Changes nothing, and returns what a put would do.
+    pub dry_run: bool,
+    /// Accepts a control that matches everything.
+    pub force: bool,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Written {
+    pub control: Control,
+    /// Whether all replicas apply it within a second.
+    pub shared: bool,
+    /// Whether it outlives this process.
+    pub kept: bool,
+    /// The names of rules whose descriptors the control may match.
+    pub rules: Vec<String>,
+    /// What the operator may not expect.
+    pub warnings: Vec<String>,
+}
+
+/// The controls of this process.
+pub struct Controls {
+    active: Arc<ActiveRules>,
+    options: Options,
+    set: Mutex<ControlSet>,
+    /// Held while a changed set is activated, so that the newest one stays.
+    activating: Mutex<()>,
+    sharing: Sharing,
+    /// Something is to be shared.
+    wake: Notify,
+    /// Exchanges with the table that have started and ended.
+    exchanges: watch::Sender<(u64, u64)>,
+    failures: AtomicU64,
+    /// The number of changes, of any replica.
+    changes: watch::Sender<u64>,
+    /// Forgets what was decided without the new controls.
+    on_change: Box<dyn Fn() + Send + Sync>,
+    /// Held while the file is written.
+    writing: tokio::sync::Mutex<()>,
+    file_is_stale: AtomicBool,
+    audit: AuditLog,
+}
+
+impl fmt::Debug for Controls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Controls { options, set, .. } = self;
+        f.debug_struct("Controls")
+            .field("options", options)
+            .field("set", set)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Controls {
+    /// Makes the handle of the controls of `active`, and reads the file, if there is one. `on_change`
+    /// is called after each change.
+    pub fn new(
+        active: Arc<ActiveRules>,
+        options: Options,
+        on_change: impl Fn() + Send + Sync + 'static,
+    ) -> Controls {
+        let controls = Controls {
+            audit: AuditLog::new(active.clock().clone()),
+            active,
+            options,
+            set: Mutex::default(),
+            activating: Mutex::default(),
+            sharing: Sharing::new(),
+            wake: Notify::new(),
+            exchanges: watch::Sender::new((0, 0)),
+            failures: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+            on_change: Box::new(on_change),
+            writing: tokio::sync::Mutex::default(),
+            file_is_stale: AtomicBool::new(false),
+        };
+        controls.read_file();
+        controls
+    }
+
+    /// Writes by operators.
+    pub fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
+    /// Notified after each change, of this replica or another.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Why the last exchange with other replicas failed; none if it did not, or there are none.
+    pub fn share_error(&self) -> Option<StoreError> {
+        self.sharing.failed()
+    }
+
+    /// Returns the time by which controls end.
+    pub fn now(&self) -> Micros {
+        self.active.clock().now()
+    }
+
+    /// Returns the active controls, those that end first before others.
+    pub fn list(&self) -> Vec<Arc<Control>> {
+        let now = self.now();
+        let set = self.set.lock();
+        let mut list: Vec<_> =
+            set.controls().filter(|control| !control.is_expired(now)).cloned().collect();
+        drop(set);
+        list.sort_by_key(|control| control.until.unwrap_or(Micros::MAX));
+        list
+    }
+
+    /// Returns an active control.
+    pub fn get(&self, id: &str) -> Option<Arc<Control>> {
+        let control = self.set.lock().get(id).cloned()?;
+        (!control.is_expired(self.now())).then_some(control)
+    }
+
+    /// Makes a control of a draft, or replaces the one of its id. Without an id it gets one of its
+    /// action and of what it matches.
+    ///
+    /// # Errors
+    ///
+    /// The control is invalid, or there is no room for it.
+    pub async fn put(
+        &self,
+        id: Option<&str>,
+        draft: Draft,
+        options: PutOptions,
+    ) -> Result<Written, ControlError> {
+        draft.check()?;
+        let id = match id {
+            Some(id) => id.to_owned(),
+            None => default_id(&draft.action, &draft.domain, &draft.entries, draft.exact),
+        };
+        check_id(&id)?;
+        let rules = self.active.load_full();
+        let now = self.now();
+        let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
+        let warnings = check(&control, &examined, now, options.force)?;
+        {
+            let mut set = self.set.lock();
+            set.drop_expired(now);
+            control.at = set.time_of(&control.id, now);
+            self.check_room(&set, &control, rules.as_deref())?;
+            if !options.dry_run {
+                set.put(Arc::new(control.clone()), self.options.is_shared);
+            }
+        }
+        let (shared, kept) = match options.dry_run {
+            true => (self.would_share(), self.would_keep()),
+            false => self.changed_here(&control.id).await,
+        };
+        Ok(Written { control, shared, kept, rules: examined.rules, warnings })
+    }
+
+    /// Deletes a control.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that id.
+    pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
+        let now = self.now();
+        let deleted = {
+            let mut set = self.set.lock();
+            set.drop_expired(now);
+            let at = set.time_of(id, now);
+            set.delete(id, at, self.options.is_shared)
+        };
+        let Some(control) = deleted else {
+            let help = "list the controls to see their ids; it may have ended";
+            let error = format!("there is no control {id:?}");
+            return Err(ControlError::new(ErrorKind::NotFound, error, help));
+        };
+        let (shared, kept) = self.changed_here(id).await;
+        let control = (*control).clone();
+        Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
+    }
+
+    /// Makes the control of a draft.
+    fn control(
+        &self,
+        id: String,
+        draft: Draft,
+        rules: Option<&RuleSet>,
+        now: Micros,
+    ) -> (Control, Examined) {
+        let Draft { domain, entries, exact, action, lasts, reason, by } = draft;
+        let mut control =
+            Control { id, domain, entries, exact, action, until: None, reason, by, at: now };
+        let none = RuleSet::default();
+        let rules = rules.unwrap_or(&none);
+        let examined = examine(&control, rules, self.active.max_log_bytes());
+        let after = |time: Micros| Some(now.saturating_add(time));
+        control.until = match lasts {
+            Lasts::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
+            Lasts::Until(until) => Some(until),
+            Lasts::Default if control.action == Action::Block => after(examined.default_block),
+            Lasts::Default | Lasts::Forever => None,
+        };
+        (control, examined)
+    }
+
+    /// Checks that there is room for a control.
+    fn check_room(
+        &self,
+        set: &ControlSet,
+        control: &Control,
+        rules: Option<&RuleSet>,
+    ) -> Result<(), ControlError> {
+        let others = || set.controls().filter(|other| other.id != control.id);
+        let (count, max) = (others().count() + 1, self.options.max);
+        if count > max {
+            let error = format!("there are {max} controls already");
+            let help = "delete some, or match several clients with `*` in a value";
+            return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        }
+        let index = Index::new(others().cloned().chain([Arc::new(control.clone())]));
+        if let (Action::Limit(_), Some(rules)) = (&control.action, rules)
+            && let (_, Some(PlanError::TooManyPlans)) =
+                Plans::new(index.rows(), rules, self.active.max_log_bytes())
+        {
+            let error = PlanError::TooManyPlans.to_string();
+            let help = "delete some controls of the action `limit`, or name more entries";
+            return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        }
+        if index.most_compared() > MAX_COMPARED {
+            let error =
+                format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
+            let help = "give one of the entries a value of its own without `*`";
+            return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        }
+        Ok(())
+    }
+
+    fn would_share(&self) -> bool {
+        self.options.is_shared && self.share_error().is_none()
+    }
+
+    fn would_keep(&self) -> bool {
+        self.would_share() || self.options.file.is_some()
+    }
+
+    /// Activates, keeps and shares a change of this replica. Returns whether it is shared, and whether
+    /// it is kept.
+    async fn changed_here(&self, id: &str) -> (bool, bool) {
+        let exchanges = self.exchanges.subscribe();
+        let (started, _) = *exchanges.borrow();
+        self.activate();
+        let (shared, filed) = tokio::join!(self.share(id, exchanges, started), self.write_file());
+        (shared, shared || filed)
+    }
+
+    /// Waits until an exchange that started after `started` has shared a change.
+    async fn share(
+        &self,
+        id: &str,
+        mut exchanges: watch::Receiver<(u64, u64)>,
+        started: u64,
+    ) -> bool {
+        if !self.options.is_shared {
+            return false;
+        }
+        self.wake.notify_one();
+        let ended = exchanges.wait_for(|(_, ended)| *ended > started);
+        // A sender that is gone means that the process ends.
+        let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
+        ended && self.set.lock().is_shared(id)
+    }
+
+    /// Makes the controls as they are now effective.
+    fn activate(&self) {
+        let activating = self.activating.lock();
+        let controls = self.set.lock().controls().cloned().collect();
+        self.active.set_controls(controls);
+        drop(activating);
+        (self.on_change)();
+        self.file_is_stale.store(true, Ordering::Relaxed);
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Drops controls that have ended, and exchanges changes with other replicas. Never ends.
+    pub async fn run(&self, table: Option<&dyn SharedTable>) {
+        let mut ticks = interval(self.options.poll);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                () = self.wake.notified() => {}
+            }
+            if let Some(table) = table {
+                self.exchange(table).await;
+            }
+            let expired = self.set.lock().drop_expired(self.now());
+            if expired {
+                self.activate();
+            }
+            if self.file_is_stale.load(Ordering::Relaxed) {
+                self.write_file().await;
+            }
+        }
+    }
+
+    /// Exchanges changes with other replicas once.
+    async fn exchange(&self, table: &dyn SharedTable) {
+        self.exchanges.send_modify(|(started, _)| *started += 1);
+        let clock = self.active.clock();
+        let exchange = self.sharing.exchange(table, clock, &self.set, || self.activate());
+        if exchange.await.is_err() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        self.exchanges.send_modify(|(started, ended)| *ended = *started);
+    }
+
+    /// Reads the file, if there is one.
+    fn read_file(&self) {
+        let Some(path) = &self.options.file else { return };
+        match file::read(path) {
+            Ok(rows) => {
+                let now = self.now();
+                let mut set = self.set.lock();
+                let merged = set.merge(rows, now);
+                drop(set);
+                let controls = self.list().len();
+                if merged.unknown > 0 {
+                    let (path, unknown) = (path.display(), merged.unknown);
+                    tracing::error!(%path, unknown, "controls in the file are invalid and ignored");
+                }
+                if controls > 0 {
+                    tracing::info!(path = %path.display(), controls, "controls are read");
+                    self.activate();
+                }
+            }
+            Err(error) => {
+                let copy = file::keep_damaged(path);
+                let copy = copy.as_deref().map(|copy| tracing::field::display(copy.display()));
+                tracing::error!(
+                    path = %path.display(),
+                    error,
+                    copy,
+                    "controls.file is unreadable and ignored: fix it and restart, or the next \
+                     change replaces it"
+                );
+            }
+        }
+    }
+
+    /// Writes the file, if there is one. Returns whether it has the controls as they are now.
+    async fn write_file(&self) -> bool {
+        let Some(path) = self.options.file.clone() else {
+            self.file_is_stale.store(false, Ordering::Relaxed);
+            return false;
+        };
+        let _writing = self.writing.lock().await;
+        if !self.file_is_stale.swap(false, Ordering::Relaxed) {
+            return true;
+        }
+        let rows = self.set.lock().texts();
+        let write = move || file::write(&path, rows).map_err(|error| (path, error));
+        match tokio::task::spawn_blocking(write).await {
+            Ok(Ok(())) => true,
+            Ok(Err((path, error))) => {
+                tracing::error!(path = %path.display(), %error, "controls are not kept");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Returns the number of active controls by kind, and of unshared changes.
+    pub(super) fn counts(&self, kind: impl Fn(&Action) -> usize) -> ([usize; 3], usize) {
+        let now = self.now();
+        let set = self.set.lock();
+        let mut counts = [0; 3];
+        for control in set.controls().filter(|control| !control.is_expired(now)) {
+            if let Some(count) = counts.get_mut(kind(&control.action)) {
+                *count += 1;
+            }
+        }
+        let unshared = if self.options.is_shared { set.unshared() } else { 0 };
+        (counts, unshared)
+    }
+
+    pub(super) fn exchange_failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+/// Checks what a control would do. Returns what the operator may not expect.
+fn check(
+    control: &Control,
+    examined: &Examined,
+    now: Micros,
+    force: bool,
+) -> Result<Vec<String>, ControlError> {
+    if control.is_expired(now) {
+        let help = "write a time in the future, or a duration";
+        return Err(ControlError::invalid("`until` has passed", help));
+    }
+    if control.matches_everything() && !force {
+        let of = if control.domain == "*" { "every domain" } else { "its domain" };
+        let error = format!("the control matches everything of {of}: it has no entries");
+        let help = "write entries, or force it";
+        return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
+    }
+    let mut warnings = Vec::new();
+    if let Action::Limit(_) = control.action {
+        match examined.unchanged.first() {
+            Some((rule, error)) if examined.changed == 0 => {
+                let error = format!("the limit does not fit the rule {rule}: {error}");
+                return Err(ControlError::invalid(error, "change `limit`, or the entries"));
+            }
+            None if examined.changed == 0 => {
+                warnings.push("no rule with a limit matches: it has no effect now".to_owned());
+            }
+            _ => {}
+        }
+        let unchanged = examined.unchanged.iter().take(10);
+        warnings.extend(unchanged.map(|(rule, error)| format!("{rule} stays as it is: {error}")));
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,175 @@
+//! Finds the controls of a descriptor.
+//!
+//! Each control is found by one of its exact entries, the rarest, in a hash table; a control without
+//! one is compared with every descriptor. So the cost of a look-up is a hash for each entry, however
+//! many controls there are.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+
+use super::pattern::ValuePattern;
+use super::{Action, Control, LimitChange};
+use crate::entry::Entry;
+use crate::limit::Micros;
+
+/// The controls in the order in which they apply: the first one that matches decides.
+#[derive(Debug)]
+pub(super) struct Index {
+    rows: Box<[Row]>,
+    buckets: HashTable<Bucket>,
+    hasher: RandomState,
+    /// The positions of the rows without an exact value.
+    compared: Vec<u32>,
+}
+
+/// A control, ready to be compared.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub control: Arc<Control>,
+    /// The number of its change of limits; equal changes have the same.
+    pub change: u32,
+    entries: Box<[ValuePattern]>,
+}
+
+/// The positions of the rows that are found by one entry.
+#[derive(Debug)]
+struct Bucket {
+    key: Box<str>,
+    value: Box<str>,
+    rows: Vec<u32>,
+}
+
+impl Row {
+    fn new(control: Arc<Control>) -> Row {
+        let entries = control.entries.iter().map(|entry| ValuePattern::new(&entry.value)).collect();
+        Row { control, change: 0, entries }
+    }
+
+    /// Returns whether it matches a descriptor.
+    fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
+        let control = &*self.control;
+        if control.domain != "*" && control.domain != domain {
+            return false;
+        }
+        let mut mine = control.entries.iter().zip(&self.entries);
+        let is = |(key, value): &Entry<'_>,
+                  (entry, pattern): (&super::ControlEntry, &ValuePattern)| {
+            entry.key == *key && pattern.matches(value)
+        };
+        match control.exact {
+            true => {
+                self.entries.len() == entries.len()
+                    && mine.zip(entries).all(|(mine, theirs)| is(theirs, mine))
+            }
+            false => mine.all(|mine| entries.iter().any(|theirs| is(theirs, mine))),
+        }
+    }
+}
+
+impl Index {
+    pub fn new(controls: impl IntoIterator<Item = Arc<Control>>) -> Index {
+        let mut rows: Vec<Row> = controls.into_iter().map(Row::new).collect();
+        rows.sort_by(|a, b| order(&a.control).cmp(&order(&b.control)));
+        let mut changes: HashMap<LimitChange, u32> = HashMap::new();
+        for row in &mut rows {
+            if let Action::Limit(change) = &row.control.action {
+                let next = changes.len() as u32;
+                row.change = *changes.entry(change.clone()).or_insert(next);
+            }
+        }
+        let mut frequency: HashMap<Entry<'_>, usize> = HashMap::new();
+        for entry in rows.iter().flat_map(exact_entries) {
+            *frequency.entry(entry).or_default() += 1;
+        }
+        let (mut buckets, hasher) = (HashTable::<Bucket>::new(), RandomState::new());
+        let mut compared = Vec::new();
+        for (position, row) in (0..).zip(&rows) {
+            let rarest = exact_entries(row).min_by_key(|entry| frequency.get(entry).copied());
+            let Some((key, value)) = rarest else {
+                compared.push(position);
+                continue;
+            };
+            let is = |bucket: &Bucket| (&*bucket.key, &*bucket.value) == (key, value);
+            let rehash = |bucket: &Bucket| hasher.hash_one((&*bucket.key, &*bucket.value));
+            let bucket = buckets.entry(hasher.hash_one((key, value)), is, rehash);
+            let new = || Bucket { key: key.into(), value: value.into(), rows: Vec::new() };
+            bucket.or_insert_with(new).into_mut().rows.push(position);
+        }
+        drop(frequency);
+        Index { rows: rows.into(), buckets, hasher, compared }
+    }
+
+    /// Returns the first control that matches a descriptor, has not expired, and is accepted. `now`
+    /// is called only for controls that end.
+    pub fn find(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        mut now: impl FnMut() -> Micros,
+        accepts: impl Fn(&Row) -> bool,
+    ) -> Option<&Row> {
+        let mut best: Option<u32> = None;
+        let mut consider = |positions: &[u32]| {
+            // In ascending order: later ones cannot be better than the first that matches.
+            for &position in positions {
+                if best.is_some_and(|best| best <= position) {
+                    return;
+                }
+                let Some(row) = self.rows.get(position as usize) else { return };
+                if row.matches(domain, entries)
+                    && row.control.until.is_none_or(|until| now() < until)
+                    && accepts(row)
+                {
+                    best = Some(position);
+                    return;
+                }
+            }
+        };
+        for &(key, value) in entries {
+            let is = |bucket: &Bucket| *bucket.value == *value && *bucket.key == *key;
+            if let Some(bucket) = self.buckets.find(self.hasher.hash_one((key, value)), is) {
+                consider(&bucket.rows);
+            }
+        }
+        consider(&self.compared);
+        best.and_then(|best| self.rows.get(best as usize))
+    }
+
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Returns the most controls that one descriptor entry is compared with.
+    pub fn most_compared(&self) -> usize {
+        let buckets = self.buckets.iter().map(|bucket| bucket.rows.len());
+        buckets.chain([self.compared.len()]).max().unwrap_or(0)
+    }
+}
+
+/// Returns the entries of a control whose values have no star.
+fn exact_entries(row: &Row) -> impl Iterator<Item = Entry<'_>> {
+    let entries = row.control.entries.iter().zip(&row.entries);
+    entries.filter_map(|(entry, pattern)| match pattern {
+        ValuePattern::Exact(value) => Some((&*entry.key, &**value)),
+        ValuePattern::Wildcard(_) => None,
+    })
+}
+
+/// The order in which controls apply: block, allow, limit. Of blocks the one that lasts longest; of
+/// others the one that says most about a descriptor, then the newest.
+type Order<'c> =
+    (u8, Reverse<Micros>, (Reverse<bool>, Reverse<usize>, bool), Reverse<Micros>, &'c str);
+
+fn order(control: &Control) -> Order<'_> {
+    let (action, until) = match control.action {
+        Action::Block => (0, control.until.unwrap_or(Micros::MAX)),
+        Action::Allow { .. } => (1, 0),
+        Action::Limit(_) => (2, 0),
+    };
+    let says = (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*");
+    (action, Reverse(until), says, Reverse(control.at), &control.id)
+}

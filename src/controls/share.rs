@@ -1,0 +1,118 @@
+//! Exchanges controls with the table that all replicas share.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::ControlClock;
+use super::set::{ControlSet, Merged};
+use crate::store::{SharedTable, StoreError};
+use crate::throttle::Throttle;
+
+/// The interval of log lines about the table.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What is known about the table.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    /// The version that was read or written last.
+    version: Mutex<Option<String>>,
+    failed: Mutex<Option<StoreError>>,
+    failed_line: Throttle,
+    unknown_line: Throttle,
+}
+
+impl Sharing {
+    pub fn new() -> Sharing {
+        Sharing {
+            version: Mutex::default(),
+            failed: Mutex::default(),
+            failed_line: Throttle::new(LOG_INTERVAL),
+            unknown_line: Throttle::new(LOG_INTERVAL),
+        }
+    }
+
+    /// Why the last exchange failed; none if it did not.
+    pub fn failed(&self) -> Option<StoreError> {
+        *self.failed.lock()
+    }
+
+    /// Reads what others have written, if anything, and then writes what the table lacks. Returns
+    /// whether controls have changed here.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be reached. What was read before is merged.
+    pub async fn exchange(
+        &self,
+        table: &dyn SharedTable,
+        clock: &ControlClock,
+        set: &Mutex<ControlSet>,
+        mut on_change: impl FnMut(),
+    ) -> Result<(), StoreError> {
+        let exchanged = self.try_exchange(table, clock, set, &mut on_change).await;
+        let failed = exchanged.err();
+        let before = std::mem::replace(&mut *self.failed.lock(), failed);
+        match (before, failed) {
+            (None, Some(error)) => {
+                if let Some(suppressed) = self.failed_line.pass() {
+                    tracing::warn!(
+                        %error,
+                        suppressed,
+                        "controls are not shared: changes apply to this replica only"
+                    );
+                }
+            }
+            (Some(_), None) => tracing::info!("controls are shared again"),
+            _ => {}
+        }
+        exchanged
+    }
+
+    async fn try_exchange(
+        &self,
+        table: &dyn SharedTable,
+        clock: &ControlClock,
+        set: &Mutex<ControlSet>,
+        on_change: &mut impl FnMut(),
+    ) -> Result<(), StoreError> {
+        let read = table.version().await?;
+        clock.set_store_time(read.time);
+        let is_known = self.version.lock().as_ref() == Some(&read.version);
+        if !is_known {
+            let rows = table.rows().await?;
+            let merged = set.lock().merge(rows, clock.now());
+            *self.version.lock() = Some(read.version);
+            if merged.changed {
+                on_change();
+            }
+            self.report(&merged);
+        }
+        let changes = set.lock().changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let written = table.write(&changes).await?;
+        let mut version = self.version.lock();
+        // Otherwise another replica has written, and its rows are read next time.
+        if version.as_ref() == Some(&written.before) {
+            *version = Some(written.after);
+        }
+        drop(version);
+        set.lock().shared(&changes);
+        Ok(())
+    }
+
+    fn report(&self, Merged { unknown, omitted, .. }: &Merged) {
+        if unknown + omitted > 0
+            && let Some(suppressed) = self.unknown_line.pass()
+        {
+            tracing::warn!(
+                unknown,
+                omitted,
+                suppressed,
+                "controls of other replicas are ignored: unreadable, or too many"
+            );
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Controls in memory and in a file.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+fn options(path: &Path) -> Options {
+    Options { file: Some(path.to_owned()), ..Options::default() }
+}
+
+#[tokio::test]
+async fn controls_are_put_listed_and_deleted() {
+    let process = Process::new(Options::default());
+    let ann = process.put(block("ann")).await;
+    assert!(!ann.shared && !ann.kept);
+    let long = draft(
+        r#"{"domain":"d","entries":[{"key":"user","value":"bob"}],"action":"block","for":"forever"}"#,
+    );
+    let bob = process.put(long).await.control;
+    process.clock.advance(SECOND);
+    process.put(block("cid")).await;
+    assert_eq!(process.blocked(&["ann", "bob", "cid", "dan"]), ["ann", "bob", "cid"]);
+    let listed = process.controls.list();
+    let users: Vec<_> = listed.iter().map(|control| &*control.entries[0].value).collect();
+    assert_eq!(users, ["ann", "cid", "bob"], "by the time left");
+    assert_eq!(process.controls.get(&bob.id).as_deref(), Some(&bob));
+    assert_eq!(process.controls.delete(&bob.id).await.unwrap().control, bob);
+    let error = process.controls.delete(&bob.id).await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::NotFound);
+    assert_eq!(process.blocked(&["ann", "bob"]), ["ann"]);
+    process.clock.advance(3_600 * SECOND);
+    assert_eq!((process.blocked(&["ann"]), process.controls.list().len()), (vec![], 0));
+}
+
+#[tokio::test]
+async fn controls_survive_a_restart_in_a_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("controls.json");
+    let process = Process::new(options(&path));
+    assert!(process.put(block("ann")).await.kept);
+    let bob = process.put(block("bob")).await.control;
+    process.controls.delete(&bob.id).await.unwrap();
+    let restarted = Process::new(options(&path));
+    assert_eq!(restarted.blocked(&["ann", "bob"]), ["ann"]);
+    assert_eq!(restarted.controls.list(), process.controls.list());
+    let names: Vec<_> =
+        fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert_eq!(names, ["controls.json"]);
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_ignored_and_kept_as_a_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("controls.json");
+    for damaged in ["", "{\"version\":1,\"contr", "{\"version\":2}", "{\"version\":1}", "\0"] {
+        fs::write(&path, damaged).unwrap();
+        let process = Process::new(options(&path));
+        assert!(process.controls.list().is_empty());
+        assert!(process.put(block("ann")).await.kept);
+        let copy = fs::read_to_string(directory.path().join("controls.json.damaged")).unwrap();
+        assert_eq!(copy, damaged);
+        assert_eq!(Process::new(options(&path)).blocked(&["ann"]), ["ann"]);
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_not_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::new(options(&directory.path().join("none/controls.json")));
+    assert!(!process.put(block("ann")).await.kept);
+    assert_eq!(process.blocked(&["ann"]), ["ann"]);
+}

@@ -1,0 +1,254 @@
+//! Decisions under controls.
+
+mod model;
+
+use super::*;
+use crate::controls::{Action, ActiveRules, Control, ControlClock, ControlEntry, LimitChange};
+use crate::limit::{Micros, Numbers};
+
+const RULES: &str = "domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: q, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - key: two
+    rate_limits:
+      - {name: fast, unit: minute, requests_per_unit: 5}
+      - {name: slow, unit: hour, requests_per_unit: 2}
+";
+
+const TOGETHER: &str = "domain: t
+charge: together
+descriptors:
+  - {key: a, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+";
+
+/// Decides by rules and controls in memory.
+struct Controlled {
+    active: Arc<ActiveRules>,
+    limiter: Limiter<MemoryStore<Arc<ManualClock>>>,
+    clock: Arc<ManualClock>,
+}
+
+/// What a response shows: over, and for each descriptor over, n, remaining and reset.
+type Response = (bool, Vec<Shown>);
+
+impl Controlled {
+    fn new(options: limiter::Options, controls: Vec<Control>) -> Controlled {
+        let files = [("d.yaml", RULES), ("t.yaml", TOGETHER)];
+        let files = files.map(|(name, text)| RuleFile { name: name.into(), text: text.into() });
+        let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
+        assert_eq!(problems, []);
+        let clock = Arc::new(ManualClock::new(NOW));
+        let active = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX));
+        active.set_rules(Arc::new(rules));
+        active.set_controls(controls.into_iter().map(Arc::new).collect());
+        let store = MemoryStore::new(clock.clone(), 1_000);
+        Controlled { active, limiter: Limiter::new(store, options), clock }
+    }
+
+    fn send(&self, domain: &str, descriptors: &[Descriptor<'_>]) -> Response {
+        let snapshot = self.active.load();
+        let request = Request { domain, descriptors, hits_addend: 0, beyond: 0, span: None };
+        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let decided = self.limiter.decide_now(snapshot.as_deref(), &request, budget, holds);
+        let decision = decided.expect("memory answers now").expect("a decision");
+        let shown = |status: &Status<'_>| {
+            let n = status.limit.map(|limit| limit.requests_per_unit);
+            (status.over_limit, n, status.remaining, status.reset_seconds)
+        };
+        (decision.over_limit, decision.statuses.iter().map(shown).collect())
+    }
+
+    fn ask(&self, domain: &str, entries: &[Entry<'_>]) -> Response {
+        let descriptors: Vec<_> = entries
+            .iter()
+            .map(|entry| Descriptor { entries: std::slice::from_ref(entry), ..Default::default() })
+            .collect();
+        self.send(domain, &descriptors)
+    }
+}
+
+/// Returns a control of an hour.
+fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
+    let entries = entries.iter().map(|(key, value)| {
+        let (key, value) = ((*key).to_owned(), (*value).to_owned());
+        ControlEntry { key, value }
+    });
+    let (id, until) = (format!("{domain}{:?}", action.name()), Some(NOW + 3_600 * SECOND));
+    let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
+    let (entries, exact, at) = (entries.collect(), false, NOW);
+    Control { id, domain, entries, exact, action, until, reason, by, at }
+}
+
+fn limit(n: u32, name: &str) -> Action {
+    let numbers = Numbers { n, burst: None };
+    Action::Limit(LimitChange { numbers, name: name.into() })
+}
+
+fn single(controls: Vec<Control>) -> Controlled {
+    Controlled::new(limiter::Options::default(), controls)
+}
+
+const BLOCKED: Shown = (true, None, 0, 3_600);
+
+#[test]
+fn a_block_denies_without_a_limit_and_charges_nothing() {
+    let bench = single(vec![control("d", &[("a", "x")], Action::Block)]);
+    for _ in 0..3 {
+        assert_eq!(bench.ask("d", &[("a", "x")]), (true, vec![BLOCKED]));
+    }
+    assert_eq!(bench.ask("d", &[("a", "y")]), (false, vec![(false, Some(2), 1, 40)]));
+    bench.clock.advance(3_600 * SECOND - 1);
+    assert_eq!(bench.ask("d", &[("a", "x")]), (true, vec![(true, None, 0, 1)]));
+    bench.clock.advance(1);
+    assert_eq!(bench.ask("d", &[("a", "x")]).1[0].2, 1, "it ends, and nothing was charged");
+}
+
+#[test]
+fn a_block_applies_where_no_rule_and_no_domain_matches() {
+    let bench = single(vec![control("*", &[("ip", "1")], Action::Block)]);
+    assert_eq!(bench.ask("d", &[("ip", "1")]), (true, vec![BLOCKED]));
+    assert_eq!(bench.ask("unknown", &[("ip", "1")]), (true, vec![BLOCKED]));
+    assert!(!bench.ask("unknown", &[("ip", "2")]).0);
+}
+
+#[test]
+fn modes_of_a_rule_do_not_soften_a_block_and_the_global_shadow_mode_does() {
+    let controls = || ["s", "q"].map(|key| control("d", &[(key, "x")], Action::Block)).to_vec();
+    let bench = single(controls());
+    assert_eq!(bench.ask("d", &[("s", "x")]), (true, vec![BLOCKED]));
+    // Another quota passes, which would let the request pass.
+    assert!(bench.ask("d", &[("q", "x"), ("q", "y")]).0);
+    let options = limiter::Options { shadow_mode: true, ..limiter::Options::default() };
+    let shadow = Controlled::new(options, controls());
+    assert_eq!(shadow.ask("d", &[("s", "x")]), (false, vec![BLOCKED]));
+    let options = limiter::Options { quota_mode: true, ..limiter::Options::default() };
+    assert!(Controlled::new(options, controls()).ask("d", &[("s", "x"), ("a", "y")]).0);
+}
+
+#[test]
+fn a_block_forever_has_no_reset() {
+    let forever = Control { until: None, ..control("d", &[("a", "x")], Action::Block) };
+    assert_eq!(single(vec![forever]).ask("d", &[("a", "x")]), (true, vec![(true, None, 0, 0)]));
+}
+
+#[test]
+fn with_charge_together_a_block_charges_nothing_anywhere() {
+    let bench = single(vec![control("t", &[("ip", "1")], Action::Block)]);
+    let both = [("a", "x"), ("ip", "1")];
+    for _ in 0..3 {
+        assert_eq!(bench.ask("t", &both), (true, vec![(false, Some(2), 2, 40), BLOCKED]));
+    }
+    assert_eq!(bench.ask("t", &[("a", "x")]).1[0].2, 1);
+}
+
+#[test]
+fn refunds_are_never_blocked_and_looks_are() {
+    let bench = single(vec![]);
+    bench.ask("d", &[("a", "x")]);
+    let block = Arc::new(control("d", &[("a", "x")], Action::Block));
+    bench.active.set_controls(vec![block]);
+    let entries = [("a", "x")];
+    let descriptor = Descriptor { entries: &entries, ..Default::default() };
+    let refund = Descriptor { hits_addend: Some(1), is_negative_hits: true, ..descriptor };
+    assert_eq!(bench.send("d", &[refund]), (false, vec![(false, Some(2), 2, 40)]));
+    let look = Descriptor { hits_addend: Some(0), ..descriptor };
+    assert_eq!(bench.send("d", &[look]), (true, vec![BLOCKED]));
+}
+
+#[test]
+fn an_allowance_passes_counted_or_not() {
+    for count in [true, false] {
+        let bench = single(vec![control("d", &[("a", "x")], Action::Allow { count })]);
+        for _ in 0..5 {
+            let (over, statuses) = bench.ask("d", &[("a", "x")]);
+            assert!(!over && !statuses[0].0);
+            assert_eq!(statuses[0].1.is_some(), count);
+        }
+        bench.active.set_controls(Vec::new());
+        assert_eq!(bench.ask("d", &[("a", "x")]).0, count, "counted: over the limit afterwards");
+    }
+}
+
+#[test]
+fn a_block_goes_before_an_allowance_and_that_before_a_limit() {
+    let x = [("a", "x")];
+    let (block, allow) = (Action::Block, Action::Allow { count: false });
+    let mut controls = [limit(1, ""), allow, block].map(|action| control("d", &x, action)).to_vec();
+    let first = |controls: &[Control]| single(controls.to_vec()).ask("d", &x).1[0];
+    assert_eq!(first(&controls), BLOCKED);
+    controls.pop();
+    assert_eq!(first(&controls), (false, None, u32::MAX, 0));
+    controls.pop();
+    assert_eq!(first(&controls), (false, Some(1), 0, 40));
+}
+
+#[test]
+fn a_limit_has_other_numbers_and_counts_continue() {
+    let bench = single(vec![]);
+    let x = [("a", "x")];
+    bench.ask("d", &x);
+    bench.ask("d", &x);
+    assert!(bench.ask("d", &x).0);
+    bench.active.set_controls(vec![Arc::new(control("d", &x, limit(10, "")))]);
+    // Three are counted, with the denied one.
+    assert_eq!(bench.ask("d", &x), (false, vec![(false, Some(10), 6, 40)]));
+    assert_eq!(bench.ask("d", &[("a", "y")]).1[0].1, Some(2));
+    bench.active.set_controls(Vec::new());
+    assert!(bench.ask("d", &x).0);
+}
+
+#[test]
+fn a_limit_names_one_of_several() {
+    let x = [("two", "x")];
+    let bench = single(vec![control("d", &x, limit(9, "slow"))]);
+    assert_eq!(bench.ask("d", &x).1[0].1, Some(5), "the other one has less left now");
+    let bench = single(vec![control("d", &x, limit(9, "unknown"))]);
+    assert_eq!(bench.ask("d", &x).1[0].1, Some(2));
+}
+
+#[test]
+fn limits_in_requests_obey_blocks_and_allowances_only() {
+    let x = [("a", "x")];
+    let sent = Override { requests_per_unit: 1, unit: 2, unit_multiplier: None };
+    let descriptor = Descriptor { entries: &x, limit: Some(sent), ..Default::default() };
+    let answers = |action| {
+        let bench = single(vec![control("d", &x, action)]);
+        [(); 2].map(|()| bench.send("d", &[descriptor]).0)
+    };
+    assert_eq!(answers(Action::Block), [true, true]);
+    assert_eq!(answers(Action::Allow { count: true }), [false, false]);
+    assert_eq!(answers(limit(9, "")), [false, true]);
+}
+
+#[tokio::test]
+async fn controls_decide_when_the_store_fails() {
+    let x = [("a", "x")];
+    let request = |entries| Descriptor { entries, ..Default::default() };
+    for (action, over) in [(Action::Block, true), (Action::Allow { count: true }, false)] {
+        let bench = single(vec![control("d", &x, action)]);
+        let store = Fake::new(bench.limiter.store);
+        store.fail(|_| Some(StoreError::Unavailable));
+        let limiter = Limiter::new(store, limiter::Options::default());
+        let other: &[Entry<'_>] = if over { &[("a", "y")] } else { &x };
+        let descriptors = [request(&x), request(other)];
+        let request = Request {
+            domain: "d",
+            descriptors: &descriptors,
+            hits_addend: 0,
+            beyond: 0,
+            span: None,
+        };
+        let snapshot = bench.active.load();
+        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+        let decided = limiter.decide(snapshot.as_deref(), &request, budget, holds).await;
+        assert_eq!(decided.unwrap().over_limit, over);
+    }
+}
+
+/// The time of a control's end that is in range.
+fn ends(seconds: Option<u64>) -> Option<Micros> {
+    seconds.map(|seconds| NOW + seconds * SECOND)
+}

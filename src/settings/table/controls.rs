@@ -1,0 +1,18 @@
+//! `controls`: what operators decide at run time.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::group;
+
+group! {
+    /// Blocks, allowances and limits that operators set at run time.
+    ControlsSettings "controls" {
+        /// File that keeps controls over a restart. Without it they end with the process, unless
+        /// counters are in Redis: then Redis has them, for all replicas. It is replaced at every
+        /// change, so its directory must be writable.
+        file: Option<PathBuf> = "";
+        /// The interval at which changes of other replicas are read from Redis.
+        poll: Duration = "250ms";
+    }
+}

@@ -1,0 +1,155 @@
+//! The table that all replicas share: a hash of its rows and a version, in one slot.
+//!
+//! Commands go over a connection that is open for charges, so nothing has to connect first.
+
+use std::future::Future;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
+
+use super::connections::ThreadConnections;
+use super::options::{Clock, Options};
+use super::{RedisStore, key};
+use crate::limit::{Micros, SECOND};
+use crate::store::{RowChange, SharedTable, StoreError, TableVersion, TableWritten};
+
+/// The timeout of a command.
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Rows written by one script call: a longer call would delay charges.
+const ROWS_PER_CALL: usize = 200;
+
+/// The digits of the time before a row's text.
+const TIME_DIGITS: usize = 16;
+
+static SCRIPT: LazyLock<redis::Script> =
+    LazyLock::new(|| redis::Script::new(include_str!("lua/table.lua")));
+
+/// The names of the table's keys.
+struct Names {
+    rows: String,
+    version: String,
+}
+
+impl Names {
+    /// No state has these names: those of states have a shape after the braces.
+    fn new(options: &Options) -> Names {
+        let rows = format!("{}{{controls}}", options.prefix);
+        Names { version: format!("{rows}version"), rows }
+    }
+}
+
+impl RedisStore {
+    /// Sends commands to the server of the table, over a connection that is up.
+    async fn ask_table<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        names: &Names,
+        ask: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, StoreError> {
+        let slot = key::slot(names.rows.as_bytes());
+        let all = || self.connections.iter().filter_map(OnceLock::get);
+        let link = all().find_map(|connections| connections.serving(slot)?.link());
+        let Some(link) = link else { return Err(StoreError::Unavailable) };
+        match tokio::time::timeout(TIMEOUT, ask(link)).await {
+            Ok(Ok(reply)) => Ok(reply),
+            Ok(Err(error)) => {
+                if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
+                    all().for_each(ThreadConnections::refresh_soon);
+                }
+                Err(self.table_failed(&error))
+            }
+            Err(_) => Err(StoreError::TimedOut),
+        }
+    }
+
+    fn table_failed(&self, error: &RedisError) -> StoreError {
+        match error.code() {
+            Some("READONLY") => StoreError::ReadOnly,
+            Some("OOM") => StoreError::OutOfMemory,
+            Some("WRONGTYPE") => StoreError::WrongType,
+            _ => StoreError::Unavailable,
+        }
+    }
+
+    async fn read_version(&self) -> Result<TableVersion, StoreError> {
+        let options = &self.shared.options;
+        let names = Names::new(options);
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("GET").arg(&names.version);
+        if options.clock == Clock::Caller {
+            let ask = |mut link| async move { pipeline.query_async(&mut link).await };
+            let (version,): (Option<String>,) = self.ask_table(&names, ask).await?;
+            return Ok(TableVersion {
+                version: version.unwrap_or_default(),
+                time: options.wall.now(),
+            });
+        }
+        pipeline.cmd("TIME");
+        let ask = |mut link| async move { pipeline.query_async(&mut link).await };
+        let (version, (seconds, micros)): (Option<String>, (Micros, Micros)) =
+            self.ask_table(&names, ask).await?;
+        let time = seconds * SECOND + micros;
+        Ok(TableVersion { version: version.unwrap_or_default(), time })
+    }
+
+    async fn read_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let names = Names::new(&self.shared.options);
+        let mut command = redis::cmd("HGETALL");
+        command.arg(&names.rows);
+        let ask = |mut link| async move { command.query_async(&mut link).await };
+        let rows: Vec<(String, Vec<u8>)> = self.ask_table(&names, ask).await?;
+        let text = |row: &[u8]| {
+            String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
+        };
+        Ok(rows.into_iter().map(|(name, row)| (name, text(&row))).collect())
+    }
+
+    async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, StoreError> {
+        let options = &self.shared.options;
+        let names = Names::new(options);
+        let now = match options.clock {
+            Clock::Server => 0,
+            Clock::Caller => options.wall.now(),
+        };
+        let mut written: Option<TableWritten> = None;
+        for changes in changes.chunks(ROWS_PER_CALL) {
+            let mut call = SCRIPT.prepare_invoke();
+            call.key(&names.rows).key(&names.version).arg(now);
+            for RowChange { name, at, text } in changes {
+                let at = format!("{at:0TIME_DIGITS$}");
+                let row = text.as_ref().map_or_else(String::new, |text| format!("{at}{text}"));
+                call.arg(name).arg(at).arg(row);
+            }
+            let ask = |mut link| async move { call.invoke_async(&mut link).await };
+            let (before, after): (String, String) = self.ask_table(&names, ask).await?;
+            match &mut written {
+                // Another replica may have written between two calls: its rows must be read.
+                Some(written) if written.after == before => written.after = after,
+                Some(_) => return Ok(TableWritten { before: String::new(), after: String::new() }),
+                None => written = Some(TableWritten { before, after }),
+            }
+        }
+        Ok(written.unwrap_or_else(|| TableWritten { before: String::new(), after: String::new() }))
+    }
+}
+
+impl SharedTable for RedisStore {
+    fn version(&self) -> BoxFuture<'_, Result<TableVersion, StoreError>> {
+        self.read_version().boxed()
+    }
+
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, StoreError>> {
+        self.read_rows().boxed()
+    }
+
+    fn write<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+    ) -> BoxFuture<'a, Result<TableWritten, StoreError>> {
+        self.write_rows(changes).boxed()
+    }
+}

@@ -1,0 +1,51 @@
+//! A small table that all replicas share, beside the states of keys.
+
+use std::fmt::Debug;
+
+use futures_util::future::BoxFuture;
+
+use super::StoreError;
+use crate::limit::Micros;
+
+/// A table of named rows, each with the time at which it was written. Of two rows of one name the
+/// newer wins. Futures resolve within a second or so.
+pub trait SharedTable: Debug + Send + Sync {
+    /// Reads the version of the table, and the time of the store.
+    fn version(&self) -> BoxFuture<'_, Result<TableVersion, StoreError>>;
+
+    /// Reads all rows: their names and texts.
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, StoreError>>;
+
+    /// Writes rows that are newer than those of the same name, and returns the versions of the table
+    /// before and after.
+    fn write<'a>(
+        &'a self,
+        changes: &'a [RowChange],
+    ) -> BoxFuture<'a, Result<TableWritten, StoreError>>;
+}
+
+/// A version of a table. Equal versions have equal rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableVersion {
+    /// Empty before the first row.
+    pub version: String,
+    /// The time of the store.
+    pub time: Micros,
+}
+
+/// A row to write or to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowChange {
+    pub name: String,
+    /// When the row was written; below 2^53.
+    pub at: Micros,
+    /// None removes the row that was written at `at`, if it is still there.
+    pub text: Option<String>,
+}
+
+/// The versions of a table before and after it was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableWritten {
+    pub before: String,
+    pub after: String,
+}
