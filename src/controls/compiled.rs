@@ -24,17 +24,27 @@ pub struct CompiledControls {
 #[derive(Clone, Copy, Debug)]
 pub enum Effect<'c> {
     Block {
-        id: &'c str,
+        control: &'c Control,
         /// The time that is left; none if the block does not end.
         wait: Option<Micros>,
     },
     Allow {
-        id: &'c str,
+        control: &'c Control,
         /// Whether hits are charged nevertheless.
         count: bool,
     },
     /// The plan of the rule with other numbers.
-    Limit { id: &'c str, plan: &'c Arc<Plan> },
+    Limit { control: &'c Control, plan: &'c Arc<Plan> },
+}
+
+impl<'c> Effect<'c> {
+    pub fn control(&self) -> &'c Control {
+        match self {
+            Effect::Block { control, .. }
+            | Effect::Allow { control, .. }
+            | Effect::Limit { control, .. } => control,
+        }
+    }
 }
 
 impl CompiledControls {
@@ -51,31 +61,31 @@ impl CompiledControls {
     }
 
     /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
-    /// `plan`, that of the matched rule.
+    /// `plan`, that of the matched rule. A refund is neither blocked nor allowed.
     #[inline(never)]
     pub fn find(
         &self,
         domain: &str,
         entries: &[Entry<'_>],
         plan: Option<&Arc<Plan>>,
+        is_refund: bool,
     ) -> Option<Effect<'_>> {
         let mut read = None;
         let now = || *read.get_or_insert_with(|| self.clock.now());
         let row = self.index.find(domain, entries, now, |row| match row.control.action {
             Action::Limit(_) => plan.is_some_and(|plan| self.plans.get(plan, row.change).is_some()),
-            _ => true,
+            _ => !is_refund,
         })?;
         let control = &*row.control;
-        let id = control.id.as_str();
         match &control.action {
             Action::Block => {
                 let now = read.unwrap_or_else(|| self.clock.now());
                 let wait = control.until.map(|until| until.saturating_sub(now));
-                Some(Effect::Block { id, wait })
+                Some(Effect::Block { control, wait })
             }
-            Action::Allow { count } => Some(Effect::Allow { id, count: *count }),
+            Action::Allow { count } => Some(Effect::Allow { control, count: *count }),
             Action::Limit(_) => {
-                Some(Effect::Limit { id, plan: self.plans.get(plan?, row.change)? })
+                Some(Effect::Limit { control, plan: self.plans.get(plan?, row.change)? })
             }
         }
     }

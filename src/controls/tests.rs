@@ -86,7 +86,7 @@ descriptors:
         let snapshot = self.active.load();
         let view = ActiveView::from(&**snapshot.as_ref().unwrap());
         let is_blocked = |user: &&&str| {
-            let found = view.controls.and_then(|it| it.find("d", &[("user", user)], None));
+            let found = view.controls.and_then(|it| it.find("d", &[("user", user)], None, false));
             matches!(found, Some(Effect::Block { .. }))
         };
         users.iter().filter(is_blocked).copied().collect()

@@ -4,9 +4,7 @@
 //! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
 use super::algorithms::sliding_log::HitLog;
-use super::{
-    HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SpanCount, Verdict,
-};
+use super::{HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SpanCount, Verdict};
 
 /// Hits to judge, charge or give back.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::charges::key;
 use super::lookup::{Lookup, Match, Matched};
 use super::{Options, Request};
+use crate::controls::{ActiveView, Effect};
 use crate::limit::Plan;
 use crate::rules::{Domain, Rule, sent_path};
 use crate::store::redis::key_text;
@@ -14,7 +15,10 @@ use crate::store::redis::key_text;
 pub struct Applied<'s> {
     /// The rule, unless another rule of the request replaces it, or a limit was sent.
     pub rule: Option<&'s Rule>,
-    /// The limits to charge, if any.
+    /// What a control does to it.
+    pub effect: Option<Effect<'s>>,
+    /// The limits of the key, if any; with the numbers of a control that changes them. A control that
+    /// blocks or allows leaves them as they are.
     pub plan: Option<Arc<Plan>>,
     /// The key in Redis, without its prefix.
     pub key: Option<String>,
@@ -29,10 +33,11 @@ pub struct Applied<'s> {
 ///
 /// The index of a descriptor whose own limit is invalid, and why.
 pub fn applied<'s>(
-    domain: Option<&'s Domain>,
+    active: impl Into<ActiveView<'s>>,
     request: &Request<'_>,
 ) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
-    let lookup = look_up(domain, request)?;
+    let lookup = look_up(active.into(), request)?;
+    let domain = lookup.domain;
     let applied = lookup.matched.iter().map(|matched| Applied::new(request, domain, matched));
     Ok(applied.collect())
 }
@@ -43,15 +48,20 @@ pub fn applied<'s>(
 ///
 /// The index of a descriptor whose own limit is invalid, and why.
 pub(super) fn look_up<'s: 'r, 'r>(
-    domain: Option<&'s Domain>,
+    active: ActiveView<'s>,
     request: &Request<'r>,
 ) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
+    let domain = active.rules.domain(request.domain);
     let mut lookup = Lookup::new(domain, request.descriptors.len());
     for (i, descriptor) in request.descriptors.iter().enumerate() {
         let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
         lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);
     }
-    lookup.complete(&Options::default());
+    let options = Options::default();
+    lookup.complete(&options);
+    if let Some(controls) = active.controls {
+        lookup.control(request.domain, controls, &options);
+    }
     Ok(lookup)
 }
 
@@ -61,10 +71,11 @@ impl<'s> Applied<'s> {
         domain: Option<&Domain>,
         matched: &Matched<'s, '_>,
     ) -> Applied<'s> {
-        let (rule, plan) = (matched.applies.rule(), matched.applies.plan());
+        let (rule, plan) = (matched.applies.rule(), matched.counted_plan());
         let entries = matched.descriptor.entries;
         Applied {
             rule,
+            effect: matched.effect,
             plan: plan.cloned(),
             key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan)),
             metric_path: match (&matched.applies, domain) {

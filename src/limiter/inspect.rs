@@ -9,8 +9,8 @@ use super::applied::{Applied, look_up};
 use super::charges::key;
 use super::lookup::Lookup;
 use super::{Descriptor, Request};
+use crate::controls::ActiveView;
 use crate::limit::{KeyState, Micros};
-use crate::rules::RuleSet;
 use crate::store::{StateKey, States, StoreError};
 
 /// What applies to a descriptor, and what its key has counted.
@@ -43,14 +43,14 @@ pub enum ResetError {
 /// result.
 pub async fn inspect<'s>(
     store: &impl States,
-    rules: &'s RuleSet,
+    active: impl Into<ActiveView<'s>>,
     domain: &str,
     descriptor: &Descriptor<'_>,
     spans: &[Micros],
     budget: Duration,
 ) -> Result<Inspection<'s>, &'static str> {
     let request = alone(domain, descriptor);
-    let lookup = look_up(rules.domain(domain), &request).map_err(|(_, why)| why)?;
+    let lookup = look_up(active.into(), &request).map_err(|(_, why)| why)?;
     let state = match state_key(domain, &lookup) {
         Some(key) => Some(store.read(key, spans, budget).await),
         None => None,
@@ -73,13 +73,13 @@ pub async fn inspect<'s>(
 /// The descriptor's own limit is invalid, or the store failed.
 pub async fn reset<'s>(
     store: &impl States,
-    rules: &'s RuleSet,
+    active: impl Into<ActiveView<'s>>,
     domain: &str,
     descriptor: &Descriptor<'_>,
     budget: Duration,
 ) -> Result<Applied<'s>, ResetError> {
     let request = alone(domain, descriptor);
-    let lookup = look_up(rules.domain(domain), &request);
+    let lookup = look_up(active.into(), &request);
     let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
     if let Some(key) = state_key(domain, &lookup) {
         store.reset(key, budget).await.map_err(ResetError::Store)?;
@@ -96,7 +96,7 @@ fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
 /// Returns the key that a request of one descriptor charges, if any.
 fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
     let matched = lookup.matched.first()?;
-    let plan = matched.applies.plan()?;
+    let plan = matched.counted_plan()?;
     Some(StateKey { key: key(domain, matched, plan).0, plan })
 }
 

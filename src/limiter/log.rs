@@ -114,16 +114,13 @@ fn line<'a>(
         overall,
     };
     let reason = match (plan, answer) {
-        (_, None) if matched.effect.is_some() => matched.effect.map(|effect| match effect {
-            Effect::Block { id, .. } => {
-                line.result = "over_limit";
-                format!("the control {id} blocks")
+        (_, None) if matched.effect.is_some() => matched.effect.map(|effect| {
+            match effect {
+                Effect::Block { .. } => line.result = "over_limit",
+                Effect::Allow { .. } => {}
+                Effect::Limit { .. } => line.result = "unknown",
             }
-            Effect::Allow { id, .. } => format!("the control {id} allows"),
-            Effect::Limit { id, .. } => {
-                line.result = "unknown";
-                format!("the control {id} changes the limit")
-            }
+            controlled(&effect)
         }),
         (None, _) if lookup.domain.is_none() => Some("the domain has no rules".to_owned()),
         (None, _) if rule.is_some() => Some("the rule is unlimited".to_owned()),
@@ -144,20 +141,12 @@ fn line<'a>(
             line.retry_after_ms = decision.retry_after.map(|wait| wait.div_ceil(1_000));
             line.result = match decision.allowed {
                 true => "ok",
+                false if matched.is_allowed() => "ok",
                 false if is_shadow => "over_limit_in_shadow_mode",
                 false => "over_limit",
             };
             match decision.source {
-                Source::Store => match matched.effect {
-                    Some(Effect::Allow { id, .. }) => {
-                        line.result = "ok";
-                        Some(format!("the control {id} allows"))
-                    }
-                    Some(Effect::Limit { id, .. }) => {
-                        Some(format!("the control {id} changes the limit"))
-                    }
-                    _ => None,
-                },
+                Source::Store => matched.effect.as_ref().map(controlled),
                 Source::DeniedLocally => Some("denied without the store".to_owned()),
                 Source::Degraded => Some("the store failed, its policy answers".to_owned()),
             }
@@ -165,6 +154,16 @@ fn line<'a>(
     };
     line.reason = reason;
     line
+}
+
+/// Returns what a control does, in words.
+fn controlled(effect: &Effect<'_>) -> String {
+    let id = &effect.control().id;
+    match effect {
+        Effect::Block { .. } => format!("the control {id} blocks"),
+        Effect::Allow { .. } => format!("the control {id} allows"),
+        Effect::Limit { .. } => format!("the control {id} changes the limit"),
+    }
 }
 
 fn shortened(text: &str) -> String {

@@ -91,13 +91,12 @@ impl<'s, 'r> Matched<'s, 'r> {
         matches!(self.effect, Some(Effect::Allow { .. }))
     }
 
-    /// Applies a control, which may block all but refunds.
+    /// Applies a control.
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        let effect = controls.find(domain, self.descriptor.entries, plan);
         let is_refund = matches!(self.op, Op::GiveBack(_));
-        self.effect = effect.filter(|it| !is_refund || matches!(it, Effect::Limit { .. }));
+        self.effect = controls.find(domain, self.descriptor.entries, plan, is_refund);
         self.is_quota &= !self.is_blocked();
     }
 

@@ -63,7 +63,7 @@ pub(super) fn explain<'s>(
     key_prefix: &str,
 ) -> Result<Explained<'s>, String> {
     let domain = rules.domain(request.domain);
-    let all = applied(domain, request)
+    let all = applied(rules, request)
         .map_err(|(i, why)| format!("descriptor {} has an invalid limit: {why}", i + 1))?;
     let found: Vec<Option<&Rule>> = request
         .descriptors
@@ -75,7 +75,7 @@ pub(super) fn explain<'s>(
         .collect();
     let descriptors = std::iter::zip(request.descriptors, all).zip(&found);
     let descriptors = descriptors.map(|((descriptor, applied), rule)| {
-        let Applied { rule: active, plan, key, metric_path, is_quota } = applied;
+        let Applied { rule: active, plan, key, metric_path, is_quota, .. } = applied;
         let entries = descriptor.entries;
         let sent = descriptor.limit.and(plan.as_ref()).and_then(|plan| plan.limits().first());
         let trace = match (domain, &sent) {

@@ -18,6 +18,7 @@ impl Inspection<'_> {
             "domain": self.domain,
             "entries": entries.collect::<Vec<_>>(),
             "rule": self.applied.rule.map(Rule::to_json),
+            "control": self.applied.effect.map(|effect| effect.control()),
             "key": self.applied.key,
             "limits": limits.map(|(i, it)| limit_json(it, reading(i))).collect::<Vec<_>>(),
             "holds": state.and_then(|state| state.holds.as_ref()).map(holds_json),

@@ -5,6 +5,7 @@ mod model;
 use super::*;
 use crate::controls::{Action, ActiveRules, Control, ControlClock, ControlEntry, LimitChange};
 use crate::limit::{Micros, Numbers};
+use crate::top::{self, By, Query, Top};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -156,6 +157,10 @@ fn refunds_are_never_blocked_and_looks_are() {
     assert_eq!(bench.send("d", &[refund]), (false, vec![(false, Some(2), 2, 40)]));
     let look = Descriptor { hits_addend: Some(0), ..descriptor };
     assert_eq!(bench.send("d", &[look]), (true, vec![BLOCKED]));
+    // They go by the numbers that hits would go by.
+    let both = [Action::Block, limit(10, "")].map(|action| control("d", &entries, action));
+    bench.active.set_controls(both.map(Arc::new).to_vec());
+    assert_eq!(bench.send("d", &[refund]), (false, vec![(false, Some(10), 10, 40)]));
 }
 
 #[test]
@@ -246,6 +251,63 @@ async fn controls_decide_when_the_store_fails() {
         let decided = limiter.decide(snapshot.as_deref(), &request, budget, holds).await;
         assert_eq!(decided.unwrap().over_limit, over);
     }
+}
+
+#[tokio::test]
+async fn operators_see_the_control_and_the_limits_of_a_key() {
+    let x = [("a", "x")];
+    let descriptor = Descriptor { entries: &x, ..Default::default() };
+    let bench = single(vec![]);
+    bench.ask("d", &x);
+    let (store, budget) = (bench.limiter.store(), Duration::from_secs(1));
+    let seen = async || {
+        let snapshot = bench.active.load();
+        let snapshot = snapshot.as_deref().unwrap();
+        let seen = inspect(store, snapshot, "d", &descriptor, &[], budget).await.unwrap();
+        let json = seen.to_json();
+        let limit = &json["limits"][0];
+        (json["control"]["action"].clone(), limit["n"].clone(), limit["used"].clone())
+    };
+    let (block, allow) = (Action::Block, Action::Allow { count: false });
+    for (action, n) in [(block, 2), (allow, 2), (limit(10, ""), 10)] {
+        let name = action.name();
+        bench.active.set_controls(vec![Arc::new(control("d", &x, action))]);
+        assert_eq!(seen().await, (name.into(), n.into(), 1.into()));
+    }
+    bench.active.set_controls(vec![Arc::new(control("d", &x, Action::Block))]);
+    let snapshot = bench.active.load();
+    let applied = reset(store, snapshot.as_deref().unwrap(), "d", &descriptor, budget).await;
+    assert!(matches!(applied.unwrap().effect, Some(Effect::Block { .. })));
+    assert_eq!(seen().await, ("block".into(), 2.into(), 0.into()));
+}
+
+#[test]
+fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
+    let controls = vec![
+        control("*", &[("ip", "1")], Action::Block),
+        control("t", &[("ip", "2")], Action::Block),
+        control("d", &[("a", "x")], Action::Allow { count: true }),
+    ];
+    let mut bench = single(controls);
+    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1 };
+    let top = Arc::new(Top::new(options, bench.clock.clone()));
+    bench.limiter = bench.limiter.with_top(Some(top.clone()));
+    bench.ask("unknown", &[("ip", "1")]);
+    for _ in 0..3 {
+        bench.ask("d", &[("a", "x"), ("ip", "1")]);
+    }
+    bench.ask("t", &[("a", "x"), ("ip", "2")]);
+    let list = |by| {
+        let rows = top.list(&Query { by, limit: 16, filter: None }).rows.into_iter();
+        let row = |row: top::TopRow| {
+            format!("{} {}={} {}", row.domain, row.entries[0].key, row.entries[0].value, row.count)
+        };
+        let mut rows: Vec<String> = rows.map(row).collect();
+        rows.sort();
+        rows
+    };
+    assert_eq!(list(By::Denied), ["d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
+    assert_eq!(list(By::Hits), ["d a=x 3", "d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
 }
 
 /// The time of a control's end that is in range.

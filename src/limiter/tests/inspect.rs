@@ -66,6 +66,7 @@ async fn all_limits_of_a_key_are_shown_as_json() {
         "domain": "d",
         "entries": [{ "key": "a", "value": "x" }],
         "rule": rule.to_json(),
+        "control": null,
         "key": "{d|a=x}f60+l600",
         "limits": [
             {

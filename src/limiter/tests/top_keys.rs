@@ -70,7 +70,9 @@ descriptors:
         bench.send(&[Descriptor { entries, hits_addend, is_negative_hits, limit: None }], 0);
     };
     // The second is denied, the others are a peek and a refund.
-    [(2, false), (5, false), (0, false), (9, true)].map(|(hits, back)| user(hits, back));
+    for (hits, is_refund) in [(2, false), (5, false), (0, false), (9, true)] {
+        user(hits, is_refund);
+    }
     assert_eq!(near(&bench), [(String::new(), 10, 10, 3_579_000)]);
     let near_hits = [count("user=ann user", 3)];
     assert_eq!(counts(&bench, By::Near), near_hits);
