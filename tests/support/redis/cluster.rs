@@ -123,7 +123,12 @@ impl Cluster {
         // The new owner first, as redis-cli does: until it knows, it redirects charges back.
         let others = self.masters.iter().enumerate().filter(|(i, _)| *i != to);
         for server in std::iter::once(&self.masters[to]).chain(others.map(|(_, server)| server)) {
-            server.command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &new]);
+            match server.try_command(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &new]) {
+                // A master that learns that its last slot has moved becomes a replica.
+                Ok(Reply::Error(error)) if error.contains("only with masters") => {}
+                Ok(Reply::Text(_)) => {}
+                reply => panic!("{reply:?}"),
+            }
         }
     }
 }

@@ -97,11 +97,7 @@ fn effect<'c>(controls: &'c [Control], domain: &str, ask: &Ask) -> Option<&'c Co
     let first = find(|action| *action == Action::Block)
         .or_else(|| find(|action| matches!(action, Action::Allow { .. })));
     let limit = || find(|action| matches!(action, Action::Limit(_)));
-    let found = first.or_else(limit)?;
-    match (ask.refund, &found.action) {
-        (false, _) | (true, Action::Limit(_)) => Some(found),
-        (true, _) => None,
-    }
+    first.filter(|_| !ask.refund).or_else(limit)
 }
 
 fn action() -> impl Strategy<Value = Action> {
