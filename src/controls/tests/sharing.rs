@@ -11,10 +11,14 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::store::{RowChange, SharedTable, StoreError, TableVersion, TableWritten};
 
+/// The text of each row, and the time before it.
+type Rows = BTreeMap<String, (Micros, String)>;
+
 /// A table in memory, as Redis keeps it.
 #[derive(Debug, Default)]
 struct Table {
-    rows: Mutex<(u64, BTreeMap<String, (Micros, String)>)>,
+    /// After their version.
+    rows: Mutex<(u64, Rows)>,
     away: AtomicBool,
 }
 
