@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 
 /// Whether to print colors: on a terminal that has them, unless `NO_COLOR` is set to anything. See
-/// https://no-color.org.
+/// <https://no-color.org>.
 pub fn has_colors(stream: &impl IsTerminal) -> bool {
     let variable = |name| std::env::var_os(name);
     may_color(stream.is_terminal(), variable("NO_COLOR").as_deref(), variable("TERM").as_deref())

@@ -22,6 +22,5 @@ pub(super) fn decode(body: &str) -> Result<Vec<u8>, String> {
         }
         body => body.as_bytes(),
     };
-    let message = decode_json(body);
-    message.map_err(|error| format!("--json is not a valid request: {error}")).map(Into::into)
+    decode_json(body).map_err(|error| format!("--json is not a valid request: {error}"))
 }

@@ -34,6 +34,9 @@ pub(super) struct OverlayState {
 struct OverlayStatus {
     /// When the active overlay was loaded.
     loaded: Option<SystemTime>,
+    /// Its files, and how many patches they have.
+    files: Option<Vec<String>>,
+    patches: Option<usize>,
     /// Whether the newest overlay was refused.
     is_refused: bool,
     /// The errors of the last overlay that was refused, and when that was.
@@ -72,17 +75,14 @@ impl OverlayState {
 
     /// The status as JSON; `age` returns the seconds since a time.
     pub fn status(&self, age: impl Fn(SystemTime) -> u64) -> serde_json::Value {
-        let active = self.active();
         let status = self.status.lock().clone();
         let last_error = status
             .last_error
             .map(|(when, problems)| json!({ "seconds_ago": age(when), "problems": problems }));
-        let files: Option<Vec<String>> =
-            active.as_ref().map(|overlay| overlay.files().map(str::to_owned).collect());
         json!({
-            "files": files,
+            "files": status.files,
             "loaded_seconds_ago": status.loaded.map(age),
-            "patches": active.as_ref().map(Overlay::patches),
+            "patches": status.patches,
             "patched_rules": status.report.patched_rules,
             "failed_patches": status.report.failed_patches,
             "problems": status.problems,
@@ -158,25 +158,26 @@ impl Loader {
                 return;
             }
         };
-        let (files, patches) = (overlay.files().count(), overlay.patches());
+        let files: Vec<String> = overlay.files().map(str::to_owned).collect();
+        let patches = overlay.patches();
         *state.active.lock() = Some(overlay);
         state.metrics.last_load_successful.set(1);
-        let mut status = state.status.lock();
-        (status.loaded, status.is_refused) = (Some(now), false);
-        drop(status);
-        tracing::info!(files, patches, "overlay is loaded");
+        tracing::info!(files = files.len(), patches, "overlay is loaded");
         // These were valid without an overlay, so they are with one.
         let present = state.present.lock().take();
         let problems = self.new_problems();
         let source = UpdateSource::Files;
-        let _ = match present {
-            None => return,
-            Some(Present::Files(files)) => {
+        let _ = present.map(|present| match present {
+            Present::Files(files) => {
                 self.load_from(source, files, problems, Loaded::render_errors, Present::Files)
             }
-            Some(Present::Resources(resources)) => {
+            Present::Resources(resources) => {
                 self.load_from(source, resources, problems, xds::render_errors, Present::Resources)
             }
-        };
+        });
+        // Only now, because whoever reads the status expects that requests are decided by it.
+        let mut status = state.status.lock();
+        (status.loaded, status.is_refused) = (Some(now), false);
+        (status.files, status.patches) = (Some(files), Some(patches));
     }
 }

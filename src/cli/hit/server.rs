@@ -4,8 +4,8 @@ use std::error::Error;
 use std::str::FromStr;
 use std::{io, iter};
 
-use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 
 use super::HitArgs;
 #[cfg(feature = "tls")]
@@ -116,11 +116,13 @@ fn is_not_tls(_: &io::Error) -> bool {
 
 /// Returns the error of a call. That of a server which does not speak HTTP/2 says what to do.
 pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
-    let h2 = causes(&error).find_map(|cause| cause.downcast_ref::<h2::Error>());
-    // Such a server closes the connection, or its first bytes read as the length of a huge frame.
-    let is_other =
-        |error: &h2::Error| error.is_io() || error.reason() == Some(h2::Reason::FRAME_SIZE_ERROR);
-    if !h2.is_some_and(is_other) {
+    // Such a server closes the connection, or sends what is not a frame.
+    let is_other = |cause: &(dyn Error + 'static)| {
+        cause.is::<tonic::transport::Error>()
+            || cause.is::<h2::Error>()
+            || cause.is::<hyper::Error>()
+    };
+    if error.code() != Code::Unknown || !causes(&error).any(is_other) {
         return error;
     }
     let address = &args.address.authority;
