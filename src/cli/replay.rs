@@ -13,8 +13,6 @@ mod run;
 mod side;
 mod tally;
 mod template;
-#[cfg(test)]
-mod tests;
 mod text;
 mod time;
 

@@ -175,7 +175,7 @@ impl Loader {
                 self.load_from(source, resources, problems, xds::render_errors, Present::Resources)
             }
         });
-        // Only now, because whoever reads the status expects that requests are decided by it.
+        // Only now: the overlay in the status is one that decides requests.
         let mut status = state.status.lock();
         (status.loaded, status.is_refused) = (Some(now), false);
         (status.files, status.patches) = (Some(files), Some(patches));

@@ -34,7 +34,7 @@ pub(super) enum LineReader {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Row,
-    /// A header or an empty line.
+    /// A header.
     Ignored,
 }
 
@@ -67,16 +67,13 @@ impl LineReader {
         matches!(self, LineReader::Csv(_)) && csv::is_open_after(is_open, part)
     }
 
-    /// Reads a line into the unfinished row.
+    /// Reads a line that is not empty into the unfinished row.
     ///
     /// # Errors
     ///
     /// Why it cannot be read.
     #[inline]
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<Line, String> {
-        if line.trim_ascii().is_empty() {
-            return Ok(Line::Ignored);
-        }
         match self {
             LineReader::Json(json) => json.read(line, fields, rows).map(|()| Line::Row),
             LineReader::Csv(csv) => csv.read(line, fields, rows),

@@ -101,7 +101,7 @@ pub(super) struct RuleReport {
 }
 
 impl Traffic {
-    /// Whether so many lines are late that the report is about little else.
+    /// Whether most requests are late, so that the report is about little else.
     pub fn is_disordered(&self) -> bool {
         self.late > self.requests / 2
     }
@@ -139,6 +139,24 @@ pub(super) struct Difference {
     pub total: Count,
     /// By the rule that refuses, most first.
     pub rules: Vec<(String, u64)>,
+}
+
+/// Writes a number with its noun.
+pub(super) fn counted(count: u64, noun: &str) -> String {
+    format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
+}
+
+/// Writes a number with commas between thousands.
+pub(super) fn number(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// Writes a share from 0 to 1 in percent. Neither a few nor all but a few are rounded to none or all.

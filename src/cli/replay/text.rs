@@ -5,7 +5,8 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 
 use super::report::{
-    Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic, percent,
+    Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic, counted, number,
+    percent,
 };
 use crate::escape::escape;
 use crate::limit::Micros;
@@ -193,24 +194,6 @@ fn worst_minute(count: &Count) -> Option<String> {
 
 fn share(count: &Count, requests: u64) -> String {
     percent(count.share_of(requests))
-}
-
-/// Writes a number with its noun.
-fn counted(count: u64, noun: &str) -> String {
-    format!("{} {noun}{}", number(count), if count == 1 { "" } else { "s" })
-}
-
-/// Writes a number with commas between thousands.
-fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 fn minute_text(time: Micros) -> String {

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use super::super::report;
+pub(super) use super::super::report::number;
 use crate::escape::escape;
 
-/// Characters of a name or key that are shown: so many of its start, and so many of its end.
+/// Characters of a name or key that are shown, of its start and of its end.
 const SHOWN_CHARS: (usize, usize) = (120, 40);
 
 /// Bytes of the name of an option that is not broken.
@@ -67,23 +68,9 @@ pub(super) fn cut(text: &str, max_chars: usize) -> Cow<'_, str> {
     }
 }
 
-/// Returns a number with separators: `1,234,567`.
-pub(super) fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// Returns a number with the noun it counts, which gets an `s` unless it is one.
 pub(super) fn counted(value: u64, noun: &str) -> String {
-    let plural = if value == 1 { "" } else { "s" };
-    format!("{}\u{a0}{noun}{plural}", number(value))
+    report::counted(value, noun).replacen(' ', "\u{a0}", 1)
 }
 
 /// Returns a share from 0 to 1 in percent.
