@@ -195,10 +195,18 @@ macro_rules! define_algorithms {
                 }
             }
 
-            /// See [`LimitAlgorithm::unpack`].
-            pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
+            /// See [`packed::charge`].
+            pub(super) fn charge_packed(
+                &self,
+                limit: &Limit,
+                packed: &mut Packed,
+                now: Micros,
+                hits: (Op, Hits),
+            ) -> ChargeOutcome {
                 match self {
-                    $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
+                    $(Algorithm::$name(algorithm) => {
+                        packed::charge(limit, algorithm, packed, now, hits)
+                    })*
                 }
             }
 
@@ -279,15 +287,6 @@ macro_rules! define_algorithms {
                             limit.give_back(state, now, hits);
                         }
                     })*
-                }
-            }
-        }
-
-        impl LimitState {
-            /// See [`LimitAlgorithm::pack`].
-            pub(super) fn pack(&self) -> Packed {
-                match self {
-                    $(LimitState::$name(state) => $name::pack(state),)*
                 }
             }
         }

@@ -19,7 +19,9 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
-use super::{Hits, Levels, LimitAlgorithm, Micros, Packed, Verdict};
+use super::{
+    ChargeOutcome, Hits, Levels, Limit, LimitAlgorithm, Micros, Op, Packed, Verdict, packed,
+};
 use sliding_log::HitLog;
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
