@@ -12,6 +12,7 @@ pub mod algorithms;
 pub mod calendar;
 mod idle;
 mod numbers;
+mod packed;
 pub mod plan;
 #[cfg(test)]
 mod tests;
@@ -94,18 +95,30 @@ impl Limit {
     /// A limit of 0 denies hits and peeks. Only a fixed window that charges denied hits answers a
     /// look as any other limit does, like the reference.
     fn judge(&self, state: &LimitState, log: &HitLog, now: Micros, hits: Hits) -> Verdict {
+        match self.judged_hits(hits, self.algorithm.allows_looks_at_zero()) {
+            Some(hits) => self.algorithm.judge(state, log, now, hits),
+            None => Verdict::NEVER,
+        }
+    }
+
+    /// The hits that the algorithm judges; none if they are denied whatever the state.
+    fn judged_hits(&self, hits: Hits, allows_looks_at_zero: bool) -> Option<Hits> {
         if self.requests_per_unit == 0 {
-            let looks = self.charge_denied && self.algorithm.allows_looks_at_zero();
+            let looks = self.charge_denied && allows_looks_at_zero;
             if hits.count > 0 || !looks {
-                return Verdict::NEVER;
+                return None;
             }
         }
         let count = if hits.count == 0 && !self.charge_denied { 1 } else { hits.count };
-        self.algorithm.judge(state, log, now, Hits { count, ..hits })
+        Some(Hits { count, ..hits })
     }
 
     fn levels(&self, state: &LimitState, log: &HitLog, now: Micros) -> Levels {
-        let mut levels = self.algorithm.levels(state, log, now);
+        self.bound(self.algorithm.levels(state, log, now))
+    }
+
+    /// A limit of 0 hits has none left.
+    fn bound(&self, mut levels: Levels) -> Levels {
         if self.requests_per_unit == 0 {
             levels.remaining = 0;
         }
@@ -114,9 +127,13 @@ impl Limit {
 
     /// Charges hits, admitted or (with `charge_denied`) denied.
     fn charge(&self, state: &mut LimitState, now: Micros, hits: Hits) {
-        if self.requests_per_unit > 0 || self.algorithm.counts_at_zero() {
+        if self.is_charged(self.algorithm.counts_at_zero()) {
             self.algorithm.charge(state, now, hits, self.charge_denied);
         }
+    }
+
+    fn is_charged(&self, counts_at_zero: bool) -> bool {
+        self.requests_per_unit > 0 || counts_at_zero
     }
 
     /// Returns the share of one of `replicas` replicas.

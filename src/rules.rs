@@ -45,9 +45,10 @@ pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use rule::{Metadata, Origin, Rule};
 pub use stats::{RuleSeries, RuleStats};
 
-use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+
+use hashbrown::HashMap;
 
 use crate::entry::Entry;
 use crate::failure::OnStoreFailure;

@@ -279,6 +279,21 @@ macro_rules! define_algorithms {
                 }
             }
 
+            /// See [`packed::charge`].
+            pub(super) fn charge_packed(
+                &self,
+                limit: &Limit,
+                packed: &mut Packed,
+                now: Micros,
+                hits: (Op, Hits),
+            ) -> ChargeOutcome {
+                match self {
+                    $(Algorithm::$name(algorithm) => {
+                        packed::charge(limit, algorithm, packed, now, hits)
+                    })*
+                }
+            }
+
             /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so the
             /// methods below never meet one; if they did, they would deny.
             pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
@@ -356,15 +371,6 @@ macro_rules! define_algorithms {
                             limit.give_back(state, now, hits);
                         }
                     })*
-                }
-            }
-        }
-
-        impl LimitState {
-            /// See [`LimitAlgorithm::pack`].
-            pub(super) fn pack(&self) -> Packed {
-                match self {
-                    $(LimitState::$name(state) => $name::pack(state),)*
                 }
             }
         }

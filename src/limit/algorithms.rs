@@ -20,8 +20,8 @@ pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
 use super::{
-    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
-    SpanCount, Verdict,
+    ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, Micros, NumbersChange,
+    NumbersError, Op, Packed, SpanCount, Verdict, packed,
 };
 use sliding_log::HitLog;
 

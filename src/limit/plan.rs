@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCount};
 use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
-    Algorithm, ChargeOutcome, Decision, Fill, Hits, Limit, LimitState, Micros, Source, Unit,
-    Verdict, hash_hold_id,
+    Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, Source,
+    Unit, Verdict, hash_hold_id,
 };
 
 /// The operation of a charge.
@@ -22,6 +22,14 @@ pub enum Op {
     Take(u64),
     /// Gives hits back, newest first, never below zero; always allowed.
     GiveBack(u64),
+}
+
+impl Op {
+    /// The hits, which saturate, with the hash of their hold id.
+    fn hits(self, hold: u64) -> Hits {
+        let (Op::Take(count) | Op::GiveBack(count)) = self;
+        Hits { count: u32::try_from(count).unwrap_or(u32::MAX), hold }
+    }
 }
 
 /// The limits of a rule, ready to be charged.
@@ -164,12 +172,13 @@ impl Plan {
         op: Op,
         hold: Option<&str>,
     ) -> ChargeOutcome {
-        let mut states: SmallVec<[LimitState; 1]> =
-            self.limits.iter().map(|limit| limit.algorithm.unpack(*packed, now)).collect();
         let hold = hold.map_or(0, hash_hold_id);
-        let outcome = self.charge_states(&mut states, &mut HitLog::default(), now, op, hold);
-        *packed = states.first().map_or([0; 3], LimitState::pack);
-        outcome
+        match &*self.limits {
+            [limit] if limit.algorithm.packs() => {
+                limit.algorithm.charge_packed(limit, packed, now, (op, op.hits(hold)))
+            }
+            _ => self.charge_hashed(&mut State::default(), now, op, hold),
+        }
     }
 
     fn charge_states(
@@ -186,8 +195,7 @@ impl Plan {
         for (limit, state) in self.limits.iter().zip(&mut *states) {
             limit.algorithm.advance(state, now);
         }
-        let (Op::Take(count) | Op::GiveBack(count)) = op;
-        let hits = Hits { count: u32::try_from(count).unwrap_or(u32::MAX), hold };
+        let hits = op.hits(hold);
         match op {
             Op::Take(_) => self.take(states, log, now, hits),
             Op::GiveBack(_) => {
@@ -280,13 +288,7 @@ impl Plan {
                     continue;
                 }
             }
-            fill = fill.max(match levels.remaining {
-                // Denies with or without a state, so nothing is lost with it.
-                _ if limit.requests_per_unit == 0 => Fill::Low,
-                0 => Fill::Full,
-                remaining if levels.used >= remaining => Fill::High,
-                _ => Fill::Low,
-            });
+            fill = fill.max(self::fill(limit, &levels));
             let allowed = allowed || limit.shadow_mode;
             let binding = match allowed {
                 false => Binding::Denies(retry_after.unwrap_or(Micros::MAX)),
@@ -312,6 +314,17 @@ impl Plan {
         let mut decision = best.map_or(Decision::ALLOWED, |(_, decision)| decision);
         decision.would_deny = would_deny;
         ChargeOutcome { decision, expires, fill }
+    }
+}
+
+/// How full the state of a limit is.
+pub(super) fn fill(limit: &Limit, levels: &Levels) -> Fill {
+    match levels.remaining {
+        // Denies with or without a state, so nothing is lost with it.
+        _ if limit.requests_per_unit == 0 => Fill::Low,
+        0 => Fill::Full,
+        remaining if levels.used >= remaining => Fill::High,
+        _ => Fill::Low,
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) struct MatcherNode {
     exact: HashTable<u32>,
     /// In file order.
     wildcards: Vec<Wildcard>,
+    /// The length of the longest text.
+    longest: usize,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,7 @@ impl MatcherNode {
             self.wildcards.push(Wildcard { child: index, parts });
         }
         let hash = hash(&[&text]);
+        self.longest = self.longest.max(text.len());
         self.children.push(Child {
             text: text.into(),
             rule: None,
@@ -220,7 +223,10 @@ impl MatcherNode {
             self.children.get(*found as usize)
         };
         let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
-        if let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.is(text.as_bytes())) {
+        // Where rules name no values, this saves the hash.
+        if joined.len() <= self.longest
+            && let Some(child) = exact(hash(&[key, "_", value]), &|text| joined.is(text.as_bytes()))
+        {
             return Some((child, false));
         }
         for wildcard in &self.wildcards {

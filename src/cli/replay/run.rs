@@ -38,6 +38,8 @@ pub(super) struct Replay {
 struct Decider {
     domain: String,
     templates: Vec<Template>,
+    /// Whether a value consists of several parts.
+    joins: bool,
     rules: Side,
     other: Option<Other>,
     timeline: Timeline,
@@ -68,6 +70,10 @@ impl Replay {
         let decider = Decider {
             domain: mapping.domain.clone(),
             missing: vec![(0, None); templates.len()],
+            joins: templates
+                .iter()
+                .flat_map(|template| &template.entries)
+                .any(|entry| entry.parts.len() > 1),
             templates,
             rules: side(rules),
             other: other.map(|rules| Other {
@@ -225,28 +231,40 @@ fn part_text<'r>(part: &'r Part, row: &RowView<'r>) -> Option<&'r str> {
     }
 }
 
-/// The entries of a descriptor.
-type Entries<'r> = SmallVec<[Entry<'r>; 2]>;
-
-/// Returns the entries of a descriptor; none if the line does not have a field. `joined` has the values that
-/// consist of several parts, in order.
-fn entries<'r>(
-    template: &'r Template,
-    row: &RowView<'r>,
-    mut joined: impl Iterator<Item = &'r Option<String>>,
-) -> Option<Entries<'r>> {
-    let mut value = |parts: &'r [Part]| match parts {
-        [part] => part_text(part, row),
-        _ => joined.next()?.as_deref(),
-    };
-    let entries = &template.entries;
-    entries.iter().map(|entry| Some((entry.key.as_str(), value(&entry.parts)?))).collect()
+/// Returns the values that consist of several parts, of all descriptors in order.
+fn join(templates: &[Template], row: &RowView<'_>) -> Vec<Option<String>> {
+    let entries = templates.iter().flat_map(|template| &template.entries);
+    let several = entries.filter(|entry| entry.parts.len() > 1);
+    several.map(|entry| entry.parts.iter().map(|part| part_text(part, row)).collect()).collect()
 }
 
-/// Joins the values of a descriptor that consist of several parts.
-fn join(template: &Template, row: &RowView<'_>) -> Vec<Option<String>> {
-    let several = template.entries.iter().filter(|entry| entry.parts.len() > 1);
-    several.map(|entry| entry.parts.iter().map(|part| part_text(part, row)).collect()).collect()
+/// Entries of descriptors, one descriptor after the other.
+type Entries<'r> = SmallVec<[Entry<'r>; 4]>;
+
+/// Adds the entries of a descriptor; none if the line does not have a field. `joined` has the values that consist
+/// of several parts, in order. Returns whether it added them.
+#[inline]
+fn add_entries<'r>(
+    template: &'r Template,
+    row: &RowView<'r>,
+    joined: &mut impl Iterator<Item = &'r Option<String>>,
+    entries: &mut Entries<'r>,
+) -> bool {
+    let (start, mut is_complete) = (entries.len(), true);
+    for entry in &template.entries {
+        let value = match &*entry.parts {
+            [part] => part_text(part, row),
+            _ => joined.next().and_then(Option::as_deref),
+        };
+        match value {
+            Some(value) => entries.push((&entry.key, value)),
+            None => is_complete = false,
+        }
+    }
+    if !is_complete {
+        entries.truncate(start);
+    }
+    is_complete
 }
 
 /// Of a descriptor, the lines without one of its fields, and the field that the first of them lacks.
@@ -274,21 +292,29 @@ impl Decider {
         if failure.is_some() {
             return;
         }
-        let joined: SmallVec<[Vec<Option<String>>; 2]> =
-            self.templates.iter().map(|template| join(template, &row)).collect();
-        // As Envoy does, a descriptor with a missing value is not sent.
-        let entries: SmallVec<[Entries<'_>; 2]> = std::iter::zip(&self.templates, &joined)
-            .filter_map(|(template, joined)| entries(template, &row, joined.iter()))
-            .collect();
-        if entries.len() < self.templates.len() {
+        let joined = if self.joins { join(&self.templates, &row) } else { Vec::new() };
+        let (mut joined, mut entries) = (joined.iter(), Entries::new());
+        let mut ends: SmallVec<[usize; 4]> = SmallVec::new();
+        for template in &self.templates {
+            // As Envoy does, a descriptor with a missing value is not sent.
+            if add_entries(template, &row, &mut joined, &mut entries) {
+                ends.push(entries.len());
+            }
+        }
+        if ends.len() < self.templates.len() {
             count_missing(&self.templates, &row, &mut self.missing);
         }
-        if entries.is_empty() {
+        if ends.is_empty() {
             self.without_descriptors += 1;
             return;
         }
-        let descriptors: SmallVec<[Descriptor<'_>; 2]> =
-            entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
+        let mut start = 0;
+        let mut descriptors: SmallVec<[Descriptor<'_>; 2]> = SmallVec::new();
+        for end in ends {
+            let entries = &entries[start..end];
+            descriptors.push(Descriptor { entries, ..Descriptor::default() });
+            start = end;
+        }
         self.requests += 1;
         let timeline = &mut self.timeline;
         timeline.advance(row.time);

@@ -70,8 +70,8 @@ fn read_utc(text: &[u8]) -> Option<Micros> {
     let micros = match rest {
         [b'Z'] => 0,
         [b'.', decimals @ .., b'Z'] if (1..=6).contains(&decimals.len()) => {
-            let digits = decimals.iter().chain(std::iter::repeat(&b'0')).take(6);
-            digits.copied().try_fold(0, |sum, byte| Some(sum * 10 + digit(byte)?))?
+            let number = |sum, byte: &u8| Some(sum * 10 + digit(*byte)?);
+            decimals.iter().try_fold(0, number)? * 10u64.pow(6 - decimals.len() as u32)
         }
         _ => return None,
     };

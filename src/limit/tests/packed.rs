@@ -96,10 +96,10 @@ fn period() -> impl Strategy<Value = Micros> {
 /// Every limit whose states are packed.
 fn packing() -> impl Strategy<Value = Limit> {
     let numbers = (ends(0), period(), ends(0), ends(1), prop::option::of(ends(0)));
-    let kinds = (0_usize..5, any::<bool>());
+    let kinds = (0_usize..5, any::<bool>(), any::<bool>());
     (numbers, kinds).prop_filter_map(
         "fits",
-        |((n, period, burst, amount, debt), (kind, strict))| {
+        |((n, period, burst, amount, debt), (kind, strict, shadow_mode))| {
             let max_debt = debt.unwrap_or(0);
             let algorithm = match kind {
                 0 if strict => {
@@ -123,7 +123,7 @@ fn packing() -> impl Strategy<Value = Limit> {
                     Algorithm::Gcra((0..32).find_map(|shift| fits(shift).ok())?)
                 }
             };
-            Some(limit(n, algorithm, debt.is_some()))
+            Some(Limit { shadow_mode, ..limit(n, algorithm, debt.is_some()) })
         },
     )
 }

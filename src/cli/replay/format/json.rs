@@ -119,7 +119,7 @@ fn read_value(line: &[u8], at: usize, field: Option<usize>, rows: &mut Rows) -> 
     match (*value.first()?, field) {
         (b'"', Some(field)) => {
             let text = &value[1..];
-            let end = memchr2(b'"', b'\\', text)?;
+            let end = find_end(text)?;
             if text[end] != b'"' {
                 return None;
             }
@@ -129,7 +129,8 @@ fn read_value(line: &[u8], at: usize, field: Option<usize>, rows: &mut Rows) -> 
         (b'"', None) => skip_string(line, at),
         (b'{' | b'[', None) => skip_nested(line, at),
         (b't' | b'f' | b'n' | b'-' | b'0'..=b'9', _) => {
-            let end = value.iter().position(|byte| b",} \t\r\n".contains(byte))?;
+            let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
+            let end = value.iter().position(is_end)?;
             let value = &value[..end];
             let is_word = matches!(value, b"true" | b"false" | b"null");
             if !is_word && !is_number(value) {
@@ -189,12 +190,38 @@ fn skip_nested(line: &[u8], mut at: usize) -> Option<usize> {
 fn skip_string(line: &[u8], at: usize) -> Option<usize> {
     let mut at = at + 1;
     loop {
-        let end = at + memchr2(b'"', b'\\', line.get(at..)?)?;
+        let end = at + find_end(line.get(at..)?)?;
         if line[end] == b'"' {
             return Some(end + 1);
         }
         at = end + 2;
     }
+}
+
+/// Bytes that are searched eight at a time. Most values are shorter, and the call of `memchr2` takes longer than that.
+const SHORT: usize = 32;
+
+/// Returns the first quote or backslash of a text.
+#[inline]
+fn find_end(text: &[u8]) -> Option<usize> {
+    let (words, _) = text.as_chunks::<8>();
+    for (i, word) in words.iter().take(SHORT / 8).enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let found = has_byte(word, b'"') | has_byte(word, b'\\');
+        if found != 0 {
+            return Some(i * 8 + found.trailing_zeros() as usize / 8);
+        }
+    }
+    let searched = (words.len() * 8).min(SHORT);
+    memchr2(b'"', b'\\', &text[searched..]).map(|at| searched + at)
+}
+
+/// Sets the highest bit of the first byte of `word` that is `byte`. Bytes after it may be set too.
+#[inline]
+fn has_byte(word: u64, byte: u8) -> u64 {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let zero_where_equal = word ^ (ONES * u64::from(byte));
+    zero_where_equal.wrapping_sub(ONES) & !zero_where_equal & (ONES << 7)
 }
 
 fn parse(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
@@ -343,6 +370,16 @@ mod tests {
             rows.start();
             let mut json = Json::default();
             assert!(json.read(line.as_bytes(), &fields, &mut rows).is_err(), "{line}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_end_of_a_string_is_found(text in prop::collection::vec(
+            prop_oneof![Just(b'"'), Just(b'\\'), Just(b'!'), Just(b']'), any::<u8>(), Just(b'a')], 0..80,
+        ), plain in 0..80usize) {
+            let text = [vec![b'a'; plain], text].concat();
+            prop_assert_eq!(find_end(&text), memchr2(b'"', b'\\', &text));
         }
     }
 

@@ -1,0 +1,74 @@
+//! Charges a plan of one limit on its packed state, without the lists that several limits need.
+
+use super::algorithms::sliding_log::HitLog;
+use super::plan::fill;
+use super::{
+    ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, Op, Packed, Source, Verdict,
+};
+
+/// Charges a limit as [`Plan::charge`](super::Plan::charge) does if it is the only one of its plan. `algorithm` is
+/// that of the limit, and [packs](LimitAlgorithm::PACKS).
+#[inline]
+pub(super) fn charge<A: LimitAlgorithm>(
+    limit: &Limit,
+    algorithm: &A,
+    packed: &mut Packed,
+    now: Micros,
+    (op, hits): (Op, Hits),
+) -> ChargeOutcome {
+    // No algorithm that packs reads it.
+    let log = HitLog::default();
+    let mut state = algorithm.unpack(*packed, now);
+    algorithm.advance(&mut state, now);
+    if let Op::GiveBack(_) = op {
+        algorithm.give_back(&mut state, now, hits);
+    }
+    let used_before = algorithm.levels(&state, &log, now).used;
+    let verdict = match op {
+        Op::Take(_) => take(limit, algorithm, &mut state, now, hits),
+        Op::GiveBack(_) => Verdict::ALLOWED,
+    };
+    let levels = limit.bound(algorithm.levels(&state, &log, now));
+    *packed = A::pack(&state);
+    let allowed = verdict.allowed || limit.shadow_mode;
+    let decision = Decision {
+        allowed,
+        limit: 0,
+        would_deny: u16::from(!verdict.allowed && limit.shadow_mode),
+        used_before,
+        remaining: levels.remaining,
+        reset_after: levels.reset_after,
+        retry_after: if allowed { None } else { verdict.retry_after },
+        source: Source::Store,
+    };
+    let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
+    ChargeOutcome { decision, expires, fill: fill(limit, &levels) }
+}
+
+fn take<A: LimitAlgorithm>(
+    limit: &Limit,
+    algorithm: &A,
+    state: &mut A::State,
+    now: Micros,
+    hits: Hits,
+) -> Verdict {
+    let log = HitLog::default();
+    let judged = limit.judged_hits(hits, A::ALLOWS_LOOKS_AT_ZERO);
+    let judge = |state: &A::State| {
+        judged.map_or(Verdict::NEVER, |hits| algorithm.judge(state, &log, now, hits))
+    };
+    let mut verdict = judge(state);
+    if hits.count > 0 {
+        if (verdict.allowed || limit.charge_denied) && limit.is_charged(A::COUNTS_AT_ZERO) {
+            algorithm.charge(state, now, hits, limit.charge_denied);
+        }
+        if !verdict.allowed {
+            algorithm.deny(state, now);
+        }
+    }
+    if !verdict.allowed && !limit.shadow_mode {
+        // Charged denials and the restarted wait of a strict bucket make the wait longer.
+        verdict.retry_after = judge(state).retry_after;
+    }
+    verdict
+}
