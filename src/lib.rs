@@ -33,6 +33,7 @@ pub mod descriptor;
 mod duration;
 pub mod entry;
 pub mod escape;
+pub mod explain;
 pub mod failure;
 pub mod grpc;
 pub mod health;

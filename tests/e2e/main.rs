@@ -30,6 +30,7 @@ mod http_connections;
 mod istio;
 mod log;
 mod metrics;
+mod operator_commands;
 mod overlay;
 mod redis;
 mod reference_metrics;
