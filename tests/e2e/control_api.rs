@@ -92,7 +92,7 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
         let written = api.put_good("b1", &block);
         assert_eq!(
             (&written["control"]["id"], &written["rules"]),
-            (&json!("b1"), &json!(["per-user"]))
+            (&json!("b1"), &json!(["shop.user"]))
         );
         assert_eq!(written["shared"], bench.is_shared(), "{written}");
         assert_eq!(written["kept"], bench.is_shared(), "{written}");
@@ -169,7 +169,7 @@ async fn the_state_of_a_key_is_shown_and_reset() {
         assert_eq!(codes(grpc, "user", "ann").await, [OK, OK, OVER]);
         let used = api.good(uri);
         let limit = &used["limits"][0];
-        assert_eq!((&limit["used"], &limit["remaining"]), (&json!(2), &json!(0)));
+        assert_eq!((&limit["used"], &limit["remaining"]), (&json!(3), &json!(0)));
         assert!(limit["retry_ms"].as_u64().unwrap() > 0, "{limit}");
 
         let (status, reset) = api.delete(uri);
@@ -237,6 +237,40 @@ async fn hits_of_the_last_spans_are_counted() {
         if let Some(redis) = &bench.redis {
             redis.stop();
             assert_eq!(api.get("/v1/count?domain=shop&descriptor=api=x&span=1h").0, 503);
+            redis.go_on();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_explained_with_its_controls_and_counts() {
+    for bench in Bench::both() {
+        let (api, grpc) = (&bench.api, bench.weir.grpc);
+        assert_eq!(codes(grpc, "user", "ann").await, [OK]);
+        api.put_good("l", &of_user("ann", &json!({ "action": "limit", "limit": { "n": 7 } })));
+        let explained = api.good("/v1/explain?domain=shop&descriptor=user=ann&descriptor=usr=ann");
+        let [first, second] = &explained["descriptors"].as_array().unwrap()[..] else {
+            panic!("{explained}");
+        };
+        assert_eq!(
+            (&first["rule"]["name"], &first["control"]["id"]),
+            (&json!("per-user"), &json!("l"))
+        );
+        let limit = &first["state"]["limits"][0];
+        assert_eq!((&limit["used"], &limit["n"]), (&json!(1), &json!(7)));
+        assert_eq!((&second["matched"], &second["state"]), (&json!(false), &Value::Null));
+        assert!(!second["near_misses"].as_array().unwrap().is_empty(), "{second}");
+        let other = api.good("/v1/explain?domain=other&descriptor=user=ann");
+        assert_eq!(other["descriptors"][0]["rule"], Value::Null);
+        for bad in
+            ["domain=shop", "descriptor=a=b", "domain=shop&descriptor=", "domain=&descriptor=a"]
+        {
+            assert_eq!(api.get(&format!("/v1/explain?{bad}")).0, 400, "{bad}");
+        }
+        if let Some(redis) = &bench.redis {
+            redis.stop();
+            let explained = api.good("/v1/explain?domain=shop&descriptor=user=ann");
+            assert!(explained["descriptors"][0]["state"]["error"].is_string(), "{explained}");
             redis.go_on();
         }
     }
@@ -332,7 +366,7 @@ fn rules_and_the_document_are_served() {
     let bench = Bench::start(None);
     let rules = bench.api.good("/v1/rules");
     assert_eq!(rules, http::get(bench.weir.debug, "/rules").json());
-    assert_eq!(rules["rules"].as_array().unwrap().len(), 5);
+    assert_eq!(rules["rules"].as_array().unwrap().len(), 4);
     assert_eq!(bench.api.good("/v1/openapi.json")["openapi"], "3.1.0");
 }
 
