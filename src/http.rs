@@ -2,6 +2,7 @@
 
 mod budget;
 mod debug;
+mod index;
 mod json;
 mod metrics;
 mod page;

@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::MetricsPages;
+use super::index;
 use super::page::{self, Page};
 use crate::health::Health;
 use crate::loader::Loader;
@@ -54,7 +56,8 @@ impl Debug for DebugPages {
     }
 }
 
-/// Returns the router of the debug port; any unknown path lists its pages, as in the reference.
+/// Returns the router of the debug port. Any unknown path lists its pages, as in the reference; `/`
+/// shows browsers a page.
 pub fn debug(pages: DebugPages) -> Router {
     let pages = Arc::new(pages);
     let rlconfig = rules_page(&pages, TEXT, |rules| rules.dump(), "");
@@ -68,7 +71,13 @@ pub fn debug(pages: DebugPages) -> Router {
         .route("/status", get(status::answer).with_state(status))
         // Also here, because this port is never encrypted: for probes in the container.
         .merge(super::probes(pages.health.clone()))
-        .fallback(get(|| async { ([(CONTENT_TYPE, TEXT)], INDEX).into_response() }))
+        .route("/", get(async |headers: HeaderMap| index::answer(&headers, list())))
+        .fallback(get(async || list()))
+}
+
+/// Lists the pages.
+fn list() -> Response {
+    ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
 }
 
 /// A page about the active rules; `without` is shown if there are none.
