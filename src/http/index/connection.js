@@ -127,6 +127,8 @@ const events = {
   },
 };
 
+const TOKEN_HELP = 'That of debug.read_token_file shows everything; that of debug.write_token_file also adds and removes controls.';
+
 /** The answer to a question for a token that is open; all that ask share it. */
 let asked = null;
 
@@ -148,13 +150,13 @@ function askForToken(error) {
     }, { once: true });
     dialog.showModal();
   });
+  const isWrong = error.status === 401 && token !== null;
+  if (isWrong) token = null;
+  show(byId('forget'), token !== null);
+  setText(byId('login-h'), error.status === 403 ? 'Another token is needed' : 'A token is needed');
   // The first question is no error.
-  const isFirst = error.status === 401 && token === null;
-  byId('login-h').textContent = error.status === 403 ? 'Another token is needed' : 'A token is needed';
-  byId('login-error').textContent = isFirst ? '' : sentence(error.message);
-  byId('login-help').textContent = isFirst
-    ? 'That of debug.read_token_file shows everything; that of debug.write_token_file also adds and removes controls.'
-    : sentence(error.help);
+  setText(byId('login-error'), isWrong || error.status === 403 ? sentence(error.message) : '');
+  setText(byId('login-help'), error.status === 403 ? sentence(error.help) : TOKEN_HELP);
   return asked;
 }
 

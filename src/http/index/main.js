@@ -196,7 +196,7 @@ function showLost() {
   const seconds = retryAt === null ? null : Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
   setText(byId('stale-title'), `Not connected: ${visible(error.message)}.`);
   const age = since === null ? '' : `The numbers are of ${timeOfDay(since)}, ${duration(Date.now() - since)} ago. `;
-  const help = error.help ? `${sentence(visible(error.help))} ` : '';
+  const help = error.help && retryAt !== null ? `${sentence(visible(error.help))} ` : '';
   const next = seconds === null ? '' : seconds > 0 ? `Trying again in ${seconds}${NBSP}s.` : 'Trying again.';
   setText(byId('stale-text'), `${help}${age}${next}`);
   setText(byId('retry'), retryAt === null ? 'Enter a token' : 'Try now');
