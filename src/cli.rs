@@ -3,7 +3,6 @@
 pub mod check;
 pub mod completions;
 pub mod convert;
-pub mod descriptor;
 #[cfg(test)]
 mod docs;
 pub mod explain;

@@ -29,6 +29,7 @@ pub mod client_tls;
 pub mod clock;
 pub mod connections;
 pub mod controls;
+pub mod descriptor;
 mod duration;
 pub mod entry;
 pub mod escape;

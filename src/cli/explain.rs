@@ -13,9 +13,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, ValueEnum};
 
 use self::explained::{Explained, explain};
-use super::descriptor::DescriptorArg;
 use super::output::finish;
 use super::{json_body, rule_files};
+use crate::descriptor::DescriptorArg;
 use crate::limiter::{Descriptor, Request};
 use crate::rules::{Loaded, Options, SourceFile};
 use crate::service::RequestView;

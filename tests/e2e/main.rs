@@ -12,6 +12,8 @@ mod bad_input;
 mod clock;
 mod compose;
 mod connections;
+mod control_access;
+mod control_api;
 mod debug_port;
 mod documents;
 mod drain;
