@@ -4,6 +4,7 @@ mod access;
 mod budget;
 mod debug;
 mod error;
+mod index;
 mod json;
 mod metrics;
 mod page;
