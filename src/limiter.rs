@@ -10,12 +10,14 @@
 mod applied;
 mod charges;
 mod decision;
+mod denials;
 mod holds;
 mod inspect;
 mod log;
 mod lookup;
 mod metrics;
 mod request;
+mod sample;
 mod spans;
 mod stats;
 #[cfg(test)]
@@ -24,6 +26,7 @@ mod top_keys;
 
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
+pub use denials::{Denial, DenialWatch, Denials};
 pub use holds::Holds;
 pub use inspect::{Inspection, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
@@ -44,7 +47,7 @@ use crate::controls::{ActiveView, Effect};
 use crate::limit::{Decision, Op, Plan, SECOND};
 use crate::rules::Domain;
 use crate::store::{Answer, Answers, Store, StoreError};
-use crate::top::Top;
+use crate::top::{Redaction, Top};
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +85,7 @@ pub struct Limiter<S> {
     options: Options,
     counts: LimiterCounts,
     denial_log: DenialLog,
+    denials: Denials,
     top: Option<Arc<Top>>,
 }
 
@@ -89,7 +93,13 @@ impl<S: Store> Limiter<S> {
     pub fn new(store: S, options: Options) -> Limiter<S> {
         let denial_log = DenialLog::new(options.logged_denials);
         let counts = LimiterCounts::new(options.max_series);
-        Limiter { store, options, counts, denial_log, top: None }
+        let denials = Denials::new(Arc::new(Redaction::new(Vec::new())));
+        Limiter { store, options, counts, denial_log, denials, top: None }
+    }
+
+    /// Shows hashes in place of secret values to those who watch denials.
+    pub fn with_redaction(self, redaction: Arc<Redaction>) -> Limiter<S> {
+        Limiter { denials: Denials::new(redaction), ..self }
     }
 
     /// Counts decisions by key.
@@ -100,6 +110,11 @@ impl<S: Store> Limiter<S> {
     /// The lists of top keys, if they are on.
     pub fn top(&self) -> Option<&Arc<Top>> {
         self.top.as_ref()
+    }
+
+    /// Denied requests as they happen.
+    pub fn denials(&self) -> &Denials {
+        &self.denials
     }
 
     pub fn counts(&self) -> &LimiterCounts {
@@ -282,8 +297,13 @@ impl<S: Store> Limiter<S> {
             over = false;
         }
         add(if over { &self.counts.over_limit } else { &self.counts.ok });
-        if over && self.denial_log.is_on() {
-            self.denial_log.log(request, lookup, answers, &statuses);
+        if over {
+            if self.denial_log.is_on() {
+                self.denial_log.log(request, lookup, answers, &statuses);
+            }
+            if self.denials.are_watched() {
+                self.denials.add(request, lookup, answers, &statuses);
+            }
         }
         if tracing::enabled!(tracing::Level::DEBUG) {
             log::decisions(request, lookup, answers, if over { "over_limit" } else { "ok" });

@@ -18,6 +18,7 @@ mod sketch;
 mod tests;
 
 pub use list::{By, Filter, NearLimit, Query, TopEntry, TopList, TopRow};
+pub use redact::Redaction;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,7 +28,6 @@ use parking_lot::{Mutex, MutexGuard};
 use self::key::{Key, KeyHasher};
 use self::merge::merge;
 use self::near::{Near, NearKeys, NearNow};
-use self::redact::Redaction;
 use self::sketch::Sketch;
 use crate::clock::Monotonic;
 use crate::entry::Entry;
@@ -50,7 +50,7 @@ pub struct Top {
     hasher: KeyHasher,
     /// Those of each thread, by its number.
     lists: Box<[Aligned]>,
-    redaction: Redaction,
+    redaction: Arc<Redaction>,
     clock: Arc<dyn Monotonic>,
     started: Micros,
 }
@@ -114,10 +114,15 @@ impl Top {
         Top {
             hasher: KeyHasher::default(),
             lists: (0..options.threads.max(1)).map(|_| Aligned(Mutex::new(lists()))).collect(),
-            redaction: Redaction::new(options.redact),
+            redaction: Arc::new(Redaction::new(options.redact)),
             started: clock.monotonic(),
             clock,
         }
+    }
+
+    /// What is shown in place of secret values.
+    pub fn redaction(&self) -> &Arc<Redaction> {
+        &self.redaction
     }
 
     /// Returns what counts decisions. Nothing waits while it is locked, so it must not be held for

@@ -310,6 +310,25 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     assert_eq!(list(By::Hits), ["d a=x 3", "d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
 }
 
+#[tokio::test]
+async fn denials_name_the_control_that_blocks_or_changes_the_limit() {
+    let controls = vec![
+        control("*", &[("ip", "1")], Action::Block),
+        control("d", &[("a", "x")], limit(0, "")),
+    ];
+    let bench = single(controls);
+    let mut watch = bench.limiter.denials().watch();
+    assert!(bench.ask("unknown", &[("ip", "1")]).0);
+    let blocked = watch.next().await;
+    assert_eq!((blocked.control.as_deref(), blocked.limit), (Some("*\"block\""), None));
+    assert_eq!((blocked.rule, blocked.retry_ms), (None, Some(3_600_000)));
+    assert!(bench.ask("d", &[("b", "y"), ("a", "x")]).0);
+    let limited = watch.next().await;
+    assert_eq!(limited.control.as_deref(), Some("d\"limit\""));
+    let shown = (limited.rule.as_deref(), limited.limit.as_deref());
+    assert_eq!(shown, (Some("a"), Some("0 per minute")));
+}
+
 /// The time of a control's end that is in range.
 fn ends(seconds: Option<u64>) -> Option<Micros> {
     seconds.map(|seconds| NOW + seconds * SECOND)
