@@ -11,6 +11,7 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::api::{ask, request};
 use crate::support::control_api::{ControlApi, of_user};
+use crate::support::openapi::OpenApi;
 use crate::support::redis::Server;
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{http, wait_for};
@@ -43,6 +44,9 @@ impl Bench {
     fn start(redis: Option<Server>) -> Bench {
         let weir = setup(redis.as_ref()).start();
         let api = ControlApi::new(&weir);
+        wait_for("controls are shared", || {
+            api.good("/v1/controls")["share_error"].is_null().then_some(())
+        });
         Bench { weir, api, redis }
     }
 
@@ -359,6 +363,26 @@ fn what_is_invalid_has_a_status_and_help() {
     assert_eq!(api.get("/v1/nothing").0, 404);
     assert_eq!(api.good("/v1/controls")["controls"], json!([]));
     assert_eq!(api.good("/v1/audit")["records"], json!([]));
+}
+
+#[test]
+fn what_is_not_documented_is_an_error() {
+    let document = OpenApi::read();
+    let check = |uri: &str, status, body: Value| document.check("GET", uri, status, &body);
+    let good = json!({ "controls": [], "share_error": null });
+    assert_eq!(check("/v1/controls", 200, good.clone()), Ok(()));
+    for (uri, status, body) in [
+        ("/v1/controls", 418, good),
+        ("/v1/controls", 200, json!({ "controls": [] })),
+        ("/v1/controls", 200, json!({ "controls": {}, "share_error": null })),
+        ("/v1/controls", 200, json!({ "controls": [{ "id": "a" }], "share_error": null })),
+        ("/v1/controls", 200, json!({ "controls": [], "share_error": null, "other": 1 })),
+        ("/v1/controls", 200, json!({ "controls": [], "share_error": 1 })),
+        ("/v1/nothing", 200, json!({})),
+        ("/v1/nothing", 404, json!({ "error": "a" })),
+    ] {
+        assert!(check(uri, status, body.clone()).is_err(), "{uri}: {body}");
+    }
 }
 
 #[test]
