@@ -82,11 +82,22 @@ impl App {
             connections("metrics", max, &self.metrics)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
+        let event_sources = http::EventSources {
+            limiter: self.limiter.clone(),
+            rules: self.rules.clone(),
+            controls: self.controls.clone(),
+            loader: self.loader.clone(),
+            health: self.health.clone(),
+            started: self.started,
+        };
+        // Subscribers stay connected, and others have to find room.
+        let max_subscribers = http::MAX_SUBSCRIBERS.min(self.shares.debug / 2);
         let v1 = http::v1(http::V1 {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             controls: self.controls,
             access: self.access.clone(),
+            events: http::events(event_sources, max_subscribers, closed.clone()),
             timeout: self.http_limits.timeout,
         });
         let limiter = self.limiter.clone();

@@ -3,6 +3,8 @@
 mod log_level;
 mod status;
 
+pub(super) use self::status::store_json;
+
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Instant;

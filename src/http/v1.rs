@@ -19,7 +19,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYP
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use serde::Serialize;
 
 use super::access::{Access, is_write};
@@ -46,6 +46,8 @@ pub struct V1<S> {
     pub rules: Rules,
     pub controls: Arc<Controls>,
     pub access: Arc<Access>,
+    /// The handler of [`events`](super::events::events).
+    pub events: MethodRouter,
     /// The timeout of receiving a body.
     pub timeout: Duration,
 }
@@ -71,7 +73,7 @@ impl<S> fmt::Debug for V1<S> {
 
 /// Returns the router of `/v1`, with paths below that.
 pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
-    let V1 { limiter, rules, controls, access, timeout } = v1;
+    let V1 { limiter, rules, controls, access, events, timeout } = v1;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: super::debug::rules_json(rules.clone()),
@@ -89,6 +91,7 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
             get(controls::show::<S>).put(controls::put::<S>).delete(controls::delete::<S>),
         )
         .route("/count", get(state::count::<S>))
+        .route("/events", events.with_state(()))
         .route("/openapi.json", get(openapi))
         .route("/rules", get(list_rules::<S>))
         .route("/state", get(state::show::<S>).delete(state::reset::<S>))

@@ -21,6 +21,7 @@ mod envoy;
 mod envoy_docs;
 #[cfg(feature = "tls")]
 mod envoy_gateway;
+mod events;
 mod health;
 mod health_command;
 mod hit;
