@@ -62,7 +62,13 @@ async function readEvents(signal, onOpen, onEvent) {
     text = frames.pop();
     for (const frame of frames) {
       const event = /^event: (\w+)\ndata: (.*)$/.exec(frame);
-      if (event) onEvent(event[1], JSON.parse(event[2]));
+      if (!event) continue;
+      try {
+        onEvent(event[1], JSON.parse(event[2]));
+      } catch (error) {
+        // An error of this page is no reason to connect again.
+        reportError(error);
+      }
     }
   }
 }
@@ -98,10 +104,8 @@ const events = {
           onEvent(name, data);
         });
       } catch (error) {
-        // The browser names the end of a connection as it likes.
         if (error instanceof Refusal) lost = error;
         else if (abort.signal.aborted) lost = new Refusal(0, { error: 'weir does not answer' });
-        else if (!(error instanceof TypeError)) reportError(error);
       }
       clearTimeout(watchdog);
       abort.abort();

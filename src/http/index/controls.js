@@ -40,18 +40,21 @@ function reportChanges(before, after) {
   const line = control => [actionText(control), ' ', keyElement(control.domain, control.entries)];
   const by = control => (control.by ? [` by ${shortened(control.by)}`] : []);
   for (const [id, control] of now) {
-    if (!old.has(id)) addEvent('control', 'added', ...line(control), ...by(control));
-    else if (old.get(id).at !== control.at) addEvent('control', 'changed', ...line(control), ...by(control));
+    if (!old.has(id)) addEvent('added', ...line(control), ...by(control));
+    else if (old.get(id).at !== control.at) addEvent('changed', ...line(control), ...by(control));
   }
-  for (const [id, control] of old) if (!now.has(id)) addEvent('control', 'ended', ...line(control));
+  for (const [id, control] of old) if (!now.has(id)) addEvent('ended', ...line(control));
+}
+
+/** What a limit becomes, in words. */
+function changeText({ name, n, burst }) {
+  return `${name ? `${shortened(name)} ` : ''}to ${number(n)}${burst === undefined ? '' : `, burst ${number(burst)}`}`;
 }
 
 /** What a control does, in words. */
 function actionText({ action, count, limit }) {
-  if (action === 'allow') return count === false ? 'allow without counting' : 'allow';
-  if (action !== 'limit') return action;
-  const name = limit.name ? `${shortened(limit.name)} to ` : '';
-  return `limit ${name}${number(limit.n)}${limit.burst === undefined ? '' : `, burst ${number(limit.burst)}`}`;
+  if (action === 'limit') return `limit ${changeText(limit)}`;
+  return action === 'allow' && count === false ? 'allow without counting' : action;
 }
 
 function showControls() {

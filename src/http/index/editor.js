@@ -187,7 +187,7 @@ const editor = {
     const everything = entries.length === 0;
     const parts = [make('p', `summary lead ${action}`, make('b', '', { block: 'Block ', allow: 'Allow ', limit: 'Limit ' }[action]),
       everything ? 'everything of ' : exact ? 'exactly ' : '', keyElement(domain, entries),
-      action === 'limit' ? ` to ${actionText(control).replace(/^limit /, '')}` : '', ` ${ends}.`)];
+      action === 'limit' ? ` ${changeText(control.limit)}` : '', ` ${ends}.`)];
     if (action === 'allow' && control.count === false) parts.push(make('p', '', 'Its hits are not counted.'));
     if (warnings.length) {
       const list = make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50)))));

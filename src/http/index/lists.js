@@ -164,7 +164,7 @@ function showKeys(list, { rows }, seconds) {
     }
     if (by === 'near') {
       setText(parts.count, `${number(key.used)} of ${number(key.n)}`);
-      setText(parts.note, `resets in ${duration(key.reset_ms)}`);
+      setText(parts.note, `resets in ${duration(key.reset_ms, 1)}`);
       parts.fill.style.width = `${Math.min(100, (100 * key.used) / key.n)}%`;
       row.className = key.used >= key.n ? 'limited' : '';
     } else {
@@ -183,10 +183,10 @@ function makeKey(key) {
   const bar = make('span', 'bar');
   const fill = make('i', '');
   bar.append(fill);
-  const note = [shortened(domain, 40, 10), rule ? shortened(rule) : '', limit ? `limit ${shortened(limit)}` : '', cut ? 'shown in part' : ''].filter(Boolean);
+  const note = [shortened(domain, 40, 10), limit ? `limit ${shortened(limit)}` : '', cut ? 'shown in part' : ''].filter(Boolean);
   const head = make('th', 'key', keyElement('', entries), make('span', 'note', note.join(', ')), bar);
   head.scope = 'row';
-  head.title = visible(keyText(domain, entries));
+  head.title = `${visible(keyText(domain, entries))}${rule ? `\nrule ${visible(rule)}` : ''}`;
   const block = button('Block', 'quiet', () => editor.open(draftOfKey(key)));
   block.setAttribute('aria-label', `Block ${visible(keyText(domain, entries))}`);
   row.parts = { fill, count: make('span', ''), note: make('span', 'note') };

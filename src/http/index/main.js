@@ -1,66 +1,78 @@
 // What the events change on the page.
 
-const MAX_EVENTS = 100;
+const MAX_EVENTS = 50;
+/** The shortest time between denials that are shown: they can be read. */
+const DENIAL_MS = 500;
+const BADGES = { added: 'good', loaded: 'good', up: 'good', refused: 'bad', down: 'bad' };
 /** Statuses that the tiles are a mean of. */
 const MEAN_OF = 5;
-
 /** The shortest time between statuses to compute rates of. */
 const MIN_SECONDS = 0.3;
 
 let status = null;
+/** When it was received. */
+let statusAt = null;
 /** Totals of the last statuses, for rates. */
 let totals = [];
 let lost = null;
 
-/** Adds to the list of events. A list with many denials keeps its other events. */
-function addEvent(kind, label, ...texts) {
-  const list = byId('event-rows');
-  const time = make('time', '', timeOfDay(Date.now()));
-  const className = { denial: 'block', refused: 'bad', down: 'bad', up: 'good', loaded: 'good' }[kind === 'denial' ? kind : label] ?? '';
-  const row = make('li', kind, time, make('span', '', make('span', `badge ${className}`, label)), make('span', '', ...texts));
-  if (kind === 'denial') row.hidden = !byId('show-denials').checked;
-  list.prepend(row);
-  for (const some of ['.denial', ':not(.denial)']) {
-    const rows = list.querySelectorAll(`li${some}`);
-    if (rows.length > MAX_EVENTS / 2) rows[rows.length - 1].remove();
-  }
-  show(byId('no-events'), false);
+/** Adds to a list of events, the newest first. */
+function addTo(list, at, badge, texts) {
+  const label = badge && make('span', '', make('span', `badge ${BADGES[badge] ?? ''}`, badge));
+  byId(`${list}-rows`).prepend(make('li', '', make('time', '', timeOfDay(at)), label, make('span', '', ...texts)));
+  const rows = byId(`${list}-rows`).children;
+  if (rows.length > MAX_EVENTS) rows[rows.length - 1].remove();
+  show(byId(`no-${list}s`), false);
 }
+
+/** Adds to the events of rules, controls and the store. */
+function addEvent(badge, ...texts) {
+  addTo('change', Date.now(), badge, texts);
+}
+
+/** When the last denial was shown, and how many were not since. */
+const denials = { shownAt: 0, hidden: 0 };
 
 const handlers = {
   status: receiveStatus,
   controls: () => readControls(),
-  denial({ domain, entries, rule, limit, control, retry_ms: retry, suppressed }) {
-    const why = [control && !limit ? `blocked by ${shortened(control)}` : limit ? `over ${shortened(limit)}` : 'over its limit', rule && shortened(rule),
-      retry === null ? '' : `retry in ${duration(retry)}`, suppressed ? `${number(suppressed)} more not shown` : ''];
-    addEvent('denial', 'denied', keyElement(domain, entries), make('span', 'note', ` ${why.filter(Boolean).join(', ')}`));
+  denial({ at, domain, entries, rule, limit, control, retry_ms: retry, suppressed }) {
+    const now = performance.now();
+    denials.hidden += suppressed;
+    if (now - denials.shownAt < DENIAL_MS) {
+      denials.hidden += 1;
+      return;
+    }
+    const why = control && !limit ? `blocked by ${shortened(control)}` : limit ? `over ${shortened(limit)}` : 'over its limit';
+    const notes = [why, rule && shortened(rule), retry === null ? '' : `retry in ${duration(retry)}`, denials.hidden ? `${number(denials.hidden)} not shown before it` : ''];
+    Object.assign(denials, { shownAt: now, hidden: 0 });
+    addTo('denial', at, null, [keyElement(domain, entries), make('span', 'note', notes.filter(Boolean).join(', '))]);
   },
   reload({ what, ok, error, summary }) {
     if (ok) {
-      addEvent('reload', 'loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`);
+      addEvent('loaded', `Rules: ${counted(summary.rules, 'rule')} in ${counted(summary.domains, 'domain')}.`);
     } else {
-      addEvent('reload', 'refused', `The ${what === 'overlay' ? 'overlay is' : 'rules are'} refused; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
+      addEvent('refused', `The ${what === 'overlay' ? 'overlay is' : 'rules are'} refused; those before stay active.`, make('pre', '', error.split('\n').map(visible).join('\n')));
       announce(`The ${what} is refused.`);
     }
     readRules();
   },
   store({ up, error }) {
-    addEvent('store', up ? 'up' : 'down', up ? 'The store answers.' : `The store does not answer${error ? `: ${shortened(error, 200, 50)}` : ''}.`);
+    addEvent(up ? 'up' : 'down', up ? 'The store answers.' : `The store does not answer${error ? `: ${shortened(error, 200, 50)}` : ''}.`);
     announce(up ? 'The store answers.' : 'The store does not answer.');
   },
   dropped({ dropped }) {
-    addEvent('dropped', 'missed', `${counted(dropped, 'event')} since this page connected: it reads too slowly.`);
+    addEvent('missed', `${counted(dropped, 'event')} since this page connected: it reads too slowly.`);
     readControls();
   },
 };
 
 function receiveStatus(next) {
   const { uptime_ms: uptime, requests } = next;
-  const last = totals.at(-1);
-  if (last && (uptime <= last.uptime || requests.ok < last.requests.ok || requests.over_limit < last.requests.over_limit)) {
+  if (status && uptime < status.uptime_ms) {
     totals = [];
     ruleRates = new Map();
-    addEvent('restart', 'restarted', 'weir has restarted: counts start over.');
+    addEvent('restarted', 'weir has restarted: counts start over.');
   }
   const before = totals.at(-1);
   const seconds = before ? (uptime - before.uptime) / 1000 : null;
@@ -72,6 +84,7 @@ function receiveStatus(next) {
   if (before) addToHistory(before.at, at, ratesSince(before, totals.at(-1)));
   countRules(next.rules.rows, seconds);
   status = next;
+  statusAt = Date.now();
   if (!document.hidden) showStatus(seconds);
 }
 
@@ -94,7 +107,7 @@ function showStatus(seconds) {
   if (!status) return;
   showRates();
   showService();
-  plot.draw(totals.at(-1).at);
+  plot.draw(Date.parse(status.at));
   showTop(status.top, seconds);
   showRules(status.rules);
   for (const row of byId('control-rows').children) {
@@ -105,11 +118,14 @@ function showStatus(seconds) {
 
 function showRates() {
   const { controls: { count } } = status;
-  if (totals.length < 2) return setText(byId('headline'), 'Connected: the first numbers come in a second');
+  const headline = byId('headline');
+  if (totals.length < 2) {
+    headline.dataset.text = '';
+    return setText(headline, 'Connected: the first numbers come in a second');
+  }
   const rates = ratesSince(totals[0], totals.at(-1));
   const all = rates.ok + rates.over + rates.error;
   const share = all > 0 ? rates.over / all : 0;
-  const headline = byId('headline');
   const text = all === 0 ? 'No requests now' : `${rate(all)} decision${all === 1 ? '' : 's'} a second, `;
   if (all === 0) setText(headline, text);
   else if (headline.dataset.text !== text + percent(share)) {
@@ -134,9 +150,9 @@ function showService() {
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
   const open = backends.filter(({ breaker }) => breaker && breaker !== 'closed');
   const isDown = !store.connected || store.failing;
-  setText(byId('store-state'), isDown ? 'down' : open.length ? 'partly down' : `${kinds} up`);
+  setText(byId('store-state'), !store.connected ? 'down' : store.failing ? 'failing' : open.length ? 'partly down' : `${kinds} up`);
   const note = backends.some(({ breaker }) => breaker) ? (open.length ? `breaker ${open[0].breaker}` : 'breaker closed') : counted(backends.reduce((sum, { keys = 0 }) => sum + keys, 0), 'key');
-  setText(byId('store-note'), store.failing && store.on_failure ? `failing: policy ${store.on_failure}` : note);
+  setText(byId('store-note'), store.failing && store.on_failure ? `policy ${store.on_failure}` : note);
   byId('store-state').closest('div').className = isDown || open.length ? 'over' : '';
   show(byId('unready'), !serving);
   setText(byId('unready'), serving ? '' : `Not serving: ${reasons.map(visible).join('; ') || 'no reason given'}.`);
@@ -221,7 +237,7 @@ events.follow({
   },
   onLost(error, retryAt) {
     if (!lost) announce(`Not connected: ${error.message}.`);
-    lost = { error, retryAt, since: status && (lost ? lost.since : Date.now()) };
+    lost = { error, retryAt, since: statusAt };
     document.body.classList.toggle('old', status !== null);
     if (!status) setText(byId('headline'), 'Not connected');
     setLive('off', 'Not live');
@@ -236,9 +252,6 @@ byId('forget').addEventListener('click', () => {
   token = null;
   show(byId('forget'), false);
   events.restart();
-});
-byId('show-denials').addEventListener('change', () => {
-  for (const row of byId('event-rows').querySelectorAll('.denial')) row.hidden = !byId('show-denials').checked;
 });
 document.addEventListener('visibilitychange', () => {
   if (!document.hidden) showStatus(null);

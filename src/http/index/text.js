@@ -21,20 +21,20 @@ function counted(value, noun) {
   return `${number(value)}${NBSP}${noun}${value === 1 ? '' : 's'}`;
 }
 
-/** A duration with its two largest units. */
-function duration(ms) {
+/** A duration with its largest units. */
+function duration(ms, parts = 2) {
   const seconds = Math.max(0, Math.ceil(ms / 1000));
   const units = [['y', 31536000], ['d', 86400], ['h', 3600], ['min', 60], ['s', 1]];
   const first = units.findIndex(([, length]) => seconds >= length);
   if (first < 0) return `0${NBSP}s`;
   let rest = seconds;
-  const parts = [];
-  for (const [unit, length] of units.slice(first, first + 2)) {
+  const texts = [];
+  for (const [unit, length] of units.slice(first, first + parts)) {
     const count = Math.floor(rest / length);
     rest -= count * length;
-    if (count) parts.push(`${count}${NBSP}${unit}`);
+    if (count) texts.push(`${count}${NBSP}${unit}`);
   }
-  return parts.join(' ');
+  return texts.join(' ');
 }
 
 /** The time of day of a time as RFC 3339 has it. */
