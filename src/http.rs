@@ -5,6 +5,7 @@ mod budget;
 mod debug;
 mod error;
 mod events;
+mod index;
 mod json;
 mod metrics;
 mod page;
