@@ -44,9 +44,9 @@ use self::lookup::{Lookup, Matched};
 use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
-use crate::limit::{Decision, Op, Plan, SECOND};
+use crate::limit::{Decision, Op, SECOND};
 use crate::rules::Domain;
-use crate::store::{Answer, Answers, Store, StoreError};
+use crate::store::{Answer, Answers, Charge, Store, StoreError};
 use crate::top::{Redaction, Top};
 
 /// How requests are decided, besides the rules.
@@ -162,7 +162,7 @@ impl<S: Store> Limiter<S> {
             charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        let decision = self.conclude(request, &lookup, &answers);
+        let decision = self.conclude(request, &lookup, &charges, &answers);
         span.end(Some(&lookup), &decision);
         decision
     }
@@ -191,7 +191,7 @@ impl<S: Store> Limiter<S> {
             charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        let decision = self.conclude(request, &lookup, &answers);
+        let decision = self.conclude(request, &lookup, &charges, &answers);
         span.end(Some(&lookup), &decision);
         Some(decision)
     }
@@ -256,30 +256,32 @@ impl<S: Store> Limiter<S> {
         &self,
         request: &Request<'_>,
         lookup: &Lookup<'s, '_>,
+        charges: &Charges<'_>,
         answers: &[Answer],
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let mut unread = answers.iter();
+        let mut charged = charges.list().iter().zip(answers);
+        // Whether admitted hits are counted as near a limit.
+        let are_charged = self.top.is_some() && charges.are_charged(answers);
         let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         for matched in &lookup.matched {
             let mut status = match matched.plan() {
-                Some(plan) => {
-                    let answer = unread.next().unwrap_or(&Err(StoreError::Unavailable));
-                    match answer {
-                        Ok(decision) => self.charged_status(lookup.domain, matched, plan, decision),
-                        // Controls decide without the store, too.
-                        Err(_) if matched.is_allowed() || lookup.is_blocked => {
-                            uncharged_status(matched)
-                        }
-                        Err(error) => {
-                            return Err(self.store_failed(request, lookup, answers, *error));
-                        }
+                Some(_) => match charged.next() {
+                    Some((charge, Ok(decision))) => {
+                        self.charged_status(lookup.domain, matched, charge, decision, are_charged)
                     }
-                }
+                    // Controls decide without the store, too.
+                    _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
+                    answer => {
+                        let error = answer.and_then(|(_, answer)| answer.err());
+                        let error = error.unwrap_or(StoreError::Unavailable);
+                        return Err(self.store_failed(request, lookup, answers, error));
+                    }
+                },
                 None => uncharged_status(matched),
             };
             if let Some(effect) = &matched.effect {
-                self.control_status(effect, &mut status);
+                self.control_status(request.domain, matched, effect, &mut status);
             }
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
@@ -287,11 +289,6 @@ impl<S: Store> Limiter<S> {
             statuses.push(status);
         }
         over |= quotas > 0 && quotas == quotas_over;
-        if let Some(top) = &self.top {
-            let together = lookup.domain.is_some_and(|domain| domain.together);
-            let charged = !over || !together || self.options.shadow_mode;
-            top_keys::record(top, request, lookup, answers, charged, &self.options);
-        }
         if over && self.options.shadow_mode {
             add(&self.counts.global_shadow_mode);
             over = false;
@@ -311,15 +308,17 @@ impl<S: Store> Limiter<S> {
         Ok(RequestDecision { over_limit: over, statuses })
     }
 
-    /// The status of a descriptor that was charged; adds its hits to the counts of its rule.
+    /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its
+    /// key.
     fn charged_status<'s>(
         &self,
         domain: Option<&Domain>,
         matched: &Matched<'s, '_>,
-        plan: &Plan,
+        charge: &Charge<'_>,
         decision: &Decision,
+        is_charged: bool,
     ) -> Status<'s> {
-        let limit = &plan.limits()[usize::from(decision.limit)];
+        let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let (mut shadow, mut name) = (false, "");
         let hits = match matched.op {
             Op::Take(hits) => hits,
@@ -327,6 +326,9 @@ impl<S: Store> Limiter<S> {
         };
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
         stats::count(&counted, domain, matched, decision.limit);
+        if let Some(top) = &self.top {
+            top_keys::record(top, matched, charge, decision, &counted, is_charged);
+        }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
             shadow = rule.shadow_mode;
@@ -348,11 +350,20 @@ impl<S: Store> Limiter<S> {
 
     /// Decides a descriptor as a control says.
     #[cold]
-    fn control_status(&self, effect: &Effect<'_>, status: &mut Status<'_>) {
+    fn control_status(
+        &self,
+        domain: &str,
+        matched: &Matched<'_, '_>,
+        effect: &Effect<'_>,
+        status: &mut Status<'_>,
+    ) {
         let [blocked, allowed, limited] = &self.counts.controlled;
         match effect {
             Effect::Block { wait, .. } => {
                 add(blocked);
+                if let Some(top) = &self.top {
+                    top_keys::record_blocked(top, domain, matched);
+                }
                 status.over_limit = true;
                 status.remaining = 0;
                 status.reset_seconds = wait.map_or(0, |wait| wait.div_ceil(SECOND).max(1));

@@ -191,9 +191,9 @@ impl Controls {
         let now = self.now();
         let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
         let warnings = check(&control, &examined, now, options.force)?;
+        self.drop_expired();
         {
             let mut set = self.set.lock();
-            set.drop_expired(now);
             control.at = set.time_of(&control.id, now);
             self.check_room(&set, &control, rules.as_deref())?;
             if !options.dry_run {
@@ -213,10 +213,10 @@ impl Controls {
     ///
     /// There is none of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
+        self.drop_expired();
         let now = self.now();
         let deleted = {
             let mut set = self.set.lock();
-            set.drop_expired(now);
             let at = set.time_of(id, now);
             set.delete(id, at, self.options.is_shared)
         };
@@ -341,16 +341,26 @@ impl Controls {
                 _ = ticks.tick() => {}
                 () = self.wake.notified() => {}
             }
-            if let Some(table) = table {
-                self.exchange(table).await;
-            }
-            let expired = self.set.lock().drop_expired(self.now());
-            if expired {
-                self.activate();
-            }
-            if self.file_is_stale.load(Ordering::Relaxed) {
-                self.write_file().await;
-            }
+            self.run_once(table).await;
+        }
+    }
+
+    /// Does what [`run`](Self::run) does at each tick.
+    pub(super) async fn run_once(&self, table: Option<&dyn SharedTable>) {
+        if let Some(table) = table {
+            self.exchange(table).await;
+        }
+        self.drop_expired();
+        if self.file_is_stale.load(Ordering::Relaxed) {
+            self.write_file().await;
+        }
+    }
+
+    /// Drops controls that have ended.
+    fn drop_expired(&self) {
+        let expired = self.set.lock().drop_expired(self.now());
+        if expired {
+            self.activate();
         }
     }
 
