@@ -35,7 +35,7 @@ impl Redaction {
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(value.as_bytes());
         // Of a value that is cut, only a part is known.
-        hasher.update(&key.tag().to_le_bytes());
+        hasher.update(&key.cut_tag().to_le_bytes());
         let mut text = "hash:".to_owned();
         for byte in &hasher.finalize().as_bytes()[..HASH_BYTES] {
             // Writing to a string cannot fail.
