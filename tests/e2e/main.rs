@@ -14,6 +14,7 @@ mod compose;
 mod connections;
 mod control_access;
 mod control_api;
+mod control_page;
 mod control_replicas;
 mod debug_port;
 mod documents;
