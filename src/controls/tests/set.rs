@@ -51,7 +51,7 @@ fn one_that_replaced_a_longer_one_leaves_a_tombstone() {
     assert!(set.drop_expired(later) && !has(&set, "ann"));
     assert!(!third.merge(table.clone(), later).changed);
     assert_eq!((third.texts(), third.changes()), (set.texts(), vec![]));
-    assert!(away.merge(table.clone(), later).changed);
+    assert!(away.merge(table, later).changed);
     assert_eq!((away.texts(), away.unshared()), (set.texts(), 0));
     // When that would have ended too, nothing is left.
     set.drop_expired(NOW + 2 * HOUR);
