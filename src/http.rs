@@ -16,7 +16,7 @@ mod write_timeout;
 
 pub use access::{Access, AccessOptions};
 pub use debug::{DebugPages, debug};
-pub use events::{EventSources, MAX_SUBSCRIBERS, events};
+pub use events::{Ends as EventEnds, EventSources, MAX_SUBSCRIBERS, events};
 pub use json::{Json, JsonErrors, JsonStats};
 pub(crate) use json::{decode_json, encode_json};
 pub use metrics::{MetricsPages, metrics};

@@ -25,9 +25,13 @@ use super::{
 use crate::limit::Micros;
 use crate::rules::RuleSet;
 use crate::store::{SharedTable, StoreError};
+use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How controls are kept and shared.
 #[derive(Clone, Debug)]
@@ -92,6 +96,7 @@ pub struct Controls {
     /// Held while the file is written.
     writing: tokio::sync::Mutex<()>,
     file_is_stale: AtomicBool,
+    file_log: Throttle,
     audit: AuditLog,
 }
 
@@ -127,6 +132,7 @@ impl Controls {
             on_change: Box::new(on_change),
             writing: tokio::sync::Mutex::default(),
             file_is_stale: AtomicBool::new(false),
+            file_log: Throttle::new(LOG_INTERVAL),
         };
         controls.read_file();
         controls
@@ -277,7 +283,10 @@ impl Controls {
             let help = "delete some controls of the action `limit`, or name more entries";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
-        if index.most_compared() > MAX_COMPARED {
+        // Replicas that were cut off from each other may have too many together: then those that add
+        // none to compare still have room.
+        let compared = index.most_compared();
+        if compared > MAX_COMPARED && compared > Index::new(others().cloned()).most_compared() {
             let error =
                 format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
             let help = "give one of the entries a value of its own without `*`";
@@ -423,7 +432,12 @@ impl Controls {
         match tokio::task::spawn_blocking(write).await {
             Ok(Ok(())) => true,
             Ok(Err((path, error))) => {
-                tracing::error!(path = %path.display(), %error, "controls are not kept");
+                // Else a deleted control would come back with a restart.
+                self.file_is_stale.store(true, Ordering::Relaxed);
+                if let Some(suppressed) = self.file_log.pass() {
+                    let path = path.display();
+                    tracing::error!(%path, %error, suppressed, "controls are not kept");
+                }
                 false
             }
             Err(_) => false,
@@ -462,8 +476,14 @@ fn check(
     }
     if control.matches_everything() && !force {
         let of = if control.domain == "*" { "every domain" } else { "its domain" };
-        let error = format!("the control matches everything of {of}: it has no entries");
-        let help = "write entries, or force it";
+        let error = match control.entries.is_empty() {
+            true => format!("the control matches everything of {of}: it has no entries"),
+            // A client may have chosen such a value, so that an operator blocks all others too.
+            false => {
+                format!("the control matches every value of its keys in {of}: `*` is any text")
+            }
+        };
+        let help = "write other entries, or force it";
         return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
     }
     let mut warnings = Vec::new();

@@ -66,8 +66,27 @@ struct Events<S> {
     places: Arc<Semaphore>,
     /// Runs while anyone subscribes.
     publisher: Mutex<Weak<Publisher>>,
+    ends: Ends,
+}
+
+/// When events end.
+#[derive(Clone, Debug)]
+pub struct Ends {
     /// Turns true when the listeners close.
-    closed: watch::Receiver<bool>,
+    pub closed: watch::Receiver<bool>,
+    /// Changes when a token is replaced, by which a subscriber may have come.
+    pub replaced_tokens: watch::Receiver<u64>,
+}
+
+impl Ends {
+    /// Resolves when it is time.
+    async fn ended(&mut self) {
+        // A sender that is gone means that the process ends.
+        tokio::select! {
+            _ = self.closed.wait_for(|closed| *closed) => {}
+            _ = self.replaced_tokens.changed() => {}
+        }
+    }
 }
 
 impl<S> fmt::Debug for EventSources<S> {
@@ -76,28 +95,23 @@ impl<S> fmt::Debug for EventSources<S> {
     }
 }
 
-/// Returns the handler, for up to `max_subscribers` at a time. Their events end when `closed` turns
-/// true.
+/// Returns the handler, for up to `max_subscribers` at a time.
 pub fn events<S: Operations + 'static>(
     sources: EventSources<S>,
     max_subscribers: usize,
-    closed: watch::Receiver<bool>,
+    ends: Ends,
 ) -> MethodRouter {
-    get(answer::<S>).with_state(Arc::new(Events::new(sources, max_subscribers, closed)))
+    get(answer::<S>).with_state(Arc::new(Events::new(sources, max_subscribers, ends)))
 }
 
 impl<S: Operations + 'static> Events<S> {
-    fn new(
-        sources: EventSources<S>,
-        max_subscribers: usize,
-        closed: watch::Receiver<bool>,
-    ) -> Events<S> {
+    fn new(sources: EventSources<S>, max_subscribers: usize, ends: Ends) -> Events<S> {
         Events {
             sources: Arc::new(sources),
             max_subscribers,
             places: Arc::new(Semaphore::new(max_subscribers)),
             publisher: Mutex::default(),
-            closed,
+            ends,
         }
     }
 
@@ -110,7 +124,9 @@ impl<S: Operations + 'static> Events<S> {
             *running = Arc::downgrade(&publisher);
             publisher
         });
-        Some(Subscriber::new(publisher, place, self.closed.clone()))
+        let mut ends = self.ends.clone();
+        ends.replaced_tokens.mark_unchanged();
+        Some(Subscriber::new(publisher, place, ends))
     }
 }
 
@@ -144,30 +160,26 @@ struct Subscriber {
     events: broadcast::Receiver<Bytes>,
     /// Events that it has missed.
     dropped: u64,
-    closed: watch::Receiver<bool>,
+    ends: Ends,
     _publisher: Arc<Publisher>,
     _place: OwnedSemaphorePermit,
 }
 
 impl Subscriber {
-    fn new(
-        publisher: Arc<Publisher>,
-        place: OwnedSemaphorePermit,
-        closed: watch::Receiver<bool>,
-    ) -> Subscriber {
+    fn new(publisher: Arc<Publisher>, place: OwnedSemaphorePermit, ends: Ends) -> Subscriber {
         let (mut status, events) = publisher.subscribe();
         // One who joins others gets the last status at once. There is none before the first.
         if !status.borrow_and_update().is_empty() {
             status.mark_changed();
         }
-        Subscriber { status, events, dropped: 0, closed, _publisher: publisher, _place: place }
+        Subscriber { status, events, dropped: 0, ends, _publisher: publisher, _place: place }
     }
 
     /// Returns the next event, encoded; none at the end.
     async fn next(&mut self) -> Option<Bytes> {
         tokio::select! {
             biased;
-            _ = self.closed.wait_for(|closed| *closed) => None,
+            () = self.ends.ended() => None,
             // Before the others: there is one a second, so it cannot keep them waiting for long.
             changed = self.status.changed() => {
                 changed.ok()?;

@@ -309,7 +309,7 @@ async fn top_keys_are_listed_and_shown_with_a_control_that_matches_them() {
         rows.map(|row| row["entries"][0]["value"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(matched(api.put_good("b?dry_run=1", &block("m2"))), ["m2"]);
-    assert_eq!(matched(api.put_good("b?dry_run=1", &block("*"))), ["m1", "m2"]);
+    assert_eq!(matched(api.put_good("b?dry_run=1", &block("m*"))), ["m1", "m2"]);
     assert!(matched(api.put_good("b?dry_run=1", &block("m3"))).is_empty());
     let off = setup(None).env("WEIR__TOP__ENTRIES", "0").start();
     let api = ControlApi::new(&off);

@@ -204,7 +204,7 @@ fn connections(weir: &Weir) -> u64 {
 /// `is_enough` returns true for the bytes that a subscriber has read, who reads all and misses nothing.
 fn flood(weir: &Weir, reading: &mut Events, is_enough: impl Fn(usize) -> bool + Sync) {
     let everyone = json!({
-        "domain": "shop", "entries": [{ "key": "user", "value": "*" }], "action": "block",
+        "domain": "shop", "entries": [{ "key": "user", "value": "\u{1}*" }], "action": "block",
     });
     put_control(weir, "all", &everyone);
     let long = "\u{1}".repeat(100);

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 /// The size limit of a token.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
@@ -19,7 +20,11 @@ pub(super) enum TokenKind {
 }
 
 /// The tokens that are valid now.
-pub(super) struct Tokens(Vec<TokenFile>);
+pub(super) struct Tokens {
+    files: Vec<TokenFile>,
+    /// The tokens that have been replaced.
+    replaced: watch::Sender<u64>,
+}
 
 /// A file with a token.
 struct TokenFile {
@@ -61,29 +66,37 @@ impl Tokens {
         let files = files.into_iter().filter_map(|(kind, setting, path)| {
             path.map(|path| TokenFile::load(kind, setting, path))
         });
-        files.collect::<Result<_, _>>().map(Tokens)
+        let files = files.collect::<Result<_, _>>()?;
+        Ok(Tokens { files, replaced: watch::Sender::new(0) })
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.files.is_empty()
     }
 
     /// Returns what a token allows; none if it is not valid.
     pub fn find(&self, token: &[u8]) -> Option<TokenKind> {
         let hash = blake3::hash(token);
-        self.0.iter().find(|file| file.state.lock().token == hash).map(|file| file.kind)
+        self.files.iter().find(|file| file.state.lock().token == hash).map(|file| file.kind)
     }
 
     /// Reads the files again. An unusable file leaves its last token valid.
     pub fn poll(&self) {
-        self.0.iter().for_each(TokenFile::poll);
+        if self.files.iter().filter(|file| file.poll()).count() > 0 {
+            self.replaced.send_modify(|replaced| *replaced += 1);
+        }
+    }
+
+    /// Notified when a token is replaced.
+    pub fn replaced(&self) -> watch::Receiver<u64> {
+        self.replaced.subscribe()
     }
 }
 
 impl fmt::Debug for Tokens {
     /// Omits the hashes, from which a weak token could be guessed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.iter().map(|file| file.setting)).finish()
+        f.debug_list().entries(self.files.iter().map(|file| file.setting)).finish()
     }
 }
 
@@ -101,16 +114,19 @@ impl TokenFile {
         }
     }
 
-    fn poll(&self) {
+    /// Reads the file again. Returns whether it has another token.
+    fn poll(&self) -> bool {
         let read = read(&self.path);
         let (setting, path) = (self.setting, self.path.display());
         let mut state = self.state.lock();
         match read {
             Ok(token) => {
                 state.error = None;
-                if std::mem::replace(&mut state.token, token) != token {
+                let is_new = std::mem::replace(&mut state.token, token) != token;
+                if is_new {
                     tracing::info!(setting, %path, "token reloaded");
                 }
+                return is_new;
             }
             Err(error) if state.error.as_ref() != Some(&error) => {
                 tracing::error!(
@@ -121,6 +137,7 @@ impl TokenFile {
             }
             Err(_) => {}
         }
+        false
     }
 }
 

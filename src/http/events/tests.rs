@@ -50,6 +50,7 @@ impl Operations for FakeStore {
 struct Bench {
     events: Arc<Events<FakeStore>>,
     close: watch::Sender<bool>,
+    replace_token: watch::Sender<u64>,
 }
 
 fn file(text: &str) -> Vec<RuleFile> {
@@ -75,7 +76,9 @@ fn bench() -> Bench {
     let (limiter, started) = (Arc::new(limiter), Instant::now());
     let sources = EventSources { limiter, rules, controls, loader, health, started };
     let (close, closed) = watch::channel(false);
-    Bench { events: Arc::new(Events::new(sources, 2, closed)), close }
+    let (replace_token, replaced_tokens) = watch::channel(0);
+    let ends = Ends { closed, replaced_tokens };
+    Bench { events: Arc::new(Events::new(sources, 2, ends)), close, replace_token }
 }
 
 impl Bench {
@@ -263,6 +266,17 @@ async fn events_end_when_the_listeners_close() {
     bench.load("domain: d\n").await;
     bench.close.send_replace(true);
     assert_eq!(subscriber.next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_end_when_a_token_is_replaced() {
+    let bench = bench();
+    let mut subscriber = bench.subscribe();
+    event(&mut subscriber, "status").await;
+    bench.replace_token.send_replace(1);
+    assert_eq!(subscriber.next().await, None);
+    // One that comes by the new token stays.
+    event(&mut bench.subscribe(), "status").await;
 }
 
 #[test]

@@ -208,6 +208,9 @@ function draftOfKey({ domain, entries, cut }) {
     }
     return { key, value };
   });
+  if (!cut && entries.some(({ value }) => value.includes('*'))) {
+    warnings.add('The client sent a *, which stands for any text here: this matches more than the key.');
+  }
   if (cut && !warnings.size) warnings.add('The key was cut: entries may be missing.');
   return { action: 'block', domain, entries: known, warning: [...warnings].join(' ') };
 }
