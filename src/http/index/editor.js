@@ -114,7 +114,8 @@ const editor = {
   /** Returns the id: that of the control that does the same already, or a new one. */
   idOf({ action, domain, entries, exact }) {
     if (this.id !== null) return this.id;
-    const match = list => JSON.stringify(list.map(({ key, value }) => [key, value]).sort());
+    const pairs = list => list.map(({ key, value }) => [key, value]);
+    const match = list => JSON.stringify(exact ? pairs(list) : pairs(list).sort());
     const same = controls.find(control => control.action === action && control.domain === domain
       && control.exact === exact && match(control.entries) === match(entries));
     const digits = () => [...crypto.getRandomValues(new Uint8Array(6))].map(byte => byte.toString(16).padStart(2, '0'));
@@ -151,7 +152,8 @@ const editor = {
       this.checked = { id, body, force };
       this.showPreview(written);
     } catch (error) {
-      const isEverything = error.status === 409 && body.entries.length === 0;
+      // Also none: the server asks for force.
+      const isEverything = error.status === 409 && body.entries.every(({ value }) => /^\*+$/.test(value));
       if (isEverything) show(byId('force-field'), true);
       this.fail(error, isEverything ? byId('force') : byId('domain'));
     }
