@@ -86,9 +86,10 @@ async fn what_is_not_compared_has_room_beside_too_many_that_are() {
     };
     assert_eq!(put(Process::new(options(&path)), "a*").await, Ok(()));
     let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let row = json["controls"]["a-"].clone();
+    let row = json["controls"]["a-"].to_string();
     for i in 0..MAX_COMPARED + 20 {
-        json["controls"][format!("c{i}")] = row.clone();
+        let (id, other) = (format!("c{i}"), row.replace("\"a-\"", &format!("\"c{i}\"")));
+        json["controls"][id] = serde_json::from_str(&other).unwrap();
     }
     fs::write(&path, json.to_string()).unwrap();
     assert_eq!(put(Process::new(options(&path)), "b*").await, Err(ErrorKind::TooMany));
