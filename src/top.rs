@@ -79,10 +79,9 @@ pub struct Recorded<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
-    Admitted,
+    /// Admitted, at or over `near_limit_ratio` of some limits.
+    Admitted(&'a [NearAdmission<'a>]),
     Denied,
-    /// Admitted, at or over `near_limit_ratio` of a limit.
-    Near(NearAdmission<'a>),
 }
 
 /// A limit after hits that it admitted.
@@ -134,9 +133,12 @@ impl Top {
         let key = self.hasher.key(domain, entries);
         lists.hits.count(&key, rule, hits);
         match outcome {
-            Outcome::Admitted => {}
             Outcome::Denied => lists.denied.count(&key, rule, hits),
-            Outcome::Near(near) => self.record_near(lists, &key, rule, hits, &near),
+            Outcome::Admitted(near) => {
+                for near in near {
+                    self.record_near(lists, &key, rule, hits, near);
+                }
+            }
         }
     }
 

@@ -111,7 +111,7 @@ pub(super) fn changed(
     if bytes > max_log_bytes {
         return Err(PlanError::TooManyBytes(bytes, max_log_bytes));
     }
-    Ok(Plan::new(limits))
+    Ok(Plan::new(limits).with_near_limit_ratio(plan.near_limit_ratio()))
 }
 
 /// The rules by the keys of the entries that they may match.

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCount};
 use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
-    Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, Source,
-    Unit, Verdict, hash_hold_id,
+    Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit,
+    NearLimits, Source, Unit, Verdict, hash_hold_id,
 };
 
 /// The operation of a charge.
@@ -41,6 +41,9 @@ pub struct Plan {
     log_bounds: Option<LogBounds>,
     /// The index of the concurrency limit, if any.
     concurrency: Option<u8>,
+    /// The hits from which on each limit is near its n; empty if decisions do not tell.
+    near_from: Box<[u64]>,
+    near_limit_ratio: Option<f32>,
 }
 
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
@@ -79,7 +82,28 @@ impl Plan {
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
-        Plan { limits: limits.into(), shape: shape.into(), log_bounds, concurrency }
+        Plan {
+            limits: limits.into(),
+            shape: shape.into(),
+            log_bounds,
+            concurrency,
+            near_from: Box::default(),
+            near_limit_ratio: None,
+        }
+    }
+
+    /// Lets decisions tell which limits, besides the binding one, have this part of their n used. A
+    /// plan of one limit has no others.
+    pub fn with_near_limit_ratio(mut self, ratio: Option<f32>) -> Plan {
+        let from = |ratio| self.limits.iter().map(move |limit| limit.near_from(ratio)).collect();
+        self.near_from = ratio.filter(|_| self.limits.len() > 1).map(from).unwrap_or_default();
+        self.near_limit_ratio = ratio;
+        self
+    }
+
+    /// The ratio set by [`with_near_limit_ratio`](Self::with_near_limit_ratio).
+    pub fn near_limit_ratio(&self) -> Option<f32> {
+        self.near_limit_ratio
     }
 
     pub fn limits(&self) -> &[Limit] {
@@ -243,7 +267,12 @@ impl Plan {
                 }
             }
         }
-        self.conclude(states, log, now, &verdicts, &used)
+        let mut outcome = self.conclude(states, log, now, &verdicts, &used);
+        if allowed && hits.count > 0 && !self.near_from.is_empty() {
+            let count = u64::from(hits.count);
+            self.add_near(states, log, now, (count, &used), &mut outcome.decision);
+        }
+        outcome
     }
 
     /// Gives hits back to every limit; in a rule with a concurrency limit, to that alone.
@@ -256,6 +285,27 @@ impl Plan {
         }
         if !in_flight_only {
             log.give_back(hits.count);
+        }
+    }
+
+    /// Adds the limits that are near their n after admitted hits: of those that may bind, all but the
+    /// binding one.
+    fn add_near(
+        &self,
+        states: &[LimitState],
+        log: &HitLog,
+        now: Micros,
+        (hits, used): (u64, &Used),
+        decision: &mut Decision,
+    ) {
+        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
+        for (i, (limit, near_from)) in self.limits.iter().zip(&self.near_from).enumerate() {
+            let used = used[i].saturating_add(hits);
+            let may_bind = !limit.shadow_mode || all_shadow;
+            if used >= *near_from && i != usize::from(decision.limit) && may_bind {
+                let reset_after = limit.levels(&states[i], log, now).reset_after;
+                decision.near.push(NearLimit { limit: i as u8, used, reset_after });
+            }
         }
     }
 
@@ -306,6 +356,7 @@ impl Plan {
                         reset_after: levels.reset_after,
                         retry_after: if allowed { None } else { retry_after },
                         source: Source::Store,
+                        near: NearLimits::default(),
                     },
                 ));
             }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limit::{Decision, Micros, Op, Plan, Source};
+use crate::limit::{Decision, Micros, NearLimits, Op, Plan, Source};
 use crate::store::Charge;
 use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 
@@ -88,6 +88,7 @@ impl DenialCache {
             reset_after: denial.decision.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
+            near: NearLimits::default(),
             ..denial.decision
         })
     }
