@@ -6,6 +6,8 @@
 
 mod inspect;
 
+use std::hash::{DefaultHasher, Hasher};
+
 use smallvec::SmallVec;
 
 pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCount};
@@ -37,6 +39,8 @@ impl Op {
 pub struct Plan {
     limits: Box<[Limit]>,
     shape: Box<str>,
+    /// A hash of the shape.
+    shape_hash: u64,
     /// Those of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
     /// The index of the concurrency limit, if any.
@@ -82,9 +86,12 @@ impl Plan {
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
+        let mut hasher = DefaultHasher::new();
+        hasher.write(shape.as_bytes());
         Plan {
             limits: limits.into(),
             shape: shape.into(),
+            shape_hash: hasher.finish(),
             log_bounds,
             concurrency,
             near_from: Box::default(),
@@ -115,6 +122,12 @@ impl Plan {
     /// `n` is not in it, so changing `n` keeps the counts.
     pub fn shape(&self) -> &str {
         &self.shape
+    }
+
+    /// Returns a number that identifies a limit by its index and the shape, and is spread evenly.
+    pub fn limit_id(&self, index: u8) -> u64 {
+        // Any odd factor; this is 2^64 divided by the golden ratio.
+        self.shape_hash ^ u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Returns whether every state of this plan fits into [`Packed`].

@@ -75,6 +75,6 @@ fn admission<'a>(plan: &'a Plan, near: &NearLimit) -> Option<NearAdmission<'a>> 
         "" if plan.limits().len() > 1 => INDEXES.get(usize::from(index)).unwrap_or(&""),
         name => name,
     };
-    let (shape, n) = (plan.shape(), limit.requests_per_unit);
-    Some(NearAdmission { shape, index, name, used, n, reset_after })
+    let n = limit.requests_per_unit;
+    Some(NearAdmission { limit: plan.limit_id(index), name, used, n, reset_after })
 }

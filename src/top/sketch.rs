@@ -25,7 +25,7 @@ use hashbrown::HashTable;
 use super::key::{Key, StoredKey};
 
 /// Cells for each row, rounded up to a power of two in total: with more, keys share fewer of them.
-const CELLS_PER_ROW: usize = 4;
+const CELLS_PER_ROW: usize = 16;
 
 /// Counts the hits of keys, each row with a `P` of its own.
 #[derive(Debug)]
@@ -87,9 +87,7 @@ impl<P> Sketch<P> {
     pub fn add(&mut self, key: &Key<'_>, hits: u64) -> Option<&mut Row<P>> {
         self.total = self.total.saturating_add(hits);
         let rows = &self.rows;
-        let is = |at: &u32| {
-            rows.get(*at as usize).is_some_and(|row| row.hash == key.hash && row.key.is(key))
-        };
+        let is = |at: &u32| rows.get(*at as usize).is_some_and(|row| row.hash == key.hash);
         let at = *self.index.find(key.hash, is)?;
         let row = self.rows.get_mut(at as usize)?;
         row.count = row.count.saturating_add(hits);

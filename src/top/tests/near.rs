@@ -6,7 +6,7 @@ use super::*;
 
 /// Records an admission of hits near a limit, with what was used of its n, and its reset.
 fn record_near(top: &Top, user: &str, hits: u64, (used, n, reset_after): (u64, u32, Micros)) {
-    let limit = NearAdmission { shape: "f", index: 0, name: "", used, n, reset_after };
+    let limit = NearAdmission { limit: 0, name: "", used, n, reset_after };
     record(top, user, hits, Outcome::Admitted(&[limit]));
 }
 
@@ -44,9 +44,9 @@ fn the_closest_to_their_limit_are_first_until_their_reset() {
 #[test]
 fn each_limit_of_a_key_has_a_row() {
     let (top, _) = top(10, 1);
-    for (index, name, used) in [(0, "burst", 5), (1, "daily", 9), (0, "burst", 4), (1, "day", 10)] {
-        let (shape, n, reset_after) = ("f1+f86400", 10, SECOND);
-        let limit = NearAdmission { shape, index, name, used, n, reset_after };
+    for (limit, name, used) in [(1, "burst", 5), (2, "daily", 9), (1, "burst", 4), (2, "day", 10)] {
+        let (n, reset_after) = (10, SECOND);
+        let limit = NearAdmission { limit, name, used, n, reset_after };
         record(&top, "a", 1, Outcome::Admitted(&[limit]));
     }
     record_near(&top, "a", 1, (8, 10, SECOND));
@@ -62,8 +62,8 @@ fn threads_agree_on_the_last_admission() {
     let (top, clock) = top(10, 2);
     let on = |thread: usize, used| {
         let Aligned(lists) = &top.lists[thread];
-        let (shape, n, reset_after) = ("f", 10, SECOND);
-        let limit = NearAdmission { shape, index: 0, name: "", used, n, reset_after };
+        let (limit, n, reset_after) = (0, 10, SECOND);
+        let limit = NearAdmission { limit, name: "", used, n, reset_after };
         let (domain, entries, outcome) = ("d", &[("user", "a")], Outcome::Admitted(&[limit]));
         let recorded = Recorded { domain, entries, rule: "", hits: 1, outcome };
         top.record_in(&mut lists.lock(), &recorded);
