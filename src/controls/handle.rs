@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::admission::check;
+use self::admission::{check, effects_on_others};
 use super::compiled::{Examined, examine};
 use super::error::{ControlError, ErrorKind};
 use super::request::check_id;
@@ -194,12 +194,13 @@ impl Controls {
         let rules = self.active.load_full();
         let now = self.now();
         let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
-        let warnings = check(&control, &examined, now, options.force)?;
+        let mut warnings = check(&control, &examined, now, options.force)?;
         self.drop_expired();
         {
             let mut set = self.set.lock();
             control.at = set.time_of(&control.id, now);
             self.check_room(&set, &control, rules.as_deref())?;
+            warnings.extend(effects_on_others(&set, &control));
             if !options.dry_run {
                 set.put(Arc::new(control.clone()), self.options.is_shared);
             }

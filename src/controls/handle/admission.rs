@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use super::Controls;
+use crate::controls::changes::match_of;
 use crate::controls::compiled::Examined;
 use crate::controls::error::{ControlError, ErrorKind};
-use crate::controls::index::Index;
+use crate::controls::index::{Index, says};
 use crate::controls::plans::Plans;
 use crate::controls::set::ControlSet;
 use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
@@ -30,7 +31,7 @@ impl Controls {
         let index = Index::new(others().cloned().chain([Arc::new(control.clone())]));
         if let (Action::Limit(_), Some(rules)) = (&control.action, rules)
             && let (_, Some(PlanError::TooManyPlans)) =
-                Plans::new(index.rows(), rules, self.active.max_log_bytes())
+                Plans::new(&index, rules, self.active.max_log_bytes())
         {
             let error = PlanError::TooManyPlans.to_string();
             let help = "delete some controls of the action `limit`, or name more entries";
@@ -47,6 +48,50 @@ impl Controls {
         }
         Ok(())
     }
+}
+
+/// The most other controls that warnings name.
+const MAX_NAMED: usize = 3;
+
+/// Returns what becomes of other controls that the operator may not expect.
+pub(super) fn effects_on_others(set: &ControlSet, control: &Control) -> Vec<String> {
+    let is_other =
+        |old: &&Arc<Control>| old.action != control.action || match_of(old) != match_of(control);
+    let replaced = set.get(&control.id).filter(is_other);
+    let mut warnings: Vec<String> = replaced
+        .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
+        .into_iter()
+        .collect();
+    let others = set.controls().filter(|other| other.id != control.id);
+    let mut hidden = others.filter_map(|other| hidden(other, control));
+    warnings.extend(hidden.by_ref().take(MAX_NAMED));
+    match hidden.count() {
+        0 => {}
+        more => warnings.push(format!("the same is true of {more} other controls")),
+    }
+    warnings
+}
+
+/// Returns why one of two controls that change limits has no effect on some descriptors, although the
+/// other changes another limit or says no more about them.
+fn hidden(other: &Control, control: &Control) -> Option<String> {
+    let (Action::Limit(theirs), Action::Limit(mine)) = (&other.action, &control.action) else {
+        return None;
+    };
+    let is_around = other.is_within(control);
+    if match_of(other) == match_of(control) || !is_around && !control.is_within(other) {
+        return None;
+    }
+    let (id, matches) = (&other.id, other.match_text());
+    let (their_place, my_place) = (says(other), says(control));
+    // Of two that say as much the newer one applies.
+    if is_around && my_place == their_place {
+        return Some(format!("{id} ({matches}) has no effect any more: this matches it too"));
+    }
+    (theirs.name != mine.name).then(|| {
+        let applies = if my_place <= their_place { "this control" } else { id };
+        format!("where {id} ({matches}) matches too, only {applies} changes limits")
+    })
 }
 
 /// Checks what a control would do. Returns what the operator may not expect.

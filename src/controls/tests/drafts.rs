@@ -83,7 +83,14 @@ fn the_default_id_is_of_action_and_match() {
     let (ab, ba) = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]);
     assert_eq!(id(&block, &ab, false), id(&block, &ba, false));
     assert_eq!(id(&allow, &ab, false), id(&Action::Allow { count: false }, &ab, false));
+    let limit = |n, name: &str| {
+        Action::Limit(LimitChange { numbers: Numbers { n, burst: None }, name: name.into() })
+    };
+    assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
     let all = [
+        id(&limit(1, ""), &ab, false),
+        id(&limit(1, "fast"), &ab, false),
+        id(&limit(1, "slow"), &ab, false),
         id(&block, &ab, false),
         id(&allow, &ab, false),
         id(&block, &ab, true),

@@ -141,7 +141,7 @@ fn shown(control: &Control, now: Micros) -> Value {
 
 /// Returns a control in words, for the audit log.
 fn subject(control: &Control) -> String {
-    format!("{}: {} {}", control.id, control.action.name(), control.match_text())
+    format!("{}: {} {}", control.id, control.action, control.match_text())
 }
 
 fn read_id(id: Id) -> Result<String, ApiError> {
