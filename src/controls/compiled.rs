@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::changes::changed_limit;
 use super::index::Index;
-use super::plans::{PlanError, Plans, RulesByKey};
+use super::plans::{Earlier, PlanError, Plans, RulesByKey};
 use super::{Action, Control, ControlClock};
 use crate::entry::Entry;
 use crate::limit::{Micros, Plan, SECOND};
@@ -50,17 +50,24 @@ impl<'c> Effect<'c> {
 }
 
 impl CompiledControls {
-    /// Compiles controls. Returns also why a rule keeps its limits, if one does.
+    /// Compiles controls; plans that `earlier` has are not built again. Returns also why a rule keeps its
+    /// limits, if one does.
     pub(super) fn new(
         controls: impl IntoIterator<Item = Arc<Control>>,
         rules: &RuleSet,
         max_log_bytes: u64,
         clock: ControlClock,
+        earlier: Option<&CompiledControls>,
     ) -> (CompiledControls, Option<PlanError>) {
         let now = clock.now();
         let index = Index::new(controls.into_iter().filter(|control| !control.is_expired(now)));
-        let (plans, error) = Plans::new(&index, rules, max_log_bytes);
+        let (plans, error) = Plans::new(&index, rules, max_log_bytes, earlier.map(Self::plans));
         (CompiledControls { index, plans, clock }, error)
+    }
+
+    /// Its plans, for the next ones.
+    pub(super) fn plans(&self) -> Earlier<'_> {
+        Earlier { index: &self.index, plans: &self.plans }
     }
 
     /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for

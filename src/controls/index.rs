@@ -152,6 +152,11 @@ impl Index {
         limits.filter_map(|row| Some((row, self.changes.get(row.changes as usize)?)))
     }
 
+    /// Returns what the controls change of limits, by number.
+    pub fn changes(&self) -> &[Changes] {
+        &self.changes
+    }
+
     /// Returns the most controls that one descriptor entry is compared with.
     pub fn most_compared(&self) -> usize {
         let buckets = self.buckets.iter().map(|bucket| bucket.rows.len());

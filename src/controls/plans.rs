@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::changes::Changes;
 use super::index::Index;
 use super::pattern::ValuePattern;
 use super::{Control, ControlEntry};
 use crate::limit::{NumbersError, Plan};
 use crate::rules::{Rule, RuleSet};
 
-/// The most plans that controls may make; beyond it the limits of rules stay as they are. All are built with
-/// each change, on threads that do other work too: this many take 0.2 s.
+/// The most plans that controls may make; beyond it the limits of rules stay as they are. All are built
+/// when rules are loaded, and after that only new ones.
 const MAX_PLANS: usize = 10_000;
 
 /// Why a rule keeps its limits.
@@ -39,10 +40,25 @@ pub(super) struct Plans {
     plans: HashMap<(usize, u32), Arc<Plan>>,
 }
 
+/// The plans of an earlier set of controls. Its rules still exist, so that no other plan has the address of
+/// one of theirs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier<'e> {
+    pub index: &'e Index,
+    pub plans: &'e Plans,
+}
+
 impl Plans {
-    /// Builds the plans of all controls that change limits. What cannot be built is left out.
-    pub fn new(index: &Index, rules: &RuleSet, max_log_bytes: u64) -> (Plans, Option<PlanError>) {
+    /// Builds the plans of all controls that change limits, except those that exist already. What cannot
+    /// be built is left out.
+    pub fn new(
+        index: &Index,
+        rules: &RuleSet,
+        max_log_bytes: u64,
+        earlier: Option<Earlier<'_>>,
+    ) -> (Plans, Option<PlanError>) {
         let (mut plans, mut error) = (Plans::default(), None);
+        let known = earlier.map(Known::new);
         let mut by_key = None;
         for (row, changes) in index.limits() {
             let by_key = by_key.get_or_insert_with(|| RulesByKey::new(rules));
@@ -55,6 +71,10 @@ impl Plans {
                 if plans.plans.contains_key(&key) {
                     continue;
                 }
+                if let Some(built) = known.as_ref().and_then(|known| known.get(plan, changes)) {
+                    plans.plans.insert(key, built.clone());
+                    continue;
+                }
                 match changes.apply(plan, max_log_bytes) {
                     Ok(Some(changed)) => drop(plans.plans.insert(key, Arc::new(changed))),
                     Ok(None) => {}
@@ -65,9 +85,30 @@ impl Plans {
         (plans, error)
     }
 
+    /// Returns whether there is room for those of another control, whatever it replaces.
+    pub fn have_room(&self, control: &Control, rules: &RuleSet) -> bool {
+        self.plans.len() + RulesByKey::new(rules).matched_by(control).count() <= MAX_PLANS
+    }
+
     /// Returns the plan of a rule with some changes; none if they do not change it.
     pub fn get(&self, plan: &Arc<Plan>, changes: u32) -> Option<&Arc<Plan>> {
         self.plans.get(&(address(plan), changes))
+    }
+}
+
+/// The plans of an earlier set of controls, by what they change.
+struct Known<'e> {
+    plans: &'e Plans,
+    numbers: HashMap<&'e Changes, u32>,
+}
+
+impl<'e> Known<'e> {
+    fn new(Earlier { index, plans }: Earlier<'e>) -> Known<'e> {
+        Known { plans, numbers: index.changes().iter().zip(0..).collect() }
+    }
+
+    fn get(&self, plan: &Arc<Plan>, changes: &Changes) -> Option<&'e Arc<Plan>> {
+        self.plans.get(plan, *self.numbers.get(changes)?)
     }
 }
 

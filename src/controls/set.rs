@@ -45,6 +45,11 @@ impl ControlSet {
         self.rows.values().filter_map(Row::control)
     }
 
+    /// The controls but that of an id.
+    pub fn others(&self, id: &str) -> Vec<Arc<Control>> {
+        self.controls().filter(|control| control.id != id).cloned().collect()
+    }
+
     pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
         self.rows.get(id)?.control()
     }

@@ -5,7 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::index::Index;
-use super::super::plans::{Plans, RulesByKey};
+use super::super::plans::{Earlier, Plans, RulesByKey};
 use super::*;
 use crate::limit::{Numbers, Plan};
 
@@ -61,7 +61,7 @@ fn plans_are_built_for_the_rules_that_match() {
     let rules = rule_set(RULES);
     let row = Arc::new(control(limit(9, None, "slow"), &[("tenant", "big_one")]));
     let index = Index::new([row]);
-    let (plans, error) = Plans::new(&index, &rules, u64::MAX);
+    let (plans, error) = Plans::new(&index, &rules, u64::MAX, None);
     assert_eq!(error, None);
     let plan = |name: &str| rules.rules().find(|rule| &*rule.name == name).unwrap().plan.clone();
     let tenant = plan("d.tenant_big_one").unwrap();
@@ -77,7 +77,7 @@ fn a_rule_keeps_limits_that_a_change_does_not_fit() {
     let rules = rule_set(RULES);
     let error = |action, entries: &[(&str, &str)]| {
         let index = Index::new([Arc::new(control(action, entries))]);
-        Plans::new(&index, &rules, 1_000).1.unwrap().to_string()
+        Plans::new(&index, &rules, 1_000, None).1.unwrap().to_string()
     };
     for (action, entries, text) in [
         (limit(9, None, ""), ("tenant", "*"), "write `limit.name`, one of fast, slow"),
@@ -220,4 +220,64 @@ async fn a_limit_that_hides_another_has_a_warning() {
     let expected =
         format!("where {tenant} (d tenant=big_one) matches too, only this control changes limits");
     assert_eq!(other.last(), Some(&expected));
+}
+
+prop_compose! {
+    fn any_limit()(
+        key in prop_oneof![Just("user"), Just("tenant"), Just("bytes"), Just("path")],
+        value in prop_oneof![Just("big_one"), Just("/abc"), Just("*")],
+        name in prop_oneof![Just(""), Just("fast"), Just("slow")],
+        n in 1..4u32,
+        until in option::of(NOW + 1..NOW + 3),
+        at in 0..3u64,
+    ) -> Control {
+        let control = control(limit(n, None, name), &[(key, value)]);
+        Control { until, at, ..control }
+    }
+}
+
+/// Gives controls their numbers as ids.
+fn numbered(controls: Vec<Control>) -> Vec<Arc<Control>> {
+    let numbered =
+        controls.into_iter().enumerate().map(|(i, it)| Control { id: i.to_string(), ..it });
+    numbered.map(Arc::new).collect()
+}
+
+proptest! {
+    #[test]
+    fn plans_that_are_reused_are_those_that_would_be_built(
+        first in vec(any_limit(), 0..8),
+        added in vec(any_limit(), 0..4),
+        dropped in vec(0..8usize, 0..4),
+    ) {
+        let rules = rule_set(RULES);
+        let mut controls = numbered(first);
+        let index = Index::new(controls.clone());
+        let (plans, _) = Plans::new(&index, &rules, u64::MAX, None);
+        let earlier = Earlier { index: &index, plans: &plans };
+        let built: Vec<_> = index.changes().to_vec();
+        for at in dropped {
+            if at < controls.len() {
+                controls.remove(at);
+            }
+        }
+        let added = added.into_iter().enumerate();
+        let added = added.map(|(i, it)| Arc::new(Control { id: format!("added {i}"), ..it }));
+        controls.extend(added);
+        let index = Index::new(controls);
+        let (reused, why) = Plans::new(&index, &rules, u64::MAX, Some(earlier));
+        let (anew, why_anew) = Plans::new(&index, &rules, u64::MAX, None);
+        prop_assert_eq!(why, why_anew);
+        for (row, changes) in index.limits() {
+            for plan in rules.rules().filter_map(|rule| rule.plan.as_ref()) {
+                let (mine, theirs) = (reused.get(plan, row.changes), anew.get(plan, row.changes));
+                prop_assert_eq!(mine, theirs);
+                let before = built.iter().position(|built| built == changes);
+                let before = before.and_then(|number| plans.get(plan, number as u32));
+                if let (Some(before), Some(mine)) = (before, mine) {
+                    prop_assert!(Arc::ptr_eq(before, mine), "it was built before");
+                }
+            }
+        }
+    }
 }
