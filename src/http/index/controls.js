@@ -115,7 +115,8 @@ const removal = {
   async confirm() {
     byId('removal-confirm').disabled = true;
     try {
-      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}`);
+      const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
+      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
       byId('removal').close();
       announce('The control is removed.');
       // Its button is gone.
