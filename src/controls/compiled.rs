@@ -71,7 +71,7 @@ impl CompiledControls {
     }
 
     /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
-    /// `plan`, that of the matched rule. A refund is neither blocked nor allowed.
+    /// `plan`, that of the matched rule. A refund is not blocked.
     #[inline(never)]
     pub fn find(
         &self,
@@ -86,7 +86,8 @@ impl CompiledControls {
             Action::Limit(_) => {
                 plan.is_some_and(|plan| self.plans.get(plan, row.changes).is_some())
             }
-            _ => !is_refund,
+            Action::Allow { .. } => true,
+            Action::Block => !is_refund,
         })?;
         let control = &*row.control;
         match &control.action {

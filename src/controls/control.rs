@@ -138,6 +138,11 @@ impl Control {
         self.entries.iter().all(is_any)
     }
 
+    /// Returns whether one of its values has no `*`.
+    pub(super) fn has_exact_value(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.value.contains('*'))
+    }
+
     /// Returns whether it has ended at `now`.
     pub fn is_expired(&self, now: Micros) -> bool {
         self.until.is_some_and(|until| until <= now)

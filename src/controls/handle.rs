@@ -17,7 +17,7 @@ use self::admission::{check, effects_on_others};
 use super::compiled::{Examined, examine};
 use super::error::{ControlError, ErrorKind};
 use super::request::check_id;
-use super::set::ControlSet;
+use super::set::{ControlSet, Merged};
 use super::share::Sharing;
 use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id, file};
 use crate::limit::Micros;
@@ -199,6 +199,7 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.load_full();
         let now = self.now();
+        let is_end_fixed = matches!(draft.lasts, Lasts::Until(_));
         let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
         let mut warnings = check(&control, &examined, now, options.force)?;
         self.drop_expired().await;
@@ -211,12 +212,15 @@ impl Controls {
             warnings.extend(effects_on_others(&set, &control));
             if !options.dry_run {
                 set.put(Arc::new(control.clone()), self.options.is_shared);
+                if is_end_fixed && self.options.is_shared && !self.active.clock().follows_store() {
+                    set.fix_end(&control.id);
+                }
             }
         }
         drop(putting);
         let (shared, kept) = match options.dry_run {
             true => (self.would_share(), self.would_keep()),
-            false => self.changed_here(&control.id).await,
+            false => self.changed_here(&control.id, control.at).await,
         };
         Ok(Written { control, shared, kept, rules: examined.rules, warnings })
     }
@@ -229,17 +233,17 @@ impl Controls {
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
         self.drop_expired().await;
         let now = self.now();
-        let deleted = {
+        let (deleted, at) = {
             let mut set = self.set.lock();
             let at = set.time_of(id, now);
-            set.delete(id, at, self.options.is_shared)
+            (set.delete(id, at, self.options.is_shared), at)
         };
         let Some(control) = deleted else {
             let help = "list the controls to see their ids; it may have ended";
             let error = format!("there is no control {id:?}");
             return Err(ControlError::new(ErrorKind::NotFound, error, help));
         };
-        let (shared, kept) = self.changed_here(id).await;
+        let (shared, kept) = self.changed_here(id, at).await;
         let control = (*control).clone();
         Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
     }
@@ -269,20 +273,22 @@ impl Controls {
     }
 
     fn would_share(&self) -> bool {
-        self.options.is_shared && self.share_error().is_none()
+        let is_connected = self.active.clock().follows_store() && self.share_error().is_none();
+        self.options.is_shared && is_connected
     }
 
     fn would_keep(&self) -> bool {
         self.would_share() || self.options.file.is_some()
     }
 
-    /// Activates, keeps and shares a change of this replica. Returns whether it is shared, and whether
-    /// it is kept.
-    async fn changed_here(&self, id: &str) -> (bool, bool) {
+    /// Activates, keeps and shares a change that this replica made at `at`. Returns whether it is shared,
+    /// and whether it is kept.
+    async fn changed_here(&self, id: &str, at: Micros) -> (bool, bool) {
         let exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
         self.activate().await;
-        let (shared, filed) = tokio::join!(self.share(id, exchanges, started), self.write_file());
+        let share = self.share(id, at, exchanges, started);
+        let (shared, filed) = tokio::join!(share, self.write_file());
         (shared, shared || filed)
     }
 
@@ -290,6 +296,7 @@ impl Controls {
     async fn share(
         &self,
         id: &str,
+        at: Micros,
         mut exchanges: watch::Receiver<(u64, u64)>,
         started: u64,
     ) -> bool {
@@ -300,7 +307,7 @@ impl Controls {
         let ended = exchanges.wait_for(|(_, ended)| *ended > started);
         // A sender that is gone means that the process ends.
         let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
-        ended && self.set.lock().is_shared(id)
+        ended && self.set.lock().is_shared(id, at)
     }
 
     /// Makes the controls as they are now effective.
@@ -386,9 +393,15 @@ impl Controls {
                 let merged = set.merge(rows, now);
                 drop(set);
                 let controls = self.list().len();
-                if merged.unknown > 0 {
-                    let (path, unknown) = (path.display(), merged.unknown);
-                    tracing::error!(%path, unknown, "controls in the file are invalid and ignored");
+                let Merged { unknown, omitted, .. } = merged;
+                if unknown + omitted > 0 {
+                    let path = path.display();
+                    tracing::error!(
+                        %path,
+                        unknown,
+                        omitted,
+                        "controls in the file are ignored: invalid, or too many"
+                    );
                 }
                 if controls > 0 {
                     tracing::info!(path = %path.display(), controls, "controls are read");

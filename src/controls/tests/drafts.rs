@@ -36,6 +36,11 @@ fn an_invalid_body_says_what_to_write() {
         (r#"{"domian":"d"}"#, "unknown member `domian`", "write `domain`"),
         (r#"{"entries":[],"action":"block"}"#, "`domain` is missing", "or `*` for all"),
         (r#"{"domain":"d","action":"block"}"#, "`entries` is missing", "write the entries"),
+        (
+            r#"{"domain":"d","entries":[{"key":"a","value":"b","exact":true}],"action":"block"}"#,
+            "unknown field `exact`, expected `key` or `value`",
+            "write for instance {",
+        ),
         (r#"{"domain":"d","entries":[]}"#, "`action` is missing", "block, allow or limit"),
         (r#"{"domain":"d","entries":[],"action":"ban"}"#, "\"ban\"", "block, allow or limit"),
         (r#"{"domain":"d*","entries":[],"action":"block"}"#, "part of the domain", "whole domain"),
