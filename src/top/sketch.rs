@@ -131,13 +131,13 @@ impl<P> Sketch<P> {
         self.index.insert_unique(key.hash, at, |at| rows[*at as usize].hash);
     }
 
-    /// Removes rows.
+    /// Removes rows whose keys are not to be listed any more: they are not unlisted.
     pub fn retain(&mut self, keep: impl Fn(&P) -> bool) {
         let Sketch { rows, index, cells, capacity, .. } = self;
         rows.retain(|row| {
             let keep = keep(&row.payload);
             if !keep {
-                cells.raise(row.hash, row.count, *capacity);
+                cells.keep(row.hash, row.count, *capacity);
             }
             keep
         });
@@ -186,19 +186,24 @@ impl Cells {
         self.cells.get(self.at(hash)).copied().unwrap_or(0)
     }
 
-    /// Returns how many hits any key can have had while it had no row.
+    /// Returns how many hits any key can have had while it had no row, but was to be listed.
     pub fn greatest(&self) -> u64 {
         self.greatest
     }
 
     fn raise(&mut self, hash: u64, to: u64, rows: usize) {
+        self.keep(hash, to, rows);
+        self.greatest = to.max(self.greatest);
+    }
+
+    /// Keeps the hits of a key that is not to be listed.
+    fn keep(&mut self, hash: u64, to: u64, rows: usize) {
         if self.cells.is_empty() {
             self.cells = vec![0; (CELLS_PER_ROW * rows).next_power_of_two()].into();
         }
         let at = self.at(hash);
         if let Some(cell) = self.cells.get_mut(at) {
             *cell = to.max(*cell);
-            self.greatest = to.max(self.greatest);
         }
     }
 

@@ -20,6 +20,9 @@ descriptors:
     rate_limits:
       - {name: fast, unit: minute, requests_per_unit: 5}
       - {name: slow, unit: hour, requests_per_unit: 2}
+  - key: hold
+    descriptors:
+      - {key: id, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold_id: id}}
 ";
 
 const TOGETHER: &str = "domain: t
@@ -165,6 +168,38 @@ fn refunds_are_never_blocked_and_looks_are() {
     let both = [Action::Block, limit(10, "")].map(|action| control("d", &entries, action));
     bench.active.set_controls(both.map(Arc::new).to_vec());
     assert_eq!(bench.send("d", &[refund]), (false, vec![(false, Some(10), 10, 40)]));
+}
+
+#[test]
+fn an_allowance_that_does_not_count_gives_nothing_back() {
+    let entries = [("a", "x")];
+    let descriptor = Descriptor { entries: &entries, ..Default::default() };
+    let refund = Descriptor { hits_addend: Some(1), is_negative_hits: true, ..descriptor };
+    for (count, left) in [(true, 1), (false, 0)] {
+        let bench = single(vec![]);
+        bench.ask("d", &entries);
+        let allow = control("d", &entries, Action::Allow { count });
+        bench.active.set_controls(vec![Arc::new(allow)]);
+        assert!(!bench.send("d", &[refund]).0);
+        bench.active.set_controls(Vec::new());
+        assert_eq!(bench.ask("d", &entries).1[0].2, left, "{count}");
+    }
+}
+
+#[test]
+fn an_allowance_that_does_not_count_ends_holds_by_their_ids() {
+    let entries = [("hold", "x"), ("id", "1")];
+    let descriptor = Descriptor { entries: &entries, ..Default::default() };
+    let refund = Descriptor { hits_addend: Some(1), is_negative_hits: true, ..descriptor };
+    let bench = single(vec![]);
+    assert_eq!(bench.send("d", &[descriptor]).1[0].2, 0);
+    let allow = control("d", &entries[..1], Action::Allow { count: false });
+    bench.active.set_controls(vec![Arc::new(allow)]);
+    bench.send("d", &[refund]);
+    bench.active.set_controls(Vec::new());
+    let other = [("hold", "x"), ("id", "2")];
+    let other = Descriptor { entries: &other, ..Default::default() };
+    assert!(!bench.send("d", &[other]).0, "the hold has ended");
 }
 
 #[test]
