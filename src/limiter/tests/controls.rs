@@ -46,7 +46,8 @@ impl Controlled {
     fn new(options: limiter::Options, controls: Vec<Control>) -> Controlled {
         let files = [("d.yaml", RULES), ("t.yaml", TOGETHER)];
         let files = files.map(|(name, text)| RuleFile { name: name.into(), text: text.into() });
-        let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
+        let rule_options = Options { near_limit_ratio: Some(0.8), ..Options::default() };
+        let (rules, problems) = RuleSet::compile(&files, &rule_options, None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
         let active = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX));
@@ -386,6 +387,26 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     };
     assert_eq!(list(By::Denied), ["d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
     assert_eq!(list(By::Hits), ["d a=x 3", "d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
+}
+
+#[test]
+fn keys_are_near_a_changed_limit_by_its_numbers() {
+    let mut bench = single(vec![control("d", &[("two", "x")], limit(5, "slow"))]);
+    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1 };
+    let top = Arc::new(Top::new(options, bench.clock.clone()));
+    bench.limiter = bench.limiter.with_top(Some(top.clone()));
+    let near = || {
+        let rows = top.list(&Query { by: By::Near, limit: 16, filter: None }).rows.into_iter();
+        let near = rows.filter_map(|row| row.near).map(|near| (near.limit, near.used, near.n));
+        near.collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        bench.ask("d", &[("two", "x")]);
+    }
+    assert_eq!(near(), []);
+    bench.clock.advance(60 * SECOND);
+    bench.ask("d", &[("two", "x")]);
+    assert_eq!(near(), [("slow".to_owned(), 4, 5)]);
 }
 
 #[tokio::test]

@@ -153,12 +153,12 @@ fn keys_past_their_reset_are_not_missing() {
     let (top, clock) = top(4, 1);
     let unlisted = || top.list(&all(By::Near)).unlisted;
     for number in 0..20 {
-        record(&top, &number.to_string(), 1, near(10, 10, SECOND));
+        record_near(&top, &number.to_string(), 1, (10, 10, SECOND));
         clock.advance(SECOND);
         assert_eq!(unlisted(), 0);
     }
     for number in 0..20 {
-        record(&top, &number.to_string(), 1, near(10, 10, SECOND));
+        record_near(&top, &number.to_string(), 1, (10, 10, SECOND));
     }
     assert!(unlisted() > 0, "more than there are rows for");
 }
