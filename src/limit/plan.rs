@@ -98,6 +98,12 @@ impl Plan {
         matches!(&*self.limits, [limit] if limit.algorithm.packs())
     }
 
+    /// Returns whether no state means quite the same as none, so that one that has expired must not be
+    /// used.
+    pub fn needs_expiry(&self) -> bool {
+        matches!(&*self.limits, [limit] if matches!(limit.algorithm, Algorithm::ReduceBucket(_)))
+    }
+
     /// Returns the key of the descriptor's last entry, if that names a hold and is not part of the key.
     pub fn hold_id(&self) -> Option<&str> {
         self.limits.iter().find_map(|limit| limit.algorithm.hold_id())
