@@ -42,6 +42,7 @@ pub mod loader;
 pub mod metrics;
 pub mod proto;
 mod random;
+pub mod resp;
 pub mod rules;
 pub mod service;
 pub mod settings;

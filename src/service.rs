@@ -21,9 +21,10 @@ use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
 use crate::controls::ActiveRules;
-use crate::limiter::{self, Holds, Limiter, RequestDecision, RequestError};
+use crate::limit::Micros;
+use crate::limiter::{self, Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
-use crate::store::Store;
+use crate::store::{States, Store};
 
 /// The active rules and controls; none until rules are loaded.
 pub type Rules = Arc<ActiveRules>;
@@ -144,6 +145,31 @@ impl<S: Store> RateLimit<S> {
         Some(decision.map(|decision| encode::encode(&request, &decision, &self.options)))
     }
 
+    /// Decides a request, and passes the decision to `then`.
+    ///
+    /// # Errors
+    ///
+    /// The request is refused or the store failed; see [`RequestError`].
+    pub async fn decide_request<T>(
+        &self,
+        request: &limiter::Request<'_>,
+        then: impl FnOnce(&RequestDecision<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        self.check(request)?;
+        let rules = self.rules.load();
+        let budget = store_budget(self.options.budget, None);
+        // A client that disconnects leaves its holds to their time-out.
+        let holds = &mut Holds::default();
+        if self.is_immediate()
+            && let Some(decision) =
+                self.limiter.decide_now(rules.as_deref(), request, budget, holds)
+        {
+            return decision.map(|decision| then(&decision));
+        }
+        let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
+        Ok(then(&decision))
+    }
+
     /// Releases the holds of a request whose caller disconnected.
     pub async fn give_back(&self, holds: Holds) {
         holds.give_back(self.limiter.store()).await;
@@ -175,6 +201,29 @@ impl<S: Store> RateLimit<S> {
             return Err(error);
         }
         Ok(())
+    }
+}
+
+impl<S: Store + States> RateLimit<S> {
+    /// Reads what a descriptor has counted, and the hits of `spans`, and passes it to `then`.
+    ///
+    /// # Errors
+    ///
+    /// There are no rules, or the descriptor is invalid.
+    pub async fn inspect<T>(
+        &self,
+        domain: &str,
+        descriptor: &limiter::Descriptor<'_>,
+        spans: &[Micros],
+        budget: Duration,
+        then: impl FnOnce(&Inspection<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        let rules = self.rules.load();
+        let active = rules.as_deref().ok_or(RequestError::NoRules)?;
+        let store = self.limiter.store();
+        let inspection = inspect(store, active, domain, descriptor, spans, budget).await;
+        let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
+        Ok(then(&inspection))
     }
 }
 

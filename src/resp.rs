@@ -1,0 +1,68 @@
+//! The Redis protocol: limits for any Redis client.
+//!
+//! - `parser`, `reply`: the protocol, in versions 2 and 3
+//! - `connection`: reads, answers and writes, in turns with other connections
+//! - `session`: commands about the connection itself
+//! - `commands`: requests by the rules
+
+mod commands;
+mod connection;
+mod parser;
+mod password;
+mod reply;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
+pub use self::password::Password;
+use crate::connections::ConnectionHandle;
+use crate::service::RateLimit;
+use crate::store::{States, Store};
+
+/// What a client may take from the process.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The timeout of receiving the rest of a request, and of a client reading replies.
+    pub timeout: Duration,
+    /// The largest request, in bytes.
+    pub max_request: usize,
+}
+
+/// Serves connections of Redis clients.
+#[derive(Debug)]
+pub struct Resp<S> {
+    rate_limit: RateLimit<S>,
+    limits: Limits,
+    password: Password,
+    connections: AtomicU64,
+}
+
+impl<S: Store + States + 'static> Resp<S> {
+    pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Password) -> Resp<S> {
+        Resp { rate_limit, limits, password, connections: AtomicU64::new(0) }
+    }
+
+    /// Serves a connection until it is closed, or `shutdown` turns true and it is idle.
+    pub async fn serve(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        handle: &Arc<ConnectionHandle>,
+        shutdown: watch::Receiver<bool>,
+    ) {
+        connection::serve(self, stream, handle, shutdown).await;
+    }
+}
+
+impl<S> Resp<S> {
+    /// Numbers the connections, for `CLIENT ID`.
+    fn next_id(&self) -> u64 {
+        self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+}
