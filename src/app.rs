@@ -25,7 +25,7 @@ use crate::clock::SystemClock;
 use crate::controls::{ActiveRules, ControlClock, Controls};
 use crate::grpc;
 use crate::health::Health;
-use crate::http;
+use crate::http::{self, Access};
 use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
@@ -62,6 +62,8 @@ pub struct App {
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
+    /// Who may use `/v1`.
+    access: Arc<Access>,
     started: Instant,
     limits: grpc::Limits,
     sampler: Sampler,
@@ -99,7 +101,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened on, or the files of TLS cannot be used.
+    /// An address cannot be listened on, or the files of TLS or of tokens cannot be used.
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone());
@@ -142,6 +144,7 @@ impl App {
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         let grpc_tls = certificates(settings.grpc_tls_options())?;
         let http_tls = certificates(settings.http_tls_options())?;
+        let access = Access::load(settings.access_options()).map_err(anyhow::Error::msg)?;
         let with_tls = [("grpc", &grpc_tls), ("http", &http_tls)].into_iter();
         let with_tls = with_tls.filter_map(|(name, tls)| Some((name, tls.as_ref()?)));
         let with_tls: Vec<_> = with_tls.map(|(name, tls)| (name, tls.metrics().clone())).collect();
@@ -169,6 +172,7 @@ impl App {
             metrics,
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
+            access: Arc::new(access),
             started: Instant::now(),
             limits: settings.grpc_limits(),
             sampler: settings.sampler(),
@@ -263,6 +267,7 @@ impl App {
         for certificates in [&self.grpc_tls, &self.http_tls].into_iter().flatten() {
             tokio::spawn(certificates.clone().follow());
         }
+        tokio::spawn(self.access.clone().follow());
         let servers = self.start(&closed)?;
         tokio::select! {
             stopped = lifecycle.run(servers.ended(), stop) => stopped,

@@ -1,24 +1,33 @@
 //! The command line: one file for each subcommand.
 
+mod api_client;
 pub mod check;
 pub mod completions;
+pub mod control;
+mod control_text;
+pub mod controls;
 pub mod convert;
-pub mod descriptor;
+pub mod count;
 #[cfg(test)]
 mod docs;
 pub mod explain;
 pub mod health;
 pub mod hit;
+mod http_client;
 mod json_body;
 pub mod man;
 mod output;
+mod print;
 mod recording_store;
 pub mod replay;
 pub mod rule_files;
 pub mod serve;
 pub mod settings;
 pub mod shorthand;
+pub mod state;
 pub mod test;
+pub mod top;
+pub mod unblock;
 mod values;
 
 use std::ffi::OsString;
@@ -37,6 +46,7 @@ Examples:
   weir test rules/
   weir replay rules/ --traffic access.log -d shop --descriptor 'path={path}'
   weir hit -d shop path=/login
+  weir block -d shop user=mallory --for 1h
   weir convert '10/s, 200/m burst 50' -d shop --descriptor user";
 
 /// A rate-limit service for Envoy.
@@ -64,6 +74,24 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Send requests to a rate-limit service, as Envoy does.
     Hit(hit::HitArgs),
+    /// Deny a client's requests, on all replicas of a running service.
+    Block(control::BlockArgs),
+    /// Allow a client's requests, whatever the limits say.
+    Allow(control::AllowArgs),
+    /// Change a limit for a client.
+    Limit(control::LimitArgs),
+    /// End a block, or any other control.
+    Unblock(unblock::UnblockArgs),
+    /// List what is blocked, allowed and limited.
+    Controls(controls::ControlsArgs),
+    /// List the keys with the most hits, the most denials, or near a limit.
+    Top(top::TopArgs),
+    /// Show what a key has counted, for each limit.
+    State(state::StateArgs),
+    /// Reset what a key has counted.
+    Reset(state::ResetArgs),
+    /// Count a key's hits over recent times.
+    Count(count::CountArgs),
     /// Convert limits of other programs into weir's rules.
     Convert(convert::ConvertArgs),
     /// Check whether a running weir is ready, for probes and health checks of containers.
@@ -94,6 +122,15 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Command::Test(args) => test::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Hit(args) => hit::run(&args),
+        Command::Block(args) => control::block(&args),
+        Command::Allow(args) => control::allow(&args),
+        Command::Limit(args) => control::limit(&args),
+        Command::Unblock(args) => unblock::run(&args),
+        Command::Controls(args) => controls::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::State(args) => state::show(&args),
+        Command::Reset(args) => state::reset(&args),
+        Command::Count(args) => count::run(&args),
         Command::Convert(args) => convert::run(&args),
         Command::Settings => settings::run(),
         Command::Completions(args) => completions::run(&args),

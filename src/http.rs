@@ -1,18 +1,24 @@
-//! HTTP: `/json`, health, metrics, and the debug pages.
+//! HTTP: `/json`, health, metrics, the debug pages, and `/v1` for operators.
 
+mod access;
 mod budget;
 mod debug;
+mod error;
 mod json;
 mod metrics;
 mod page;
+mod query;
 mod serve;
+mod v1;
 mod write_timeout;
 
+pub use access::{Access, AccessOptions};
 pub use debug::{DebugPages, debug};
 pub use json::{Json, JsonErrors, JsonStats};
 pub(crate) use json::{decode_json, encode_json};
 pub use metrics::{MetricsPages, metrics};
 pub use serve::{Limits, MAX_OVERFLOW_CONNECTIONS, serve};
+pub use v1::{V1, v1};
 
 use std::sync::Arc;
 

@@ -3,6 +3,7 @@
 //! [`table`] declares the settings, `layers` reads them from defaults, a file, the environment and
 //! flags, and `options` converts them to the options of the other modules.
 
+mod debug;
 pub mod docs;
 mod error;
 pub mod example;
@@ -102,6 +103,7 @@ impl Settings {
             redis::read(&settings, &mut errors);
         }
         settings.check_drain(&mut errors);
+        settings.check_debug(&mut errors);
         otlp::check(&settings, &mut errors);
         settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }

@@ -11,7 +11,8 @@ mod markdown;
 use std::fs;
 
 /// Documents with examples that another test runs.
-const ELSEWHERE: [(&str, &str); 1] = [("docs/cli.md", "tests/e2e/hit.rs")];
+const ELSEWHERE: [(&str, &str); 2] =
+    [("docs/cli.md", "tests/e2e/hit.rs"), ("docs/control.md", "tests/e2e/hit.rs")];
 
 /// Runs the blocks of a document. Returns how many there are.
 fn run(name: &str, document: &str) -> Result<usize, String> {

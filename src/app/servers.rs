@@ -82,8 +82,15 @@ impl App {
             connections("metrics", max, &self.metrics)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
+        let v1 = http::v1(http::V1 {
+            limiter: self.limiter.clone(),
+            rules: self.rules.clone(),
+            controls: self.controls,
+            access: self.access.clone(),
+            timeout: self.http_limits.timeout,
+        });
         let limiter = self.limiter.clone();
-        let router = http::debug(http::DebugPages {
+        let debug_pages = http::DebugPages {
             rules: self.rules,
             loader: self.loader,
             health: self.health.clone(),
@@ -95,7 +102,9 @@ impl App {
             }),
             log_levels: self.log_levels,
             started: self.started,
-        });
+            access: self.access,
+        };
+        let router = http::debug(debug_pages, v1);
         let main = http::main(json, self.health, pages.clone());
         let timeout = self.http_limits.timeout;
         let http_opener = opener(self.http_tls.as_ref(), 1, timeout)?;

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use self::domain::RuleText;
-use super::descriptor::DescriptorArg;
+use crate::descriptor::DescriptorArg;
 use crate::escape::escape;
 
 /// The largest input.

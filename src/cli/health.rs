@@ -2,25 +2,20 @@
 //!
 //! For container images without a shell: their health check, and probes that run in the container.
 
-mod client;
-mod target;
-#[cfg(feature = "tls")]
-mod tls;
-
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use http::StatusCode;
+use http::{Method, StatusCode};
 
 use super::environment;
-use crate::duration::read_duration;
+use super::http_client::{self, Answer, Call, FetchError, Target, TlsFiles, parse_timeout};
 use crate::escape::escape;
 use crate::settings::{Inputs, Settings};
-use client::{Answer, FetchError};
-use target::Target;
+
+/// The largest answer. That of weir has a few lines.
+const MAX_ANSWER_BYTES: usize = 16 << 10;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -39,15 +34,8 @@ pub struct HealthArgs {
     /// Timeout of the whole call.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = parse_timeout)]
     timeout: Duration,
-    /// CA certificates to verify an https server with. Default: the system's.
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
-    /// Client certificate, for an https server that requires one.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    cert: Option<PathBuf>,
-    /// Key of the client certificate.
-    #[arg(long, value_name = "FILE", requires = "cert")]
-    key: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFiles,
 }
 
 /// Exits 0 if weir is ready. Else prints the reasons, one a line, and exits 1.
@@ -72,7 +60,15 @@ fn check(args: &HealthArgs) -> Result<(), String> {
         Some(target) => target.clone(),
         None => local_target()?,
     };
-    let answer = client::fetch(&target, args);
+    let answer = http_client::send(Call {
+        method: Method::GET,
+        target: &target,
+        headers: Vec::new(),
+        body: String::new(),
+        tls: &args.tls,
+        timeout: args.timeout,
+        max_answer_bytes: MAX_ANSWER_BYTES,
+    });
     let answer = answer.map_err(|error| match error {
         FetchError::Certificates(error) => error,
         FetchError::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -114,11 +110,6 @@ fn judge(target: &Target, answer: &Answer) -> Result<(), String> {
     }
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
-    timeout.ok_or_else(|| "write a duration such as 500ms or 2s".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,14 +137,6 @@ mod tests {
         ] {
             let shown = judged(status, body).unwrap_err();
             assert!(shown.starts_with(&format!("{url}{error}")), "{status}: {shown}");
-        }
-    }
-
-    #[test]
-    fn timeouts_are_durations_above_zero() {
-        assert_eq!(parse_timeout("500ms"), Ok(Duration::from_millis(500)));
-        for wrong in ["", "0", "0s", "2", "-1s"] {
-            assert!(parse_timeout(wrong).is_err(), "{wrong}");
         }
     }
 }

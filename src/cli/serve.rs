@@ -11,6 +11,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::app::{Addresses, App};
 use crate::escape::escape;
+use crate::http::Access;
 use crate::rules::RuleSet;
 use crate::rules::source::{FileKind, Selection};
 use crate::settings::Settings;
@@ -67,7 +68,9 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
-    let usable = check_tls(&settings).and_then(|()| check_redis(&settings));
+    let usable = check_tls(&settings)
+        .and_then(|()| check_redis(&settings))
+        .and_then(|()| Access::load(settings.access_options()).map(drop));
     let source = match usable.and_then(|()| RuleSource::of(&settings)) {
         Ok(source) => source,
         Err(error) => {

@@ -13,6 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 
 use super::MetricsPages;
+use super::access::Access;
 use super::page::{self, Page};
 use crate::health::Health;
 use crate::loader::Loader;
@@ -33,6 +34,7 @@ const INDEX: &str = "\
 /rlconfig: print out the currently loaded configuration for debugging
 /rules: the active rules as JSON, with all limits and the place of each in its file
 /status: version, rules, store and health, as JSON or, with ?format=text, as text
+/v1/openapi.json: the API to see and change what is limited: state, counts, top keys, controls
 ";
 
 /// What the pages show.
@@ -46,6 +48,7 @@ pub struct DebugPages {
     /// None if the log of the process is not weir's.
     pub log_levels: Option<ActiveLevels>,
     pub started: Instant,
+    pub access: Arc<Access>,
 }
 
 impl Debug for DebugPages {
@@ -54,11 +57,12 @@ impl Debug for DebugPages {
     }
 }
 
-/// Returns the router of the debug port; any unknown path lists its pages, as in the reference.
-pub fn debug(pages: DebugPages) -> Router {
+/// Returns the router of the debug port; any unknown path lists its pages, as in the reference, but
+/// those below `/v1`.
+pub fn debug(pages: DebugPages, v1: Router) -> Router {
     let pages = Arc::new(pages);
-    let rlconfig = rules_page(&pages, TEXT, |rules| rules.dump(), "");
-    let rules = rules_page(&pages, JSON, |rules| rules.to_json(), "{\"rules\":[]}\n");
+    let rlconfig = rules_page(pages.rules.clone(), TEXT, |rules| rules.dump(), "");
+    let rules = rules_json(pages.rules.clone());
     let status = Arc::new(status::StatusPages::new(&pages));
     Router::new()
         .route("/log_level", get(log_level::show).put(log_level::change).with_state(pages.clone()))
@@ -66,20 +70,25 @@ pub fn debug(pages: DebugPages) -> Router {
         .route("/rlconfig", get(page::answer).with_state(rlconfig))
         .route("/rules", get(page::answer).with_state(rules))
         .route("/status", get(status::answer).with_state(status))
+        .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
         .merge(super::probes(pages.health.clone()))
         .fallback(get(|| async { ([(CONTENT_TYPE, TEXT)], INDEX).into_response() }))
 }
 
+/// The page of the active rules as JSON.
+pub(super) fn rules_json(rules: Rules) -> Arc<Page> {
+    rules_page(rules, JSON, |rules| rules.to_json(), "{\"rules\":[]}\n")
+}
+
 /// A page about the active rules; `without` is shown if there are none.
 fn rules_page(
-    pages: &Arc<DebugPages>,
+    rules: Rules,
     content_type: &'static str,
     show: fn(&RuleSet) -> String,
     without: &'static str,
 ) -> Arc<Page> {
-    let pages = pages.clone();
     Page::new(content_type, move || {
-        pages.rules.load_full().map_or_else(|| without.to_owned(), |rules| show(&rules))
+        rules.load_full().map_or_else(|| without.to_owned(), |rules| show(&rules))
     })
 }

@@ -21,6 +21,8 @@ const MAX_RENDERINGS: usize = 4;
 /// A page and its renderings.
 pub(super) struct Page {
     content_type: &'static str,
+    /// Changes with what the page shows. A rendering of another version is not shared.
+    version: Box<dyn Fn() -> u64 + Send + Sync>,
     render: Arc<dyn Fn() -> String + Send + Sync>,
     /// The renderings that are being sent, the newest last.
     renderings: Mutex<Vec<Weak<Rendering>>>,
@@ -28,6 +30,7 @@ pub(super) struct Page {
 
 struct Rendering {
     text: String,
+    version: u64,
     rendered_at: Instant,
 }
 
@@ -45,7 +48,17 @@ impl Page {
         content_type: &'static str,
         render: impl Fn() -> String + Send + Sync + 'static,
     ) -> Arc<Page> {
-        Arc::new(Page { content_type, render: Arc::new(render), renderings: Mutex::default() })
+        Page::versioned(content_type, || 0, render)
+    }
+
+    /// Returns a page that a client must not see as it was before a change.
+    pub fn versioned(
+        content_type: &'static str,
+        version: impl Fn() -> u64 + Send + Sync + 'static,
+        render: impl Fn() -> String + Send + Sync + 'static,
+    ) -> Arc<Page> {
+        let (version, render) = (Box::new(version), Arc::new(render));
+        Arc::new(Page { content_type, version, render, renderings: Mutex::default() })
     }
 
     /// Returns a new rendering, or a recent one that is being sent to another client. None if
@@ -54,8 +67,12 @@ impl Page {
         // Held while rendering: concurrent requests wait for one rendering and share it.
         let mut renderings = self.renderings.lock().await;
         renderings.retain(|rendering| rendering.strong_count() > 0);
+        let version = (self.version)();
+        let is_recent = |rendering: &Rendering| {
+            rendering.version == version && rendering.rendered_at.elapsed() < SHARED_FOR
+        };
         if let Some(newest) = renderings.last().and_then(Weak::upgrade)
-            && (newest.rendered_at.elapsed() < SHARED_FOR || renderings.len() >= MAX_RENDERINGS)
+            && (is_recent(&newest) || renderings.len() >= MAX_RENDERINGS)
         {
             return Some(newest);
         }
@@ -63,7 +80,7 @@ impl Page {
         let rendered_at = Instant::now();
         let mut text = tokio::task::spawn_blocking(move || render()).await.ok()?;
         text.shrink_to_fit();
-        let rendering = Arc::new(Rendering { text, rendered_at });
+        let rendering = Arc::new(Rendering { text, version, rendered_at });
         renderings.push(Arc::downgrade(&rendering));
         Some(rendering)
     }
@@ -83,7 +100,7 @@ pub(super) async fn answer(State(page): State<Arc<Page>>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
     fn counted() -> Arc<Page> {
         let count = AtomicUsize::new(0);
@@ -104,6 +121,18 @@ mod tests {
         assert_eq!(text(&page).await.0, "1");
         tokio::time::advance(SHARED_FOR).await;
         assert_eq!(text(&page).await.0, "2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rendering_from_before_a_change_is_not_shared() {
+        let version = Arc::new(AtomicU64::new(0));
+        let now = move |version: &AtomicU64| version.load(Ordering::Relaxed);
+        let (current, shown) = (version.clone(), version.clone());
+        let page =
+            Page::versioned("text/plain", move || now(&current), move || now(&shown).to_string());
+        let (_, _sent) = text(&page).await;
+        version.store(1, Ordering::Relaxed);
+        assert_eq!(text(&page).await.0, "1");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,8 @@
 //! Serves HTTP/1.1 connections.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -41,13 +42,39 @@ pub struct Limits {
 }
 
 /// The client's address, for handlers.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(Option<IpAddr>);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Peer {
+    Tcp(SocketAddr),
+    Unix,
+    /// It has disconnected.
+    Unknown,
+}
 
 impl Peer {
+    fn of(socket: &Socket) -> Peer {
+        match socket {
+            Socket::Tcp(_) => socket.peer().map_or(Peer::Unknown, Peer::Tcp),
+            Socket::Unix(_) => Peer::Unix,
+        }
+    }
+
     /// Whether the client is on this machine.
     pub fn is_local(self) -> bool {
-        self.0.is_some_and(|address| address.to_canonical().is_loopback())
+        match self {
+            Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
+            Peer::Unix => true,
+            Peer::Unknown => false,
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Peer::Tcp(address) => address.fmt(f),
+            Peer::Unix => f.write_str("unix socket"),
+            Peer::Unknown => f.write_str("unknown"),
+        }
     }
 }
 
@@ -97,7 +124,7 @@ async fn connection(
 ) {
     // If this fails, the connection fails too.
     let _ = socket.prepare();
-    let peer = Peer(socket.peer().map(|address| address.ip()));
+    let peer = Peer::of(&socket);
     let timeout = opener.timeout;
     let stream = opener.open(socket, &handle, &mut shutdown).await;
     let Some(stream) = stream else { return };

@@ -1,6 +1,6 @@
 //! Finds what a descriptor without a rule was probably meant to match.
 
-use super::matcher::{Candidate, Level, MatchKind, Trace};
+use super::matcher::{Candidate, Level, Trace};
 use super::{Domain, Rule, RuleSet};
 use crate::entry::Entry;
 use crate::suggest::nearest;
@@ -159,15 +159,4 @@ fn subsets(count: usize) -> Vec<Vec<usize>> {
         .collect();
     all.sort_by_key(|set| std::cmp::Reverse(set.len()));
     all
-}
-
-impl MatchKind {
-    /// The kind in words.
-    pub fn words(self) -> &'static str {
-        match self {
-            MatchKind::Value => "by its value",
-            MatchKind::Wildcard => "by a wildcard",
-            MatchKind::Key => "by its key alone",
-        }
-    }
 }

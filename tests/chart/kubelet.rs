@@ -157,7 +157,9 @@ impl Node {
             let name = secret["secretName"].text();
             ("Secret", secret, self.secrets.get(name).ok_or(name))
         } else {
-            assert!(volume.get("emptyDir").is_some(), "a volume of another kind: {volume}");
+            let is_empty = ["emptyDir", "persistentVolumeClaim"];
+            let is_empty = is_empty.iter().any(|kind| volume.get(*kind).is_some());
+            assert!(is_empty, "a volume of another kind: {volume}");
             return None;
         };
         let all = all.unwrap_or_else(|name| panic!("no {kind} {name}: the pod would not start"));
@@ -306,5 +308,11 @@ impl Running {
 
     pub fn runs(&mut self) -> bool {
         self.program.runs()
+    }
+
+    /// Kills the container, and starts another one with the same volumes.
+    pub fn restart(mut self) -> Running {
+        self.program.kill();
+        self.node.start()
     }
 }

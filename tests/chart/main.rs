@@ -8,6 +8,7 @@
 )]
 
 mod checks;
+mod controls;
 mod disruption;
 mod helm;
 mod kubelet;

@@ -140,6 +140,15 @@ const REFUSED: &[(&str, &[&str])] = &[
     // Names by which weir would not read them.
     ("rules: { overlay: { files: { a.yml: '' } } }", &["a.yml", "name it a.overlay.yaml"]),
     ("rules: { files: { a.overlay.yaml: '' } }", &["a.overlay.yaml", "rules.overlay.files"]),
+    ("controls: { existingClaim: a }", &["controls.existingClaim", "Redis keeps controls"]),
+    ("debug: { readTokenKey: a }", &["debug.readTokenKey needs debug.existingSecret"]),
+    (
+        "debug: { existingSecret: a, writeTokenKey: '' }",
+        &["debug.existingSecret needs", "debug.writeTokenKey"],
+    ),
+    ("debug: { existingSecret: a, readTokenKey: token }", &["are both token"]),
+    ("settings: { debug: { require_token: true } }", &["debug.existingSecret"]),
+    ("settings: { controls: { file: /a } }", &["controls.existingClaim"]),
     ("tls: { grpc: { enabled: true } }", &["tls.grpc.secret"]),
     ("tls: { http: { secret: a } }", &["tls.http.enabled=true"]),
     (

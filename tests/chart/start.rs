@@ -90,7 +90,9 @@ pub fn every_secret(release: &Manifests) -> Node {
     for volume in release.pod()["volumes"].list() {
         if let Some(secret) = volume.get("secret") {
             let keys = ["ca.crt", "tls.crt", "tls.key", "password", "username", "auth-token"];
-            let keys = keys.into_iter().chain(["auth-string"]).map(|key| (key, "secret"));
+            let tokens = ["read-token", "write-token"];
+            let keys =
+                keys.into_iter().chain(["auth-string"]).chain(tokens).map(|key| (key, "secret"));
             node = node.secret(secret["secretName"].text(), &keys.collect::<Vec<_>>());
         }
         let Some(map) = volume.get("configMap").map(|map| map["name"].text()) else { continue };

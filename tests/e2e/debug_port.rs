@@ -95,8 +95,16 @@ fn the_index_lists_every_page() {
         let sorted = pages.clone();
         pages.sort_unstable();
         assert_eq!(pages, sorted);
-        let probes_and_pages =
-            ["/livez", "/log_level", "/metrics", "/readyz", "/rlconfig", "/rules", "/status"];
+        let probes_and_pages = [
+            "/livez",
+            "/log_level",
+            "/metrics",
+            "/readyz",
+            "/rlconfig",
+            "/rules",
+            "/status",
+            "/v1/openapi.json",
+        ];
         assert_eq!(pages, probes_and_pages);
     }
 }
@@ -168,8 +176,8 @@ fn the_last_error_of_rules_stays_after_it_is_fixed() {
 async fn the_log_level_can_be_changed_while_it_runs() {
     let mut weir = serving(RULES).start();
     let level = |method: &str, query: &str| {
-        let answer =
-            http::ask(weir.debug, method, &format!("/log_level{query}"), &[], b"").unwrap();
+        let (uri, host) = (format!("/log_level{query}"), [("host", "localhost")]);
+        let answer = http::ask(weir.debug, method, &uri, &host, b"").unwrap();
         (answer.status, answer.body)
     };
     assert_eq!(level("GET", ""), (200, "info\n".to_owned()));

@@ -137,7 +137,7 @@ fn other_answers_are_not_ready() {
 #[test]
 fn wrong_arguments_are_explained() {
     for (args, wanted) in [
-        (&["--url", "localhost:8080"][..], "write a URL such as http://127.0.0.1:8080/readyz"),
+        (&["--url", "localhost:8080"][..], "write a URL such as http://127.0.0.1:6070/"),
         (&["--timeout", "5"], "write a duration such as 500ms or 2s"),
         (&["--cert", "a.pem"], "--key <FILE>"),
     ] {

@@ -1,4 +1,4 @@
-//! `weir hit`, and the examples of docs/cli.md.
+//! `weir hit`, and the examples of docs/cli.md and docs/control.md.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -226,18 +226,20 @@ fn the_version_has_the_commit_and_pages_are_written() {
 }
 
 #[test]
-fn examples_of_the_command_line_work_as_pasted() {
-    let document = read("docs/cli.md");
-    let rules = blocks_of(&document, "yaml").swap_remove(0);
+fn examples_for_a_running_weir_work_as_pasted() {
     // The ports are the default ones, so runs take turns, also with those of the README.
     let turn = File::create(std::env::temp_dir().join("weir-readme-test.lock")).unwrap();
     turn.lock().unwrap();
-    let weir = serving(&rules.text).start_as_it_is();
-    fs::write(weir.path("shop.yaml"), &rules.text).unwrap();
-    let examples = blocks_of(&document, "console");
-    assert!(examples.len() >= 5);
-    for example in examples {
-        let ran = console::run(&example.text, &weir.path(""));
-        ran.unwrap_or_else(|error| panic!("docs/cli.md:{}: {error}", example.line));
+    for name in ["docs/cli.md", "docs/control.md"] {
+        let document = read(name);
+        let rules = blocks_of(&document, "yaml").swap_remove(0);
+        let weir = serving(&rules.text).start_as_it_is();
+        fs::write(weir.path("shop.yaml"), &rules.text).unwrap();
+        let examples = blocks_of(&document, "console");
+        assert!(examples.len() >= 5);
+        for example in examples {
+            let ran = console::run(&example.text, &weir.path(""));
+            ran.unwrap_or_else(|error| panic!("{name}:{}: {error}", example.line));
+        }
     }
 }

@@ -8,6 +8,7 @@ pub mod certificates;
 pub mod collector;
 #[path = "../support/console.rs"]
 pub mod console;
+pub mod control_api;
 pub mod envoy;
 #[path = "../support/files.rs"]
 pub mod files;
@@ -18,6 +19,8 @@ pub mod management;
 pub mod markdown;
 #[path = "../support/messages.rs"]
 pub mod messages;
+#[path = "../support/openapi.rs"]
+pub mod openapi;
 pub mod program;
 #[path = "../support/redis.rs"]
 pub mod redis;

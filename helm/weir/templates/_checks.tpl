@@ -3,7 +3,7 @@
 {{/* Fails with all problems of the values. */}}
 {{- define "weir.check" -}}
 {{- $problems := list -}}
-{{- range $check := list "names" "replicas" "rules" "store" "redis" "tls" "settings" "env" "drain" -}}
+{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "tls" "settings" "env" "drain" -}}
 {{- range include (printf "weir.check.%s" $check) $ | splitList "\n" -}}
 {{- $problems = append $problems (trim .) -}}
 {{- end -}}
@@ -119,6 +119,26 @@ store.redis.sentinel.usernameKey needs store.redis.sentinel.existingSecret, the 
 {{- end }}
 {{- end -}}
 
+{{- define "weir.check.controls" -}}
+{{- if and .Values.controls.existingClaim (ne .Values.store.kind "memory") }}
+controls.existingClaim has no effect with store.kind={{ .Values.store.kind }}, as Redis keeps controls: remove it
+{{- end }}
+{{- end -}}
+
+{{- define "weir.check.debug" -}}
+{{- with .Values.debug }}
+{{- if not .existingSecret }}
+{{- if .readTokenKey }}
+debug.readTokenKey needs debug.existingSecret, the secret with that key
+{{- end }}
+{{- else if not (or .readTokenKey .writeTokenKey) }}
+debug.existingSecret needs debug.readTokenKey or debug.writeTokenKey, the keys of its tokens
+{{- else if eq .readTokenKey .writeTokenKey }}
+debug.readTokenKey and debug.writeTokenKey are both {{ .readTokenKey }}, so that the token may write: write different keys, or make debug.readTokenKey empty
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "weir.check.tls" -}}
 {{- range $listener := list "grpc" "http" }}
 {{- with get $.Values.tls $listener }}
@@ -219,6 +239,10 @@ grpc.tls: use the value tls.grpc
 http.address: the container's port is fixed; use the value service.ports.http
 http.tls: use the value tls.http
 debug.address: it stays on loopback; use kubectl port-forward to reach it
+debug.read_token_file: use the values debug.existingSecret and debug.readTokenKey
+debug.write_token_file: use the values debug.existingSecret and debug.writeTokenKey
+debug.require_token: use the value debug.existingSecret, with which clients need a token
+controls.file: use the value controls.existingClaim
 metrics.prometheus.address: the container's port is fixed
 metrics.prometheus.path: the ServiceMonitor reads /metrics
 drain.delay: use the value drain.delay

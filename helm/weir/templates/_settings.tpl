@@ -36,6 +36,23 @@ grpc:
 http:
   address: ":8080"
   {{- include "weir.serverTls" (list "http" .Values.tls.http) | nindent 2 }}
+{{- with .Values.debug }}
+{{- if .existingSecret }}
+debug:
+  {{- if .readTokenKey }}
+  read_token_file: /etc/weir/secrets/debug/read-token
+  {{- end }}
+  {{- if .writeTokenKey }}
+  write_token_file: /etc/weir/secrets/debug/write-token
+  {{- end }}
+  # Every client of a port on loopback is on the same machine.
+  require_token: true
+{{- end }}
+{{- end }}
+{{- if .Values.controls.existingClaim }}
+controls:
+  file: /var/lib/weir/controls.json
+{{- end }}
 metrics:
   prometheus:
     address: ":9090"

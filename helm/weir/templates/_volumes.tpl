@@ -40,6 +40,19 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- with .Values.debug }}
+{{- if .existingSecret }}
+- { volume: debug-tokens, path: secrets/debug, secret: {{ quote .existingSecret }}, items: {{ include "weir.tokenFiles" . }} }
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Returns the keys of the secret with tokens, with their files. */}}
+{{- define "weir.tokenFiles" -}}
+{{- $files := dict -}}
+{{- if .readTokenKey }}{{ $_ := set $files .readTokenKey "read-token" }}{{ end -}}
+{{- if .writeTokenKey }}{{ $_ := set $files .writeTokenKey "write-token" }}{{ end -}}
+{{- toJson $files -}}
 {{- end -}}
 
 {{/* Returns the secrets of a TLS client. Takes a list: a name, its values. */}}
@@ -79,6 +92,11 @@
       - { key: {{ quote $key }}, path: {{ quote $file }} }
       {{- end }}
 {{- end }}
+{{- with .Values.controls.existingClaim }}
+- name: controls
+  persistentVolumeClaim:
+    claimName: {{ quote . }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -94,6 +112,9 @@
 {{- end }}
 {{- range include "weir.secrets" . | fromYamlArray }}
 - { name: {{ .volume }}, mountPath: /etc/weir/{{ .path }}, readOnly: true }
+{{- end }}
+{{- if .Values.controls.existingClaim }}
+- { name: controls, mountPath: /var/lib/weir }
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}

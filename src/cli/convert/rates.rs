@@ -2,8 +2,8 @@
 
 use super::Converted;
 use super::domain::{Domain, Limit, PathEntry};
-use crate::cli::descriptor::DescriptorArg;
 use crate::cli::shorthand::Rate;
+use crate::descriptor::DescriptorArg;
 
 /// Whether a text is one rate or several.
 pub(super) fn are_rates(text: &str) -> bool {

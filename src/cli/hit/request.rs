@@ -4,8 +4,8 @@ use prost::Message;
 
 use super::HitArgs;
 use super::server::Address;
-use crate::cli::descriptor::DescriptorArg;
 use crate::cli::json_body;
+use crate::descriptor::DescriptorArg;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;

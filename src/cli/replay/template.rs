@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::rows::Fields;
-use crate::cli::descriptor::DescriptorArg;
+use crate::descriptor::DescriptorArg;
 
 /// A descriptor whose values have fields of the log in them.
 #[derive(Debug)]

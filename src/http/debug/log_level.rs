@@ -1,17 +1,15 @@
 //! `/log_level`: shows the levels that are logged, and changes them.
 //!
-//! Only clients on this machine can change them, also if the port is open to others. A change is a
-//! PUT, which a web page cannot make a browser send to another origin.
+//! Who may write to `/v1` may change them. No content type is needed for that: a change is a PUT, which
+//! a web page cannot make a browser send to another origin.
 
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::State;
-use axum::http::{StatusCode, Uri};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::DebugPages;
-use crate::http::serve::Peer;
 use crate::telemetry::log::LogLevels;
 
 pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
@@ -22,17 +20,12 @@ pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
 }
 
 /// Applies the levels of the query, `?level=info,h2=debug`.
-pub(super) async fn change(
-    State(pages): State<Arc<DebugPages>>,
-    peer: Option<Extension<Peer>>,
-    uri: Uri,
-) -> Response {
-    if !peer.is_some_and(|Extension(peer)| peer.is_local()) {
-        let text = "the log level can be changed from the same machine only: use 127.0.0.1\n";
-        return (StatusCode::FORBIDDEN, text).into_response();
+pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Request) -> Response {
+    if let Err(refusal) = pages.access.check(&request) {
+        return refusal.into_response();
     }
     let Some(active) = &pages.log_levels else { return StatusCode::NOT_FOUND.into_response() };
-    let query = uri.query().unwrap_or_default();
+    let query = request.uri().query().unwrap_or_default();
     let level = query.split('&').find_map(|part| part.strip_prefix("level=")).unwrap_or_default();
     match decoded(level).parse::<LogLevels>() {
         Ok(levels) => {

@@ -90,8 +90,21 @@ group! {
 group! {
     /// The debug listener.
     DebugSettings "debug" {
-        /// Address of the debug listener: rules, status, log level and metrics. DEBUG_HOST or
-        /// DEBUG_PORT alone opens it to other hosts, as in the reference.
+        /// Address of the debug listener: rules, status, controls, log level and metrics. DEBUG_HOST
+        /// or DEBUG_PORT alone opens it to other hosts, as in the reference.
         address: Address = "127.0.0.1:6070", reference ["DEBUG_HOST", "DEBUG_PORT"];
+        /// File with a token that allows clients to read /v1. Clients send it in the header
+        /// `Authorization: Bearer`. The file is read again when it changes. Without this and
+        /// debug.write_token_file only clients on the same machine may use /v1.
+        read_token_file: Option<PathBuf> = "";
+        /// File with a token that allows clients to read and write /v1 and to change the log level,
+        /// as debug.read_token_file.
+        write_token_file: Option<PathBuf> = "";
+        /// Whether clients on the same machine need a token, too.
+        require_token: bool = "false";
+        /// Names or addresses by which clients may reach /v1, besides localhost and loopback addresses:
+        /// the hosts in their URLs, without ports. Others are refused, because a web page could use
+        /// one that leads to this port.
+        allowed_hosts: Vec<String> = "";
     }
 }

@@ -1,4 +1,4 @@
-//! The URL of a health endpoint.
+//! The URL of a request.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,6 +31,11 @@ impl Target {
         format!("http://{host}:{port}/readyz").parse()
     }
 
+    /// Whether the host is this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
+
     /// The path and the query, for the request.
     pub fn path(&self) -> &str {
         self.url.path_and_query().map_or("/", |path| path.as_str())
@@ -52,7 +57,7 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Target, String> {
-        let fix = "write a URL such as http://127.0.0.1:8080/readyz";
+        let fix = "write a URL such as http://127.0.0.1:6070/";
         let url: Uri = text.parse().map_err(|error| format!("{error}; {fix}"))?;
         let is_tls = match url.scheme_str() {
             Some("http") => false,

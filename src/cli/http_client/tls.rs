@@ -1,4 +1,4 @@
-//! TLS to the server of a health endpoint.
+//! TLS to a server.
 
 use std::io;
 use std::sync::Arc;
@@ -11,23 +11,22 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::HealthArgs;
-use super::target::Target;
+use super::{Target, TlsFiles};
 use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 
-/// Returns the configuration with the certificates of the arguments, or the system's.
+/// Returns the configuration with these certificates, or the system's.
 ///
 /// # Errors
 ///
 /// A file cannot be used.
-pub(super) fn config(args: &HealthArgs) -> Result<ClientConfig, String> {
+pub(super) fn config(files: &TlsFiles) -> Result<ClientConfig, String> {
     let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
-    let files = ClientFiles {
-        ca: file("--ca", &args.ca),
-        cert: file("--cert", &args.cert),
-        key: file("--key", &args.key),
+    let named = ClientFiles {
+        ca: file("--ca", &files.ca),
+        cert: file("--cert", &files.cert),
+        key: file("--key", &files.key),
     };
-    let pem = ClientCertificates::new(files).read()?;
+    let pem = ClientCertificates::new(named).read()?;
     let mut roots = RootCertStore::empty();
     match &pem.ca {
         Some(ca) => _ = roots.add_parsable_certificates(certificates(ca)?),

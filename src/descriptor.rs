@@ -1,12 +1,19 @@
-//! Descriptors on the command line: `key=value,key2=value2`.
+//! Descriptors as text: `key=value,key2=value2`.
 
 use std::str::FromStr;
 
 use crate::entry::Entry;
 
-/// The entries of a descriptor, as an argument has them.
+/// The entries of a descriptor, as an argument or a URL has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescriptorArg(pub Vec<(String, String)>);
+
+impl DescriptorArg {
+    /// Returns the entries as look-ups take them.
+    pub fn entries(&self) -> Vec<Entry<'_>> {
+        self.0.iter().map(|(key, value)| (&**key, &**value)).collect()
+    }
+}
 
 impl FromStr for DescriptorArg {
     type Err = String;
@@ -42,6 +49,13 @@ impl FromStr for DescriptorArg {
         entries.push(entry(key, part)?);
         Ok(DescriptorArg(entries))
     }
+}
+
+/// Returns a descriptor as an argument has it.
+pub fn descriptor_text(entries: &[Entry<'_>]) -> String {
+    let mut text = String::new();
+    write_descriptor(entries, &mut text);
+    text
 }
 
 /// Appends a descriptor as an argument has it.
@@ -89,9 +103,7 @@ mod tests {
     fn written(entries: &[(String, String)]) -> String {
         let entries: Vec<Entry<'_>> =
             entries.iter().map(|(key, value)| (&**key, &**value)).collect();
-        let mut out = String::new();
-        write_descriptor(&entries, &mut out);
-        out
+        descriptor_text(&entries)
     }
 
     #[test]

@@ -1,0 +1,122 @@
+//! `weir controls`: lists what operators have blocked, allowed and limited.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::api_client::{ApiClient, Output, ServerArgs};
+use super::control_text::{action, left, matched};
+use super::output::finish;
+use super::print::{self, Column, line, list, table, text};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir controls
+  weir controls --output json
+
+Those that end first are listed first.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct ControlsArgs {
+    /// Format of the list.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Prints all controls.
+pub fn run(args: &ControlsArgs) -> ExitCode {
+    match ApiClient::new(&args.server).and_then(|client| client.get("/v1/controls")) {
+        Ok(answer) => {
+            if let Some(error) = answer["share_error"].as_str() {
+                // Standard error may be closed.
+                let _ = line(
+                    &mut io::stderr(),
+                    &format!("warning: controls of other replicas may be missing: {error}"),
+                );
+            }
+            let mut out = io::stdout().lock();
+            let printed = match args.output {
+                Output::Json => print::json(&answer, &mut out),
+                Output::Text => print_list(&answer, Timestamp::now(), &mut out),
+            };
+            finish(printed, ExitCode::SUCCESS)
+        }
+        Err(error) => error.report(),
+    }
+}
+
+fn print_list(answer: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {
+    const COLUMNS: [Column; 6] = [
+        Column::Right("LEFT"),
+        Column::Left("ACTION"),
+        Column::Left("MATCHES"),
+        Column::Left("BY"),
+        Column::Left("ID"),
+        Column::Left("REASON"),
+    ];
+    let row = |control: &Value| {
+        let cell = |name: &str| text(&control[name]).to_owned();
+        vec![
+            left(control, now),
+            action(control),
+            matched(control),
+            cell("by"),
+            cell("id"),
+            cell("reason"),
+        ]
+    };
+    let rows: Vec<Vec<String>> = list(&answer["controls"]).map(row).collect();
+    match rows.is_empty() {
+        true => line(out, "no controls"),
+        false => table(out, 0, &COLUMNS, &rows),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn controls_are_listed_with_the_time_left() {
+        let control = |id: &str, action: &str, until: Value| {
+            json!({
+                "id": id, "domain": "shop", "entries": [{ "key": "user", "value": id }],
+                "exact": false, "action": action, "until": until, "reason": "", "by": "ann",
+                "limit": { "n": 5, "burst": null, "name": "" },
+            })
+        };
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let printed = |controls: Value| {
+            let mut out = Vec::new();
+            print_list(&json!({ "controls": controls }), now, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let mut long = control("c", "block", Value::Null);
+        long["domain"] = "d".repeat(80).into();
+        let list = json!([
+            control("a", "block", "2026-01-01T00:59:58Z".into()),
+            control("b", "limit", "2026-01-02T03:00:00Z".into()),
+            long,
+        ]);
+        let wanted = format!(
+            "   LEFT  ACTION   MATCHES{:55}BY   ID\n\
+             \x2059m58s  block    shop user=a{:51}ann  a\n\
+             \x20  1d3h  limit 5  shop user=b{:51}ann  b\n\
+             forever  block    {}…  ann  c\n",
+            "",
+            "",
+            "",
+            "d".repeat(59)
+        );
+        assert_eq!(printed(list), wanted);
+        assert_eq!(printed(json!([])), "no controls\n");
+    }
+}

@@ -1,0 +1,223 @@
+//! One request over HTTP/1.1, with or without TLS. Redirects are not followed.
+
+mod target;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::future::poll_fn;
+use std::io;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::time::Duration;
+
+use clap::Args;
+use http::header::{CONNECTION, HOST, HeaderName, HeaderValue, USER_AGENT};
+use http::{Method, Request, StatusCode};
+use http_body::Body as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+pub use self::target::Target;
+use crate::duration::read_duration;
+
+/// The largest head of an answer.
+const MAX_HEAD_BYTES: usize = 16 << 10;
+
+/// How to verify a server with TLS.
+#[derive(Debug, Default, Args)]
+pub struct TlsFiles {
+    /// CA certificates to verify an https server with. Default: the system's.
+    #[arg(long, value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
+    /// Client certificate, for an https server that requires one.
+    #[arg(long, value_name = "FILE", requires = "key")]
+    pub(super) cert: Option<PathBuf>,
+    /// Key of the client certificate.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    pub(super) key: Option<PathBuf>,
+}
+
+/// A request, and how long and how large its answer may be.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    pub method: Method,
+    pub target: &'a Target,
+    pub headers: Vec<(HeaderName, HeaderValue)>,
+    pub body: String,
+    pub tls: &'a TlsFiles,
+    /// Timeout of the whole call.
+    pub timeout: Duration,
+    pub max_answer_bytes: usize,
+}
+
+/// An answer.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub status: StatusCode,
+    pub body: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FetchError {
+    #[error("{0}")]
+    Certificates(String),
+    #[error("not within {0:?}: raise --timeout")]
+    TimedOut(Duration),
+    #[error("{0}")]
+    Connect(#[from] io::Error),
+    #[error("{}", with_sources(.0))]
+    Http(#[from] hyper::Error),
+    #[error("more than {0} bytes")]
+    TooLarge(usize),
+}
+
+/// Returns an error with its causes, which the text of hyper's leaves out.
+fn with_sources(error: &hyper::Error) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
+}
+
+/// Sends the request and reads the answer, on this thread.
+///
+/// # Errors
+///
+/// There is none in time.
+pub(super) fn send(call: Call<'_>) -> Result<Answer, FetchError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let timeout = call.timeout;
+    let answered =
+        runtime.block_on(async { tokio::time::timeout(timeout, connect_and_ask(call)).await });
+    // A thread that resolves a name may still run.
+    runtime.shutdown_background();
+    answered.unwrap_or(Err(FetchError::TimedOut(timeout)))
+}
+
+async fn connect_and_ask(call: Call<'_>) -> Result<Answer, FetchError> {
+    let target = call.target;
+    if !target.is_tls {
+        let stream = connect(target).await?;
+        return ask(call, stream).await;
+    }
+    #[cfg(feature = "tls")]
+    {
+        let config = tls::config(call.tls).map_err(FetchError::Certificates)?;
+        let stream = tls::handshake(target, config, connect(target).await?).await?;
+        ask(call, stream).await
+    }
+    #[cfg(not(feature = "tls"))]
+    {
+        let _ = call.tls;
+        Err(FetchError::Certificates(crate::client_tls::NO_TLS.to_owned()))
+    }
+}
+
+async fn connect(target: &Target) -> io::Result<TcpStream> {
+    TcpStream::connect((target.host.as_str(), target.port)).await
+}
+
+async fn ask<S>(call: Call<'_>, stream: S) -> Result<Answer, FetchError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = http1::Builder::new();
+    let (mut sender, connection) =
+        builder.max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream)).await?;
+    // Errors of the connection are also those of the request.
+    tokio::spawn(async move { drop(connection.await) });
+    let mut request = Request::builder()
+        .method(call.method)
+        .uri(call.target.path())
+        .header(HOST, call.target.authority())
+        .header(USER_AGENT, concat!("weir/", env!("CARGO_PKG_VERSION")))
+        .header(CONNECTION, "close")
+        .body(call.body)
+        .map_err(io::Error::other)?;
+    request.headers_mut().extend(call.headers.into_iter().map(|(name, value)| (Some(name), value)));
+    let (head, body) = sender.send_request(request).await?.into_parts();
+    Ok(Answer { status: head.status, body: read(body, call.max_answer_bytes).await? })
+}
+
+async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError> {
+    let mut read = Vec::new();
+    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let data = frame?.into_data().unwrap_or_default();
+        if read.len() + data.len() > max_bytes {
+            return Err(FetchError::TooLarge(max_bytes));
+        }
+        read.extend_from_slice(&data);
+    }
+    Ok(String::from_utf8_lossy(&read).into_owned())
+}
+
+/// Parses a timeout as an argument has it.
+///
+/// # Errors
+///
+/// It is not a duration, or 0; the error says what to write instead.
+pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
+    timeout.ok_or_else(|| "write a duration such as 500ms or 2s".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// Sends a request to a server that gives this answer. Returns the result and the request.
+    fn sent(answer: &'static str, max_answer_bytes: usize) -> (Result<Answer, FetchError>, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = format!("http://{}/v1/a?b=c", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut request, mut bytes) = (Vec::new(), [0; 1_024]);
+            while !request.ends_with(b"body") {
+                let length = stream.read(&mut bytes).unwrap();
+                request.extend_from_slice(&bytes[..length]);
+            }
+            // The client may have read enough.
+            let _ = stream.write_all(answer.as_bytes());
+            String::from_utf8(request).unwrap()
+        });
+        let answer = send(Call {
+            method: Method::PUT,
+            target: &target.parse().unwrap(),
+            headers: vec![(http::header::ACCEPT, HeaderValue::from_static("a/b"))],
+            body: "body".to_owned(),
+            tls: &TlsFiles::default(),
+            timeout: Duration::from_secs(30),
+            max_answer_bytes,
+        });
+        (answer, server.join().unwrap())
+    }
+
+    #[test]
+    fn requests_have_their_headers_and_answers_a_bound() {
+        let text = "HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\n12345";
+        let (answer, request) = sent(text, 5);
+        let answer = answer.unwrap();
+        assert_eq!((answer.status, answer.body.as_str()), (StatusCode::NOT_FOUND, "12345"));
+        assert!(request.starts_with("PUT /v1/a?b=c HTTP/1.1\r\n"), "{request}");
+        for part in ["accept: a/b\r\n", "content-length: 4\r\n", "host: 127.0.0.1:"] {
+            assert!(request.contains(part), "{request}");
+        }
+        assert!(matches!(sent(text, 4).0, Err(FetchError::TooLarge(4))));
+        // A redirect is an answer like others.
+        let redirect = "HTTP/1.1 302 Found\r\nLocation: http://other/\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(sent(redirect, 5).0.unwrap().status, StatusCode::FOUND);
+    }
+
+    #[test]
+    fn timeouts_are_durations_above_zero() {
+        assert_eq!(parse_timeout("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["", "0", "0s", "2", "-1s"] {
+            assert!(parse_timeout(wrong).is_err(), "{wrong}");
+        }
+    }
+}

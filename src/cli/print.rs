@@ -1,0 +1,202 @@
+//! Printing JSON of the API for people: lines, tables, times.
+
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::descriptor::descriptor_text;
+use crate::escape::escape;
+
+/// Characters of the widest column that is padded and not cut, but for the last one.
+const MAX_COLUMN_WIDTH: usize = 60;
+
+/// Characters of the last column that are printed: a longer text would fill the terminal.
+const MAX_LAST_WIDTH: usize = 300;
+
+/// Prints JSON, without any control character.
+pub(super) fn json(json: &Value, out: &mut dyn Write) -> io::Result<()> {
+    format!("{json:#}").lines().try_for_each(|text| line(out, text))
+}
+
+/// Prints a text as one line, without any control character.
+pub(super) fn line(out: &mut dyn Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", escape(text))
+}
+
+/// Returns the elements of an array; none of anything else.
+pub(super) fn list(json: &Value) -> impl Iterator<Item = &Value> {
+    json.as_array().into_iter().flatten()
+}
+
+/// Returns a text; nothing for anything else.
+pub(super) fn text(json: &Value) -> &str {
+    json.as_str().unwrap_or_default()
+}
+
+/// Returns a number; 0 for anything else.
+pub(super) fn number(json: &Value) -> u64 {
+    json.as_u64().unwrap_or_default()
+}
+
+/// Returns the entries of a descriptor as arguments have them.
+pub(super) fn entries(json: &Value) -> String {
+    let entries: Vec<(&str, &str)> =
+        list(json).map(|entry| (text(&entry["key"]), text(&entry["value"]))).collect();
+    descriptor_text(&entries)
+}
+
+/// Returns `file:line:column`, or the name of a resource.
+pub(super) fn place(json: &Value) -> String {
+    let file = text(&json["file"]);
+    match (json["line"].as_u64(), json["column"].as_u64()) {
+        (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
+        _ => file.to_owned(),
+    }
+}
+
+/// Returns a duration as arguments have it, by its two largest units: `2d3h`, `59m58s`, `0s`.
+pub(super) fn duration(millis: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    if (1..1_000).contains(&millis) {
+        return format!("{millis}ms");
+    }
+    let seconds = millis.div_ceil(1_000);
+    let largest = UNITS.iter().position(|(_, unit)| seconds >= *unit);
+    let Some(first) = largest else { return "0s".to_owned() };
+    let (name, unit) = UNITS[first];
+    let mut shown = format!("{}{name}", seconds / unit);
+    if let Some((name, smaller)) = UNITS.get(first + 1)
+        && let rest @ 1.. = seconds % unit / smaller
+    {
+        shown += &format!("{rest}{name}");
+    }
+    shown
+}
+
+/// Returns the time from `now` until an instant in RFC 3339; none if it is not one.
+pub(super) fn millis_until(until: &Value, now: Timestamp) -> Option<u64> {
+    let until: Timestamp = until.as_str()?.parse().ok()?;
+    let left = until.as_millisecond().saturating_sub(now.as_millisecond());
+    Some(u64::try_from(left).unwrap_or(0))
+}
+
+/// Returns a number with its noun: `1 hit`, `2 hits`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// The columns of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Column {
+    Left(&'static str),
+    Right(&'static str),
+}
+
+/// Prints a table, indented by some spaces. Cells are escaped, and long ones cut. A column whose cells are
+/// all empty is left out.
+pub(super) fn table(
+    out: &mut dyn Write,
+    indent: usize,
+    columns: &[Column],
+    rows: &[Vec<String>],
+) -> io::Result<()> {
+    let heading = |column: &Column| match column {
+        Column::Left(heading) | Column::Right(heading) => *heading,
+    };
+    let last = columns.len().saturating_sub(1);
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            let max = |i| if i == last { MAX_LAST_WIDTH } else { MAX_COLUMN_WIDTH };
+            row.iter().enumerate().map(|(i, text)| cut(&escape(text), max(i))).collect()
+        })
+        .collect();
+    let cell = |row: &[String], i: usize| row.get(i).cloned().unwrap_or_default();
+    let width = |i: usize| cells.iter().map(|row| cell(row, i).chars().count()).max().unwrap_or(0);
+    let shown: Vec<(usize, &Column, usize)> = columns
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| width(*i) > 0)
+        .map(|(i, column)| (i, column, width(i).max(heading(column).len())))
+        .collect();
+    let headings: Vec<String> = columns.iter().map(|column| heading(column).to_owned()).collect();
+    for row in std::iter::once(&headings).chain(&cells) {
+        let mut text = " ".repeat(indent);
+        for (at, (i, column, width)) in shown.iter().enumerate() {
+            let (cell, separator) = (cell(row, *i), if at == 0 { "" } else { "  " });
+            text += separator;
+            text += &match column {
+                Column::Left(_) => format!("{cell:width$}"),
+                Column::Right(_) => format!("{cell:>width$}"),
+            };
+        }
+        writeln!(out, "{}", text.trim_end())?;
+    }
+    Ok(())
+}
+
+/// Returns up to `max` characters of a text, the last of which marks the cut.
+fn cut(text: &str, max: usize) -> String {
+    match text.chars().count() > max {
+        true => text.chars().take(max.saturating_sub(1)).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn durations_have_their_two_largest_units() {
+        for (millis, shown) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (999, "999ms"),
+            (1_000, "1s"),
+            (1_001, "2s"),
+            (59_999, "1m"),
+            (3_598_000, "59m58s"),
+            (3_600_000, "1h"),
+            (3_601_000, "1h"),
+            (90_000_000, "1d1h"),
+            (31_536_000_000, "365d"),
+        ] {
+            assert_eq!(duration(millis), shown);
+        }
+    }
+
+    #[test]
+    fn the_time_left_is_never_negative() {
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(millis_until(&json!("2026-01-01T00:00:01.5Z"), now), Some(1_500));
+        assert_eq!(millis_until(&json!("2025-01-01T00:00:00Z"), now), Some(0));
+        assert_eq!(millis_until(&Value::Null, now), None);
+        assert_eq!(millis_until(&json!("soon"), now), None);
+    }
+
+    #[test]
+    fn tables_align_cut_and_escape_their_cells() {
+        let columns = [Column::Right("N"), Column::Left("BY"), Column::Left("KEY")];
+        let row = |n: &str, key: &str| vec![n.to_owned(), String::new(), key.to_owned()];
+        let mut out = Vec::new();
+        table(&mut out, 2, &columns, &[row("100", "a\u{1b}[31m\n"), row("2", &"x".repeat(400))])
+            .unwrap();
+        let long = "x".repeat(MAX_LAST_WIDTH - 1);
+        let wanted = format!("    N  KEY\n  100  a\\u001b[31m\\n\n    2  {long}…\n");
+        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+    }
+
+    #[test]
+    fn what_a_server_leaves_out_is_shown_as_nothing() {
+        let none = Value::Null;
+        assert_eq!((text(&none), number(&none), list(&none).count()), ("", 0, 0));
+        assert_eq!((entries(&none), place(&none)), (String::new(), String::new()));
+        let entry = json!([{ "key": "a,b", "value": "1" }]);
+        assert_eq!(entries(&entry), r"a\,b=1");
+        assert_eq!(place(&json!({ "file": "r.yaml", "line": 3, "column": 5 })), "r.yaml:3:5");
+    }
+}

@@ -1,0 +1,197 @@
+//! `weir top`: lists the keys with the most hits, the most denials, and near a limit.
+
+use std::io::{self, Write};
+use std::num::NonZeroU16;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde_json::Value;
+
+use super::api_client::{ApiClient, Output, ServerArgs, with_query};
+use super::output::finish;
+use super::print::{self, Column, counted, duration, entries, line, list, number, table, text};
+
+const EXAMPLES: &str = "\
+Examples:
+  weir top
+  weir top --by denied --limit 10
+  weir top --by near --output json
+
+It lists the keys of one replica, counted since it started. The true count of a key is at most ERROR lower.";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TopArgs {
+    /// What to list keys by.
+    #[arg(long, value_enum, value_name = "LIST", default_value = "hits")]
+    by: By,
+    /// The largest number of keys.
+    #[arg(long, value_name = "N", default_value = "20")]
+    limit: NonZeroU16,
+    /// Format of the list.
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum By {
+    /// Hits requested, admitted or not.
+    Hits,
+    /// Hits denied, also in shadow mode.
+    Denied,
+    /// How much of a limit is used.
+    Near,
+}
+
+/// Prints a list of keys.
+pub fn run(args: &TopArgs) -> ExitCode {
+    let by = match args.by {
+        By::Hits => "hits",
+        By::Denied => "denied",
+        By::Near => "near",
+    };
+    let path = with_query("/v1/top", &[("by", by), ("limit", &args.limit.to_string())]);
+    match ApiClient::new(&args.server).and_then(|client| client.get(&path)) {
+        Ok(list) => {
+            let mut out = io::stdout().lock();
+            let printed = match args.output {
+                Output::Json => print::json(&list, &mut out),
+                Output::Text => print_list(&list, &mut out),
+            };
+            finish(printed, ExitCode::SUCCESS)
+        }
+        Err(error) => error.report(),
+    }
+}
+
+fn print_list(top: &Value, out: &mut dyn Write) -> io::Result<()> {
+    let by = text(&top["by"]);
+    let what = match by {
+        "denied" => "denied hit",
+        "near" => "hit near a limit",
+        _ => "hit",
+    };
+    if list(&top["rows"]).next().is_none() {
+        line(out, &format!("no {what}s"))?;
+    } else {
+        print_rows(list(&top["rows"]), 0, out)?;
+    }
+    let (since, unlisted) =
+        (duration(number(&top["seconds"]).saturating_mul(1_000)), number(&top["unlisted"]));
+    let total = match by {
+        // One hit may be near several limits.
+        "near" => String::new(),
+        _ => format!("{} ", counted(number(&top["total"]), what)),
+    };
+    let complete = match unlisted {
+        0 => "no key is missing, but for those beyond --limit".to_owned(),
+        unlisted => format!("a key that is missing has at most {}", counted(unlisted, what)),
+    };
+    line(out, &format!("{total}in {since} on this replica; {complete}"))
+}
+
+/// Prints keys as a table.
+pub(super) fn print_rows<'v>(
+    rows: impl Iterator<Item = &'v Value>,
+    indent: usize,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let rows: Vec<&Value> = rows.collect();
+    let key = |row: &Value| {
+        let cut = if row["cut"] == true { " (cut)" } else { "" };
+        format!("{}{cut}", entries(&row["entries"]))
+    };
+    let domain = |row: &Value| text(&row["domain"]).to_owned();
+    let rule = |row: &Value| text(&row["rule"]).to_owned();
+    if rows.iter().any(|row| row["n"].is_number()) {
+        let columns = [
+            Column::Right("USED"),
+            Column::Right("OF"),
+            Column::Left("LIMIT"),
+            Column::Right("RESET"),
+            Column::Left("DOMAIN"),
+            Column::Left("RULE"),
+            Column::Left("KEY"),
+        ];
+        let cells = |row: &&Value| {
+            vec![
+                number(&row["used"]).to_string(),
+                number(&row["n"]).to_string(),
+                text(&row["limit"]).to_owned(),
+                duration(number(&row["reset_ms"])),
+                domain(row),
+                rule(row),
+                key(row),
+            ]
+        };
+        return table(out, indent, &columns, &rows.iter().map(cells).collect::<Vec<_>>());
+    }
+    let columns = [
+        Column::Right("HITS"),
+        Column::Right("ERROR"),
+        Column::Left("DOMAIN"),
+        Column::Left("RULE"),
+        Column::Left("KEY"),
+    ];
+    let cells = |row: &&Value| {
+        let (count, error) = (number(&row["count"]), number(&row["error"]));
+        vec![count.to_string(), error.to_string(), domain(row), rule(row), key(row)]
+    };
+    table(out, indent, &columns, &rows.iter().map(cells).collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn printed(top: &Value) -> String {
+        let mut out = Vec::new();
+        print_list(top, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn keys_are_listed_with_their_counts() {
+        let row = |value: &str, count: u64, error: u64| {
+            json!({
+                "domain": "shop", "entries": [{ "key": "user", "value": value }], "rule": "user",
+                "count": count, "error": error,
+            })
+        };
+        let rows = [row("m1", 1_200, 3), row("<b>\u{202e}", 7, 0)];
+        let top = json!({
+            "by": "hits", "seconds": 3_600, "total": 1_300, "unlisted": 5, "rows": rows,
+        });
+        let wanted = "\
+HITS  ERROR  DOMAIN  RULE  KEY
+1200      3  shop    user  user=m1
+   7      0  shop    user  user=<b>\\u202e
+1300 hits in 1h on this replica; a key that is missing has at most 5 hits
+";
+        assert_eq!(printed(&top), wanted);
+        let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });
+        let wanted = "no denied hits\n0 denied hits in 5s on this replica; no key is missing, but for \
+                      those beyond --limit\n";
+        assert_eq!(printed(&none), wanted);
+    }
+
+    #[test]
+    fn keys_near_a_limit_are_listed_with_what_they_have_used() {
+        let row = json!({
+            "domain": "shop", "entries": [{ "key": "user", "value": "bob" }], "cut": true,
+            "count": 1, "error": 0, "limit": "daily", "used": 9, "n": 10, "reset_ms": 51_000,
+        });
+        let top = json!({
+            "by": "near", "seconds": 60, "total": 1, "unlisted": 0, "rows": [row],
+        });
+        let start = "\
+USED  OF  LIMIT  RESET  DOMAIN  KEY
+   9  10  daily    51s  shop    user=bob (cut)
+in 1m on this replica";
+        assert!(printed(&top).starts_with(start), "{}", printed(&top));
+    }
+}

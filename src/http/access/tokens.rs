@@ -1,0 +1,143 @@
+//! Tokens, and the files that they are read from.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+/// The size limit of a token.
+const MAX_TOKEN_BYTES: u64 = 4 << 10;
+
+/// What a token allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    Read,
+    /// Reading, too.
+    Write,
+}
+
+/// The tokens that are valid now.
+pub(super) struct Tokens(Vec<TokenFile>);
+
+/// A file with a token.
+struct TokenFile {
+    kind: TokenKind,
+    setting: &'static str,
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    token: TokenHash,
+    /// Why the file could not be used when it was read last.
+    error: Option<String>,
+}
+
+/// The hash of a token. Comparing two takes the same time wherever they differ.
+type TokenHash = blake3::Hash;
+
+impl TokenKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            TokenKind::Read => "read token",
+            TokenKind::Write => "write token",
+        }
+    }
+}
+
+impl Tokens {
+    /// Reads the files.
+    ///
+    /// # Errors
+    ///
+    /// One cannot be used. The message names the setting, the file, the cause and the fix.
+    pub fn load(read: Option<PathBuf>, write: Option<PathBuf>) -> Result<Tokens, String> {
+        let files = [
+            (TokenKind::Write, "debug.write_token_file", write),
+            (TokenKind::Read, "debug.read_token_file", read),
+        ];
+        let files = files.into_iter().filter_map(|(kind, setting, path)| {
+            path.map(|path| TokenFile::load(kind, setting, path))
+        });
+        files.collect::<Result<_, _>>().map(Tokens)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns what a token allows; none if it is not valid.
+    pub fn find(&self, token: &[u8]) -> Option<TokenKind> {
+        let hash = blake3::hash(token);
+        self.0.iter().find(|file| file.state.lock().token == hash).map(|file| file.kind)
+    }
+
+    /// Reads the files again. An unusable file leaves its last token valid.
+    pub fn poll(&self) {
+        self.0.iter().for_each(TokenFile::poll);
+    }
+}
+
+impl fmt::Debug for Tokens {
+    /// Omits the hashes, from which a weak token could be guessed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|file| file.setting)).finish()
+    }
+}
+
+impl TokenFile {
+    fn load(kind: TokenKind, setting: &'static str, path: PathBuf) -> Result<TokenFile, String> {
+        match read(&path) {
+            Ok(token) => {
+                let state = Mutex::new(State { token, error: None });
+                Ok(TokenFile { kind, setting, path, state })
+            }
+            Err(error) => Err(format!(
+                "{setting}: {}: {error}; write a token into it, such as `openssl rand -hex 32` prints",
+                path.display()
+            )),
+        }
+    }
+
+    fn poll(&self) {
+        let read = read(&self.path);
+        let (setting, path) = (self.setting, self.path.display());
+        let mut state = self.state.lock();
+        match read {
+            Ok(token) => {
+                state.error = None;
+                if std::mem::replace(&mut state.token, token) != token {
+                    tracing::info!(setting, %path, "token reloaded");
+                }
+            }
+            Err(error) if state.error.as_ref() != Some(&error) => {
+                tracing::error!(
+                    setting, %path, error,
+                    "changed token file is unusable: the previous token stays valid"
+                );
+                state.error = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Reads the token in a file, without the white space around it.
+fn read(path: &Path) -> Result<TokenHash, String> {
+    let mut text = Vec::new();
+    let file = File::open(path).map(|file| file.take(MAX_TOKEN_BYTES + 1));
+    file.and_then(|mut file| file.read_to_end(&mut text)).map_err(|error| error.to_string())?;
+    let token = text.trim_ascii();
+    if text.len() as u64 > MAX_TOKEN_BYTES {
+        return Err(format!("the file is larger than {MAX_TOKEN_BYTES} bytes"));
+    }
+    if token.is_empty() {
+        return Err("the file is empty".to_owned());
+    }
+    if !token.iter().all(u8::is_ascii_graphic) {
+        return Err("the token has spaces, or characters that are not ASCII".to_owned());
+    }
+    Ok(blake3::hash(token))
+}

@@ -1,0 +1,51 @@
+//! Errors of `/v1`, as JSON.
+
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+/// Why a request is refused or failed, and what to do instead: `{"error":"…","help":"…"}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApiError {
+    pub status: StatusCode,
+    pub error: String,
+    pub help: String,
+}
+
+impl ApiError {
+    pub fn new(status: StatusCode, error: impl Into<String>, help: impl Into<String>) -> ApiError {
+        ApiError { status, error: error.into(), help: help.into() }
+    }
+
+    pub fn bad_request(error: impl Into<String>, help: impl Into<String>) -> ApiError {
+        ApiError::new(StatusCode::BAD_REQUEST, error, help)
+    }
+
+    /// An error of weir itself.
+    pub fn internal() -> ApiError {
+        let (error, help) = ("the request failed", "see the log");
+        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error, help)
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let ApiError { status, error, help } = self;
+        let body = format!("{}\n", json!({ "error": error, "help": help }));
+        let response = (status, [(CONTENT_TYPE, "application/json")], body);
+        match status {
+            StatusCode::UNAUTHORIZED => ([(WWW_AUTHENTICATE, "Bearer")], response).into_response(),
+            _ => response.into_response(),
+        }
+    }
+}
+
+/// Returns the beginning of a text, for an error or the log.
+pub(super) fn shortened(text: &str, max_chars: usize) -> String {
+    let mut short: String = text.chars().take(max_chars).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}

@@ -1,0 +1,129 @@
+//! The parameters of a query.
+
+use std::borrow::Cow;
+
+use axum::http::Uri;
+use percent_encoding::percent_decode_str;
+
+use super::error::{ApiError, shortened};
+use crate::suggest::nearest;
+
+/// The longest text of a client in an error.
+const MAX_CHARS: usize = 100;
+
+/// The parameters of a request, each at most once.
+#[derive(Debug)]
+pub(super) struct Query(Vec<(&'static str, String)>);
+
+/// Returns the names of the parameters, decoded, and their values as they were sent.
+pub(super) fn parameters(uri: &Uri) -> impl Iterator<Item = (Cow<'_, str>, &str)> {
+    let parts = uri.query().unwrap_or_default().split('&').filter(|part| !part.is_empty());
+    parts.map(|part| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        (percent_decode_str(name).decode_utf8_lossy(), value)
+    })
+}
+
+impl Query {
+    /// Reads parameters with these names.
+    ///
+    /// # Errors
+    ///
+    /// There is another one, one is repeated, or its value is no text.
+    pub fn read(uri: &Uri, names: &[&'static str]) -> Result<Query, ApiError> {
+        let mut values: Vec<(&'static str, String)> = Vec::new();
+        for (sent, value) in parameters(uri) {
+            let Some(name) = names.iter().find(|name| **name == sent) else {
+                let help = match nearest(&sent, names.iter().copied()) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None if names.is_empty() => "this path has no parameters".to_owned(),
+                    None => format!("the parameters are {}", names.join(", ")),
+                };
+                let error = format!("unknown parameter {:?}", shortened(&sent, MAX_CHARS));
+                return Err(ApiError::bad_request(error, help));
+            };
+            if values.iter().any(|(known, _)| known == name) {
+                let error = format!("the parameter `{name}` is repeated");
+                return Err(ApiError::bad_request(error, "write it once"));
+            }
+            // As forms and `URLSearchParams` encode a space.
+            let value = value.replace('+', "%20");
+            let Ok(value) = percent_decode_str(&value).decode_utf8() else {
+                let error = format!("the parameter `{name}` is not UTF-8");
+                return Err(ApiError::bad_request(error, "percent-encode the bytes of UTF-8"));
+            };
+            values.push((name, value.into_owned()));
+        }
+        Ok(Query(values))
+    }
+
+    /// Returns the value of a parameter, if it was sent.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the value of a parameter.
+    ///
+    /// # Errors
+    ///
+    /// It was not sent.
+    pub fn required(&self, name: &str, help: &str) -> Result<&str, ApiError> {
+        let missing = || ApiError::bad_request(format!("the parameter `{name}` is missing"), help);
+        self.get(name).ok_or_else(missing)
+    }
+
+    /// Returns whether a switch is on; without a value, it is.
+    ///
+    /// # Errors
+    ///
+    /// It is neither on nor off.
+    pub fn switch(&self, name: &str) -> Result<bool, ApiError> {
+        match self.get(name) {
+            None | Some("0" | "false") => Ok(false),
+            Some("" | "1" | "true") => Ok(true),
+            Some(other) => {
+                let error = format!("the parameter `{name}` is {:?}", shortened(other, MAX_CHARS));
+                Err(ApiError::bad_request(error, "write 1 or 0"))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &str) -> Result<Query, ApiError> {
+        let uri: Uri = format!("/v1/state?{query}").parse().unwrap();
+        Query::read(&uri, &["domain", "descriptor", "force"])
+    }
+
+    #[test]
+    fn values_are_decoded() {
+        let query = read("domain=a+b&descriptor=q=a%2Bb,%C3%A4%20=%26&&force").unwrap();
+        assert_eq!(query.get("domain"), Some("a b"));
+        assert_eq!(query.required("descriptor", "").unwrap(), "q=a+b,ä =&");
+        assert!(query.switch("force").unwrap());
+        assert!(!read("force=0").unwrap().switch("force").unwrap());
+        assert!(!read("").unwrap().switch("force").unwrap());
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        let error = |query: &str| read(query).unwrap_err();
+        let unknown = error("domian=a");
+        assert_eq!(
+            (unknown.error.as_str(), unknown.help.as_str()),
+            ("unknown parameter \"domian\"", "did you mean `domain`?")
+        );
+        assert_eq!(error("x=1").help, "the parameters are domain, descriptor, force");
+        assert_eq!(error("domain=a&domain=b").error, "the parameter `domain` is repeated");
+        assert_eq!(error("domain=%ff").error, "the parameter `domain` is not UTF-8");
+        let long = error(&"x".repeat(5_000));
+        assert!(long.error.len() < 200, "{long:?}");
+        let query = read("force=maybe").unwrap();
+        assert_eq!(query.switch("force").unwrap_err().help, "write 1 or 0");
+        let missing = query.required("domain", "write one").unwrap_err();
+        assert_eq!(missing.error, "the parameter `domain` is missing");
+    }
+}

@@ -1,0 +1,166 @@
+//! Controls, and the writes by operators.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::{Answer, Api, JSON, finish, top};
+use crate::connections::ConnectionHandle;
+use crate::controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions};
+use crate::http::access::Caller;
+use crate::http::budget;
+use crate::http::error::{ApiError, shortened};
+use crate::http::page::{self, Page};
+use crate::http::query::Query;
+use crate::limit::Micros;
+use crate::store::Store;
+
+/// The size limit of a control in JSON.
+const MAX_BODY_BYTES: usize = 128 << 10;
+
+type Id = Result<Path<String>, PathRejection>;
+
+impl From<ControlError> for ApiError {
+    fn from(error: ControlError) -> ApiError {
+        let status = match error.kind {
+            ErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            ErrorKind::NeedsForce | ErrorKind::TooMany => StatusCode::CONFLICT,
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+        };
+        ApiError::new(status, error.error, error.help)
+    }
+}
+
+/// Returns the page with all controls, those that end first before others.
+pub(super) fn page(controls: Arc<Controls>) -> Arc<Page> {
+    let changes = controls.subscribe();
+    Page::versioned(
+        JSON,
+        move || *changes.borrow(),
+        move || {
+            let now = controls.now();
+            let list = controls.list();
+            let list: Vec<Value> = list.iter().map(|control| shown(control, now)).collect();
+            let error = controls.share_error().map(|error| error.to_string());
+            format!("{}\n", json!({ "controls": list, "share_error": error }))
+        },
+    )
+}
+
+pub(super) async fn list<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    Ok(page::answer(State(api.controls_page.clone())).await)
+}
+
+pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    let id = read_id(id)?;
+    let control = api.controls.get(&id).ok_or_else(|| {
+        let error = format!("there is no control {:?}", shortened(&id, 200));
+        let help = "GET /v1/controls lists the controls; it may have ended";
+        ApiError::new(StatusCode::NOT_FOUND, error, help)
+    })?;
+    super::json(&json!({ "control": shown(&control, api.controls.now()) }))
+}
+
+/// Makes a control, or replaces the one of this id; `dry_run` changes nothing, and `force` accepts a
+/// control that matches everything.
+pub(super) async fn put<S: Store + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    Extension(caller): Extension<Caller>,
+    connection: Option<Extension<Arc<ConnectionHandle>>>,
+    id: Id,
+    uri: Uri,
+    body: Body,
+) -> Answer {
+    let query = Query::read(&uri, &["dry_run", "force"])?;
+    let options = PutOptions { dry_run: query.switch("dry_run")?, force: query.switch("force")? };
+    let id = read_id(id)?;
+    let draft = Draft::read(&read_body(&api, body).await?)?;
+    if let Some(Extension(connection)) = connection {
+        // The client is no longer waited for.
+        connection.set_busy(true);
+    }
+    let written = finish(async move {
+        let by = draft.by.clone();
+        let written = api.controls.put(Some(&id), draft, options).await?;
+        if !options.dry_run {
+            caller.audit(api.controls.audit(), &by, "put control", &subject(&written.control));
+        }
+        let matched = top::matched(api.limiter.top().cloned(), written.control.clone()).await?;
+        let mut json = serde_json::to_value(&written).map_err(|_| ApiError::internal())?;
+        json["control"] = shown(&written.control, api.controls.now());
+        json["matched"] = json!(matched);
+        Ok(json)
+    });
+    super::json(&written.await?)
+}
+
+pub(super) async fn delete<S: Store + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    Extension(caller): Extension<Caller>,
+    id: Id,
+    uri: Uri,
+) -> Answer {
+    Query::read(&uri, &[])?;
+    let id = read_id(id)?;
+    let deleted = finish(async move {
+        let deleted = api.controls.delete(&id).await?;
+        caller.audit(api.controls.audit(), "", "delete control", &subject(&deleted.control));
+        Ok(json!({
+            "control": shown(&deleted.control, api.controls.now()),
+            "shared": deleted.shared,
+            "kept": deleted.kept,
+        }))
+    });
+    super::json(&deleted.await?)
+}
+
+/// Returns the last writes by operators, the newest first.
+pub(super) async fn audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    Query::read(&uri, &[])?;
+    super::json(&json!({ "records": api.controls.audit().records() }))
+}
+
+/// Returns a control with the time that is left.
+fn shown(control: &Control, now: Micros) -> Value {
+    let mut json = json!(control);
+    let left = control.until.map(|until| until.saturating_sub(now).div_ceil(1_000));
+    json["left_ms"] = left.into();
+    json
+}
+
+/// Returns a control in words, for the audit log.
+fn subject(control: &Control) -> String {
+    format!("{}: {} {}", control.id, control.action.name(), control.match_text())
+}
+
+fn read_id(id: Id) -> Result<String, ApiError> {
+    let invalid = |_| ApiError::bad_request("the id is not UTF-8", "write letters and digits");
+    id.map(|Path(id)| id).map_err(invalid)
+}
+
+async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {
+    let mut permit = api.bodies.permit();
+    let read = budget::read(body, MAX_BODY_BYTES, &mut permit);
+    let (status, error, help) = match tokio::time::timeout(api.timeout, read).await {
+        Ok(Ok(body)) => return Ok(body),
+        Ok(Err(StatusCode::PAYLOAD_TOO_LARGE)) => (
+            StatusCode::PAYLOAD_TOO_LARGE,
+            format!("the body is larger than {MAX_BODY_BYTES} bytes, or incomplete"),
+            "send one control",
+        ),
+        Ok(Err(status)) => (status, "too many large requests".to_owned(), "try again"),
+        Err(_) => (
+            StatusCode::REQUEST_TIMEOUT,
+            "the body was not received within http.timeout".to_owned(),
+            "send it at once",
+        ),
+    };
+    Err(ApiError::new(status, error, help))
+}

@@ -1,0 +1,179 @@
+//! What one key has counted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::http::{StatusCode, Uri};
+use serde_json::{Value, json};
+
+use super::{Answer, Api, finish};
+use crate::controls::Snapshot;
+use crate::descriptor::{DescriptorArg, descriptor_text};
+use crate::duration::read_duration;
+use crate::entry::Entry;
+use crate::http::access::Caller;
+use crate::http::error::{ApiError, shortened};
+use crate::http::query::Query;
+use crate::limit::Micros;
+use crate::limiter::{self, Descriptor, Inspection, ResetError};
+use crate::store::{States, StoreError};
+
+/// How long the store may take.
+const BUDGET: Duration = Duration::from_secs(2);
+
+/// The most spans of one request.
+const MAX_SPANS: usize = 16;
+
+/// The longest text of a client in an error, in characters.
+const MAX_CHARS: usize = 200;
+
+/// A descriptor of a domain.
+struct Key {
+    domain: String,
+    descriptor: DescriptorArg,
+}
+
+impl Key {
+    fn read(query: &Query) -> Result<Key, ApiError> {
+        let domain = query.required("domain", "name the domain: ?domain=shop")?;
+        let help = "write its entries: ?descriptor=key=value,key2=value2";
+        let descriptor = query.required("descriptor", help)?.parse();
+        let descriptor = descriptor.map_err(|error: String| {
+            ApiError::bad_request(format!("the parameter `descriptor`: {error}"), help)
+        })?;
+        Ok(Key { domain: domain.to_owned(), descriptor })
+    }
+
+    /// Returns it in words: `shop user=ann`.
+    fn text(&self) -> String {
+        format!("{} {}", self.domain, descriptor_text(&self.descriptor.entries()))
+    }
+
+    fn not_counted(&self) -> ApiError {
+        let error = format!("nothing is counted for {}", shortened(&self.text(), MAX_CHARS));
+        let help = "no rule with a limit matches it: GET /v1/rules lists the rules";
+        ApiError::new(StatusCode::NOT_FOUND, error, help)
+    }
+}
+
+/// Returns every limit of a key: what is used, what remains, when it resets.
+pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
+    let snapshot = api.snapshot()?;
+    let entries = key.descriptor.entries();
+    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &[]).await?;
+    let applied = &inspection.applied;
+    if applied.rule.is_none() && applied.effect.is_none() {
+        return Err(key.not_counted());
+    }
+    let mut state = inspection.to_json();
+    if let Value::Object(members) = &mut state {
+        // There are no spans, and an error has a status of its own.
+        members.remove("counts");
+        members.remove("error");
+    }
+    super::json(&state)
+}
+
+/// Returns the hits of a key over the last spans.
+pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
+    let query = Query::read(&uri, &["domain", "descriptor", "span"])?;
+    let (key, spans) = (Key::read(&query)?, spans(&query)?);
+    let snapshot = api.snapshot()?;
+    let entries = key.descriptor.entries();
+    let inspection = inspect(&api, &snapshot, &key.domain, &entries, &spans).await?;
+    let Some(Ok(state)) = &inspection.state else { return Err(key.not_counted()) };
+    let mut errors = state.counts.iter().filter_map(|count| count.as_ref().err());
+    if errors.clone().count() == spans.len()
+        && let Some(error) = errors.next()
+    {
+        let help = "GET /v1/state lists the limits of the key";
+        return Err(ApiError::bad_request(error.to_string(), help));
+    }
+    let members = inspection.to_json();
+    super::json(&json!({
+        "domain": members["domain"],
+        "entries": members["entries"],
+        "rule": members["rule"],
+        "key": members["key"],
+        "counts": members["counts"],
+    }))
+}
+
+/// Deletes what a key has counted.
+pub(super) async fn reset<S: States + 'static>(
+    State(api): State<Arc<Api<S>>>,
+    Extension(caller): Extension<Caller>,
+    uri: Uri,
+) -> Answer {
+    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
+    let snapshot = api.snapshot()?;
+    let reset = finish(async move {
+        let entries = key.descriptor.entries();
+        let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
+        let store = api.limiter.store();
+        let applied = limiter::reset(store, &*snapshot, &key.domain, &descriptor, BUDGET).await;
+        let applied = applied.map_err(|error| match error {
+            ResetError::Store(error) => store_failed(error),
+            ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
+        })?;
+        let Some(counted) = applied.key else { return Err(key.not_counted()) };
+        caller.audit(api.controls.audit(), "", "reset state", &key.text());
+        let entry = |(name, value): &Entry<'_>| json!({ "key": name, "value": value });
+        Ok(json!({
+            "domain": key.domain,
+            "entries": entries.iter().map(entry).collect::<Vec<_>>(),
+            "rule": applied.rule.map(|rule| rule.to_json()),
+            "control": applied.effect.map(|effect| effect.control()),
+            "key": counted,
+            "reset": true,
+        }))
+    });
+    super::json(&reset.await?)
+}
+
+/// Reads what a key has counted.
+async fn inspect<'s, S: States>(
+    api: &Api<S>,
+    snapshot: &'s Snapshot,
+    domain: &str,
+    entries: &[Entry<'_>],
+    spans: &[Micros],
+) -> Result<Inspection<'s>, ApiError> {
+    let descriptor = Descriptor { entries, ..Descriptor::default() };
+    let store = api.limiter.store();
+    let inspected = limiter::inspect(store, snapshot, domain, &descriptor, spans, BUDGET).await;
+    let inspection =
+        inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
+    match inspection.state {
+        Some(Err(error)) => Err(store_failed(error)),
+        _ => Ok(inspection),
+    }
+}
+
+fn store_failed(error: StoreError) -> ApiError {
+    let help = "try again; /status shows the state of the store";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), help)
+}
+
+/// Reads the spans of a count: `5m,1h`.
+fn spans(query: &Query) -> Result<Vec<Micros>, ApiError> {
+    let help = "write one or more durations: ?span=5m,1h";
+    let text = query.required("span", help)?;
+    let span = |text: &str| {
+        let micros = read_duration(text)?.as_micros();
+        Some(Micros::try_from(micros).unwrap_or(Micros::MAX))
+    };
+    let spans: Option<Vec<_>> = text.split(',').map(span).collect();
+    let Some(spans) = spans else {
+        let error = format!("the parameter `span` is {:?}", shortened(text, MAX_CHARS));
+        return Err(ApiError::bad_request(error, help));
+    };
+    if spans.len() > MAX_SPANS {
+        let error = format!("the parameter `span` has {} durations", spans.len());
+        return Err(ApiError::bad_request(error, format!("write up to {MAX_SPANS}")));
+    }
+    Ok(spans)
+}

@@ -1,0 +1,310 @@
+//! The commands of operators against a running weir: block, allow, limit, unblock, controls, top, state,
+//! reset, count and `explain --server`.
+
+use std::net::SocketAddr;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+
+use crate::support::api::{code, request, wait_for_code};
+use crate::support::redis::{Server, free_port};
+use crate::support::weir::{Setup, Weir, serving};
+
+const RULES: &str = "\
+domain: shop
+descriptors:
+  - key: user
+    rate_limit: { unit: year, requests_per_unit: 2, algorithm: sliding_log }
+  - key: api_key
+    rate_limits:
+      - { unit: month, requests_per_unit: 5, name: monthly }
+      - { unit: year, requests_per_unit: 50, name: yearly }
+";
+
+/// What a command prints, and its exit code.
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    err: String,
+}
+
+impl Ran {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {} {}", self.out, self.err))
+    }
+}
+
+/// Runs `weir` with arguments that spaces separate, without a server of its own choice.
+fn run(args: &str, env: &[(&str, &str)]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(args.split(' ')).env_clear().envs(env.iter().copied());
+    let Output { status, stdout, stderr } = command.output().expect("weir runs");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    Ran { code: status.code(), out: text(stdout), err: text(stderr) }
+}
+
+/// Runs a command of operators against a server.
+fn at(debug: SocketAddr, args: &str) -> Ran {
+    run(args, &[("WEIR_SERVER", &format!("http://{debug}")), ("USER", "ann")])
+}
+
+/// Runs a command that must succeed. Returns what it prints.
+fn good(weir: &Weir, args: &str) -> String {
+    let ran = at(weir.debug, args);
+    assert_eq!(ran.code, Some(0), "{args}: {}{}", ran.out, ran.err);
+    ran.out
+}
+
+async fn user(weir: &Weir, name: &str) -> Code {
+    code(weir.grpc, request("shop", &[("user", name)])).await
+}
+
+#[tokio::test]
+async fn a_block_denies_the_next_request_until_it_is_deleted() {
+    let weir = serving(RULES).start();
+    assert_eq!(user(&weir, "m1").await, Code::Ok);
+    let dry = good(&weir, "block -d shop user=m* --dry-run");
+    assert!(dry.contains("(dry run: nothing has changed)"), "{dry}");
+    assert!(dry.contains("keys with the most hits that it matches:"), "{dry}");
+    assert!(dry.trim_end().ends_with("user=m1"), "{dry}");
+    assert_eq!(user(&weir, "m1").await, Code::Ok);
+    assert_eq!(user(&weir, "m2").await, Code::Ok);
+
+    let ran = at(weir.debug, "block -d shop user=m2 --for 1h --reason abuse");
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.err.contains("warning: only the replica that answered has changed"), "{}", ran.err);
+    assert!(ran.err.contains("set controls.file"), "{}", ran.err);
+    assert_eq!(user(&weir, "m2").await, Code::OverLimit);
+    // Also where no rule matches.
+    let other = request("shop", &[("path", "/"), ("user", "m2")]);
+    assert_eq!(code(weir.grpc, other).await, Code::OverLimit);
+
+    // The same match again replaces the control.
+    let first = good(&weir, "controls --output json");
+    good(&weir, "block -d shop user=m2 --for 2h");
+    let list = at(weir.debug, "controls --output json").json();
+    let [control] = list["controls"].as_array().unwrap().as_slice() else { panic!("{list}") };
+    assert!(first.contains(control["id"].as_str().unwrap()), "{first} {list}");
+    assert!(control["by"] == "ann" && control["reason"] == "", "{control}");
+    let table = good(&weir, "controls");
+    assert!(table.starts_with("LEFT") && table.contains("shop user=m2  ann  block-"), "{table}");
+
+    let deleted = good(&weir, "unblock -d shop user=m2");
+    assert!(deleted.starts_with("deleted block-"), "{deleted}");
+    let ran = at(weir.debug, "unblock -d shop user=m2");
+    let error =
+        "error: there is no block of shop user=m2\nhelp: weir controls lists all controls\n";
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), error));
+    assert_eq!(good(&weir, "controls"), "no controls\n");
+    assert_eq!(code(weir.grpc, request("shop", &[("user", "m3")])).await, Code::Ok);
+}
+
+#[tokio::test]
+async fn limits_are_changed_and_clients_exempted() {
+    let weir = serving(RULES).start();
+    for _ in 0..2 {
+        assert_eq!(user(&weir, "ann").await, Code::Ok);
+    }
+    assert_eq!(user(&weir, "ann").await, Code::OverLimit);
+    let limit = good(&weir, "limit -d shop user=ann --n 3 --for 1d");
+    assert!(
+        limit.contains("action:  limit 3\n") && limit.contains("rules:   shop.user"),
+        "{limit}"
+    );
+    assert_eq!(user(&weir, "ann").await, Code::Ok);
+    assert_eq!(user(&weir, "ann").await, Code::OverLimit);
+    good(&weir, "allow -d shop user=ann --no-count --forever --id vip");
+    for _ in 0..3 {
+        assert_eq!(user(&weir, "ann").await, Code::Ok);
+    }
+    assert!(good(&weir, "controls").contains("allow, not counted  shop user=ann"));
+    assert!(
+        good(&weir, "unblock vip").starts_with("deleted vip: allow, not counted shop user=ann")
+    );
+    assert_eq!(user(&weir, "ann").await, Code::OverLimit);
+
+    // The rule has two limits.
+    let ran = at(weir.debug, "limit -d shop api_key=k --n 9");
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.err.starts_with("error: the limit does not fit") && ran.err.contains("\nhelp: "));
+    good(&weir, "limit -d shop api_key=k --n 9 --limit monthly");
+    let ran = at(weir.debug, "block -d shop --for 1m");
+    assert!(ran.code == Some(1) && ran.err.contains("matches everything"), "{}", ran.err);
+    good(&weir, "block -d shop --for 1m --force");
+    assert_eq!(user(&weir, "bob").await, Code::OverLimit);
+}
+
+#[tokio::test]
+async fn states_are_shown_counted_and_reset() {
+    let weir = serving(RULES).start();
+    for _ in 0..3 {
+        user(&weir, "ann").await;
+    }
+    let state = good(&weir, "state -d shop user=ann");
+    assert!(state.starts_with("shop: user=ann\n  rule:   user ("), "{state}");
+    assert!(state.contains("2 per year, sliding_log: 2 used, 0 left, resets in "), "{state}");
+    let json = at(weir.debug, "state -d shop user=ann --output json").json();
+    assert_eq!(json["limits"][0]["used"], 2);
+
+    let count = at(weir.debug, "count -d shop user=ann --span 5m,1h --output json").json();
+    let counts = count["counts"].as_array().unwrap();
+    assert_eq!(counts.iter().map(|it| &it["count"]).collect::<Vec<_>>(), [2, 2]);
+    let count = good(&weir, "count -d shop user=ann --span 1h");
+    assert!(count.contains("  1h     2    0s  sliding_log\n"), "{count}");
+    let ran = at(weir.debug, "count -d shop api_key=k --span 1h");
+    assert!(ran.code == Some(1) && ran.err.contains("only sliding_log"), "{}", ran.err);
+
+    let top = good(&weir, "top --by denied");
+    assert!(top.contains("   1      0  shop    user  user=ann\n1 denied hit in "), "{top}");
+    assert!(good(&weir, "top --by near").contains("   2   2"), "{top}");
+    assert_eq!(at(weir.debug, "top --output json").json()["rows"][0]["count"], 3);
+
+    assert!(good(&weir, "reset -d shop user=ann").contains("  reset:  {shop|user=ann}"));
+    assert_eq!(user(&weir, "ann").await, Code::Ok);
+    let ran = at(weir.debug, "state -d shop other=1");
+    assert!(ran.code == Some(1) && ran.err.starts_with("error: nothing is counted"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn a_running_weir_explains_as_rule_files_do_and_with_its_state() {
+    let weir = serving(RULES).start();
+    user(&weir, "ann").await;
+    good(&weir, "block -d shop user=ann --forever --id b1 --reason abuse");
+    let rules = weir.path("rules.yaml");
+    let here = run(&format!("explain {} -d shop user=ann x=1", rules.display()), &[]);
+    let server = format!("--server http://{}", weir.debug);
+    let there = run(&format!("explain {server} -d shop user=ann x=1"), &[]);
+    assert_eq!((there.code, there.err.as_str()), (Some(3), ""), "{}", there.out);
+    let is_live = |line: &&str| line.starts_with("  control:") || line.starts_with("  state:");
+    let live: Vec<&str> = there.out.lines().filter(is_live).collect();
+    assert_eq!(live[0], "  control: b1 blocks it forever, by ann: abuse");
+    assert!(live[1].starts_with("  state:  2 per year, sliding_log: 1 used, 1 left"), "{live:?}");
+    let others: Vec<&str> = there.out.lines().filter(|line| !is_live(line)).collect();
+    let here: Vec<String> = here.out.lines().map(|line| line.replace("weir:{", "{")).collect();
+    let is_log = |line: &&&str| !line.starts_with("  log:");
+    assert_eq!(others.iter().filter(is_log).copied().collect::<Vec<_>>(), here);
+
+    let json = run(&format!("explain {server} --output json -d shop user=ann"), &[]).json();
+    assert_eq!(json["descriptors"][0]["control"]["id"], "b1");
+    assert_eq!(json["descriptors"][0]["state"]["limits"][0]["used"], 1);
+    let both = run(&format!("explain {} {server} -d shop user=ann", rules.display()), &[]);
+    assert_eq!(both.code, Some(2), "{}", both.err);
+}
+
+#[tokio::test]
+async fn a_block_at_one_replica_denies_at_another_that_shares_its_redis() {
+    let redis = Server::start();
+    let replica = || serving(RULES).env("REDIS_URL", format!("127.0.0.1:{}", redis.port())).start();
+    let (a, b) = (replica(), replica());
+    assert_eq!(user(&b, "m1").await, Code::Ok);
+    let ran = at(a.debug, "block -d shop user=m1 --forever");
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{}", ran.out);
+    assert!(ran.out.contains("shared:  all replicas") && ran.out.contains("kept:    it outlives"));
+    let m1 = || request("shop", &[("user", "m1")]);
+    wait_for_code(b.grpc, m1(), Code::OverLimit).await;
+    assert_eq!(at(b.debug, "unblock -d shop user=m1").code, Some(0));
+    wait_for_code(a.grpc, m1(), Code::Ok).await;
+    // What is counted is the same at each replica.
+    let state = at(b.debug, "state -d shop user=m1 --output json").json();
+    assert_eq!(state["limits"][0]["used"], 2);
+    assert!(good(&b, "reset -d shop user=m1").contains("  reset:  "));
+    let state = at(a.debug, "state -d shop user=m1 --output json").json();
+    assert_eq!(state["limits"][0]["used"], 0);
+}
+
+#[test]
+fn tokens_come_from_a_file_or_the_environment() {
+    let setup = serving(RULES)
+        .file("read", "r3ad-r3ad-r3ad-r3ad\n")
+        .file("write", "wr1te-wr1te-wr1te-wr1te\n");
+    let (read, write) = (setup.path("read"), setup.path("write"));
+    let weir = setup
+        .env("WEIR__DEBUG__READ_TOKEN_FILE", read)
+        .env("WEIR__DEBUG__WRITE_TOKEN_FILE", write)
+        .env("WEIR__DEBUG__REQUIRE_TOKEN", "true")
+        .start();
+    let server = format!("http://{}", weir.debug);
+    let with = |args: &str, token: &str| {
+        run(args, &[("WEIR_SERVER", server.as_str()), ("WEIR_TOKEN", token)])
+    };
+    let block = "block -d shop user=m1 --forever";
+    for (args, token, code, error) in [
+        ("controls", "", 1, "error: a token is needed\nhelp: "),
+        ("controls", "wrong", 1, "error: the token is wrong\nhelp: "),
+        ("controls", "r3ad-r3ad-r3ad-r3ad", 0, ""),
+        (block, "r3ad-r3ad-r3ad-r3ad", 1, "error: the token may only read\nhelp: "),
+        (block, "wr1te-wr1te-wr1te-wr1te", 0, "warning: "),
+        ("controls", "two words", 2, "error: WEIR_TOKEN has no token"),
+    ] {
+        let ran = with(args, token);
+        assert_eq!(ran.code, Some(code), "{args} {token}: {}", ran.err);
+        assert!(ran.err.starts_with(error), "{args} {token}: {}", ran.err);
+        assert!(!ran.err.contains("wr1te"), "{}", ran.err);
+    }
+    let file = |name: &str| weir.path(name).display().to_string();
+    // The file goes before the variable.
+    let ran = with(&format!("unblock -d shop user=m1 --token-file {}", file("write")), "wrong");
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let ran = with(&format!("controls --token-file {}", file("none")), "");
+    assert!(ran.code == Some(2) && ran.err.contains("none cannot be read"), "{}", ran.err);
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_named_with_a_fix() {
+    let nobody = format!("http://127.0.0.1:{}", free_port());
+    let ran = run(&format!("top --server {nobody}"), &[]);
+    assert_eq!(ran.code, Some(1));
+    let start = format!("error: no answer from {nobody}: connection refused; ");
+    assert!(ran.err.starts_with(&start) && ran.err.contains("kubectl port-forward"), "{}", ran.err);
+    let weir = serving(RULES).start();
+    let ran = run(&format!("top --server http://{}", weir.http), &[]);
+    assert!(ran.code == Some(1) && ran.err.contains("not as the API of weir"), "{}", ran.err);
+    let ran = run("top", &[("WEIR_SERVER", "nowhere")]);
+    assert_eq!(ran.code, Some(2));
+    assert!(ran.err.starts_with("error: WEIR_SERVER is \"nowhere\": "), "{}", ran.err);
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_server_behind_tls_is_verified() {
+    use crate::support::certificates::Authority;
+
+    // The HTTP port has TLS as a proxy in front of the debug port has, but not its API.
+    let authority = Authority::new();
+    let identity = authority.sign(&["localhost"]);
+    let setup = serving(RULES).file("tls.crt", &identity.cert).file("tls.key", &identity.key);
+    let (cert, key) = (setup.path("tls.crt"), setup.path("tls.key"));
+    let setup = setup.file("ca.crt", &authority.pem).env("WEIR__HTTP__TLS__CERT", cert);
+    let weir = setup.env("WEIR__HTTP__TLS__KEY", key).start_unhealthy();
+    let server = format!("--server https://localhost:{}", weir.http.port());
+    let ran = run(&format!("top {server} --ca {}", weir.path("ca.crt").display()), &[]);
+    assert!(ran.err.contains("not as the API of weir"), "{}", ran.err);
+    let ran = run(&format!("top {server}"), &[]);
+    assert!(
+        ran.code == Some(1) && ran.err.starts_with("error: no answer from https"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn wrong_arguments_are_refused_before_anything_is_sent() {
+    for (args, error) in [
+        ("block", "--domain"),
+        ("block -d shop =1", "error: invalid descriptor '=1'"),
+        ("block -d shop a=b --for 5", "write a duration such as 10m"),
+        ("limit -d shop a=b", "--n"),
+        ("unblock", "<ID>"),
+        ("state -d shop", "--domain"),
+        ("count -d shop a=b", "--span"),
+        ("top --by most", "near"),
+        ("explain -d shop a=b", "RULES"),
+    ] {
+        let ran = run(args, &[]);
+        assert_eq!(ran.code, Some(2), "{args}: {}", ran.err);
+        assert!(ran.err.contains(error), "{args}: {}", ran.err);
+    }
+    let (status, output) = Setup::new().arg("block").arg("--help").run();
+    assert!(status.success() && output.contains("weir block -d shop user=mallory"), "{output}");
+}
