@@ -56,6 +56,7 @@ mod terminal;
 mod threads;
 pub mod throttle;
 pub mod tls;
+pub mod token_file;
 pub mod top;
 pub mod trace;
 pub mod version;

@@ -20,11 +20,15 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
 
 pub use self::password::Password;
 use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
 use crate::store::{States, Store};
+
+/// How often the file of the password is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a client may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +65,17 @@ impl<S: Store + States + 'static> Resp<S> {
 }
 
 impl<S> Resp<S> {
+    /// Reads the password again when its file changes. Never ends.
+    pub async fn follow_password(self: Arc<Self>) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            // A few bytes, on a thread that serves nobody.
+            self.password.poll();
+        }
+    }
+
     /// Numbers the connections, for `CLIENT ID`.
     fn next_id(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1

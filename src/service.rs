@@ -166,8 +166,9 @@ impl<S: Store> RateLimit<S> {
         {
             return decision.map(|decision| then(&decision));
         }
-        let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
-        Ok(then(&decision))
+        // On the heap: a connection's task is as large as the largest of its futures.
+        let decision = Box::pin(self.limiter.decide(rules.as_deref(), request, budget, holds));
+        Ok(then(&decision.await?))
     }
 
     /// Releases the holds of a request whose caller disconnected.
@@ -221,7 +222,7 @@ impl<S: Store + States> RateLimit<S> {
         let rules = self.rules.load();
         let active = rules.as_deref().ok_or(RequestError::NoRules)?;
         let store = self.limiter.store();
-        let inspection = inspect(store, active, domain, descriptor, spans, budget).await;
+        let inspection = Box::pin(inspect(store, active, domain, descriptor, spans, budget)).await;
         let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
         Ok(then(&inspection))
     }

@@ -27,9 +27,7 @@ pub(super) async fn answer<S: Store + States>(
     let [name, arguments @ ..] = &*arguments else { return After::Continue };
     let mut upper = [0; MAX_NAME_BYTES];
     let name = upper_case(name, &mut upper);
-    let password = resp.password.load();
-    let password = password.as_deref().map(|text| &text[..]);
-    if let Some(after) = session.answer(name, arguments, password, replies) {
+    if let Some(after) = session.answer(name, arguments, &resp.password, replies) {
         return after;
     }
     match name {
@@ -56,8 +54,6 @@ enum CommandError {
     Count(&'static str),
     #[error("ERR value is not an integer or out of range")]
     Integer,
-    #[error("ERR syntax error")]
-    Syntax,
     #[error("ERR arguments must be UTF-8")]
     Text,
     #[error("ERR {0}")]

@@ -30,8 +30,7 @@ pub(super) async fn serve<S: Store + States + 'static>(
     handle: &Arc<ConnectionHandle>,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let password = resp.password.load();
-    let mut session = Session::new(resp.next_id(), password.as_deref().map(|text| &text[..]));
+    let mut session = Session::new(resp.next_id(), &resp.password);
     let (mut input, mut parser, mut replies) = (Vec::new(), Parser::default(), Replies::default());
     // When the rest of a request has to be there.
     let mut deadline: Option<Instant> = None;

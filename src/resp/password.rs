@@ -1,19 +1,38 @@
 //! The password of the port.
 
-use std::sync::Arc;
+use crate::token_file::TokenFile;
 
-use arc_swap::ArcSwapOption;
-
-/// The password, which may be replaced while connections are served. None: the port needs none.
+/// What checks passwords.
 #[derive(Debug, Default)]
-pub struct Password(ArcSwapOption<Vec<u8>>);
+pub enum Password {
+    /// Clients need none.
+    #[default]
+    None,
+    File(TokenFile),
+    #[cfg(test)]
+    Text(&'static str),
+}
 
 impl Password {
-    pub fn set(&self, password: Option<Vec<u8>>) {
-        self.0.store(password.map(Arc::new));
+    /// Whether clients need one.
+    pub(super) fn is_needed(&self) -> bool {
+        !matches!(self, Password::None)
     }
 
-    pub(super) fn load(&self) -> Option<Arc<Vec<u8>>> {
-        self.0.load_full()
+    /// Whether a client has sent the right one. How long this takes does not tell how much of it is right.
+    pub(super) fn is(&self, given: &[u8]) -> bool {
+        match self {
+            Password::None => true,
+            Password::File(file) => file.has(given),
+            #[cfg(test)]
+            Password::Text(text) => text.as_bytes() == given,
+        }
+    }
+
+    /// Reads it again.
+    pub fn poll(&self) {
+        if let Password::File(file) = self {
+            file.poll();
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! One connection: who it is, and the commands that are about the connection itself.
 
+use super::Password;
 use super::parser::read_integer;
 use super::reply::{Replies, Version};
 use crate::version;
@@ -11,9 +12,6 @@ pub struct Session {
     name: Vec<u8>,
     is_authenticated: bool,
 }
-
-/// What checks passwords. None if the port needs none.
-pub type Password<'a> = Option<&'a [u8]>;
 
 /// What to do after a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +26,8 @@ const MAX_NAME_BYTES: usize = 256;
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
 impl Session {
-    pub fn new(id: u64, password: Password<'_>) -> Session {
-        Session { id, name: Vec::new(), is_authenticated: password.is_none() }
-    }
-
-    /// Whether it may use commands that charge.
-    pub fn is_authenticated(&self) -> bool {
-        self.is_authenticated
+    pub fn new(id: u64, password: &Password) -> Session {
+        Session { id, name: Vec::new(), is_authenticated: !password.is_needed() }
     }
 
     /// Answers a command about the connection. None if `name` is another command.
@@ -42,7 +35,7 @@ impl Session {
         &mut self,
         name: &str,
         arguments: &[&[u8]],
-        password: Password<'_>,
+        password: &Password,
         replies: &mut Replies,
     ) -> Option<After> {
         match (name, arguments) {
@@ -76,13 +69,13 @@ impl Session {
         Some(After::Continue)
     }
 
-    fn auth(&mut self, user: &[u8], given: &[u8], password: Password<'_>, replies: &mut Replies) {
-        let Some(password) = password else {
+    fn auth(&mut self, user: &[u8], given: &[u8], password: &Password, replies: &mut Replies) {
+        if !password.is_needed() {
             return replies.error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             );
-        };
+        }
         if self.is_right(user, given, password) {
             replies.simple("OK");
         } else {
@@ -90,15 +83,14 @@ impl Session {
         }
     }
 
-    /// Checks a password, in a time that does not tell how much of it is right.
-    fn is_right(&mut self, user: &[u8], given: &[u8], password: &[u8]) -> bool {
-        let is_right = user == b"default" && blake3::hash(given) == blake3::hash(password);
+    fn is_right(&mut self, user: &[u8], given: &[u8], password: &Password) -> bool {
+        let is_right = user == b"default" && password.is(given);
         self.is_authenticated |= is_right;
         is_right
     }
 
     /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`.
-    fn hello(&mut self, arguments: &[&[u8]], password: Password<'_>, replies: &mut Replies) {
+    fn hello(&mut self, arguments: &[&[u8]], password: &Password, replies: &mut Replies) {
         let (version, mut rest) = match arguments {
             [] => (replies.version, arguments),
             [number, rest @ ..] => match read_integer(number) {
@@ -115,7 +107,7 @@ impl Session {
             rest = match rest {
                 [] => break,
                 [option, user, given, rest @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
-                    if password.is_some_and(|password| !self.is_right(user, given, password)) {
+                    if !self.is_right(user, given, password) {
                         return replies.error(WRONG_PASSWORD);
                     }
                     rest

@@ -38,7 +38,7 @@ struct Client {
 }
 
 impl Client {
-    fn connect(password: Option<&str>) -> Client {
+    fn connect(password: Password) -> Client {
         let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
         let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000), Options::default());
         let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
@@ -47,9 +47,7 @@ impl Client {
         let rules = Arc::new(ActiveRules::of(rules));
         let rate_limit = RateLimit::new(Arc::new(limiter), rules, service::Options::default());
         let limits = Limits { timeout: Duration::from_secs(1), max_request: 1_000 };
-        let given = Password::default();
-        given.set(password.map(|password| password.into()));
-        let resp: TestResp = Resp::new(rate_limit, limits, given);
+        let resp: TestResp = Resp::new(rate_limit, limits, password);
         let limits = ConnectionLimits {
             listener: "test",
             setting: "test.max_connections",
@@ -85,7 +83,7 @@ impl Client {
 
 #[tokio::test]
 async fn requests_are_decided_by_rules() {
-    let mut client = Client::connect(None);
+    let mut client = Client::connect(Password::None);
     assert_eq!(client.send("WEIR.CHECK shop 1 user ann").await, "*5 :1 :1 :-1 :500 $5 burst");
     assert_eq!(client.send("weir.check shop 2 user ann").await, "*5 :2 :0 :500 :500 $5 burst");
     // Looks, and gives back.
@@ -101,7 +99,7 @@ async fn requests_are_decided_by_rules() {
 
 #[tokio::test]
 async fn several_descriptors_are_decided_together() {
-    let mut client = Client::connect(None);
+    let mut client = Client::connect(Password::None);
     assert_eq!(
         client.send("WEIR.CHECKALL shop 2 1 user ann 1 other x").await,
         "*3 :1 *5 :1 :0 :-1 :1000 $5 burst *5 :1 :-1 :-1 :0 $0 "
@@ -114,7 +112,7 @@ async fn several_descriptors_are_decided_together() {
 
 #[tokio::test]
 async fn hits_of_a_span_are_counted() {
-    let mut client = Client::connect(None);
+    let mut client = Client::connect(Password::None);
     assert_eq!(client.send("WEIR.COUNT shop 1m ADD 3 log x").await, ":3");
     client.clock.advance(20 * SECOND);
     assert_eq!(client.send("WEIR.COUNT shop 1m ADD 1 log x").await, ":4");
@@ -126,7 +124,7 @@ async fn hits_of_a_span_are_counted() {
 
 #[tokio::test]
 async fn errors_are_worded_as_by_redis() {
-    let mut client = Client::connect(None);
+    let mut client = Client::connect(Password::None);
     for (line, error) in [
         ("GET a", "-ERR unknown command 'GET'"),
         ("WEIR.CHECK shop", "-ERR wrong number of arguments for 'weir.check' command"),
@@ -149,7 +147,7 @@ async fn errors_are_worded_as_by_redis() {
 
 #[tokio::test]
 async fn clients_introduce_themselves() {
-    let mut client = Client::connect(None);
+    let mut client = Client::connect(Password::None);
     assert_eq!(client.send("PING\r\nPING x\r\nSELECT 0").await, "+PONG $1 x +OK");
     assert_eq!(
         client.send("CLIENT SETNAME app\r\nCLIENT GETNAME\r\nCLIENT SETINFO lib-name x").await,
@@ -164,7 +162,7 @@ async fn clients_introduce_themselves() {
 
 #[tokio::test]
 async fn a_password_is_needed_if_there_is_one() {
-    let mut client = Client::connect(Some("secret"));
+    let mut client = Client::connect(Password::Text("secret"));
     let lines = "WEIR.CHECK shop 1 user ann\r\nAUTH wrong\r\nAUTH ann secret\r\nHELLO 3";
     let refused = client.send_until(lines, "AUTH secret", "+OK\r\n").await;
     assert_eq!(
@@ -172,6 +170,6 @@ async fn a_password_is_needed_if_there_is_one() {
         ["-NOAUTH", "WRONGPASS", "WRONGPASS", "NOAUTH"]
     );
     assert_eq!(client.send("PING").await, "+PONG");
-    let mut other = Client::connect(Some("secret"));
+    let mut other = Client::connect(Password::Text("secret"));
     assert!(other.send("HELLO 3 AUTH default secret").await.starts_with("%7 "));
 }

@@ -105,7 +105,7 @@ proptest! {
             Just(&b"$3\r\nabc\r\n"[..]), Just(&b"$-1\r\n"[..]), Just(&b":1\r\n"[..]),
         ], 1..8),
     ) {
-        let text = [&[b"*1\r\n"][..], &text].concat().concat();
+        let text = [&b"*1\r\n"[..], &text.concat()].concat();
         let first = read_all(&text, 7).ok().and_then(|requests| requests.into_iter().next());
         let value = redis::parse_redis_value(&text).ok();
         let strings = |value: redis::Value| match value {
