@@ -38,7 +38,7 @@ use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
 use crate::tls::{self, Certificates, TlsListeners};
-use crate::top::Top;
+use crate::top::{Redaction, Top};
 use crate::trace::Sampler;
 
 /// The service, built but not running.
@@ -110,7 +110,12 @@ impl App {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone());
         let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
-        let limiter = Arc::new(Limiter::new(store, settings.limiter_options()).with_top(top));
+        let redaction = match &top {
+            Some(top) => top.redaction().clone(),
+            None => Arc::new(Redaction::new(settings.top.redact.to_vec())),
+        };
+        let limiter = Limiter::new(store, settings.limiter_options()).with_top(top);
+        let limiter = Arc::new(limiter.with_redaction(redaction));
         let control_clock = ControlClock::new(clock.clone());
         let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
         let control_options = settings.control_options(limiter.store().shared_table().is_some());

@@ -10,7 +10,7 @@
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `plans`, `compiled`, `snapshot`: what a decision uses
-//! - `set`, `share`, `file`: the controls of this process and how they are merged and kept
+//! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `audit`, `metrics`: what operators use
 
 mod audit;
@@ -25,6 +25,7 @@ mod metrics;
 mod pattern;
 mod plans;
 mod request;
+mod row;
 mod set;
 mod share;
 mod snapshot;
@@ -43,6 +44,9 @@ pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 
 /// The most controls.
 pub const MAX_CONTROLS: usize = 10_000;
+
+/// The most tombstones: as many as there can be controls to delete.
+const MAX_TOMBSTONES: usize = MAX_CONTROLS;
 
 /// The most controls that are compared with a descriptor one by one: those without an exact value,
 /// and those that share theirs.

@@ -4,6 +4,8 @@ mod access;
 mod budget;
 mod debug;
 mod error;
+mod events;
+mod index;
 mod json;
 mod metrics;
 mod page;
@@ -14,6 +16,7 @@ mod write_timeout;
 
 pub use access::{Access, AccessOptions};
 pub use debug::{DebugPages, debug};
+pub use events::{Ends as EventEnds, EventSources, MAX_SUBSCRIBERS, events};
 pub use json::{Json, JsonErrors, JsonStats};
 pub(crate) use json::{decode_json, encode_json};
 pub use metrics::{MetricsPages, metrics};

@@ -18,8 +18,9 @@
 //! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
 //! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
 //! the open connections, which [`sockets`] and [`tls`] carry. [`metrics`] are counted everywhere and
-//! exported by [`telemetry`]; [`top`] has the keys with the most hits; [`trace`] decides which requests have spans. [`app`] builds the service
-//! from the [`settings`], and [`cli`] has the subcommands.
+//! exported by [`telemetry`]; [`top`] has the keys with the most hits, and [`explain`] shows what applies
+//! to a descriptor; [`trace`] decides which requests have spans. [`app`] builds the service from the
+//! [`settings`], and [`cli`] has the subcommands.
 
 #![forbid(unsafe_code)]
 

@@ -10,12 +10,14 @@
 mod applied;
 mod charges;
 mod decision;
+mod denials;
 mod holds;
 mod inspect;
 mod log;
 mod lookup;
 mod metrics;
 mod request;
+mod sample;
 mod spans;
 mod stats;
 #[cfg(test)]
@@ -24,6 +26,7 @@ mod top_keys;
 
 pub use applied::{Applied, applied};
 pub use decision::{RequestDecision, RequestError, ShownLimit, Status};
+pub use denials::{Denial, DenialWatch, Denials};
 pub use holds::Holds;
 pub use inspect::{Inspection, ResetError, inspect, reset};
 pub use metrics::LimiterCounts;
@@ -41,10 +44,10 @@ use self::lookup::{Lookup, Matched};
 use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
-use crate::limit::{Decision, Op, Plan};
+use crate::limit::{Decision, Op};
 use crate::rules::Domain;
-use crate::store::{Answer, Answers, Store, StoreError};
-use crate::top::Top;
+use crate::store::{Answer, Answers, Charge, Store, StoreError};
+use crate::top::{Redaction, Top};
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +85,7 @@ pub struct Limiter<S> {
     options: Options,
     counts: LimiterCounts,
     denial_log: DenialLog,
+    denials: Denials,
     top: Option<Arc<Top>>,
 }
 
@@ -89,7 +93,13 @@ impl<S: Store> Limiter<S> {
     pub fn new(store: S, options: Options) -> Limiter<S> {
         let denial_log = DenialLog::new(options.logged_denials);
         let counts = LimiterCounts::new(options.max_series);
-        Limiter { store, options, counts, denial_log, top: None }
+        let denials = Denials::new(Arc::new(Redaction::new(Vec::new())));
+        Limiter { store, options, counts, denial_log, denials, top: None }
+    }
+
+    /// Shows hashes in place of secret values to those who watch denials.
+    pub fn with_redaction(self, redaction: Arc<Redaction>) -> Limiter<S> {
+        Limiter { denials: Denials::new(redaction), ..self }
     }
 
     /// Counts decisions by key.
@@ -100,6 +110,11 @@ impl<S: Store> Limiter<S> {
     /// The lists of top keys, if they are on.
     pub fn top(&self) -> Option<&Arc<Top>> {
         self.top.as_ref()
+    }
+
+    /// Denied requests as they happen.
+    pub fn denials(&self) -> &Denials {
+        &self.denials
     }
 
     pub fn counts(&self) -> &LimiterCounts {
@@ -147,7 +162,7 @@ impl<S: Store> Limiter<S> {
             charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        let decision = self.conclude(request, &lookup, &answers);
+        let decision = self.conclude(request, &lookup, &charges, &answers);
         span.end(Some(&lookup), &decision);
         decision
     }
@@ -176,7 +191,7 @@ impl<S: Store> Limiter<S> {
             charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        let decision = self.conclude(request, &lookup, &answers);
+        let decision = self.conclude(request, &lookup, &charges, &answers);
         span.end(Some(&lookup), &decision);
         Some(decision)
     }
@@ -241,30 +256,32 @@ impl<S: Store> Limiter<S> {
         &self,
         request: &Request<'_>,
         lookup: &Lookup<'s, '_>,
+        charges: &Charges<'_>,
         answers: &[Answer],
     ) -> Result<RequestDecision<'s>, RequestError> {
-        let mut unread = answers.iter();
+        let mut charged = charges.list().iter().zip(answers);
+        // Whether admitted hits are counted as near a limit.
+        let are_charged = self.top.is_some() && charges.are_charged(answers);
         let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         for matched in &lookup.matched {
             let mut status = match matched.plan() {
-                Some(plan) => {
-                    let answer = unread.next().unwrap_or(&Err(StoreError::Unavailable));
-                    match answer {
-                        Ok(decision) => self.charged_status(lookup.domain, matched, plan, decision),
-                        // Controls decide without the store, too.
-                        Err(_) if matched.is_allowed() || lookup.is_blocked => {
-                            uncharged_status(matched)
-                        }
-                        Err(error) => {
-                            return Err(self.store_failed(request, lookup, answers, *error));
-                        }
+                Some(_) => match charged.next() {
+                    Some((charge, Ok(decision))) => {
+                        self.charged_status(lookup.domain, matched, charge, decision, are_charged)
                     }
-                }
+                    // Controls decide without the store, too.
+                    _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
+                    answer => {
+                        let error = answer.and_then(|(_, answer)| answer.err());
+                        let error = error.unwrap_or(StoreError::Unavailable);
+                        return Err(self.store_failed(request, lookup, answers, error));
+                    }
+                },
                 None => uncharged_status(matched),
             };
             if let Some(effect) = &matched.effect {
-                self.control_status(effect, &mut status);
+                self.control_status(request.domain, matched, effect, &mut status);
             }
             quotas += usize::from(status.quota);
             quotas_over += usize::from(status.quota && status.over_limit);
@@ -272,18 +289,18 @@ impl<S: Store> Limiter<S> {
             statuses.push(status);
         }
         over |= quotas > 0 && quotas == quotas_over;
-        if let Some(top) = &self.top {
-            let together = lookup.domain.is_some_and(|domain| domain.together);
-            let charged = !over || !together || self.options.shadow_mode;
-            top_keys::record(top, request, lookup, answers, charged, &self.options);
-        }
         if over && self.options.shadow_mode {
             add(&self.counts.global_shadow_mode);
             over = false;
         }
         add(if over { &self.counts.over_limit } else { &self.counts.ok });
-        if over && self.denial_log.is_on() {
-            self.denial_log.log(request, lookup, answers, &statuses);
+        if over {
+            if self.denial_log.is_on() {
+                self.denial_log.log(request, lookup, answers, &statuses);
+            }
+            if self.denials.are_watched() {
+                self.denials.add(request, lookup, answers, &statuses);
+            }
         }
         if tracing::enabled!(tracing::Level::DEBUG) {
             log::decisions(request, lookup, answers, if over { "over_limit" } else { "ok" });
@@ -291,15 +308,17 @@ impl<S: Store> Limiter<S> {
         Ok(RequestDecision { over_limit: over, statuses })
     }
 
-    /// The status of a descriptor that was charged; adds its hits to the counts of its rule.
+    /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its
+    /// key.
     fn charged_status<'s>(
         &self,
         domain: Option<&Domain>,
         matched: &Matched<'s, '_>,
-        plan: &Plan,
+        charge: &Charge<'_>,
         decision: &Decision,
+        is_charged: bool,
     ) -> Status<'s> {
-        let limit = &plan.limits()[usize::from(decision.limit)];
+        let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let (mut shadow, mut name) = (false, "");
         let hits = match matched.op {
             Op::Take(hits) => hits,
@@ -307,6 +326,9 @@ impl<S: Store> Limiter<S> {
         };
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
         stats::count(&counted, domain, matched, decision.limit);
+        if let Some(top) = &self.top {
+            top_keys::record(top, matched, charge, decision, &counted, is_charged);
+        }
         let rule = matched.applies.rule();
         if let Some(rule) = rule {
             shadow = rule.shadow_mode;
@@ -329,11 +351,20 @@ impl<S: Store> Limiter<S> {
 
     /// Decides a descriptor as a control says.
     #[cold]
-    fn control_status(&self, effect: &Effect<'_>, status: &mut Status<'_>) {
+    fn control_status(
+        &self,
+        domain: &str,
+        matched: &Matched<'_, '_>,
+        effect: &Effect<'_>,
+        status: &mut Status<'_>,
+    ) {
         let [blocked, allowed, limited] = &self.counts.controlled;
         match effect {
             Effect::Block { wait, .. } => {
                 add(blocked);
+                if let Some(top) = &self.top {
+                    top_keys::record_blocked(top, domain, matched);
+                }
                 status.over_limit = true;
                 status.remaining = 0;
                 (status.retry_after, status.reset_after) = (*wait, wait.unwrap_or(0));

@@ -2,13 +2,18 @@
 //! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
 mod overlay;
+mod reload;
+
+pub use reload::{Reload, Reloaded};
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::json;
+use tokio::sync::broadcast;
 
 use crate::health::Health;
 use crate::rules::source::RuleFile;
@@ -18,6 +23,7 @@ use crate::service::Rules;
 use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
 use overlay::{OverlayState, Present};
+use reload::MAX_WAITING;
 
 /// The minimum interval of log lines that a management server, or a file that is rewritten
 /// continuously, can repeat.
@@ -37,6 +43,7 @@ pub struct Loader {
     overlay: Option<OverlayState>,
     /// The state of the source, for the status.
     source: Mutex<serde_json::Value>,
+    reloads: broadcast::Sender<Reload>,
     refused_line: LogLine,
     warnings_line: LogLine,
     loaded_line: LogLine,
@@ -98,7 +105,7 @@ struct LoadStatus {
 }
 
 /// The numbers of files, domains and rules of a set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     pub files: usize,
     pub domains: usize,
@@ -138,6 +145,7 @@ impl Loader {
             status,
             overlay: None,
             source: Mutex::new(json!({ "kind": "files" })),
+            reloads: broadcast::Sender::new(MAX_WAITING),
             refused_line,
             warnings_line,
             loaded_line,
@@ -227,6 +235,7 @@ impl Loader {
             let mut status = self.status.lock();
             (status.is_refused, status.last_error) = (true, Some((now, problems.clone())));
             drop(status);
+            self.announce(Reloaded::Rules, Err(&problems));
             return Err(Refusal { problems, errors: loaded.count(Severity::Error) });
         }
         let summary = Summary {
@@ -245,6 +254,7 @@ impl Loader {
         drop(status);
         self.metrics.config_load_success.inc();
         self.health.rules_loaded(summary.domains);
+        self.announce(Reloaded::Rules, Ok(summary));
         let Summary { files, domains, rules } = summary;
         let passed = match source {
             UpdateSource::Files => Some(0),

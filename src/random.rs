@@ -25,7 +25,6 @@ fn mixed(state: u64) -> u64 {
 }
 
 /// Sixteen random bytes.
-#[cfg(feature = "otlp")]
 pub fn random_bytes() -> [u8; 16] {
     let state = RandomState::new();
     let halves = [state.hash_one(0).to_be_bytes(), state.hash_one(1).to_be_bytes()];

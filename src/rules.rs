@@ -25,6 +25,7 @@ mod source_map;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod totals;
 pub mod tree;
 pub mod xds;
 pub mod yaml;
@@ -44,6 +45,7 @@ pub use problem::{Problem, Severity};
 pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
 pub use rule::{Metadata, Origin, Rule};
 pub use stats::{RuleSeries, RuleStats};
+pub use totals::{HitTotals, RuleTotals, totals};
 
 use std::fmt::Write;
 use std::sync::Arc;

@@ -57,17 +57,19 @@ impl TokenFile {
         self.state.lock().token == blake3::hash(token)
     }
 
-    /// Reads the file again. An unusable one leaves its last token valid.
-    pub fn poll(&self) {
+    /// Reads the file again. An unusable one leaves its last token valid. Returns whether it has another token.
+    pub fn poll(&self) -> bool {
         let read = read(&self.path);
         let (setting, path) = (self.setting, self.path.display());
         let mut state = self.state.lock();
         match read {
             Ok(token) => {
                 state.error = None;
-                if std::mem::replace(&mut state.token, token) != token {
+                let is_new = std::mem::replace(&mut state.token, token) != token;
+                if is_new {
                     tracing::info!(setting, %path, "token reloaded");
                 }
+                return is_new;
             }
             Err(error) if state.error.as_ref() != Some(&error) => {
                 tracing::error!(
@@ -78,6 +80,7 @@ impl TokenFile {
             }
             Err(_) => {}
         }
+        false
     }
 }
 

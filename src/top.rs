@@ -1,6 +1,6 @@
 //! The keys with the most hits, the most denials, and near a limit.
 //!
-//! Each serving thread counts in sketches of its own: [`Top::recorder`] locks those of the current
+//! Each serving thread counts in sketches of its own: [`Top::record`] locks those of the current
 //! thread. [`Top::list`] copies them one after the other, which locks each for some microseconds, and
 //! merges the copies. Every decision is counted, without sampling, so that the reported errors are
 //! certain.
@@ -18,16 +18,16 @@ mod sketch;
 mod tests;
 
 pub use list::{By, Filter, NearLimit, Query, TopEntry, TopList, TopRow};
+pub use redact::Redaction;
 
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use self::key::{Key, KeyHasher};
 use self::merge::merge;
 use self::near::{Near, NearKeys, NearNow};
-use self::redact::Redaction;
 use self::sketch::Sketch;
 use crate::clock::Monotonic;
 use crate::entry::Entry;
@@ -50,7 +50,7 @@ pub struct Top {
     hasher: KeyHasher,
     /// Those of each thread, by its number.
     lists: Box<[Aligned]>,
-    redaction: Redaction,
+    redaction: Arc<Redaction>,
     clock: Arc<dyn Monotonic>,
     started: Micros,
 }
@@ -64,12 +64,6 @@ struct Lists {
     hits: Sketch<()>,
     denied: Sketch<()>,
     near: NearKeys,
-}
-
-/// Counts decisions in the lists of the current thread, which it locks.
-pub struct Recorder<'a> {
-    top: &'a Top,
-    lists: MutexGuard<'a, Lists>,
 }
 
 /// The decision on some hits of a key.
@@ -114,18 +108,52 @@ impl Top {
         Top {
             hasher: KeyHasher::default(),
             lists: (0..options.threads.max(1)).map(|_| Aligned(Mutex::new(lists()))).collect(),
-            redaction: Redaction::new(options.redact),
+            redaction: Arc::new(Redaction::new(options.redact)),
             started: clock.monotonic(),
             clock,
         }
     }
 
-    /// Returns what counts decisions. Nothing waits while it is locked, so it must not be held for
-    /// long.
+    /// What is shown in place of secret values.
+    pub fn redaction(&self) -> &Arc<Redaction> {
+        &self.redaction
+    }
+
+    /// Counts a decision. Decisions on no hits are not counted.
     #[inline]
-    pub fn recorder(&self) -> Recorder<'_> {
-        let Aligned(lists) = &self.lists[threads::number() % self.lists.len()];
-        Recorder { top: self, lists: lists.lock() }
+    pub fn record(&self, recorded: &Recorded<'_>) {
+        if recorded.hits > 0 {
+            let Aligned(lists) = &self.lists[threads::number() % self.lists.len()];
+            self.record_in(&mut lists.lock(), recorded);
+        }
+    }
+
+    #[inline]
+    fn record_in(&self, lists: &mut Lists, recorded: &Recorded<'_>) {
+        let Recorded { domain, entries, rule, hits, outcome } = *recorded;
+        let key = self.hasher.key(domain, entries);
+        lists.hits.count(&key, rule, hits);
+        match outcome {
+            Outcome::Admitted => {}
+            Outcome::Denied => lists.denied.count(&key, rule, hits),
+            Outcome::Near(near) => self.record_near(lists, &key, rule, hits, &near),
+        }
+    }
+
+    #[inline(never)]
+    fn record_near(
+        &self,
+        lists: &mut Lists,
+        key: &Key<'_>,
+        rule: &str,
+        hits: u64,
+        near: &NearAdmission<'_>,
+    ) {
+        let NearAdmission { shape, index, name, used, n, reset_after } = *near;
+        let key = self.hasher.limit_key(key, shape, index);
+        let at = self.clock.monotonic();
+        let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
+        lists.near.add(&key, rule, hits, &near);
     }
 
     /// Returns one list of all threads.
@@ -146,32 +174,6 @@ impl Top {
                 list::by_fraction(merged, query, seconds, &self.redaction, now)
             }
         }
-    }
-}
-
-impl Recorder<'_> {
-    /// Counts a decision. Decisions on no hits are not counted.
-    #[inline]
-    pub fn record(&mut self, recorded: &Recorded<'_>) {
-        let Recorded { domain, entries, rule, hits, outcome } = *recorded;
-        if hits == 0 {
-            return;
-        }
-        let key = self.top.hasher.key(domain, entries);
-        self.lists.hits.count(&key, rule, hits);
-        match outcome {
-            Outcome::Admitted => {}
-            Outcome::Denied => self.lists.denied.count(&key, rule, hits),
-            Outcome::Near(near) => self.record_near(&key, rule, hits, &near),
-        }
-    }
-
-    fn record_near(&mut self, key: &Key<'_>, rule: &str, hits: u64, near: &NearAdmission<'_>) {
-        let NearAdmission { shape, index, name, used, n, reset_after } = *near;
-        let key = self.top.hasher.limit_key(key, shape, index);
-        let at = self.top.clock.monotonic();
-        let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
-        self.lists.near.add(&key, rule, hits, &near);
     }
 }
 

@@ -11,7 +11,7 @@ use weir::top::{NearAdmission, Options, Outcome, Recorded, Top};
 
 fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);
-    top.recorder().record(&Recorded { domain, entries, rule: "user", hits: 1, outcome });
+    top.record(&Recorded { domain, entries, rule: "user", hits: 1, outcome });
 }
 
 fn top(entries: usize) -> Top {

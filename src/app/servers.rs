@@ -84,11 +84,26 @@ impl App {
         let resp =
             self.resp.map(|resp| resp.start(self.threads, &self.limiter, &self.metrics, closed));
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
+        let event_sources = http::EventSources {
+            limiter: self.limiter.clone(),
+            rules: self.rules.clone(),
+            controls: self.controls.clone(),
+            loader: self.loader.clone(),
+            health: self.health.clone(),
+            started: self.started,
+        };
+        // Subscribers stay connected, and others have to find room.
+        let max_subscribers = http::MAX_SUBSCRIBERS.min(self.shares.debug / 2);
+        let ends = http::EventEnds {
+            closed: closed.clone(),
+            replaced_tokens: self.access.replaced_tokens(),
+        };
         let v1 = http::v1(http::V1 {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
             controls: self.controls,
             access: self.access.clone(),
+            events: http::events(event_sources, max_subscribers, ends),
             timeout: self.http_limits.timeout,
         });
         let limiter = self.limiter.clone();

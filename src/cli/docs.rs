@@ -45,7 +45,11 @@ fn words(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     for c in line.chars() {
         match (c, quote) {
-            ('>' | '|' | '<', None) => break,
+            ('>' | '|' | '<', None) => {
+                // Standard error: `2>`.
+                word.take_if(|word| *word == "2");
+                break;
+            }
             ('#', None) if word.is_none() => break,
             (' ', None) => words.extend(word.take()),
             ('\'' | '"', None) => {

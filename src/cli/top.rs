@@ -68,28 +68,26 @@ pub fn run(args: &TopArgs) -> ExitCode {
 
 fn print_list(top: &Value, out: &mut dyn Write) -> io::Result<()> {
     let by = text(&top["by"]);
-    let what = match by {
-        "denied" => "denied hit",
-        "near" => "hit near a limit",
-        _ => "hit",
+    let (what, none) = match by {
+        "denied" => ("denied hit", "no hits are denied"),
+        "near" => ("hit", "no key is near a limit"),
+        _ => ("hit", "no hits"),
     };
-    if list(&top["rows"]).next().is_none() {
-        line(out, &format!("no {what}s"))?;
-    } else {
-        print_rows(list(&top["rows"]), 0, out)?;
+    match list(&top["rows"]).next() {
+        None => line(out, none)?,
+        Some(_) => print_rows(list(&top["rows"]), 0, out)?,
     }
-    let (since, unlisted) =
-        (duration(number(&top["seconds"]).saturating_mul(1_000)), number(&top["unlisted"]));
+    let since = duration(number(&top["seconds"]).saturating_mul(1_000));
     let total = match by {
         // One hit may be near several limits.
         "near" => String::new(),
         _ => format!("{} ", counted(number(&top["total"]), what)),
     };
-    let complete = match unlisted {
-        0 => "no key is missing, but for those beyond --limit".to_owned(),
-        unlisted => format!("a key that is missing has at most {}", counted(unlisted, what)),
+    let others = match number(&top["unlisted"]) {
+        0 => String::new(),
+        unlisted => format!("; a key that is not counted has at most {}", counted(unlisted, what)),
     };
-    line(out, &format!("{total}in {since} on this replica; {complete}"))
+    line(out, &format!("{total}in {since} on this replica{others}"))
 }
 
 /// Prints keys as a table.
@@ -170,13 +168,11 @@ mod tests {
 HITS  ERROR  DOMAIN  RULE  KEY
 1200      3  shop    user  user=m1
    7      0  shop    user  user=<b>\\u202e
-1300 hits in 1h on this replica; a key that is missing has at most 5 hits
+1300 hits in 1h on this replica; a key that is not counted has at most 5 hits
 ";
         assert_eq!(printed(&top), wanted);
         let none = json!({ "by": "denied", "seconds": 5, "total": 0, "unlisted": 0, "rows": [] });
-        let wanted = "no denied hits\n0 denied hits in 5s on this replica; no key is missing, but for \
-                      those beyond --limit\n";
-        assert_eq!(printed(&none), wanted);
+        assert_eq!(printed(&none), "no hits are denied\n0 denied hits in 5s on this replica\n");
     }
 
     #[test]

@@ -37,12 +37,18 @@ impl ControlClock {
         }
     }
 
-    /// Follows the time of the store, which was read a moment ago.
-    pub(super) fn set_store_time(&self, time: Micros) {
-        let signed = |time: Micros| i64::try_from(time).unwrap_or(i64::MAX);
+    /// Follows the time of the store, which was read a moment ago. Returns by how much this process's
+    /// own time differs, if it was used until now.
+    pub(super) fn set_store_time(&self, time: Micros) -> Option<i64> {
+        let own = self.clock.now();
         let offset = signed(time) - signed(self.clock.monotonic());
-        self.offset.store(offset, Ordering::Relaxed);
+        let before = self.offset.swap(offset, Ordering::Relaxed);
+        (before == UNKNOWN).then(|| signed(time) - signed(own))
     }
+}
+
+fn signed(time: Micros) -> i64 {
+    i64::try_from(time).unwrap_or(i64::MAX)
 }
 
 impl Default for ControlClock {

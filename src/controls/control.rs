@@ -86,9 +86,12 @@ impl Control {
         }
     }
 
-    /// Returns whether it matches every descriptor of its domain.
+    /// Returns whether it matches every descriptor of its domain, or all that have its keys.
     pub fn matches_everything(&self) -> bool {
-        self.entries.is_empty()
+        let is_any = |entry: &ControlEntry| {
+            !entry.value.is_empty() && entry.value.bytes().all(|byte| byte == b'*')
+        };
+        self.entries.iter().all(is_any)
     }
 
     /// Returns whether it has ended at `now`.

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -47,7 +48,9 @@ pub(super) fn write(path: &Path, rows: Vec<(String, String)>) -> io::Result<()> 
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);
-    let mut file = fs::File::create(&new)?;
+    // Controls name clients.
+    let mut options = fs::OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
     file.write_all(format!("{json:#}\n").as_bytes())?;
     file.sync_all()?;
     drop(file);

@@ -25,9 +25,13 @@ use super::{
 use crate::limit::Micros;
 use crate::rules::RuleSet;
 use crate::store::{SharedTable, StoreError};
+use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How controls are kept and shared.
 #[derive(Clone, Debug)]
@@ -92,6 +96,7 @@ pub struct Controls {
     /// Held while the file is written.
     writing: tokio::sync::Mutex<()>,
     file_is_stale: AtomicBool,
+    file_log: Throttle,
     audit: AuditLog,
 }
 
@@ -127,6 +132,7 @@ impl Controls {
             on_change: Box::new(on_change),
             writing: tokio::sync::Mutex::default(),
             file_is_stale: AtomicBool::new(false),
+            file_log: Throttle::new(LOG_INTERVAL),
         };
         controls.read_file();
         controls
@@ -191,9 +197,9 @@ impl Controls {
         let now = self.now();
         let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
         let warnings = check(&control, &examined, now, options.force)?;
+        self.drop_expired();
         {
             let mut set = self.set.lock();
-            set.drop_expired(now);
             control.at = set.time_of(&control.id, now);
             self.check_room(&set, &control, rules.as_deref())?;
             if !options.dry_run {
@@ -213,10 +219,10 @@ impl Controls {
     ///
     /// There is none of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
+        self.drop_expired();
         let now = self.now();
         let deleted = {
             let mut set = self.set.lock();
-            set.drop_expired(now);
             let at = set.time_of(id, now);
             set.delete(id, at, self.options.is_shared)
         };
@@ -277,7 +283,10 @@ impl Controls {
             let help = "delete some controls of the action `limit`, or name more entries";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
-        if index.most_compared() > MAX_COMPARED {
+        // Replicas that were cut off from each other may have too many together: then those that add
+        // none to compare still have room.
+        let compared = index.most_compared();
+        if compared > MAX_COMPARED && compared > Index::new(others().cloned()).most_compared() {
             let error =
                 format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
             let help = "give one of the entries a value of its own without `*`";
@@ -341,16 +350,26 @@ impl Controls {
                 _ = ticks.tick() => {}
                 () = self.wake.notified() => {}
             }
-            if let Some(table) = table {
-                self.exchange(table).await;
-            }
-            let expired = self.set.lock().drop_expired(self.now());
-            if expired {
-                self.activate();
-            }
-            if self.file_is_stale.load(Ordering::Relaxed) {
-                self.write_file().await;
-            }
+            self.run_once(table).await;
+        }
+    }
+
+    /// Does what [`run`](Self::run) does at each tick.
+    pub(super) async fn run_once(&self, table: Option<&dyn SharedTable>) {
+        if let Some(table) = table {
+            self.exchange(table).await;
+        }
+        self.drop_expired();
+        if self.file_is_stale.load(Ordering::Relaxed) {
+            self.write_file().await;
+        }
+    }
+
+    /// Drops controls that have ended.
+    fn drop_expired(&self) {
+        let expired = self.set.lock().drop_expired(self.now());
+        if expired {
+            self.activate();
         }
     }
 
@@ -413,7 +432,12 @@ impl Controls {
         match tokio::task::spawn_blocking(write).await {
             Ok(Ok(())) => true,
             Ok(Err((path, error))) => {
-                tracing::error!(path = %path.display(), %error, "controls are not kept");
+                // Else a deleted control would come back with a restart.
+                self.file_is_stale.store(true, Ordering::Relaxed);
+                if let Some(suppressed) = self.file_log.pass() {
+                    let path = path.display();
+                    tracing::error!(%path, %error, suppressed, "controls are not kept");
+                }
                 false
             }
             Err(_) => false,
@@ -452,8 +476,14 @@ fn check(
     }
     if control.matches_everything() && !force {
         let of = if control.domain == "*" { "every domain" } else { "its domain" };
-        let error = format!("the control matches everything of {of}: it has no entries");
-        let help = "write entries, or force it";
+        let error = match control.entries.is_empty() {
+            true => format!("the control matches everything of {of}: it has no entries"),
+            // A client may have chosen such a value, so that an operator blocks all others too.
+            false => {
+                format!("the control matches every value of its keys in {of}: `*` is any text")
+            }
+        };
+        let help = "write other entries, or force it";
         return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
     }
     let mut warnings = Vec::new();

@@ -1,15 +1,15 @@
 //! Finds the controls of a descriptor.
 //!
 //! Each control is found by one of its exact entries, the rarest, in a hash table; a control without
-//! one is compared with every descriptor. So the cost of a look-up is a hash for each entry, however
-//! many controls there are.
+//! one is compared with every descriptor. So the cost of a look-up does not grow with the number of
+//! controls: for each entry, a hash of its key, and of its value only if a control has that key.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::HashTable;
+use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 
 use super::pattern::ValuePattern;
 use super::{Action, Control, LimitChange};
@@ -20,8 +20,11 @@ use crate::limit::Micros;
 #[derive(Debug)]
 pub(super) struct Index {
     rows: Box<[Row]>,
+    /// The keys of the entries in `buckets`: most descriptors have none of them.
+    keys: HashSet<Box<str>>,
     buckets: HashTable<Bucket>,
-    hasher: RandomState,
+    /// Has a secret of its own.
+    hasher: DefaultHashBuilder,
     /// The positions of the rows without an exact value.
     compared: Vec<u32>,
 }
@@ -85,8 +88,8 @@ impl Index {
         for entry in rows.iter().flat_map(exact_entries) {
             *frequency.entry(entry).or_default() += 1;
         }
-        let (mut buckets, hasher) = (HashTable::<Bucket>::new(), RandomState::new());
-        let mut compared = Vec::new();
+        let (mut buckets, hasher) = (HashTable::<Bucket>::new(), DefaultHashBuilder::default());
+        let (mut keys, mut compared) = (HashSet::new(), Vec::new());
         for (position, row) in (0..).zip(&rows) {
             let rarest = exact_entries(row).min_by_key(|entry| frequency.get(entry).copied());
             let Some((key, value)) = rarest else {
@@ -98,9 +101,10 @@ impl Index {
             let bucket = buckets.entry(hasher.hash_one((key, value)), is, rehash);
             let new = || Bucket { key: key.into(), value: value.into(), rows: Vec::new() };
             bucket.or_insert_with(new).into_mut().rows.push(position);
+            keys.insert(key.into());
         }
         drop(frequency);
-        Index { rows: rows.into(), buckets, hasher, compared }
+        Index { rows: rows.into(), keys, buckets, hasher, compared }
     }
 
     /// Returns the first control that matches a descriptor, has not expired, and is accepted. `now`
@@ -130,6 +134,9 @@ impl Index {
             }
         };
         for &(key, value) in entries {
+            if !self.keys.contains(key) {
+                continue;
+            }
             let is = |bucket: &Bucket| *bucket.value == *value && *bucket.key == *key;
             if let Some(bucket) = self.buckets.find(self.hasher.hash_one((key, value)), is) {
                 consider(&bucket.rows);

@@ -10,8 +10,9 @@ use super::{Action, Control, ControlEntry, LimitChange};
 use crate::limit::{Algorithm, NumbersError, Plan};
 use crate::rules::{Rule, RuleSet};
 
-/// The most plans that controls may make; beyond it the limits of rules stay as they are.
-const MAX_PLANS: usize = 100_000;
+/// The most plans that controls may make; beyond it the limits of rules stay as they are. All are built with
+/// each change, on threads that do other work too: this many take 0.2 s.
+const MAX_PLANS: usize = 10_000;
 
 /// Why a rule keeps its limits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,6 +16,8 @@ const MAX_DURATION: Duration = Duration::from_secs(MAX_PERIOD_SECONDS);
 
 const MAX_ENTRIES: usize = 32;
 const MAX_TEXT_BYTES: usize = 1_024;
+/// Every replica reads all controls after each change.
+const MAX_BYTES: usize = 4 << 10;
 const MAX_ID_BYTES: usize = 128;
 
 const MEMBERS: [&str; 10] =
@@ -136,9 +138,14 @@ impl Draft {
         }
         let entries = self.entries.iter().flat_map(|entry| [&entry.key, &entry.value]);
         let texts = entries.chain([&self.domain, &self.reason, &self.by]);
-        if texts.into_iter().any(|text| text.len() > MAX_TEXT_BYTES) {
+        if texts.clone().any(|text| text.len() > MAX_TEXT_BYTES) {
             let help = format!("write up to {MAX_TEXT_BYTES} bytes in each");
             return Err(ControlError::invalid("a text is too long", help));
+        }
+        let bytes: usize = texts.map(String::len).sum();
+        if bytes > MAX_BYTES {
+            let error = format!("the texts of the control have {bytes} bytes");
+            return Err(ControlError::invalid(error, format!("write up to {MAX_BYTES} in all")));
         }
         let too_long = match self.lasts {
             Lasts::For(time) if time.is_zero() => {

@@ -6,84 +6,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use super::control::TimeText;
-use super::{Control, MAX_CONTROLS};
+use super::row::{Row, Tombstone};
+use super::{Control, MAX_CONTROLS, MAX_TOMBSTONES};
 use crate::limit::{Micros, SECOND};
 use crate::store::RowChange;
 
-/// How long a tombstone is kept, unless the control would have ended before.
+/// How long a tombstone is kept, whenever the control would have ended: another replica may have an
+/// older one of the same id that lasts longer.
 const TOMBSTONE_TIME: Micros = 7 * 86_400 * SECOND;
 
 /// How long a row that says nothing any more stays in the table: until then every replica has seen it
 /// end.
 const EXPIRED_ROW_TIME: Micros = 60 * SECOND;
-
-/// A control, or what is left of one that was deleted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Row {
-    Control(Arc<Control>),
-    Tombstone(Tombstone),
-}
-
-/// A control that was deleted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tombstone {
-    pub at: Micros,
-    pub until: Micros,
-}
-
-/// A row as text.
-#[derive(Serialize, Deserialize)]
-#[serde(untagged)]
-enum RowText {
-    Tombstone { deleted_at: TimeText, until: TimeText },
-    Control(Box<Control>),
-}
-
-impl Row {
-    pub fn at(&self) -> Micros {
-        match self {
-            Row::Control(control) => control.at,
-            Row::Tombstone(tombstone) => tombstone.at,
-        }
-    }
-
-    fn until(&self) -> Option<Micros> {
-        match self {
-            Row::Control(control) => control.until,
-            Row::Tombstone(tombstone) => Some(tombstone.until),
-        }
-    }
-
-    fn is_expired(&self, now: Micros) -> bool {
-        self.until().is_some_and(|until| until <= now)
-    }
-
-    fn text(&self) -> String {
-        let text = match self {
-            Row::Control(control) => RowText::Control(Box::new((**control).clone())),
-            Row::Tombstone(Tombstone { at, until }) => {
-                RowText::Tombstone { deleted_at: TimeText(*at), until: TimeText(*until) }
-            }
-        };
-        // It has only text and numbers, which are always valid.
-        serde_json::to_string(&text).unwrap_or_default()
-    }
-
-    /// Reads a row; none if it is not one, as of a newer version.
-    fn read(name: &str, text: &str) -> Option<Row> {
-        match serde_json::from_str(text).ok()? {
-            RowText::Control(control) => {
-                (control.id == name).then(|| Row::Control(Arc::from(control)))
-            }
-            RowText::Tombstone { deleted_at, until } => {
-                Some(Row::Tombstone(Tombstone { at: deleted_at.0, until: until.0 }))
-            }
-        }
-    }
-}
 
 /// All controls, and what the table does not have of them.
 #[derive(Debug, Default)]
@@ -91,8 +25,8 @@ pub(super) struct ControlSet {
     rows: BTreeMap<String, Row>,
     /// The ids of rows that the table may lack.
     unshared: BTreeSet<String>,
-    /// Rows of the table that have expired.
-    expired: Vec<RowChange>,
+    /// Rows of the table that say nothing any more.
+    obsolete: Vec<RowChange>,
 }
 
 /// What merging rows of the table has done.
@@ -108,17 +42,11 @@ pub(super) struct Merged {
 impl ControlSet {
     /// The controls, expired or not.
     pub fn controls(&self) -> impl Iterator<Item = &Arc<Control>> {
-        self.rows.values().filter_map(|row| match row {
-            Row::Control(control) => Some(control),
-            Row::Tombstone(_) => None,
-        })
+        self.rows.values().filter_map(Row::control)
     }
 
     pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
-        match self.rows.get(id)? {
-            Row::Control(control) => Some(control),
-            Row::Tombstone(_) => None,
-        }
+        self.rows.get(id)?.control()
     }
 
     /// Returns the time for a new row of this id: now, and after the row that is there.
@@ -127,15 +55,20 @@ impl ControlSet {
     }
 
     pub fn put(&mut self, control: Arc<Control>, shares: bool) {
-        self.set(control.id.clone(), Row::Control(control), shares);
+        let until = control.until.unwrap_or(Micros::MAX);
+        let replaced = self.rows.get(&control.id).filter(|_| shares).map(Row::lasts_until);
+        let tombstone_until = replaced.map(|replaced| replaced.min(control.at + TOMBSTONE_TIME));
+        let tombstone_until = tombstone_until.filter(|tombstone_until| *tombstone_until > until);
+        self.set(control.id.clone(), Row::Control { control, tombstone_until }, shares);
     }
 
     /// Deletes a control at `at`. The tombstone stays only where others might have the control.
     pub fn delete(&mut self, id: &str, at: Micros, shares: bool) -> Option<Arc<Control>> {
         let control = self.get(id)?.clone();
         if shares {
-            let until = (at + TOMBSTONE_TIME).min(control.until.unwrap_or(Micros::MAX));
+            let until = at + TOMBSTONE_TIME;
             self.set(id.to_owned(), Row::Tombstone(Tombstone { at, until }), true);
+            self.drop_oldest_tombstones();
         } else {
             self.rows.remove(id);
         }
@@ -153,6 +86,7 @@ impl ControlSet {
     pub fn drop_expired(&mut self, now: Micros) -> bool {
         let (before, unshared) = (self.controls().count(), &mut self.unshared);
         self.rows.retain(|id, row| {
+            row.end(now);
             let is_expired = row.is_expired(now);
             if is_expired {
                 unshared.remove(id);
@@ -165,45 +99,87 @@ impl ControlSet {
     /// Merges all rows of the table. What is newer here, or missing there, is to be shared.
     pub fn merge(&mut self, rows: Vec<(String, String)>, now: Micros) -> Merged {
         let mut merged = Merged::default();
-        let mut missing: BTreeSet<&String> = self.rows.keys().collect();
-        let mut newer = Vec::new();
-        let mut count = self.controls().count();
-        self.expired.clear();
+        let mut missing: BTreeSet<String> = self.rows.keys().cloned().collect();
+        self.obsolete.clear();
         for (id, text) in rows {
             missing.remove(&id);
-            let Some(theirs) = Row::read(&id, &text) else {
+            let Some(mut theirs) = Row::read(&id, &text) else {
                 merged.unknown += 1;
                 continue;
             };
-            if theirs.is_expired(now) {
-                if theirs.is_expired(now.saturating_sub(EXPIRED_ROW_TIME)) {
-                    self.expired.push(RowChange { name: id, at: theirs.at(), text: None });
-                }
+            theirs.end(now);
+            let mine = self.rows.get(&id);
+            if mine.is_some_and(|mine| mine.at() > theirs.at()) {
+                self.unshared.insert(id);
                 continue;
             }
-            let mine = self.rows.get(&id);
-            match mine.map(Row::at) {
-                Some(mine) if mine > theirs.at() => drop(self.unshared.insert(id)),
-                Some(mine) if mine == theirs.at() => drop(self.unshared.remove(&id)),
-                _ => {
-                    let is_new =
-                        matches!(theirs, Row::Control(_)) && !matches!(mine, Some(Row::Control(_)));
-                    if is_new && count >= MAX_CONTROLS {
-                        merged.omitted += 1;
-                        continue;
-                    }
-                    count += usize::from(is_new);
-                    newer.push((id, theirs));
-                }
+            self.unshared.remove(&id);
+            // Of two rows of the same time, all replicas take the one that the table got first.
+            if mine == Some(&theirs) {
+                continue;
+            }
+            merged.changed |= mine.is_some_and(|mine| mine.control().is_some());
+            if !theirs.is_expired(now) {
+                merged.changed |= theirs.control().is_some();
+                self.rows.insert(id, theirs);
+                continue;
+            }
+            self.rows.remove(&id);
+            if theirs.is_expired(now.saturating_sub(EXPIRED_ROW_TIME)) {
+                self.obsolete.push(RowChange { name: id, at: theirs.at(), text: None });
             }
         }
-        self.unshared.extend(missing.into_iter().cloned());
-        for (id, row) in newer {
-            merged.changed |= matches!(row, Row::Control(_)) || self.get(&id).is_some();
-            self.unshared.remove(&id);
-            self.rows.insert(id, row);
-        }
+        self.unshared.extend(missing);
+        merged.omitted = self.drop_newest_controls();
+        self.drop_oldest_tombstones();
         merged
+    }
+
+    /// Drops the newest controls beyond the most that there may be: replicas without a connection may
+    /// together have put more. All drop the same ones. Returns how many they are.
+    fn drop_newest_controls(&mut self) -> usize {
+        let excess = self.controls().count().saturating_sub(MAX_CONTROLS);
+        if excess > 0 {
+            let mut ids: Vec<(Micros, String)> =
+                self.controls().map(|control| (control.at, control.id.clone())).collect();
+            ids.sort_unstable_by(|a, b| b.cmp(a));
+            for (_, id) in ids.into_iter().take(excess) {
+                self.remove(&id);
+            }
+        }
+        excess
+    }
+
+    /// Drops the oldest tombstones beyond the most that there may be, from the table too.
+    fn drop_oldest_tombstones(&mut self) {
+        let tombstones = || self.rows.iter().filter(|(_, row)| row.control().is_none());
+        let excess = tombstones().count().saturating_sub(MAX_TOMBSTONES);
+        if excess == 0 {
+            return;
+        }
+        let mut ids: Vec<(Micros, String)> =
+            tombstones().map(|(id, row)| (row.at(), id.clone())).collect();
+        ids.sort_unstable();
+        for (at, id) in ids.into_iter().take(excess) {
+            self.remove(&id);
+            self.obsolete.push(RowChange { name: id, at, text: None });
+        }
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.rows.remove(id);
+        self.unshared.remove(id);
+    }
+
+    /// Moves the times of what this process has written by the difference of two clocks: the time of
+    /// the table is known only now. Returns whether there was anything.
+    pub fn shift(&mut self, by: i64) -> bool {
+        for id in &self.unshared {
+            if let Some(row) = self.rows.get_mut(id) {
+                row.shift(by);
+            }
+        }
+        !self.unshared.is_empty()
     }
 
     /// Returns what the table lacks, and what can be removed from it.
@@ -212,7 +188,7 @@ impl ControlSet {
             let row = self.rows.get(id)?;
             Some(RowChange { name: id.clone(), at: row.at(), text: Some(row.text()) })
         });
-        rows.chain(std::mem::take(&mut self.expired)).collect()
+        rows.chain(std::mem::take(&mut self.obsolete)).collect()
     }
 
     /// Notes that the table has rows, unless they have changed since.

@@ -77,7 +77,10 @@ impl Sharing {
         on_change: &mut impl FnMut(),
     ) -> Result<(), StoreError> {
         let read = table.version().await?;
-        clock.set_store_time(read.time);
+        let shift = clock.set_store_time(read.time);
+        if shift.is_some_and(|by| set.lock().shift(by)) {
+            on_change();
+        }
         let is_known = self.version.lock().as_ref() == Some(&read.version);
         if !is_known {
             let rows = table.rows().await?;

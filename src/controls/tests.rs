@@ -3,7 +3,9 @@
 mod drafts;
 mod keeping;
 mod matching;
+mod model;
 mod plans;
+mod set;
 mod sharing;
 
 use std::sync::Arc;

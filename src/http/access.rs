@@ -22,6 +22,7 @@ use std::time::Duration;
 use axum::extract::Request;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, Method, StatusCode};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::tokens::{TokenKind, Tokens};
@@ -94,6 +95,11 @@ impl Access {
             // A file system may not respond. It fails only if the runtime ends.
             let _ = tokio::task::spawn_blocking(move || access.tokens.poll()).await;
         }
+    }
+
+    /// Notified when a token is replaced: what was allowed by the old one has to end.
+    pub fn replaced_tokens(&self) -> watch::Receiver<u64> {
+        self.tokens.replaced()
     }
 
     /// Checks whether a request may read, or write if its method is not GET or HEAD. Logs refusals.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -49,6 +49,21 @@ impl BufferPermit {
     }
 }
 
+/// Returns a response body that holds `permit` until it is sent; none if the budget has no room for it.
+pub(super) fn response(body: Vec<u8>, mut permit: BufferPermit) -> Option<Body> {
+    struct BudgetedBody {
+        body: Vec<u8>,
+        _permit: BufferPermit,
+    }
+    impl AsRef<[u8]> for BudgetedBody {
+        fn as_ref(&self) -> &[u8] {
+            &self.body
+        }
+    }
+    let has_room = permit.grow_to(body.len());
+    has_room.then(|| Bytes::from_owner(BudgetedBody { body, _permit: permit }).into())
+}
+
 /// Reads a body of at most `max` bytes. If the budget has no room for it, the body is received and
 /// dropped, since a client that is still sending would not read a response.
 ///
@@ -87,7 +102,6 @@ pub(super) async fn read(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Bytes;
 
     #[test]
     fn permits_are_bounded_together_and_released() {
@@ -102,6 +116,16 @@ mod tests {
         assert!(two.grow_to(FREE_BYTES + 100));
         drop(two);
         assert_eq!(budget.0.available_permits(), 100);
+    }
+
+    #[test]
+    fn a_response_holds_its_part_until_it_is_sent() {
+        let budget = BufferBudget::new(100);
+        let body = |bytes| response(vec![b'x'; FREE_BYTES + bytes], budget.permit());
+        let sent = body(60);
+        assert!(sent.is_some() && body(41).is_none() && body(40).is_some());
+        drop(sent);
+        assert!(body(100).is_some());
     }
 
     fn body(frames: usize) -> Body {

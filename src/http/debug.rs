@@ -3,17 +3,21 @@
 mod log_level;
 mod status;
 
+pub(super) use self::status::store_json;
+
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router;
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::MetricsPages;
 use super::access::Access;
+use super::index;
 use super::page::{self, Page};
 use crate::health::Health;
 use crate::loader::Loader;
@@ -57,8 +61,8 @@ impl Debug for DebugPages {
     }
 }
 
-/// Returns the router of the debug port; any unknown path lists its pages, as in the reference, but
-/// those below `/v1`.
+/// Returns the router of the debug port. Any unknown path lists its pages, as in the reference, but
+/// those below `/v1`; `/` shows browsers a page.
 pub fn debug(pages: DebugPages, v1: Router) -> Router {
     let pages = Arc::new(pages);
     let rlconfig = rules_page(pages.rules.clone(), TEXT, |rules| rules.dump(), "");
@@ -73,7 +77,13 @@ pub fn debug(pages: DebugPages, v1: Router) -> Router {
         .nest("/v1", v1)
         // Also here, because this port is never encrypted: for probes in the container.
         .merge(super::probes(pages.health.clone()))
-        .fallback(get(|| async { ([(CONTENT_TYPE, TEXT)], INDEX).into_response() }))
+        .route("/", get(async |headers: HeaderMap| index::answer(&headers, list())))
+        .fallback(get(async || list()))
+}
+
+/// Lists the pages.
+fn list() -> Response {
+    ([(CONTENT_TYPE, TEXT)], INDEX).into_response()
 }
 
 /// The page of the active rules as JSON.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
@@ -225,19 +225,8 @@ impl<S: Store> JsonWorker<S> {
 }
 
 /// Returns a response that holds its permit until it is sent.
-fn send(status: StatusCode, body: Vec<u8>, mut permit: BufferPermit) -> Result<Response, Failure> {
-    struct BudgetedBody {
-        body: Vec<u8>,
-        _permit: BufferPermit,
-    }
-    impl AsRef<[u8]> for BudgetedBody {
-        fn as_ref(&self) -> &[u8] {
-            &self.body
-        }
-    }
-    if !permit.grow_to(body.len()) {
-        return Err(Failure::Body(StatusCode::SERVICE_UNAVAILABLE));
-    }
-    let body = Bytes::from_owner(BudgetedBody { body, _permit: permit });
+fn send(status: StatusCode, body: Vec<u8>, permit: BufferPermit) -> Result<Response, Failure> {
+    let body = budget::response(body, permit);
+    let body = body.ok_or(Failure::Body(StatusCode::SERVICE_UNAVAILABLE))?;
     Ok((status, [(CONTENT_TYPE, "application/json")], body).into_response())
 }

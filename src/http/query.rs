@@ -11,7 +11,7 @@ use crate::suggest::nearest;
 /// The longest text of a client in an error.
 const MAX_CHARS: usize = 100;
 
-/// The parameters of a request, each at most once.
+/// The parameters of a request.
 #[derive(Debug)]
 pub(super) struct Query(Vec<(&'static str, String)>);
 
@@ -25,12 +25,21 @@ pub(super) fn parameters(uri: &Uri) -> impl Iterator<Item = (Cow<'_, str>, &str)
 }
 
 impl Query {
-    /// Reads parameters with these names.
+    /// Reads parameters with these names, each at most once.
     ///
     /// # Errors
     ///
     /// There is another one, one is repeated, or its value is no text.
     pub fn read(uri: &Uri, names: &[&'static str]) -> Result<Query, ApiError> {
+        Query::read_with_list(uri, names, "")
+    }
+
+    /// As [`read`](Self::read), but the parameter `list` may be repeated.
+    pub fn read_with_list(
+        uri: &Uri,
+        names: &[&'static str],
+        list: &str,
+    ) -> Result<Query, ApiError> {
         let mut values: Vec<(&'static str, String)> = Vec::new();
         for (sent, value) in parameters(uri) {
             let Some(name) = names.iter().find(|name| **name == sent) else {
@@ -42,7 +51,7 @@ impl Query {
                 let error = format!("unknown parameter {:?}", shortened(&sent, MAX_CHARS));
                 return Err(ApiError::bad_request(error, help));
             };
-            if values.iter().any(|(known, _)| known == name) {
+            if *name != list && values.iter().any(|(known, _)| known == name) {
                 let error = format!("the parameter `{name}` is repeated");
                 return Err(ApiError::bad_request(error, "write it once"));
             }
@@ -60,6 +69,11 @@ impl Query {
     /// Returns the value of a parameter, if it was sent.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the values of a parameter that may be repeated.
+    pub fn list<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| *known == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns the value of a parameter.
@@ -121,6 +135,9 @@ mod tests {
         assert_eq!(error("domain=%ff").error, "the parameter `domain` is not UTF-8");
         let long = error(&"x".repeat(5_000));
         assert!(long.error.len() < 200, "{long:?}");
+        let uri: Uri = "/v1/explain?domain=d&descriptor=a&descriptor=b%2B".parse().unwrap();
+        let list = Query::read_with_list(&uri, &["domain", "descriptor"], "descriptor").unwrap();
+        assert_eq!(list.list("descriptor").collect::<Vec<_>>(), ["a", "b+"]);
         let query = read("force=maybe").unwrap();
         assert_eq!(query.switch("force").unwrap_err().help, "write 1 or 0");
         let missing = query.required("domain", "write one").unwrap_err();

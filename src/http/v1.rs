@@ -3,6 +3,7 @@
 //! Every answer is JSON, and every error is `{"error":"…","help":"…"}`.
 
 mod controls;
+mod explain;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,11 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, X_CONTENT_TYP
 use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use serde::Serialize;
 
 use super::access::{Access, is_write};
-use super::budget::BufferBudget;
+use super::budget::{self, BufferBudget};
 use super::error::{ApiError, shortened};
 use super::page::{self, Page};
 use super::query::Query;
@@ -37,8 +38,8 @@ const JSON: &str = "application/json";
 /// The document about all of this.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
-/// Memory for request bodies, beyond what is free for each.
-const BODY_BUDGET_BYTES: usize = 4 << 20;
+/// Memory for large request bodies and answers across all clients.
+const MAX_BUFFERED_BYTES: usize = 32 << 20;
 
 /// What operators see and change.
 pub struct V1<S> {
@@ -46,6 +47,8 @@ pub struct V1<S> {
     pub rules: Rules,
     pub controls: Arc<Controls>,
     pub access: Arc<Access>,
+    /// The handler of [`events`](super::events::events).
+    pub events: MethodRouter,
     /// The timeout of receiving a body.
     pub timeout: Duration,
 }
@@ -57,7 +60,7 @@ struct Api<S> {
     controls: Arc<Controls>,
     controls_page: Arc<Page>,
     rules_page: Arc<Page>,
-    bodies: BufferBudget,
+    buffers: BufferBudget,
     timeout: Duration,
 }
 
@@ -71,11 +74,11 @@ impl<S> fmt::Debug for V1<S> {
 
 /// Returns the router of `/v1`, with paths below that.
 pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
-    let V1 { limiter, rules, controls, access, timeout } = v1;
+    let V1 { limiter, rules, controls, access, events, timeout } = v1;
     let api = Arc::new(Api {
         controls_page: controls::page(controls.clone()),
         rules_page: super::debug::rules_json(rules.clone()),
-        bodies: BufferBudget::new(BODY_BUDGET_BYTES),
+        buffers: BufferBudget::new(MAX_BUFFERED_BYTES),
         limiter,
         rules,
         controls,
@@ -89,6 +92,8 @@ pub fn v1<S: States + 'static>(v1: V1<S>) -> Router {
             get(controls::show::<S>).put(controls::put::<S>).delete(controls::delete::<S>),
         )
         .route("/count", get(state::count::<S>))
+        .route("/events", events.with_state(()))
+        .route("/explain", get(explain::show::<S>))
         .route("/openapi.json", get(openapi))
         .route("/rules", get(list_rules::<S>))
         .route("/state", get(state::show::<S>).delete(state::reset::<S>))
@@ -111,6 +116,17 @@ impl<S> Api<S> {
             let help = "wait until rules are loaded; /status shows their errors";
             ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "no rules are loaded", help)
         })
+    }
+
+    /// Returns a value as the answer.
+    fn answer(&self, value: &impl Serialize) -> Answer {
+        let mut body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
+        body.push(b'\n');
+        let body = budget::response(body, self.buffers.permit()).ok_or_else(|| {
+            let error = "there are too many large answers that are not read";
+            ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error, "try again, or ask for less")
+        })?;
+        Ok(([(CONTENT_TYPE, JSON)], body).into_response())
     }
 }
 
@@ -162,13 +178,6 @@ async fn wrong_method(method: Method) -> ApiError {
     let error = format!("this path has no method {}", shortened(method.as_str(), 20));
     let help = "use one of those in the header `Allow`";
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, error, help)
-}
-
-/// Returns a value as the answer.
-fn json(value: &impl Serialize) -> Answer {
-    let mut body = serde_json::to_vec(value).map_err(|_| ApiError::internal())?;
-    body.push(b'\n');
-    Ok(([(CONTENT_TYPE, JSON)], body).into_response())
 }
 
 /// Does a write to its end, also if the client disconnects before that.

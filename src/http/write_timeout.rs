@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep};
 use crate::connections::ConnectionHandle;
 
 /// Fails a write if the client does not read everything within `timeout`, however steadily it reads
-/// a little.
+/// a little. Of a stream, which has no end, it has to read a little within each `timeout`.
 pub(super) struct WriteTimeout<T> {
     inner: T,
     timeout: Duration,
@@ -30,12 +30,21 @@ impl<T> WriteTimeout<T> {
         WriteTimeout { inner, timeout, deadline: None, handle }
     }
 
+    fn clear_deadline(&mut self) {
+        if self.deadline.take().is_some() {
+            self.handle.set_stalled(false);
+        }
+    }
+
     fn check_deadline(
         &mut self,
         context: &mut Context<'_>,
         written: Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         if written.is_ready() {
+            if self.handle.is_streaming() {
+                self.clear_deadline();
+            }
             return written;
         }
         let timeout = self.timeout;
@@ -82,13 +91,68 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for WriteTimeout<T> {
 
     /// hyper flushes when it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.deadline.take().is_some() {
-            self.handle.set_stalled(false);
-        }
+        self.clear_deadline();
         Pin::new(&mut self.inner).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+    use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
+
+    const TIMEOUT: Duration = Duration::from_secs(10);
+
+    /// Returns both ends of a connection that buffers eight bytes.
+    fn connection() -> (WriteTimeout<DuplexStream>, DuplexStream, Arc<ConnectionHandle>) {
+        let limits = ConnectionLimits {
+            listener: "debug",
+            setting: "http.max_connections",
+            max: 1,
+            overflow: 0,
+            min_idle: Duration::ZERO,
+        };
+        let handle = Arc::new(Connections::new(limits, ConnectionCounts::default()).register());
+        let (server, client) = duplex(8);
+        (WriteTimeout::new(server, TIMEOUT, handle.clone()), client, handle)
+    }
+
+    /// Reads a byte a second, for as long as the server writes; at most a hundred.
+    async fn read_slowly(client: &mut DuplexStream) {
+        for _ in 0..100 {
+            sleep(Duration::from_secs(1)).await;
+            if client.read_u8().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_is_read_as_a_whole_and_a_stream_little_by_little() {
+        let (mut server, mut client, _) = connection();
+        let (written, ()) = tokio::join!(
+            async {
+                let written = server.write_all(&[0; 100]).await;
+                drop(server);
+                written
+            },
+            read_slowly(&mut client),
+        );
+        assert_eq!(written.unwrap_err().kind(), io::ErrorKind::TimedOut);
+
+        let (mut server, mut client, handle) = connection();
+        handle.set_streaming();
+        let (written, ()) = tokio::join!(server.write_all(&[0; 100]), read_slowly(&mut client));
+        written.unwrap();
+        let started = tokio::time::Instant::now();
+        let stalled = server.write_all(&[0; 100]).await;
+        assert_eq!(stalled.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(started.elapsed(), TIMEOUT);
     }
 }

@@ -8,7 +8,7 @@ use super::lookup::{Lookup, Matched};
 use super::{Options, Request};
 use crate::limit::Plan;
 use crate::rules::Domain;
-use crate::store::{Batch, Charge, Key, Role};
+use crate::store::{Answer, Batch, Charge, Key, Role};
 
 pub(super) struct Charges<'a> {
     list: SmallVec<[Charge<'a>; 4]>,
@@ -46,11 +46,28 @@ impl<'a> Charges<'a> {
         charges
     }
 
+    /// The charges of all descriptors that have a limit, in order.
+    pub fn list(&self) -> &[Charge<'a>] {
+        &self.list
+    }
+
+    /// Returns whether what `answers` admit was charged: not if it is charged together with what they
+    /// deny.
+    #[inline]
+    pub fn are_charged(&self, answers: &[Answer]) -> bool {
+        let is_denied = || self.batch(Duration::MAX).is_some_and(|it| it.is_denied(answers));
+        !self.is_together() || !is_denied()
+    }
+
+    fn is_together(&self) -> bool {
+        self.domain.is_some_and(|domain| domain.together)
+    }
+
     /// The batch for the store; none if nothing is to be charged.
     pub fn batch(&self, budget: Duration) -> Option<Batch<'_>> {
         (!self.list.is_empty()).then(|| Batch {
             charges: &self.list,
-            together: self.domain.is_some_and(|domain| domain.together),
+            together: self.is_together(),
             quota_passes: self.quota_passes,
             budget,
             on_failure: self.domain.and_then(|domain| domain.on_store_failure),

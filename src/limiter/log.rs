@@ -2,11 +2,10 @@
 
 use std::fmt::{self, Write};
 use std::iter::zip;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Instant;
 
 use super::charges::key;
 use super::lookup::{Lookup, Matched};
+use super::sample::Sample;
 use super::{Request, RequestError, Status};
 use crate::controls::Effect;
 use crate::limit::{Limit, Op, Source};
@@ -16,8 +15,8 @@ use crate::store::{Answer, Entry};
 /// The longest domain, and the longest key and value of an entry, that are logged: clients choose them.
 const MAX_NAME_CHARS: usize = 100;
 
-/// The most entries of a descriptor that are logged.
-const MAX_ENTRIES: usize = 8;
+/// The most entries of a descriptor that are shown.
+pub(super) const MAX_ENTRIES: usize = 8;
 
 /// What is logged about the decision on one descriptor.
 struct Line<'a> {
@@ -166,7 +165,8 @@ fn controlled(effect: &Effect<'_>) -> String {
     }
 }
 
-fn shortened(text: &str) -> String {
+/// Returns a text with an ellipsis in place of what is beyond [`MAX_NAME_CHARS`].
+pub(super) fn shortened(text: &str) -> String {
     Shortened(text).to_string()
 }
 
@@ -196,28 +196,22 @@ fn descriptor(entries: &[Entry<'_>]) -> String {
     text
 }
 
-/// Logs denied requests, up to a number of them per second.
+/// Logs a sample of denied requests.
 #[derive(Debug)]
 pub(super) struct DenialLog {
-    per_second: u32,
-    start: Instant,
-    /// A second since the start, and below it in 32 bits the lines of that second.
-    lines: AtomicU64,
-    /// Denials that were not logged since the last one that was.
-    suppressed: AtomicU64,
+    sample: Sample,
 }
 
 impl DenialLog {
     /// Logs up to `per_second` denials; 0: none.
     pub fn new(per_second: u32) -> DenialLog {
-        let (lines, suppressed) = Default::default();
-        DenialLog { per_second, start: Instant::now(), lines, suppressed }
+        DenialLog { sample: Sample::new(per_second) }
     }
 
     /// Whether denials are logged at all.
     #[inline]
     pub fn is_on(&self) -> bool {
-        self.per_second > 0
+        self.sample.is_on()
     }
 
     /// Logs the denial of a request by the first descriptor that is over its limit.
@@ -233,28 +227,11 @@ impl DenialLog {
         if tracing::enabled!(tracing::Level::DEBUG) || !tracing::enabled!(tracing::Level::INFO) {
             return;
         }
-        let Some(suppressed) = self.pass(self.start.elapsed().as_secs()) else { return };
+        let Some(suppressed) = self.sample.pass() else { return };
         let lines = lines(request, lookup, answers, "over_limit");
         let denied = zip(lines, statuses).find(|(_, status)| status.over_limit);
         if let Some((line, _)) = denied {
             write_line!(info, "request denied", &line, suppressed,);
-        }
-    }
-
-    /// Returns the number of denials suppressed since the last that passed; none if this one is to
-    /// be suppressed.
-    fn pass(&self, second: u64) -> Option<u64> {
-        let first = second << 32;
-        let counted = self.lines.fetch_update(Relaxed, Relaxed, |lines| {
-            let lines = lines.max(first);
-            (lines - first < u64::from(self.per_second)).then_some(lines + 1)
-        });
-        match counted {
-            Ok(_) => Some(self.suppressed.swap(0, Relaxed)),
-            Err(_) => {
-                self.suppressed.fetch_add(1, Relaxed);
-                None
-            }
         }
     }
 }
@@ -262,18 +239,6 @@ impl DenialLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn denials_are_logged_up_to_a_number_per_second() {
-        let log = DenialLog::new(2);
-        let passed = |second| [(); 3].map(|()| log.pass(second));
-        assert_eq!(passed(0), [Some(0), Some(0), None]);
-        assert_eq!(passed(1), [Some(1), Some(0), None]);
-        assert_eq!(passed(7), [Some(1), Some(0), None]);
-        // Another thread may have read the clock before.
-        assert_eq!(passed(6), [None; 3]);
-        assert!(log.is_on() && !DenialLog::new(0).is_on());
-    }
 
     #[test]
     fn what_clients_send_is_shortened() {

@@ -105,6 +105,12 @@ impl<'s, 'r> Matched<'s, 'r> {
         matches!(self.effect, Some(Effect::Block { .. }))
     }
 
+    /// The path of the rule; empty if there is none.
+    #[inline]
+    pub fn path(&self) -> &str {
+        self.applies.rule().map_or("", Rule::path)
+    }
+
     /// The entries that are counted separately.
     pub fn entries(&self) -> &[Entry<'r>] {
         self.shared_entries.as_deref().unwrap_or(self.descriptor.entries)

@@ -8,6 +8,7 @@ use crate::rules::{Domain, Found, RuleStats, sent_path};
 
 /// The hits of a decided charge, split.
 pub(super) struct CountedHits {
+    pub near_limit: NearLimit,
     hits: u64,
     split: HitSplit,
     allowed: bool,
@@ -17,9 +18,11 @@ pub(super) struct CountedHits {
 impl CountedHits {
     /// Splits a charge of `hits` by the limit that decided.
     pub fn new(hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) -> CountedHits {
+        let near_limit = NearLimit::new(limit.requests_per_unit, near_ratio);
         CountedHits {
+            near_limit,
             hits,
-            split: split(hits, decision.used_before, limit.requests_per_unit, near_ratio),
+            split: split(hits, decision.used_before, limit.requests_per_unit, near_limit),
             allowed: decision.allowed,
             denied_locally: decision.source == Source::DeniedLocally,
         }
@@ -85,6 +88,29 @@ pub(super) fn count(
     }
 }
 
+/// Where hits are near a limit: `limit x ratio`, computed with 32-bit floats like in the reference.
+#[derive(Clone, Copy)]
+pub(super) struct NearLimit(f32);
+
+impl NearLimit {
+    fn new(limit: u32, ratio: f32) -> NearLimit {
+        NearLimit(limit as f32 * ratio)
+    }
+
+    /// Returns whether a number of hits is at or over it.
+    #[inline]
+    pub fn is_reached(self, used: u64) -> bool {
+        used >= self.floor() && used as f64 >= f64::from(self.0)
+    }
+
+    /// Returns the hits after which the reference counts further ones as near the limit.
+    #[inline]
+    fn floor(self) -> u64 {
+        // A cast rounds down what is not negative.
+        self.0 as u64
+    }
+}
+
 /// How many hits of a charge are over the limit, and how many near it.
 #[derive(Debug, PartialEq, Eq)]
 struct HitSplit {
@@ -92,10 +118,9 @@ struct HitSplit {
     near: u64,
 }
 
-/// The near part starts at `floor(limit x ratio)`, computed with 32-bit floats like in the reference:
-/// the counts of both for the same traffic agree.
-fn split(hits: u64, before: u64, limit: u32, near_ratio: f32) -> HitSplit {
-    let near_from = f64::from(limit as f32 * near_ratio).floor() as u64;
+/// Splits hits as the reference does: the counts of both for the same traffic agree.
+fn split(hits: u64, before: u64, limit: u32, near_limit: NearLimit) -> HitSplit {
+    let near_from = near_limit.floor();
     let limit = u64::from(limit);
     let after = before.saturating_add(hits);
     if after > limit {
@@ -120,6 +145,10 @@ fn add(counter: &AtomicU64, hits: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn split(hits: u64, before: u64, limit: u32, ratio: f32) -> HitSplit {
+        super::split(hits, before, limit, NearLimit::new(limit, ratio))
+    }
 
     #[test]
     fn hits_are_split_at_the_limit_and_at_four_fifths_of_it() {

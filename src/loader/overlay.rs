@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::{Loader, LogLine, UpdateSource};
+use super::{Loader, LogLine, Reloaded, UpdateSource};
 use crate::rules::source::RuleFile;
 use crate::rules::xds::{self, Resource};
 use crate::rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
@@ -153,6 +153,7 @@ impl Loader {
                 }
                 state.metrics.load_error.inc();
                 state.metrics.last_load_successful.set(0);
+                self.announce(Reloaded::Overlay, Err(&problems));
                 let mut status = state.status.lock();
                 (status.is_refused, status.last_error) = (true, Some((now, problems)));
                 return;

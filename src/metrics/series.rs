@@ -74,6 +74,11 @@ impl<V: Default> SeriesMap<V> {
         update(&self.budget.other);
     }
 
+    /// Calls `read` with each value, with the lock held.
+    pub fn for_each(&self, read: impl FnMut(&V)) {
+        self.series.read().values().for_each(read);
+    }
+
     /// Returns all names in order, each with what `read` returns for its value. The lock is held only
     /// while they are copied.
     pub fn snapshot<T>(&self, read: impl Fn(&V) -> T) -> Vec<(Arc<str>, T)> {

@@ -11,6 +11,7 @@ mod model;
 mod overlay;
 mod sets;
 mod source;
+mod totals;
 mod trace;
 mod xds;
 mod yaml_help;

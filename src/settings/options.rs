@@ -220,8 +220,8 @@ impl Settings {
         controls::Options {
             file: self.controls.file.clone(),
             poll: (*self.controls.poll).max(MIN_CONTROL_POLL),
+            max: *self.controls.max,
             is_shared,
-            ..controls::Options::default()
         }
     }
 

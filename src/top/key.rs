@@ -1,4 +1,4 @@
-//! The keys of rows: hashed and compared where they are, copied only when a row is made.
+//! The keys of rows: hashed where they are, copied only when a row is made.
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::entry::Entry;
 
-/// Bytes of a key that a row keeps; a longer one is cut, and known by two hashes.
+/// Bytes of a key that a row keeps; a longer one is cut.
 const MAX_KEY_BYTES: usize = 512;
 
 /// Bytes of one text of a key that is cut, and of the path of a rule.
@@ -17,95 +17,91 @@ const MAX_TEXT_BYTES: usize = 128;
 /// Bytes in front of each text: its length.
 const LENGTH_BYTES: usize = 2;
 
-/// Hashes keys with a secret of its own.
+/// Hashes keys with secrets of its own.
 #[derive(Clone, Default)]
 pub(super) struct KeyHasher {
     hash: DefaultHashBuilder,
     tag: DefaultHashBuilder,
 }
 
-/// The key of a charge, borrowed from its request.
+/// The key of a charge, borrowed from its request. Keys with the same 128 bits of hash are the same:
+/// comparing texts would take longer.
 #[derive(Clone, Copy)]
 pub(super) struct Key<'a> {
     pub domain: &'a str,
     pub entries: &'a [Entry<'a>],
-    /// The shape of the plan and the index of the limit, where rows differ by them.
-    limit: (&'a str, u8),
     pub hash: u64,
-    /// A second hash of a long key, never 0; 0 for others.
+    /// The second half.
     tag: u64,
 }
 
 /// The key of a row, its rule's path behind it. Copies share it.
 #[derive(Clone, Debug)]
 pub(super) struct StoredKey {
-    /// The domain, and the key and the value of each entry; then the shape of the plan; then the path
-    /// of the rule. The length precedes each.
+    /// The domain, and the key and the value of each entry; then the path of the rule. The length
+    /// precedes each.
     bytes: Arc<[u8]>,
     /// Where the entries end.
     entries_end: u16,
-    /// The index of the limit.
-    limit: u8,
-    /// That of the key. If it is not 0, texts are cut.
+    is_cut: bool,
+    /// That of the key.
     tag: u64,
 }
 
 impl KeyHasher {
     #[inline]
     pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>]) -> Key<'a> {
-        let (hash, bytes) = hash(&self.hash, domain, entries);
-        let tag = if bytes > MAX_KEY_BYTES { tag(&self.tag, domain, entries) } else { 0 };
-        Key { domain, entries, limit: ("", 0), hash, tag }
+        let (mut hash, mut tag) = (self.hash.build_hasher(), self.tag.build_hasher());
+        let mut write = |text: &str| {
+            hash.write(text.as_bytes());
+            tag.write(text.as_bytes());
+        };
+        write(domain);
+        for (key, value) in entries {
+            write(key);
+            write(value);
+        }
+        Key { domain, entries, hash: hash.finish(), tag: tag.finish() }
     }
 
     /// Returns the key of one limit of a plan for the same entries.
     #[inline]
-    pub fn limit_key<'a>(&self, key: &Key<'a>, shape: &'a str, limit: u8) -> Key<'a> {
-        let mut hasher = self.hash.build_hasher();
-        hasher.write_u64(key.hash);
-        hasher.write_u64(u64::from(limit));
-        hasher.write(shape.as_bytes());
-        Key { limit: (shape, limit), hash: hasher.finish(), ..*key }
+    pub fn limit_key<'a>(&self, key: &Key<'a>, shape: &str, limit: u8) -> Key<'a> {
+        let part = |builder: &DefaultHashBuilder, part: u64| {
+            let mut hasher = builder.build_hasher();
+            hasher.write_u64(part);
+            hasher.write_u64(u64::from(limit));
+            hasher.write(shape.as_bytes());
+            hasher.finish()
+        };
+        Key { hash: part(&self.hash, key.hash), tag: part(&self.tag, key.tag), ..*key }
     }
-}
-
-/// Returns the hash of a key, and the bytes that it would take.
-#[inline]
-fn hash(builder: &DefaultHashBuilder, domain: &str, entries: &[Entry<'_>]) -> (u64, usize) {
-    let mut hasher = builder.build_hasher();
-    hasher.write(domain.as_bytes());
-    let mut bytes = LENGTH_BYTES + domain.len();
-    for (key, value) in entries {
-        hasher.write(key.as_bytes());
-        hasher.write(value.as_bytes());
-        bytes += 2 * LENGTH_BYTES + key.len() + value.len();
-    }
-    (hasher.finish(), bytes)
-}
-
-#[cold]
-fn tag(builder: &DefaultHashBuilder, domain: &str, entries: &[Entry<'_>]) -> u64 {
-    hash(builder, domain, entries).0.max(1)
 }
 
 impl Key<'_> {
     /// Copies the key for a row.
     pub fn store(&self, rule: &str) -> StoredKey {
         let mut bytes = Bytes::new();
-        let (shape, limit) = self.limit;
-        if self.tag == 0 {
+        let is_cut = self.bytes() > MAX_KEY_BYTES;
+        if is_cut {
+            self.put_cut(&mut bytes);
+        } else {
             put(self.domain, &mut bytes);
             for (key, value) in self.entries {
                 put(key, &mut bytes);
                 put(value, &mut bytes);
             }
-        } else {
-            self.put_cut(&mut bytes);
         }
         let entries_end = bytes.len() as u16;
-        put(shape, &mut bytes);
         put_cut(rule, MAX_TEXT_BYTES, &mut bytes);
-        StoredKey { bytes: Arc::from(&*bytes), entries_end, limit, tag: self.tag }
+        StoredKey { bytes: Arc::from(&*bytes), entries_end, is_cut, tag: self.tag }
+    }
+
+    /// Returns the bytes that it takes as a whole.
+    fn bytes(&self) -> usize {
+        let entries = self.entries.iter();
+        let entries = entries.map(|(key, value)| 2 * LENGTH_BYTES + key.len() + value.len());
+        LENGTH_BYTES + self.domain.len() + entries.sum::<usize>()
     }
 
     /// Writes what there is room for, with an ellipsis in place of the rest of a text.
@@ -123,46 +119,25 @@ impl Key<'_> {
 }
 
 impl StoredKey {
+    /// Returns whether it is a key of the same hash.
     #[inline]
     pub fn is(&self, key: &Key<'_>) -> bool {
-        let (shape, limit) = key.limit;
-        if self.tag != key.tag || self.limit != limit {
-            return false;
-        }
-        let mut rest = &*self.bytes;
-        if self.tag == 0 {
-            let mut is = take(&mut rest) == key.domain.as_bytes();
-            for (key, value) in key.entries {
-                is = is && take(&mut rest) == key.as_bytes() && take(&mut rest) == value.as_bytes();
-            }
-            if !is || self.bytes.len() - rest.len() != usize::from(self.entries_end) {
-                return false;
-            }
-        } else {
-            rest = self.bytes.get(usize::from(self.entries_end)..).unwrap_or_default();
-        }
-        shape.is_empty() || take(&mut rest) == shape.as_bytes()
+        self.tag == key.tag
     }
 
-    /// Returns whether it is the key of another row, of the same hash.
+    /// Returns whether it is the key of another row of the same hash.
     pub fn is_same(&self, other: &StoredKey) -> bool {
-        let identity = |key: &StoredKey| {
-            let mut rest = key.bytes.get(usize::from(key.entries_end)..).unwrap_or_default();
-            take(&mut rest);
-            key.bytes.len() - rest.len()
-        };
-        (self.tag, self.limit, self.entries_end) == (other.tag, other.limit, other.entries_end)
-            && self.bytes[..identity(self)] == other.bytes[..identity(other)]
+        self.tag == other.tag
     }
 
     /// Whether texts are cut, and entries may be left out.
     pub fn is_cut(&self) -> bool {
-        self.tag != 0
+        self.is_cut
     }
 
-    /// Identifies a key whose texts are cut.
-    pub fn tag(&self) -> u64 {
-        self.tag
+    /// Identifies a key whose texts are cut; 0 for others.
+    pub fn cut_tag(&self) -> u64 {
+        if self.is_cut { self.tag } else { 0 }
     }
 
     /// Returns the domain and the entries.
@@ -179,7 +154,6 @@ impl StoredKey {
     /// Returns the path of the rule; empty if there was none.
     pub fn rule(&self) -> &str {
         let mut rest = self.bytes.get(usize::from(self.entries_end)..).unwrap_or_default();
-        take(&mut rest);
         text(take(&mut rest))
     }
 }
@@ -208,7 +182,6 @@ fn put_cut(text: &str, max: usize, bytes: &mut Bytes) {
 }
 
 /// Takes the next text; empty at the end.
-#[inline]
 fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
     let Some((length, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() else { return &[] };
     let Some((text, behind)) = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)))

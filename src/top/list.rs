@@ -172,9 +172,10 @@ fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
     let (domain, entries) = key.texts();
     let entry = |entry: &Entry<'_>| TopEntry {
         key: entry.0.to_owned(),
-        value: redaction.value(key, *entry),
+        value: redaction.value(*entry, key.cut_tag()),
     };
-    let rule = Some(redaction.path(key, &entries)).filter(|rule| !rule.is_empty());
+    let rule =
+        Some(redaction.path(key.rule(), &entries, key.cut_tag())).filter(|rule| !rule.is_empty());
     TopRow {
         domain: domain.to_owned(),
         entries: entries.iter().map(entry).collect(),

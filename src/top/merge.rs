@@ -39,7 +39,8 @@ pub(super) fn merge<P>(snapshots: Vec<Snapshot<P>>, combine: impl Fn(&mut P, P))
         merged.unlisted = merged.unlisted.saturating_add(cells.greatest());
         for row in rows {
             let hash = row.hash();
-            let known = index.find(hash, |at| merged.rows[*at].key.is_same(&row.key)).copied();
+            let is = |known: &MergedRow<P>| known.hash == hash && known.key.is_same(&row.key);
+            let known = index.find(hash, |at| is(&merged.rows[*at])).copied();
             if let Some(known) = known.and_then(|at| merged.rows.get_mut(at)) {
                 known.count = known.count.saturating_add(row.count);
                 known.error = known.error.saturating_add(row.error);

@@ -1,9 +1,8 @@
 //! Hashes in place of values that are secret.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::hash::{BuildHasher, RandomState};
 
-use super::key::StoredKey;
 use crate::entry::Entry;
 
 /// Bytes of a shown hash.
@@ -11,7 +10,7 @@ const HASH_BYTES: usize = 8;
 
 /// Replaces the values of some descriptor keys by a hash with a secret of this process: equal values
 /// have equal hashes, until it restarts.
-pub(super) struct Redaction {
+pub struct Redaction {
     keys: Vec<String>,
     secret: [u8; 32],
 }
@@ -27,15 +26,16 @@ impl Redaction {
         Redaction { keys, secret }
     }
 
-    /// Returns the value of an entry as it may be shown.
-    pub fn value(&self, key: &StoredKey, (name, value): Entry<'_>) -> String {
+    /// Returns the value of an entry as it may be shown. `tag` distinguishes values that are cut; 0 for
+    /// others.
+    pub fn value(&self, (name, value): Entry<'_>, tag: u64) -> String {
         if !self.hides((name, value)) {
             return value.to_owned();
         }
         let mut hasher = blake3::Hasher::new_keyed(&self.secret);
         hasher.update(value.as_bytes());
         // Of a value that is cut, only a part is known.
-        hasher.update(&key.tag().to_le_bytes());
+        hasher.update(&tag.to_le_bytes());
         let mut text = "hash:".to_owned();
         for byte in &hasher.finalize().as_bytes()[..HASH_BYTES] {
             // Writing to a string cannot fail.
@@ -46,11 +46,11 @@ impl Redaction {
 
     /// Returns the path of a rule as it may be shown. It repeats the values that the rule names: it
     /// ends at the first that is hidden, because one that is cut cannot be found in it.
-    pub fn path(&self, key: &StoredKey, entries: &[Entry<'_>]) -> String {
-        let mut path = key.rule().to_owned();
+    pub fn path(&self, path: &str, entries: &[Entry<'_>], tag: u64) -> String {
+        let mut path = path.to_owned();
         for (name, value) in entries.iter().filter(|entry| self.hides(**entry)) {
             if let Some((before, _)) = path.split_once(&format!("{name}_")) {
-                path = format!("{before}{name}_{}", self.value(key, (name, value)));
+                path = format!("{before}{name}_{}", self.value((name, value), tag));
             }
         }
         path
@@ -58,5 +58,12 @@ impl Redaction {
 
     fn hides(&self, (name, value): Entry<'_>) -> bool {
         !value.is_empty() && self.keys.iter().any(|hidden| hidden == name)
+    }
+}
+
+impl fmt::Debug for Redaction {
+    /// Omits the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redaction").field("keys", &self.keys).finish_non_exhaustive()
     }
 }

@@ -24,7 +24,7 @@ fn top(entries: usize, threads: usize) -> (Top, Arc<ManualClock>) {
 /// Records hits of a user.
 fn record(top: &Top, user: &str, hits: u64, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);
-    top.recorder().record(&Recorded { domain, entries, rule: "user", hits, outcome });
+    top.record(&Recorded { domain, entries, rule: "user", hits, outcome });
 }
 
 /// The user of a row.

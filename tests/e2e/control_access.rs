@@ -108,15 +108,15 @@ fn a_replaced_token_is_valid_soon_and_the_old_one_no_longer() {
 #[test]
 fn unusable_token_settings_are_reported_at_the_start() {
     let (status, output) = serving(RULES).env("WEIR__DEBUG__REQUIRE_TOKEN", "true").run();
-    assert_eq!(status.code(), Some(2), "{output}");
+    assert_eq!(status.code(), Some(64), "{output}");
     assert!(output.contains("WEIR__DEBUG__REQUIRE_TOKEN: debug.require_token is true"), "{output}");
     let empty = with_tokens().file("write", "\n");
     let (status, output) = empty.run();
-    assert_eq!(status.code(), Some(2), "{output}");
+    assert_eq!(status.code(), Some(64), "{output}");
     assert!(output.contains("debug.write_token_file") && output.contains("is empty"), "{output}");
     let hosts = serving(RULES).env("WEIR__DEBUG__ALLOWED_HOSTS", "weir.example:6070");
     let (status, output) = hosts.run();
-    assert_eq!(status.code(), Some(2), "{output}");
+    assert_eq!(status.code(), Some(64), "{output}");
     assert!(output.contains("debug.allowed_hosts has \"weir.example:6070\""), "{output}");
 }
 

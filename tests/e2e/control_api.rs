@@ -11,6 +11,7 @@ use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::api::{ask, request};
 use crate::support::control_api::{ControlApi, of_user};
+use crate::support::openapi::OpenApi;
 use crate::support::redis::Server;
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{http, wait_for};
@@ -43,6 +44,9 @@ impl Bench {
     fn start(redis: Option<Server>) -> Bench {
         let weir = setup(redis.as_ref()).start();
         let api = ControlApi::new(&weir);
+        wait_for("controls are shared", || {
+            api.good("/v1/controls")["share_error"].is_null().then_some(())
+        });
         Bench { weir, api, redis }
     }
 
@@ -92,7 +96,7 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
         let written = api.put_good("b1", &block);
         assert_eq!(
             (&written["control"]["id"], &written["rules"]),
-            (&json!("b1"), &json!(["per-user"]))
+            (&json!("b1"), &json!(["shop.user"]))
         );
         assert_eq!(written["shared"], bench.is_shared(), "{written}");
         assert_eq!(written["kept"], bench.is_shared(), "{written}");
@@ -169,7 +173,7 @@ async fn the_state_of_a_key_is_shown_and_reset() {
         assert_eq!(codes(grpc, "user", "ann").await, [OK, OK, OVER]);
         let used = api.good(uri);
         let limit = &used["limits"][0];
-        assert_eq!((&limit["used"], &limit["remaining"]), (&json!(2), &json!(0)));
+        assert_eq!((&limit["used"], &limit["remaining"]), (&json!(3), &json!(0)));
         assert!(limit["retry_ms"].as_u64().unwrap() > 0, "{limit}");
 
         let (status, reset) = api.delete(uri);
@@ -243,6 +247,40 @@ async fn hits_of_the_last_spans_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_explained_with_its_controls_and_counts() {
+    for bench in Bench::both() {
+        let (api, grpc) = (&bench.api, bench.weir.grpc);
+        assert_eq!(codes(grpc, "user", "ann").await, [OK]);
+        api.put_good("l", &of_user("ann", &json!({ "action": "limit", "limit": { "n": 7 } })));
+        let explained = api.good("/v1/explain?domain=shop&descriptor=user=ann&descriptor=usr=ann");
+        let [first, second] = &explained["descriptors"].as_array().unwrap()[..] else {
+            panic!("{explained}");
+        };
+        assert_eq!(
+            (&first["rule"]["name"], &first["control"]["id"]),
+            (&json!("per-user"), &json!("l"))
+        );
+        let limit = &first["state"]["limits"][0];
+        assert_eq!((&limit["used"], &limit["n"]), (&json!(1), &json!(7)));
+        assert_eq!((&second["matched"], &second["state"]), (&json!(false), &Value::Null));
+        assert!(!second["near_misses"].as_array().unwrap().is_empty(), "{second}");
+        let other = api.good("/v1/explain?domain=other&descriptor=user=ann");
+        assert_eq!(other["descriptors"][0]["rule"], Value::Null);
+        for bad in
+            ["domain=shop", "descriptor=a=b", "domain=shop&descriptor=", "domain=&descriptor=a"]
+        {
+            assert_eq!(api.get(&format!("/v1/explain?{bad}")).0, 400, "{bad}");
+        }
+        if let Some(redis) = &bench.redis {
+            redis.stop();
+            let explained = api.good("/v1/explain?domain=shop&descriptor=user=ann");
+            assert!(explained["descriptors"][0]["state"]["error"].is_string(), "{explained}");
+            redis.go_on();
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn top_keys_are_listed_and_shown_with_a_control_that_matches_them() {
     let bench = Bench::start(None);
     let (api, grpc) = (&bench.api, bench.weir.grpc);
@@ -271,7 +309,7 @@ async fn top_keys_are_listed_and_shown_with_a_control_that_matches_them() {
         rows.map(|row| row["entries"][0]["value"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(matched(api.put_good("b?dry_run=1", &block("m2"))), ["m2"]);
-    assert_eq!(matched(api.put_good("b?dry_run=1", &block("*"))), ["m1", "m2"]);
+    assert_eq!(matched(api.put_good("b?dry_run=1", &block("m*"))), ["m1", "m2"]);
     assert!(matched(api.put_good("b?dry_run=1", &block("m3"))).is_empty());
     let off = setup(None).env("WEIR__TOP__ENTRIES", "0").start();
     let api = ControlApi::new(&off);
@@ -328,11 +366,31 @@ fn what_is_invalid_has_a_status_and_help() {
 }
 
 #[test]
+fn what_is_not_documented_is_an_error() {
+    let document = OpenApi::read();
+    let check = |uri: &str, status, body: Value| document.check("GET", uri, status, &body);
+    let good = json!({ "controls": [], "share_error": null });
+    assert_eq!(check("/v1/controls", 200, good.clone()), Ok(()));
+    for (uri, status, body) in [
+        ("/v1/controls", 418, good),
+        ("/v1/controls", 200, json!({ "controls": [] })),
+        ("/v1/controls", 200, json!({ "controls": {}, "share_error": null })),
+        ("/v1/controls", 200, json!({ "controls": [{ "id": "a" }], "share_error": null })),
+        ("/v1/controls", 200, json!({ "controls": [], "share_error": null, "other": 1 })),
+        ("/v1/controls", 200, json!({ "controls": [], "share_error": 1 })),
+        ("/v1/nothing", 200, json!({})),
+        ("/v1/nothing", 404, json!({ "error": "a" })),
+    ] {
+        assert!(check(uri, status, body.clone()).is_err(), "{uri}: {body}");
+    }
+}
+
+#[test]
 fn rules_and_the_document_are_served() {
     let bench = Bench::start(None);
     let rules = bench.api.good("/v1/rules");
     assert_eq!(rules, http::get(bench.weir.debug, "/rules").json());
-    assert_eq!(rules["rules"].as_array().unwrap().len(), 5);
+    assert_eq!(rules["rules"].as_array().unwrap().len(), 4);
     assert_eq!(bench.api.good("/v1/openapi.json")["openapi"], "3.1.0");
 }
 

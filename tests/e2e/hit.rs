@@ -233,8 +233,8 @@ fn examples_for_a_running_weir_work_as_pasted() {
     for name in ["docs/cli.md", "docs/control.md"] {
         let document = read(name);
         let rules = blocks_of(&document, "yaml").swap_remove(0);
-        let weir = serving(&rules.text).start_as_it_is();
-        fs::write(weir.path("shop.yaml"), &rules.text).unwrap();
+        let setup = Setup::new().file("shop.yaml", &rules.text);
+        let weir = setup.arg("serve").arg("--rules").arg("shop.yaml").start_as_it_is();
         let examples = blocks_of(&document, "console");
         assert!(examples.len() >= 5);
         for example in examples {

@@ -14,6 +14,8 @@ mod compose;
 mod connections;
 mod control_access;
 mod control_api;
+mod control_page;
+mod control_replicas;
 mod debug_port;
 mod documents;
 mod drain;
@@ -21,6 +23,7 @@ mod envoy;
 mod envoy_docs;
 #[cfg(feature = "tls")]
 mod envoy_gateway;
+mod events;
 mod health;
 mod health_command;
 mod hit;

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
-use crate::support::api::{code, request, wait_for_code};
+use crate::support::api::{HIGH_LIMIT, code, request, wait_for_code};
 use crate::support::redis::{Server, free_port};
 use crate::support::weir::{Setup, Weir, serving};
 
@@ -73,8 +73,8 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
 
     let ran = at(weir.debug, "block -d shop user=m2 --for 1h --reason abuse");
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.err.contains("warning: only the replica that answered has changed"), "{}", ran.err);
-    assert!(ran.err.contains("set controls.file"), "{}", ran.err);
+    assert!(ran.err.contains("warning: not shared: only this replica"), "{}", ran.err);
+    assert!(ran.err.contains("warning: not kept: "), "{}", ran.err);
     assert_eq!(user(&weir, "m2").await, Code::OverLimit);
     // Also where no rule matches.
     let other = request("shop", &[("path", "/"), ("user", "m2")]);
@@ -195,7 +195,11 @@ async fn a_running_weir_explains_as_rule_files_do_and_with_its_state() {
 #[tokio::test]
 async fn a_block_at_one_replica_denies_at_another_that_shares_its_redis() {
     let redis = Server::start();
-    let replica = || serving(RULES).env("REDIS_URL", format!("127.0.0.1:{}", redis.port())).start();
+    // The machine may be busy.
+    let replica = || {
+        let setup = serving(HIGH_LIMIT).env("REDIS_URL", format!("127.0.0.1:{}", redis.port()));
+        setup.env("WEIR__STORE__BUDGET", "30s").env("WEIR__STORE__REDIS__SLOW_AFTER", "30s").start()
+    };
     let (a, b) = (replica(), replica());
     assert_eq!(user(&b, "m1").await, Code::Ok);
     let ran = at(a.debug, "block -d shop user=m1 --forever");
@@ -206,11 +210,13 @@ async fn a_block_at_one_replica_denies_at_another_that_shares_its_redis() {
     assert_eq!(at(b.debug, "unblock -d shop user=m1").code, Some(0));
     wait_for_code(a.grpc, m1(), Code::Ok).await;
     // What is counted is the same at each replica.
-    let state = at(b.debug, "state -d shop user=m1 --output json").json();
-    assert_eq!(state["limits"][0]["used"], 2);
+    let used = |weir: &Weir| {
+        let state = at(weir.debug, "state -d shop user=m1 --output json").json();
+        state["limits"][0]["used"].as_u64().expect("a number")
+    };
+    assert!(used(&a) >= 2 && used(&a) == used(&b));
     assert!(good(&b, "reset -d shop user=m1").contains("  reset:  "));
-    let state = at(a.debug, "state -d shop user=m1 --output json").json();
-    assert_eq!(state["limits"][0]["used"], 0);
+    assert_eq!(used(&a), 0);
 }
 
 #[test]
@@ -275,7 +281,10 @@ fn a_server_behind_tls_is_verified() {
     let identity = authority.sign(&["localhost"]);
     let setup = serving(RULES).file("tls.crt", &identity.cert).file("tls.key", &identity.key);
     let (cert, key) = (setup.path("tls.crt"), setup.path("tls.key"));
-    let setup = setup.file("ca.crt", &authority.pem).env("WEIR__HTTP__TLS__CERT", cert);
+    let setup = setup
+        .file("ca.crt", &authority.pem)
+        .env("WEIR__HTTP__TLS__CERT", cert)
+        .env("WEIR__HTTP__TLS__ENABLED", "true");
     let weir = setup.env("WEIR__HTTP__TLS__KEY", key).start_unhealthy();
     let server = format!("--server https://localhost:{}", weir.http.port());
     let ran = run(&format!("top {server} --ca {}", weir.path("ca.crt").display()), &[]);

@@ -2,6 +2,8 @@
 
 pub mod api;
 pub mod backend;
+#[path = "../support/browser.rs"]
+pub mod browser;
 #[path = "../support/certificates.rs"]
 pub mod certificates;
 #[cfg(feature = "otlp")]

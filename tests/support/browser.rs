@@ -23,7 +23,7 @@ pub struct View {
     pub dark: bool,
 }
 
-/// What happened while a page was loaded.
+/// What happened while a page was loaded, or since.
 #[derive(Debug, Default)]
 pub struct Loaded {
     /// Errors and warnings of the console, violations of the content security policy, exceptions.
@@ -97,14 +97,15 @@ impl Browser {
     }
 
     /// Opens a file, and waits until it is loaded.
+    #[allow(dead_code, reason = "not every test uses it")]
     pub fn open(&mut self, file: &Path, view: View) -> Loaded {
-        let metrics = json!({"width": view.width, "height": 844, "deviceScaleFactor": 1, "mobile": view.width < 500});
-        self.call("Emulation.setDeviceMetricsOverride", metrics);
-        let scheme = if view.dark { "dark" } else { "light" };
-        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
-        self.call("Emulation.setEmulatedMedia", media);
+        self.visit(&format!("file://{}", file.display()), view)
+    }
+
+    /// Opens a URL, and waits until it is loaded.
+    pub fn visit(&mut self, url: &str, view: View) -> Loaded {
+        self.show_as(view);
         self.events.clear();
-        let url = format!("file://{}", file.display());
         self.call("Page.navigate", json!({"url": url}));
         while !self.events.iter().any(|event| event["method"] == "Page.loadEventFired") {
             let event = self.receive("the page");
@@ -112,6 +113,20 @@ impl Browser {
         }
         // Whatever the page reported before this is reported now.
         self.evaluate("document.fonts.ready.then(() => 1)");
+        self.happened()
+    }
+
+    /// Changes how the page is looked at.
+    pub fn show_as(&mut self, view: View) {
+        let metrics = json!({"width": view.width, "height": 844, "deviceScaleFactor": 1, "mobile": view.width < 500});
+        self.call("Emulation.setDeviceMetricsOverride", metrics);
+        let scheme = if view.dark { "dark" } else { "light" };
+        let media = json!({"features": [{"name": "prefers-color-scheme", "value": scheme}]});
+        self.call("Emulation.setEmulatedMedia", media);
+    }
+
+    /// Returns what has happened since the page was opened, or since this was called.
+    pub fn happened(&mut self) -> Loaded {
         let mut loaded = Loaded::default();
         for event in self.events.drain(..) {
             let parameters = &event["params"];
@@ -137,6 +152,31 @@ impl Browser {
         );
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
         result["result"]["value"].clone()
+    }
+
+    /// Presses and releases a key, by its name: `Tab`, `Enter`, `Escape`, `ArrowLeft`.
+    #[allow(dead_code, reason = "not every test uses it")]
+    pub fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            "Escape" => (27, ""),
+            "ArrowLeft" => (37, ""),
+            "ArrowRight" => (39, ""),
+            _ => panic!("no code of the key {key}"),
+        };
+        let event = |kind: &str| json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text});
+        self.call(
+            "Input.dispatchKeyEvent",
+            event(if text.is_empty() { "rawKeyDown" } else { "keyDown" }),
+        );
+        self.call("Input.dispatchKeyEvent", event("keyUp"));
+    }
+
+    /// Types a text where the focus is.
+    #[allow(dead_code, reason = "not every test uses it")]
+    pub fn type_text(&mut self, text: &str) {
+        self.call("Input.insertText", json!({"text": text}));
     }
 
     /// Returns the whole page as PNG, in Base64.

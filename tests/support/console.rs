@@ -52,8 +52,8 @@ fn commands(block: &str) -> Result<Vec<(&str, String)>, String> {
     Ok(commands)
 }
 
-/// Whether an output is the one shown, in which `…` is a number.
+/// Whether an output is the one shown, in which `…` is a number or a duration.
 fn matches(shown: &str, printed: &str) -> bool {
-    let pattern = regex::escape(shown).replace('…', r"[0-9.]+");
+    let pattern = regex::escape(shown).replace('…', r"[0-9.][0-9.dhms]*");
     Regex::new(&format!("^{pattern}$")).unwrap().is_match(printed)
 }

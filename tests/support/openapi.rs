@@ -21,7 +21,10 @@ impl OpenApi {
     pub fn check(&self, method: &str, uri: &str, status: u16, body: &Value) -> Result<(), String> {
         let path = uri.split('?').next().unwrap_or_default();
         let response = match self.path(path).map(|item| &item[method.to_lowercase()]) {
-            None | Some(Value::Null) => &self.0["components"]["responses"]["NotFound"],
+            None | Some(Value::Null) if matches!(status, 404 | 405) => {
+                &self.0["components"]["responses"]["NotFound"]
+            }
+            None => &Value::Null,
             Some(operation) => &operation["responses"][status.to_string()],
         };
         let response = self.resolved(response);

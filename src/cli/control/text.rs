@@ -25,11 +25,7 @@ pub(in crate::cli) fn print(
     line(out, &format!("{}{would}", text(&control["id"])))?;
     line(out, &format!("  action:  {}", action(control)))?;
     line(out, &format!("  matches: {}", matched(control)))?;
-    let until = match control["until"].as_str() {
-        Some(until) => format!("{}, until {until}", left(control, now)),
-        None => "forever, until it is deleted".to_owned(),
-    };
-    line(out, &format!("  lasts:   {until}"))?;
+    line(out, &format!("  lasts:   {}", left(control, now)))?;
     let names: Vec<&str> = list(&written["rules"]).map(text).collect();
     if !names.is_empty() {
         let more = match names.len().saturating_sub(MAX_RULES) {
@@ -44,6 +40,9 @@ pub(in crate::cli) fn print(
     if list(&written["matched"]).next().is_some() {
         line(out, "  keys with the most hits that it matches:")?;
         print_rows(list(&written["matched"]), 4, out)?;
+    }
+    if written["kept"] == false {
+        warn(err, "not kept: it ends when weir restarts, unless controls.file names a file");
     }
     print_warnings(written, err);
     Ok(())
@@ -77,22 +76,18 @@ fn kept(written: &Value) -> &'static str {
 }
 
 fn print_warnings(written: &Value, err: &mut impl Write) {
-    let mut warnings: Vec<&str> = list(&written["warnings"]).map(text).collect();
     if written["shared"] == false {
-        warnings.push(
-            "only the replica that answered has changed: with the memory store replicas share nothing; \
-             with Redis it is shared as soon as Redis answers",
+        warn(
+            err,
+            "not shared: only this replica has changed; with Redis others follow when it answers",
         );
     }
-    if written["kept"] == false {
-        warnings.push(
-            "the change is lost when weir restarts: set controls.file to keep it without Redis",
-        );
-    }
-    for warning in warnings {
-        // Standard error may be closed.
-        let _ = line(err, &format!("warning: {warning}"));
-    }
+    list(&written["warnings"]).for_each(|warning| warn(err, text(warning)));
+}
+
+fn warn(err: &mut impl Write, warning: &str) {
+    // Standard error may be closed.
+    let _ = line(err, &format!("warning: {warning}"));
 }
 
 #[cfg(test)]
@@ -128,7 +123,7 @@ mod tests {
 block-1
   action:  block
   matches: shop user=m\\n1
-  lasts:   1h, until 2026-01-01T01:00:00Z
+  lasts:   1h
   rules:   shop.r0, shop.r1, shop.r2, shop.r3, shop.r4, shop.r5, shop.r6, shop.r7, shop.r8, shop.r9 and 2 more
   shared:  all replicas apply it within a second
   kept:    it outlives a restart
@@ -150,7 +145,8 @@ block-1
         assert!(out.starts_with(start) && out.contains("forever"), "{out}");
         let warnings: Vec<&str> = err.lines().collect();
         assert_eq!(warnings.len(), 3, "{err}");
-        assert_eq!(warnings[0], "warning: no rule matches");
-        assert!(warnings[1].contains("replica") && warnings[2].contains("controls.file"), "{err}");
+        for (warning, part) in std::iter::zip(warnings, ["controls.file", "replica", "no rule"]) {
+            assert!(warning.starts_with("warning: ") && warning.contains(part), "{err}");
+        }
     }
 }

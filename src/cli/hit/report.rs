@@ -158,7 +158,14 @@ fn name(descriptor: &RateLimitDescriptor) -> String {
 
 /// Returns the limit of a status and its state.
 fn limit(status: &DescriptorStatus) -> String {
-    let Some(limit) = &status.current_limit else { return "no limit".to_owned() };
+    let reset = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
+    let Some(limit) = &status.current_limit else {
+        return match (status.code(), reset) {
+            (Code::OverLimit, Some(left)) => format!("blocked for {}", seconds(left)),
+            (Code::OverLimit, None) => "blocked".to_owned(),
+            _ => "no limit".to_owned(),
+        };
+    };
     let name = match limit.name.as_str() {
         "" => String::new(),
         name => format!("{}: ", escape(name)),
@@ -169,7 +176,6 @@ fn limit(status: &DescriptorStatus) -> String {
         (_, None | Some(0 | 1)) => format!("per {unit}"),
         (_, Some(multiplier)) => format!("per {multiplier} {unit}s"),
     };
-    let reset = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
     let reset = reset.map(|reset| format!(", reset in {}", seconds(reset))).unwrap_or_default();
     let (requests, remaining) = (limit.requests_per_unit, status.limit_remaining);
     format!("{name}{requests} {period}, {remaining} remaining{reset}")
@@ -239,6 +245,19 @@ mod tests {
   Retry-After: 42\\u001b[31m
 "
         );
+    }
+
+    #[test]
+    fn a_denial_without_a_limit_is_a_block() {
+        let duration = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+        let status = |code: Code, duration_until_reset| DescriptorStatus {
+            code: code.into(),
+            duration_until_reset,
+            ..Default::default()
+        };
+        assert_eq!(limit(&status(Code::OverLimit, duration(90))), "blocked for 90s");
+        assert_eq!(limit(&status(Code::OverLimit, None)), "blocked");
+        assert_eq!(limit(&status(Code::Ok, None)), "no limit");
     }
 
     #[test]

@@ -122,6 +122,23 @@ async fn what_matches_everything_has_to_be_forced() {
 }
 
 #[tokio::test]
+async fn what_matches_every_value_has_to_be_forced() {
+    let process = Process::new(Options::default());
+    for (entries, is_all) in [
+        (r#"[{"key":"user","value":"*"}]"#, true),
+        (r#"[{"key":"user","value":"**"},{"key":"path","value":"*"}]"#, true),
+        (r#"[{"key":"user","value":"a*"}]"#, false),
+        (r#"[{"key":"user","value":"*"},{"key":"path","value":"/"}]"#, false),
+        (r#"[{"key":"user","value":""}]"#, false),
+    ] {
+        let body = format!(r#"{{"domain":"d","entries":{entries},"action":"block"}}"#);
+        let put = process.controls.put(None, draft(&body), PutOptions::default()).await;
+        let kind = put.err().map(|error| error.kind);
+        assert_eq!(kind, is_all.then_some(ErrorKind::NeedsForce), "{entries}");
+    }
+}
+
+#[tokio::test]
 async fn a_limit_that_fits_no_rule_is_refused() {
     let process = Process::new(Options::default());
     let limit = |key: &str, limit: &str| {

@@ -1,6 +1,7 @@
 //! Controls in memory and in a file.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::*;
@@ -70,4 +71,40 @@ async fn a_file_that_cannot_be_written_is_not_kept() {
     let process = Process::new(options(&directory.path().join("none/controls.json")));
     assert!(!process.put(block("ann")).await.kept);
     assert_eq!(process.blocked(&["ann"]), ["ann"]);
+}
+
+#[tokio::test]
+async fn what_is_not_compared_has_room_beside_too_many_that_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("controls.json");
+    let put = |process: Process, user: &'static str| async move {
+        let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
+        let body = format!(r#"{{"domain":"d","entries":{entries},"action":"block"}}"#);
+        let id = user.replace('*', "-");
+        let put = process.controls.put(Some(&id), draft(&body), PutOptions::default()).await;
+        put.map(drop).map_err(|error| error.kind)
+    };
+    assert_eq!(put(Process::new(options(&path)), "a*").await, Ok(()));
+    let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let row = json["controls"]["a-"].to_string();
+    for i in 0..MAX_COMPARED + 20 {
+        let (id, other) = (format!("c{i}"), row.replace("\"a-\"", &format!("\"c{i}\"")));
+        json["controls"][id] = serde_json::from_str(&other).unwrap();
+    }
+    fs::write(&path, json.to_string()).unwrap();
+    assert_eq!(put(Process::new(options(&path)), "b*").await, Err(ErrorKind::TooMany));
+    assert_eq!(put(Process::new(options(&path)), "mallory").await, Ok(()));
+}
+
+#[tokio::test]
+async fn a_file_that_could_not_be_written_is_written_later() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("none/controls.json");
+    let process = Process::new(options(&path));
+    assert!(!process.put(block("ann")).await.kept);
+    fs::create_dir(path.parent().unwrap()).unwrap();
+    process.controls.run_once(None).await;
+    assert_eq!(Process::new(options(&path)).blocked(&["ann"]), ["ann"]);
+    let mode = fs::metadata(&path).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it names clients");
 }

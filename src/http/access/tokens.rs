@@ -1,6 +1,9 @@
 //! The tokens, and what each allows.
 
+use std::fmt;
 use std::path::PathBuf;
+
+use tokio::sync::watch;
 
 use crate::token_file::TokenFile;
 
@@ -13,8 +16,11 @@ pub(super) enum TokenKind {
 }
 
 /// The tokens that are valid now.
-#[derive(Debug)]
-pub(super) struct Tokens(Vec<(TokenKind, TokenFile)>);
+pub(super) struct Tokens {
+    files: Vec<(TokenKind, TokenFile)>,
+    /// The tokens that have been replaced.
+    replaced: watch::Sender<u64>,
+}
 
 impl TokenKind {
     pub fn name(self) -> &'static str {
@@ -39,20 +45,34 @@ impl Tokens {
         let files = files.into_iter().filter_map(|(kind, setting, path)| {
             path.map(|path| Ok((kind, TokenFile::load(setting, path)?)))
         });
-        files.collect::<Result<_, _>>().map(Tokens)
+        let files = files.collect::<Result<_, String>>()?;
+        Ok(Tokens { files, replaced: watch::Sender::new(0) })
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.files.is_empty()
     }
 
     /// Returns what a token allows; none if it is not valid.
     pub fn find(&self, token: &[u8]) -> Option<TokenKind> {
-        self.0.iter().find(|(_, file)| file.has(token)).map(|(kind, _)| *kind)
+        self.files.iter().find(|(_, file)| file.has(token)).map(|(kind, _)| *kind)
     }
 
     /// Reads the files again. An unusable file leaves its last token valid.
     pub fn poll(&self) {
-        self.0.iter().for_each(|(_, file)| file.poll());
+        if self.files.iter().filter(|(_, file)| file.poll()).count() > 0 {
+            self.replaced.send_modify(|replaced| *replaced += 1);
+        }
+    }
+
+    /// Notified when a token is replaced.
+    pub fn replaced(&self) -> watch::Receiver<u64> {
+        self.replaced.subscribe()
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.files.iter().map(|(_, file)| file)).finish()
     }
 }

@@ -57,12 +57,13 @@ fn status(pages: &DebugPages) -> Value {
     status["commit"] = COMMIT.into();
     status["uptime_seconds"] = pages.started.elapsed().as_secs().into();
     status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
-    status["store"] = store_status(&(pages.store)());
+    status["store"] = store_json(&(pages.store)());
     status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();
     status
 }
 
-fn store_status(store: &StoreStatus) -> Value {
+/// Returns the state of the store, as the event `status` has it, too.
+pub(in crate::http) fn store_json(store: &StoreStatus) -> Value {
     json!({
         "backends": store.backends.iter().map(backend_status).collect::<Vec<_>>(),
         "on_failure": store.failures.as_ref().map(|failures| failures.on_failure),

@@ -65,7 +65,7 @@ pub(super) async fn show<S>(State(api): State<Arc<Api<S>>>, id: Id, uri: Uri) ->
         let help = "GET /v1/controls lists the controls; it may have ended";
         ApiError::new(StatusCode::NOT_FOUND, error, help)
     })?;
-    super::json(&json!({ "control": shown(&control, api.controls.now()) }))
+    api.answer(&json!({ "control": shown(&control, api.controls.now()) }))
 }
 
 /// Makes a control, or replaces the one of this id; `dry_run` changes nothing, and `force` accepts a
@@ -86,7 +86,9 @@ pub(super) async fn put<S: Store + 'static>(
         // The client is no longer waited for.
         connection.set_busy(true);
     }
+    let for_write = api.clone();
     let written = finish(async move {
+        let api = for_write;
         let by = draft.by.clone();
         let written = api.controls.put(Some(&id), draft, options).await?;
         if !options.dry_run {
@@ -98,7 +100,7 @@ pub(super) async fn put<S: Store + 'static>(
         json["matched"] = json!(matched);
         Ok(json)
     });
-    super::json(&written.await?)
+    api.answer(&written.await?)
 }
 
 pub(super) async fn delete<S: Store + 'static>(
@@ -109,7 +111,9 @@ pub(super) async fn delete<S: Store + 'static>(
 ) -> Answer {
     Query::read(&uri, &[])?;
     let id = read_id(id)?;
+    let for_write = api.clone();
     let deleted = finish(async move {
+        let api = for_write;
         let deleted = api.controls.delete(&id).await?;
         caller.audit(api.controls.audit(), "", "delete control", &subject(&deleted.control));
         Ok(json!({
@@ -118,13 +122,13 @@ pub(super) async fn delete<S: Store + 'static>(
             "kept": deleted.kept,
         }))
     });
-    super::json(&deleted.await?)
+    api.answer(&deleted.await?)
 }
 
 /// Returns the last writes by operators, the newest first.
 pub(super) async fn audit<S>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {
     Query::read(&uri, &[])?;
-    super::json(&json!({ "records": api.controls.audit().records() }))
+    api.answer(&json!({ "records": api.controls.audit().records() }))
 }
 
 /// Returns a control with the time that is left.
@@ -146,7 +150,7 @@ fn read_id(id: Id) -> Result<String, ApiError> {
 }
 
 async fn read_body<S>(api: &Api<S>, body: Body) -> Result<Vec<u8>, ApiError> {
-    let mut permit = api.bodies.permit();
+    let mut permit = api.buffers.permit();
     let read = budget::read(body, MAX_BODY_BYTES, &mut permit);
     let (status, error, help) = match tokio::time::timeout(api.timeout, read).await {
         Ok(Ok(body)) => return Ok(body),

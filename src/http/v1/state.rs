@@ -21,13 +21,15 @@ use crate::limiter::{self, Descriptor, Inspection, ResetError};
 use crate::store::{States, StoreError};
 
 /// How long the store may take.
-const BUDGET: Duration = Duration::from_secs(2);
+pub(super) const BUDGET: Duration = Duration::from_secs(2);
 
 /// The most spans of one request.
 const MAX_SPANS: usize = 16;
 
 /// The longest text of a client in an error, in characters.
 const MAX_CHARS: usize = 200;
+
+const DESCRIPTOR_HELP: &str = "write its entries: ?descriptor=key=value,key2=value2";
 
 /// A descriptor of a domain.
 struct Key {
@@ -38,11 +40,7 @@ struct Key {
 impl Key {
     fn read(query: &Query) -> Result<Key, ApiError> {
         let domain = query.required("domain", "name the domain: ?domain=shop")?;
-        let help = "write its entries: ?descriptor=key=value,key2=value2";
-        let descriptor = query.required("descriptor", help)?.parse();
-        let descriptor = descriptor.map_err(|error: String| {
-            ApiError::bad_request(format!("the parameter `descriptor`: {error}"), help)
-        })?;
+        let descriptor = read_descriptor(query.required("descriptor", DESCRIPTOR_HELP)?)?;
         Ok(Key { domain: domain.to_owned(), descriptor })
     }
 
@@ -74,7 +72,7 @@ pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) ->
         members.remove("counts");
         members.remove("error");
     }
-    super::json(&state)
+    api.answer(&state)
 }
 
 /// Returns the hits of a key over the last spans.
@@ -93,7 +91,7 @@ pub(super) async fn count<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -
         return Err(ApiError::bad_request(error.to_string(), help));
     }
     let members = inspection.to_json();
-    super::json(&json!({
+    api.answer(&json!({
         "domain": members["domain"],
         "entries": members["entries"],
         "rule": members["rule"],
@@ -110,7 +108,9 @@ pub(super) async fn reset<S: States + 'static>(
 ) -> Answer {
     let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
     let snapshot = api.snapshot()?;
+    let for_write = api.clone();
     let reset = finish(async move {
+        let api = for_write;
         let entries = key.descriptor.entries();
         let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
         let store = api.limiter.store();
@@ -131,7 +131,7 @@ pub(super) async fn reset<S: States + 'static>(
             "reset": true,
         }))
     });
-    super::json(&reset.await?)
+    api.answer(&reset.await?)
 }
 
 /// Reads what a key has counted.
@@ -156,6 +156,13 @@ async fn inspect<'s, S: States>(
 fn store_failed(error: StoreError) -> ApiError {
     let help = "try again; /status shows the state of the store";
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string(), help)
+}
+
+/// Reads the entries of a descriptor.
+pub(super) fn read_descriptor(text: &str) -> Result<DescriptorArg, ApiError> {
+    text.parse().map_err(|error: String| {
+        ApiError::bad_request(format!("the parameter `descriptor`: {error}"), DESCRIPTOR_HELP)
+    })
 }
 
 /// Reads the spans of a count: `5m,1h`.

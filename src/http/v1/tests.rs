@@ -24,6 +24,7 @@ fn router() -> Router {
         rules,
         controls: Arc::new(controls),
         access: Arc::new(Access::load(AccessOptions::default()).unwrap()),
+        events: get(async || "events"),
         timeout: Duration::from_secs(60),
     });
     Router::new().nest("/v1", api).fallback(async || "another page")

@@ -31,7 +31,7 @@ pub(super) async fn list<S: Store>(State(api): State<Arc<Api<S>>>, uri: Uri) -> 
         return Err(ApiError::new(StatusCode::NOT_FOUND, error, help));
     };
     let list = in_background(top, move |top| top.list(&top::Query { by, limit, filter: None }));
-    super::json(&list.await?)
+    api.answer(&list.await?)
 }
 
 /// Returns the keys with the most hits among those that a control matches.

@@ -3,8 +3,12 @@
 mod model;
 
 use super::*;
-use crate::controls::{Action, ActiveRules, Control, ControlClock, ControlEntry, LimitChange};
+use crate::controls::{
+    Action, ActiveRules, Control, ControlClock, ControlEntry, LimitChange, Snapshot,
+};
 use crate::limit::{Micros, Numbers};
+use crate::store::Operations;
+use crate::store::deny_locally::DenyLocally;
 use crate::top::{self, By, Query, Top};
 
 const RULES: &str = "domain: d
@@ -253,6 +257,45 @@ async fn controls_decide_when_the_store_fails() {
     }
 }
 
+/// A request that has loaded the controls before a change may be denied, and its denial cached, after it.
+#[tokio::test]
+async fn a_denial_by_former_numbers_is_not_repeated_under_a_new_control() {
+    let x = [("a", "x")];
+    let bench = single(vec![]);
+    let (store, minute) = (bench.limiter.store, Duration::from_secs(60));
+    let store = DenyLocally::new(store, bench.clock.clone(), minute, 64);
+    let limiter = Limiter::new(store, limiter::Options::default());
+    let descriptors = [Descriptor { entries: &x, ..Default::default() }];
+    let request =
+        Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
+    let is_over = async |snapshot: Option<&Snapshot>| {
+        let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
+        limiter.decide(snapshot, &request, budget, holds).await.unwrap().over_limit
+    };
+    let put = |controls: Vec<Action>| {
+        let controls = controls.into_iter().map(|action| Arc::new(control("d", &x, action)));
+        bench.active.set_controls(controls.collect());
+        limiter.store().forget_denials();
+        bench.clock.advance(1);
+    };
+    let repeated = || {
+        let rules = bench.active.load_full().unwrap();
+        let rule = rules.rules().find(|rule| rule.path() == "a").unwrap();
+        rule.stats.over_limit_with_local_cache.load(Relaxed)
+    };
+    let allow = |count| Action::Allow { count };
+    for action in [limit(1_000, ""), allow(true), allow(false)] {
+        put(vec![]);
+        let former = bench.active.load();
+        put(vec![action]);
+        while !is_over(former.as_deref()).await {}
+        let before = repeated();
+        assert!(is_over(former.as_deref()).await);
+        assert_eq!(repeated(), before + 1, "the denial is cached");
+        assert!(!is_over(bench.active.load().as_deref()).await);
+    }
+}
+
 #[tokio::test]
 async fn operators_see_the_control_and_the_limits_of_a_key() {
     let x = [("a", "x")];
@@ -308,6 +351,25 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     };
     assert_eq!(list(By::Denied), ["d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
     assert_eq!(list(By::Hits), ["d a=x 3", "d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
+}
+
+#[tokio::test]
+async fn denials_name_the_control_that_blocks_or_changes_the_limit() {
+    let controls = vec![
+        control("*", &[("ip", "1")], Action::Block),
+        control("d", &[("a", "x")], limit(0, "")),
+    ];
+    let bench = single(controls);
+    let mut watch = bench.limiter.denials().watch();
+    assert!(bench.ask("unknown", &[("ip", "1")]).0);
+    let blocked = watch.next().await;
+    assert_eq!((blocked.control.as_deref(), blocked.limit), (Some("*\"block\""), None));
+    assert_eq!((blocked.rule, blocked.retry_ms), (None, Some(3_600_000)));
+    assert!(bench.ask("d", &[("b", "y"), ("a", "x")]).0);
+    let limited = watch.next().await;
+    assert_eq!(limited.control.as_deref(), Some("d\"limit\""));
+    let shown = (limited.rule.as_deref(), limited.limit.as_deref());
+    assert_eq!(shown, (Some("a"), Some("0 per minute")));
 }
 
 /// The time of a control's end that is in range.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::group;
+use crate::settings::format::Int;
 
 group! {
     /// Blocks, allowances and limits that operators set at run time.
@@ -14,5 +15,7 @@ group! {
         file: Option<PathBuf> = "";
         /// The interval at which changes of other replicas are read from Redis.
         poll: Duration = "250ms";
+        /// The most controls that can be put here. Give all replicas the same number.
+        max: Int<usize, 0, 10_000> = "10_000";
     }
 }

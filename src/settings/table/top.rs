@@ -9,7 +9,8 @@ group! {
         /// Keys in each of the lists of top keys (most hits, most denials, near a limit), on each thread;
         /// 0: there are no lists.
         entries: Int<usize, 0, 65_536> = "1_024";
-        /// Descriptor keys whose values are shown as hashes in these lists, such as api_key.
+        /// Descriptor keys whose values are shown as hashes in these lists and in events, such as
+        /// api_key.
         redact: Vec<String> = "";
     }
 }

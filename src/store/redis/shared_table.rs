@@ -1,6 +1,7 @@
 //! The table that all replicas share: a hash of its rows and a version, in one slot.
 //!
-//! Commands go over a connection that is open for charges, so nothing has to connect first.
+//! Commands go over a connection that is open for charges, so nothing has to connect first. Only the rows,
+//! which may be megabytes, have a connection of their own: they would delay charges.
 
 use std::future::Future;
 use std::sync::{LazyLock, OnceLock};
@@ -20,8 +21,11 @@ use crate::store::{RowChange, SharedTable, StoreError, TableVersion, TableWritte
 /// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The timeout of reading all rows.
+const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Rows written by one script call: a longer call would delay charges.
-const ROWS_PER_CALL: usize = 200;
+const ROWS_PER_CALL: usize = 50;
 
 /// The digits of the time before a row's text.
 const TIME_DIGITS: usize = 16;
@@ -100,8 +104,10 @@ impl RedisStore {
         let names = Names::new(&self.shared.options);
         let mut command = redis::cmd("HGETALL");
         command.arg(&names.rows);
-        let ask = |mut link| async move { command.query_async(&mut link).await };
-        let rows: Vec<(String, Vec<u8>)> = self.ask_table(&names, ask).await?;
+        let slot = key::slot(names.rows.as_bytes());
+        let reply = self.send_directly(slot, &command, ROWS_TIMEOUT).await?;
+        let rows: Vec<(String, Vec<u8>)> =
+            redis::from_redis_value(reply).map_err(|_| StoreError::Corrupt)?;
         let text = |row: &[u8]| {
             String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
         };

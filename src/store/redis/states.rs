@@ -21,7 +21,7 @@ impl RedisStore {
     }
 
     /// Sends a command about a key, over a connection of its own.
-    async fn send_directly(
+    pub(super) async fn send_directly(
         &self,
         slot: u16,
         command: &Cmd,

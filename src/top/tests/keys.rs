@@ -5,7 +5,7 @@ use super::*;
 fn record_entries(top: &Top, entries: &[Entry<'_>]) {
     let (domain, rule) = ("d", "api_key_s3cret.user");
     let outcome = Outcome::Admitted;
-    top.recorder().record(&Recorded { domain, entries, rule, hits: 1, outcome });
+    top.record(&Recorded { domain, entries, rule, hits: 1, outcome });
 }
 
 fn shown(row: &TopRow) -> Vec<(&str, &str)> {

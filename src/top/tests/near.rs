@@ -60,9 +60,9 @@ fn threads_agree_on_the_last_admission() {
     let (top, clock) = top(10, 2);
     let on = |thread: usize, used| {
         let Aligned(lists) = &top.lists[thread];
-        let mut recorder = Recorder { top: &top, lists: lists.lock() };
         let (domain, entries, outcome) = ("d", &[("user", "a")], near(used, 10, SECOND));
-        recorder.record(&Recorded { domain, entries, rule: "", hits: 1, outcome });
+        let recorded = Recorded { domain, entries, rule: "", hits: 1, outcome };
+        top.record_in(&mut lists.lock(), &recorded);
         clock.advance(1_000);
     };
     on(0, 8);

@@ -16,15 +16,15 @@ proptest! {
         for (thread, user, hits) in stream {
             // As that thread would.
             let Aligned(lists) = &top.lists[thread];
-            let mut recorder = Recorder { top: &top, lists: lists.lock() };
             let user = user.to_string();
-            recorder.record(&Recorded {
+            let recorded = Recorded {
                 domain: "d",
                 entries: &[("user", &user)],
                 rule: "user",
                 hits,
                 outcome: Outcome::Denied,
-            });
+            };
+            top.record_in(&mut lists.lock(), &recorded);
             *exact.entry(user).or_default() += hits;
         }
         for by in [By::Hits, By::Denied] {

@@ -1,6 +1,6 @@
 //! Calls that are cancelled before they are answered: their hits are given back.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use crate::connections::raw::{self, Frames, frame};
 use crate::support::api::{ask, descriptor, request};
 use crate::support::redis::Server;
 use crate::support::redis::proxy::Proxy;
-use crate::support::wait_until;
 use crate::support::weir::Setup;
+use crate::support::{PATIENCE, wait_until};
 
 /// A limit that no test reaches.
 const N: u32 = 100_000;
@@ -164,6 +164,12 @@ fn connect_and_disconnect(envoy: &Envoy, clients: u64) {
     wait_for("Envoy calls weir", || (calls() == before.0 + count).then_some(()));
     drop(clients);
     wait_for("Envoy cancels the calls", || (resets() == before.1 + count).then_some(()));
+    // Envoy counts a reset before it writes it. Its only thread for traffic has written them all when it
+    // answers another client.
+    let mut other = TcpStream::connect(envoy.address).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    other.write_all(b"not HTTP\r\n\r\n").unwrap();
+    assert!(other.read(&mut [0]).unwrap() > 0, "Envoy answers with an error");
 }
 
 fn wait_until_none_is_held(weir: &Weir) {

@@ -167,11 +167,13 @@ fn a_long_log_is_read_whole() {
 #[test]
 fn a_user_with_the_documented_permissions_is_enough() {
     let page = include_str!("../../../../docs/redis.md");
-    let commands = page.lines().find(|line| line.trim_start().starts_with("+eval ")).unwrap();
+    let lines = page.lines().map(str::trim).filter(|line| line.starts_with('+'));
+    let commands: String = lines.map(|line| line.trim_end_matches('\\')).collect();
+    assert!(commands.contains("+eval ") && commands.contains("+hset "), "{commands}");
     let server = Server::with(Config {
         lines: vec![
             "user default on >root ~* &* +@all".into(),
-            format!("user weir on >secret ~weir:* {}", commands.trim()),
+            format!("user weir on >secret ~weir:* {commands}"),
         ],
         password: Some("root".into()),
         ..Config::default()

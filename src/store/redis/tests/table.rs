@@ -58,8 +58,9 @@ fn a_server_that_is_away_is_an_error_until_it_is_back() {
         until("an error", async || store.rows().await.is_err()).await;
         assert!(store.write(&[row("y", 1, "y")]).await.is_err());
         server.restart();
-        until("it to be back", async || store.rows().await.is_ok()).await;
-        store.write(&[row("y", 1, "y")]).await.unwrap();
+        let write = async || store.write(&[row("y", 1, "y")]).await.is_ok();
+        until("it to be back", write).await;
+        assert_eq!(store.rows().await.unwrap(), [("y".to_owned(), "y".to_owned())]);
     });
 }
 

@@ -1,0 +1,56 @@
+//! Loads and refusals of rules as they happen, for operators who watch.
+
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+use super::{Loader, Summary};
+use crate::rules::truncate;
+
+/// Reloads that wait for a watcher; older ones are dropped.
+pub(super) const MAX_WAITING: usize = 16;
+
+/// The longest text of errors, in bytes.
+const MAX_ERROR_BYTES: usize = 2_000;
+
+/// What was loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reloaded {
+    /// Rules, also if only their overlay has changed.
+    Rules,
+    /// An overlay, which is reported only if it is refused.
+    Overlay,
+}
+
+/// Rules or an overlay that were loaded or refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reload {
+    pub what: Reloaded,
+    pub ok: bool,
+    /// The errors, if it was refused; a long text is cut.
+    pub error: Option<String>,
+    /// The numbers of the active rules, if it was not.
+    pub summary: Option<Summary>,
+}
+
+impl Loader {
+    /// Returns what receives the loads and refusals from now on.
+    pub fn watch(&self) -> broadcast::Receiver<Reload> {
+        self.reloads.subscribe()
+    }
+
+    /// Reports a load, or the errors of a refusal.
+    pub(super) fn announce(&self, what: Reloaded, result: Result<Summary, &str>) {
+        if self.reloads.receiver_count() == 0 {
+            return;
+        }
+        let error = result.err().map(|problems| {
+            let mut error = problems.to_owned();
+            truncate(&mut error, MAX_ERROR_BYTES);
+            error
+        });
+        let reload = Reload { what, ok: error.is_none(), error, summary: result.ok() };
+        // The last watcher may have gone.
+        let _ = self.reloads.send(reload);
+    }
+}

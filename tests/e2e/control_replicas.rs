@@ -1,0 +1,152 @@
+//! Controls that two replicas share through a real Redis.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::api::HIGH_LIMIT;
+use crate::support::control_api::{ControlApi, of_user};
+use crate::support::http;
+use crate::support::redis::Server;
+use crate::support::redis::sentinel::{MASTER, Sentinels};
+use crate::support::wait_for;
+use crate::support::weir::{Setup, Weir, serving};
+
+/// Two replicas.
+struct Replicas {
+    a: Weir,
+    b: Weir,
+}
+
+impl Replicas {
+    fn start(setup: impl Fn(Setup) -> Setup) -> Replicas {
+        let start = || setup(serving(HIGH_LIMIT)).start();
+        Replicas { a: start(), b: start() }
+    }
+
+    fn on(redis: &Server) -> Replicas {
+        Replicas::start(|setup| setup.env("REDIS_URL", redis.addr()))
+    }
+
+    /// Waits until exactly these of some users are blocked at both replicas.
+    fn wait_until_blocked(&self, users: &[&str], wanted: &[&str]) {
+        for (name, weir) in [("a", &self.a), ("b", &self.b)] {
+            wait_for(&format!("{wanted:?} of {users:?} are blocked at {name}"), || {
+                let is_blocked = |user: &&&str| is_blocked(weir, user);
+                users.iter().filter(is_blocked).eq(wanted).then_some(())
+            });
+        }
+    }
+}
+
+/// Blocks a user; its name is the id of the control. Returns the answer.
+fn block(weir: &Weir, user: &str) -> Value {
+    let control = of_user(user, &json!({ "action": "block", "for": "1h" }));
+    ControlApi::new(weir).put_good(user, &control)
+}
+
+/// Deletes the block of a user. Returns the answer.
+fn unblock(weir: &Weir, user: &str) -> Value {
+    let (status, answer) = ControlApi::new(weir).delete(&format!("/v1/controls/{user}"));
+    assert_eq!(status, 200, "{answer}");
+    answer
+}
+
+fn is_blocked(weir: &Weir, user: &str) -> bool {
+    let entries = [json!({ "key": "user", "value": user })];
+    let request = json!({ "domain": "shop", "descriptors": [{ "entries": entries }] });
+    http::post(weir.http, "/json", request.to_string()).status == 429
+}
+
+/// The times are printed, and not checked: on a busy machine they say little.
+#[test]
+fn a_block_at_one_replica_denies_at_the_other() {
+    const THREADS: usize = 8;
+    const TRIES: usize = 25;
+    let redis = Server::start();
+    let Replicas { a, b } = Replicas::on(&redis);
+    let attempt = |user: &str| {
+        assert!(!is_blocked(&b, user));
+        let sent = Instant::now();
+        block(&a, user);
+        wait_for("the block at the other replica", || is_blocked(&b, user).then_some(()));
+        sent.elapsed()
+    };
+    let tries = |thread: usize| -> Vec<Duration> {
+        (0..TRIES).map(|number| attempt(&format!("user-{thread}-{number}"))).collect()
+    };
+    let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        let tries = &tries;
+        let start = |thread| scope.spawn(move || tries(thread));
+        let threads: Vec<_> = (0..THREADS).map(start).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    times.sort_unstable();
+    let within = times.iter().filter(|time| **time <= Duration::from_secs(1)).count();
+    let at = |part: usize| times[(times.len() - 1) * part / 100];
+    println!("{within} of {} within a second", times.len());
+    println!("least {:?}, half {:?}, 99 % {:?}, most {:?}", at(0), at(50), at(99), at(100));
+}
+
+#[test]
+fn controls_outlast_a_sentinel_failover() {
+    let users = ["before", "during", "after", "nobody"];
+    let mut group = Sentinels::start();
+    let replicas = Replicas::start(|setup| {
+        setup
+            .env("WEIR__STORE__REDIS__TOPOLOGY", "sentinel")
+            .env("WEIR__STORE__REDIS__URL", group.addresses().join(","))
+            .env("WEIR__STORE__REDIS__SENTINEL__MASTER_NAME", MASTER)
+    });
+    assert_eq!(block(&replicas.a, "before")["shared"], true);
+    replicas.wait_until_blocked(&users, &["before"]);
+    group.master.kill();
+    let during = block(&replicas.a, "during");
+    println!("shared during the failover: {}", during["shared"]);
+    assert!(is_blocked(&replicas.a, "during") && is_blocked(&replicas.b, "before"));
+    group.wait_for_failover();
+    replicas.wait_until_blocked(&users, &["before", "during"]);
+    wait_for("changes are shared again", || {
+        (block(&replicas.b, "after")["shared"] == true).then_some(())
+    });
+    replicas.wait_until_blocked(&users, &["before", "during", "after"]);
+    unblock(&replicas.a, "before");
+    replicas.wait_until_blocked(&users, &["during", "after"]);
+}
+
+/// Known controls stay, changes apply where they were made, and are shared afterwards.
+fn survives_an_outage(redis: &mut Server, start: fn(&mut Server), end: fn(&mut Server)) {
+    let users = ["known", "deleted-at-a", "deleted-at-b", "new-at-a", "new-at-b"];
+    let replicas = Replicas::on(redis);
+    for user in &users[..3] {
+        assert_eq!(block(&replicas.a, user)["shared"], true);
+    }
+    replicas.wait_until_blocked(&users, &users[..3]);
+    start(redis);
+    for (weir, new, deleted) in
+        [(&replicas.a, users[3], users[1]), (&replicas.b, users[4], users[2])]
+    {
+        assert_eq!(block(weir, new)["shared"], false);
+        assert_eq!(unblock(weir, deleted)["shared"], false);
+        assert!(is_blocked(weir, new) && !is_blocked(weir, deleted) && is_blocked(weir, "known"));
+    }
+    assert!(!is_blocked(&replicas.b, users[3]) && is_blocked(&replicas.b, users[1]));
+    end(redis);
+    replicas.wait_until_blocked(&users, &["known", "new-at-a", "new-at-b"]);
+    wait_for("changes are shared again", || {
+        (block(&replicas.b, "known")["shared"] == true).then_some(())
+    });
+    // A replica that starts now has them too.
+    let third = Replicas::on(redis);
+    third.wait_until_blocked(&users, &["known", "new-at-a", "new-at-b"]);
+}
+
+#[test]
+fn controls_outlast_a_redis_that_loses_its_data() {
+    survives_an_outage(&mut Server::start(), Server::kill, Server::restart);
+}
+
+#[test]
+fn controls_outlast_a_redis_that_hangs() {
+    survives_an_outage(&mut Server::start(), |redis| redis.stop(), |redis| redis.go_on());
+}
