@@ -93,7 +93,7 @@ async fn requests_are_decided_by_rules() {
     assert_eq!(client.send("WEIR.CHECK shop 3 user ann").await, "*5 :2 :0 :-1 :0 $5 burst");
     // Nothing limits.
     for free in ["shop 1 other x", "shop 1 free x", "elsewhere 1 user ann"] {
-        assert_eq!(client.send(&format!("WEIR.CHECK {free}")).await, "*5 :1 :-1 :-1 :0 $0 ");
+        assert_eq!(client.send(&format!("WEIR.CHECK {free}")).await, "*5 :1 :-1 :-1 :0 $0");
     }
 }
 
@@ -102,7 +102,7 @@ async fn several_descriptors_are_decided_together() {
     let mut client = Client::connect(Password::None);
     assert_eq!(
         client.send("WEIR.CHECKALL shop 2 1 user ann 1 other x").await,
-        "*3 :1 *5 :1 :0 :-1 :1000 $5 burst *5 :1 :-1 :-1 :0 $0 "
+        "*3 :1 *5 :1 :0 :-1 :1000 $5 burst *5 :1 :-1 :-1 :0 $0"
     );
     assert_eq!(
         client.send("WEIR.CHECKALL shop 1 1 user ann 1 user bob").await,
