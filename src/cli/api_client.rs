@@ -12,7 +12,8 @@ use http::{Method, StatusCode};
 use serde_json::Value;
 
 use super::http_client::{self, Call, FetchError, Target, TlsFiles, parse_timeout};
-use super::{USAGE, environment};
+use super::output::finish;
+use super::{USAGE, environment, print};
 use crate::escape::escape;
 
 /// The server if neither an argument nor a variable names one.
@@ -51,6 +52,27 @@ pub struct ServerArgs {
 pub enum Output {
     Text,
     Json,
+}
+
+impl Output {
+    /// Prints an answer as JSON, or as `print` does. Returns the exit code.
+    pub fn show(
+        self,
+        answer: Result<Value, ClientError>,
+        print: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
+    ) -> ExitCode {
+        match answer {
+            Ok(answer) => {
+                let mut out = io::stdout().lock();
+                let printed = match self {
+                    Output::Json => print::json(&answer, &mut out),
+                    Output::Text => print(&answer, &mut out),
+                };
+                finish(printed, ExitCode::SUCCESS)
+            }
+            Err(error) => error.report(),
+        }
+    }
 }
 
 /// Why there is no result.

@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use super::api_client::{ApiClient, Output, ServerArgs};
 use super::control_text::{action, left, matched};
-use super::output::finish;
-use super::print::{self, Column, line, list, table, text};
+use super::print::{Column, line, list, table, text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,24 +30,15 @@ pub struct ControlsArgs {
 
 /// Prints all controls.
 pub fn run(args: &ControlsArgs) -> ExitCode {
-    match ApiClient::new(&args.server).and_then(|client| client.get("/v1/controls")) {
-        Ok(answer) => {
-            if let Some(error) = answer["share_error"].as_str() {
-                // Standard error may be closed.
-                let _ = line(
-                    &mut io::stderr(),
-                    &format!("warning: controls of other replicas may be missing: {error}"),
-                );
-            }
-            let mut out = io::stdout().lock();
-            let printed = match args.output {
-                Output::Json => print::json(&answer, &mut out),
-                Output::Text => print_list(&answer, Timestamp::now(), &mut out),
-            };
-            finish(printed, ExitCode::SUCCESS)
-        }
-        Err(error) => error.report(),
+    let answer = ApiClient::new(&args.server).and_then(|client| client.get("/v1/controls"));
+    if let Ok(Some(error)) = answer.as_ref().map(|answer| answer["share_error"].as_str()) {
+        // Standard error may be closed.
+        let _ = line(
+            &mut io::stderr(),
+            &format!("warning: controls of other replicas may be missing: {error}"),
+        );
     }
+    args.output.show(answer, |answer, out| print_list(answer, Timestamp::now(), out))
 }
 
 fn print_list(answer: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {

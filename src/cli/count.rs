@@ -33,7 +33,7 @@ pub struct CountArgs {
 pub fn run(args: &CountArgs) -> ExitCode {
     let answer = args.key.path("/v1/count", &[("span", &args.span.join(","))]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.get(&path));
-    args.key.show(answer, print_counts)
+    args.key.output.show(answer, print_counts)
 }
 
 fn print_counts(answer: &Value, out: &mut dyn Write) -> io::Result<()> {

@@ -10,8 +10,7 @@ use serde_json::Value;
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
 use super::control::parse_match;
 use super::control_text;
-use super::output::finish;
-use super::print::{self, counted, duration, entries, line, list, number, place, text};
+use super::print::{counted, duration, entries, line, list, number, place, text};
 use crate::descriptor::descriptor_text;
 
 const STATE_EXAMPLES: &str = "\
@@ -53,25 +52,6 @@ impl KeyArgs {
         query.extend(others);
         Ok(with_query(path, &query))
     }
-
-    /// Prints an answer as JSON, or as `print` does. Returns the exit code.
-    pub fn show(
-        &self,
-        answer: Result<Value, ClientError>,
-        print: impl FnOnce(&Value, &mut dyn Write) -> io::Result<()>,
-    ) -> ExitCode {
-        match answer {
-            Ok(answer) => {
-                let mut out = io::stdout().lock();
-                let printed = match self.output {
-                    Output::Json => print::json(&answer, &mut out),
-                    Output::Text => print(&answer, &mut out),
-                };
-                finish(printed, ExitCode::SUCCESS)
-            }
-            Err(error) => error.report(),
-        }
-    }
 }
 
 #[derive(Debug, Args)]
@@ -92,14 +72,14 @@ pub struct ResetArgs {
 pub fn show(args: &StateArgs) -> ExitCode {
     let answer = args.key.path("/v1/state", &[]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.get(&path));
-    args.key.show(answer, |state, out| print_state(state, Timestamp::now(), out))
+    args.key.output.show(answer, |state, out| print_state(state, Timestamp::now(), out))
 }
 
 /// Deletes what a key has counted.
 pub fn reset(args: &ResetArgs) -> ExitCode {
     let answer = args.key.path("/v1/state", &[]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.delete(&path));
-    args.key.show(answer, print_reset)
+    args.key.output.show(answer, print_reset)
 }
 
 fn print_state(state: &Value, now: Timestamp, out: &mut dyn Write) -> io::Result<()> {

@@ -8,8 +8,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::api_client::{ApiClient, Output, ServerArgs, with_query};
-use super::output::finish;
-use super::print::{self, Column, counted, duration, entries, line, list, number, table, text};
+use super::print::{Column, counted, duration, entries, line, list, number, table, text};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -53,17 +52,8 @@ pub fn run(args: &TopArgs) -> ExitCode {
         By::Near => "near",
     };
     let path = with_query("/v1/top", &[("by", by), ("limit", &args.limit.to_string())]);
-    match ApiClient::new(&args.server).and_then(|client| client.get(&path)) {
-        Ok(list) => {
-            let mut out = io::stdout().lock();
-            let printed = match args.output {
-                Output::Json => print::json(&list, &mut out),
-                Output::Text => print_list(&list, &mut out),
-            };
-            finish(printed, ExitCode::SUCCESS)
-        }
-        Err(error) => error.report(),
-    }
+    let answer = ApiClient::new(&args.server).and_then(|client| client.get(&path));
+    args.output.show(answer, print_list)
 }
 
 fn print_list(top: &Value, out: &mut dyn Write) -> io::Result<()> {

@@ -5,7 +5,7 @@
 //! can be reached.
 //!
 //! **Bounded.** There are [`MAX_SUBSCRIBERS`] at most. Events wait in one queue for all, which keeps the
-//! last [`MAX_WAITING`]: a subscriber that reads slowly misses older ones, and is told how many. Of the
+//! last [`MAX_WAITING`]: a subscriber that reads slowly misses older ones, and gets their number. Of the
 //! status only the newest waits. A subscriber that reads nothing is closed after the timeout of HTTP.
 
 mod publisher;
