@@ -3,12 +3,13 @@
 //! - `parser`, `reply`: the protocol, in versions 2 and 3
 //! - `connection`: reads, answers and writes, in turns with other connections
 //! - `session`: commands about the connection itself
-//! - `commands`: requests by the rules
+//! - `commands`: those that charge or read the store; `plans` keeps the plans that they describe
 
 mod commands;
 mod connection;
 mod parser;
 mod password;
+mod plans;
 mod reply;
 mod session;
 #[cfg(test)]
@@ -22,7 +23,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use self::commands::Throttle;
+use self::connection::Connection;
 pub use self::password::Password;
+use self::plans::Plans;
 use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
 use crate::store::{States, Store};
@@ -46,21 +50,28 @@ pub struct Resp<S> {
     limits: Limits,
     password: Password,
     connections: AtomicU64,
+    throttles: Plans<Throttle>,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Password) -> Resp<S> {
-        Resp { rate_limit, limits, password, connections: AtomicU64::new(0) }
+        Resp {
+            rate_limit,
+            limits,
+            password,
+            connections: AtomicU64::new(0),
+            throttles: Plans::new(),
+        }
     }
 
-    /// Serves a connection until it is closed, or `shutdown` turns true and it is idle.
+    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered.
     pub async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        handle: &Arc<ConnectionHandle>,
+        handle: &ConnectionHandle,
         shutdown: watch::Receiver<bool>,
     ) {
-        connection::serve(self, stream, handle, shutdown).await;
+        Connection::new(self, stream, handle).serve(shutdown).await;
     }
 }
 

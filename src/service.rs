@@ -21,10 +21,10 @@ use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
 use crate::controls::ActiveRules;
-use crate::limit::Micros;
+use crate::limit::{Micros, Op, Plan};
 use crate::limiter::{self, Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
-use crate::store::{States, Store};
+use crate::store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 
 /// The active rules and controls; none until rules are loaded.
 pub type Rules = Arc<ActiveRules>;
@@ -169,6 +169,28 @@ impl<S: Store> RateLimit<S> {
         // On the heap: a connection's task is as large as the largest of its futures.
         let decision = Box::pin(self.limiter.decide(rules.as_deref(), request, budget, holds));
         Ok(then(&decision.await?))
+    }
+
+    /// Charges a key that no rule applies to.
+    ///
+    /// # Errors
+    ///
+    /// The store failed, and its policy is not to answer.
+    pub async fn charge_key(&self, key: Key<'_>, plan: &Arc<Plan>, op: Op) -> Answer {
+        let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
+        let batch = Batch {
+            charges: &charges,
+            together: false,
+            quota_passes: false,
+            budget: store_budget(self.options.budget, None),
+            on_failure: None,
+        };
+        let (store, mut answers) = (self.limiter.store(), Answers::new());
+        if !(self.is_immediate() && store.try_charge(batch, &mut answers)) {
+            // On the heap, as decisions.
+            Box::pin(store.charge(batch, &mut answers)).await;
+        }
+        answers.pop().unwrap_or(Err(StoreError::Unavailable))
     }
 
     /// Releases the holds of a request whose caller disconnected.

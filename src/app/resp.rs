@@ -1,6 +1,7 @@
 //! The listener for Redis clients.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::sync::{oneshot, watch};
@@ -21,6 +22,9 @@ use crate::tls::Certificates;
 use crate::token_file::TokenFile;
 use crate::workers::Workers;
 
+/// How long a client whose host is gone keeps its connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
+
 /// The listener, bound but not served.
 #[derive(Debug)]
 pub(super) struct RespListener {
@@ -28,7 +32,7 @@ pub(super) struct RespListener {
     pub tls: Option<Arc<Certificates>>,
     resp: Arc<Resp<ConfiguredStore>>,
     max_connections: usize,
-    timeout: std::time::Duration,
+    timeout: Duration,
 }
 
 impl RespListener {
@@ -81,6 +85,10 @@ impl RespListener {
             let serve = move |socket: Socket, handle: Arc<ConnectionHandle>| {
                 let (resp, mut draining, opener) = (resp.clone(), draining.clone(), opener.clone());
                 async move {
+                    if let Err(error) = socket.keep_alive(KEEP_ALIVE) {
+                        tracing::debug!(%error, "connection closed before it was served");
+                        return;
+                    }
                     let stream = opener.open(socket, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
                     resp.serve(stream, &handle, draining).await;

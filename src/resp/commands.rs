@@ -1,53 +1,63 @@
-//! The commands.
+//! The commands that charge or read the store.
 
 mod check;
 mod count;
+mod throttle;
+
+pub(super) use self::throttle::Throttle;
 
 use super::Resp;
-use super::parser::Arguments;
 use super::reply::Replies;
-use super::session::{After, Session};
 use crate::limiter::RequestError;
 use crate::store::{States, Store};
 
-/// Longer names are no command.
-const MAX_NAME_BYTES: usize = 32;
-
-/// Answers a request.
-pub(super) async fn answer<S: Store + States>(
-    resp: &Resp<S>,
-    session: &mut Session,
-    request: &[u8],
-    arguments: &Arguments,
-    replies: &mut Replies,
-) -> After {
-    let arguments: smallvec::SmallVec<[&[u8]; 16]> =
-        arguments.iter().map(|range| &request[range.clone()]).collect();
-    // An empty request gets no reply.
-    let [name, arguments @ ..] = &*arguments else { return After::Continue };
-    let mut upper = [0; MAX_NAME_BYTES];
-    let name = upper_case(name, &mut upper);
-    if let Some(after) = session.answer(name, arguments, &resp.password, replies) {
-        return after;
-    }
-    match name {
-        "WEIR.CHECK" => check::check(resp, arguments, replies).await,
-        "WEIR.CHECKALL" => check::check_all(resp, arguments, replies).await,
-        "WEIR.COUNT" => count::count(resp, arguments, replies).await,
-        _ => replies.error(&format!("ERR unknown command '{name}'")),
-    }
-    After::Continue
+/// A command that charges or reads the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Check,
+    CheckAll,
+    Count,
+    Throttle,
 }
 
-/// Writes a name in upper case; what is no name becomes a text that is no command.
-fn upper_case<'b>(name: &[u8], upper: &'b mut [u8; MAX_NAME_BYTES]) -> &'b str {
-    let Some(upper) = upper.get_mut(..name.len()) else { return "(too long)" };
-    upper.copy_from_slice(name);
-    upper.make_ascii_uppercase();
-    std::str::from_utf8(upper).unwrap_or("(not UTF-8)")
+impl Command {
+    /// Returns the command of a name in upper case.
+    pub fn named(name: &str) -> Option<Command> {
+        Some(match name {
+            "WEIR.CHECK" => Command::Check,
+            "WEIR.CHECKALL" => Command::CheckAll,
+            "WEIR.COUNT" => Command::Count,
+            "CL.THROTTLE" => Command::Throttle,
+            _ => return None,
+        })
+    }
+
+    /// Whether a pipeline waits for the commands before it and for this one: it reads states over a connection of its
+    /// own.
+    pub fn runs_alone(self) -> bool {
+        self == Command::Count
+    }
+
+    /// Runs the command and writes its reply.
+    pub async fn run<S: Store + States>(
+        self,
+        resp: &Resp<S>,
+        arguments: &[&[u8]],
+        replies: &mut Replies,
+    ) {
+        let replied = match self {
+            Command::Check => check::check(resp, arguments, replies).await,
+            Command::CheckAll => check::check_all(resp, arguments, replies).await,
+            Command::Count => count::count(resp, arguments, replies).await,
+            Command::Throttle => throttle::throttle(resp, arguments, replies).await,
+        };
+        if let Err(error) = replied {
+            replies.error(&error.to_string());
+        }
+    }
 }
 
-/// Why a command is refused.
+/// Why a command is refused. Nothing is replied yet.
 #[derive(Debug, thiserror::Error)]
 enum CommandError {
     #[error("ERR wrong number of arguments for '{0}' command")]

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 use smallvec::SmallVec;
 
 /// The most arguments of a request.
@@ -49,7 +49,7 @@ pub enum ProtocolError {
     LongLine,
     #[error("Protocol error: too big count string")]
     LongNumber,
-    #[error("Protocol error: unbalanced quotes in request")]
+    #[error("Protocol error: unbalanced quotes or escapes in request")]
     Quotes,
     #[error("Protocol error: the request is larger than resp.max_request")]
     TooLarge,
@@ -122,7 +122,7 @@ impl Parser {
         Ok(true)
     }
 
-    /// Reads a line of words, as people type them.
+    /// Reads a line of words, as people type them. Quotes keep blanks together; escapes are not supported.
     fn read_inline(&mut self, buffer: &[u8]) -> Result<bool, ProtocolError> {
         let Some(end) = memchr(b'\n', &buffer[..buffer.len().min(MAX_LINE_BYTES)]) else {
             return match buffer.len() >= MAX_LINE_BYTES {
@@ -131,23 +131,27 @@ impl Parser {
             };
         };
         self.at = end + 1;
-        let line = &buffer[..end];
-        let mut start = None;
-        for (i, byte) in line.iter().enumerate() {
-            match (byte, start) {
-                // Words with blanks need the other form.
-                (b'"' | b'\'', _) => return Err(ProtocolError::Quotes),
-                (b' ' | b'\t' | b'\r', Some(from)) => {
-                    self.add(from..i)?;
-                    start = None;
+        let line = buffer[..end].strip_suffix(b"\r").unwrap_or(&buffer[..end]);
+        let mut at = 0;
+        while let Some(first) = line.get(at) {
+            let rest = &line[at + 1..];
+            match first {
+                b' ' | b'\t' => at += 1,
+                quote @ (b'"' | b'\'') => {
+                    let length = memchr(*quote, rest).ok_or(ProtocolError::Quotes)?;
+                    let is_word = matches!(rest.get(length + 1), None | Some(b' ' | b'\t'));
+                    if !is_word || memchr(b'\\', &rest[..length]).is_some() {
+                        return Err(ProtocolError::Quotes);
+                    }
+                    self.add(at + 1..at + 1 + length)?;
+                    at += length + 2;
                 }
-                (b' ' | b'\t' | b'\r', None) => {}
-                (_, None) => start = Some(i),
-                (_, Some(_)) => {}
+                _ => {
+                    let length = memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
+                    self.add(at..at + 1 + length)?;
+                    at += 1 + length;
+                }
             }
-        }
-        if let Some(from) = start {
-            self.add(from..end)?;
         }
         Ok(true)
     }

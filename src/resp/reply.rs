@@ -16,18 +16,38 @@ pub struct Replies {
 }
 
 impl Replies {
-    /// What is written, as the client is sent it.
-    pub fn bytes(&self) -> &[u8] {
-        &self.text
+    pub fn new(version: Version) -> Replies {
+        Replies { version, text: Vec::new() }
     }
 
-    pub fn clear(&mut self) {
-        self.text.clear();
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.text.len()
     }
 
-    /// Gives back memory beyond `bytes`.
-    pub fn shrink_to(&mut self, bytes: usize) {
-        self.text.shrink_to(bytes);
+    /// Takes the replies, as the client is sent them.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.text)
+    }
+
+    /// Returns the memory of replies that were taken.
+    pub fn reuse(&mut self, mut text: Vec<u8>) {
+        text.clear();
+        self.text = text;
+    }
+
+    /// Frees the memory of replies that were sent.
+    pub fn free(&mut self) {
+        self.text = Vec::new();
+    }
+
+    /// Removes the replies from a length on, and returns them.
+    pub fn split_off(&mut self, length: usize) -> Replies {
+        Replies { version: self.version, text: self.text.split_off(length) }
+    }
+
+    pub fn append(&mut self, others: &Replies) {
+        self.text.extend_from_slice(&others.text);
     }
 
     /// A text without line breaks.

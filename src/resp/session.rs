@@ -1,6 +1,7 @@
-//! One connection: who it is, and the commands that are about the connection itself.
+//! One connection: who it is, and the commands that need no store.
 
 use super::Password;
+use super::commands::Command;
 use super::parser::read_integer;
 use super::reply::{Replies, Version};
 use crate::version;
@@ -13,15 +14,23 @@ pub struct Session {
     is_authenticated: bool,
 }
 
-/// What to do after a reply.
+/// What to do after a request was looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Continue,
     Close,
+    /// Nothing is replied yet.
+    Run(Command),
 }
 
 /// The longest name that a client may give itself.
 const MAX_NAME_BYTES: usize = 256;
+
+/// Longer names are no command.
+const MAX_COMMAND_BYTES: usize = 32;
+
+/// How much of an unknown name is repeated.
+const MAX_ECHOED_BYTES: usize = 128;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
 
@@ -30,22 +39,20 @@ impl Session {
         Session { id, name: Vec::new(), is_authenticated: !password.is_needed() }
     }
 
-    /// Answers a command about the connection. None if `name` is another command.
-    pub fn answer(
-        &mut self,
-        name: &str,
-        arguments: &[&[u8]],
-        password: &Password,
-        replies: &mut Replies,
-    ) -> Option<After> {
+    /// Returns what to do about a request: `replies` has the reply, unless it takes the store.
+    pub fn answer(&mut self, words: &[&[u8]], password: &Password, replies: &mut Replies) -> After {
+        // An empty request gets no reply.
+        let [given_name, arguments @ ..] = words else { return After::Continue };
+        let mut upper = [0; MAX_COMMAND_BYTES];
+        let name = upper_case(given_name, &mut upper);
         match (name, arguments) {
             ("QUIT", _) => {
                 replies.simple("OK");
-                return Some(After::Close);
+                return After::Close;
             }
             ("HELLO", _) => self.hello(arguments, password, replies),
-            ("AUTH", [given]) => self.auth(b"default", given, password, replies),
-            ("AUTH", [user, given]) => self.auth(user, given, password, replies),
+            ("AUTH", [given]) => self.auth(None, given, password, replies),
+            ("AUTH", [user, given]) => self.auth(Some(user), given, password, replies),
             ("RESET", []) => {
                 *self = Session::new(self.id, password);
                 replies.version = Version::Two;
@@ -64,19 +71,28 @@ impl Session {
             ("COMMAND", [subcommand, ..]) => command(subcommand, replies),
             ("INFO", _) => replies.bulk(info().as_bytes()),
             ("PING" | "ECHO" | "SELECT" | "CLIENT", _) => wrong_count(name, replies),
-            _ => return None,
+            _ => match Command::named(name) {
+                Some(command) => return After::Run(command),
+                None => unknown(given_name, replies),
+            },
         }
-        Some(After::Continue)
+        After::Continue
     }
 
-    fn auth(&mut self, user: &[u8], given: &[u8], password: &Password, replies: &mut Replies) {
-        if !password.is_needed() {
+    fn auth(
+        &mut self,
+        user: Option<&[u8]>,
+        given: &[u8],
+        password: &Password,
+        replies: &mut Replies,
+    ) {
+        if user.is_none() && !password.is_needed() {
             return replies.error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             );
         }
-        if self.is_right(user, given, password) {
+        if self.is_right(user.unwrap_or(b"default"), given, password) {
             replies.simple("OK");
         } else {
             replies.error(WRONG_PASSWORD);
@@ -191,6 +207,19 @@ fn command(subcommand: &[u8], replies: &mut Replies) {
     }
 }
 
+/// Writes a name in upper case; what is no name becomes a text that is no command.
+fn upper_case<'b>(name: &[u8], upper: &'b mut [u8; MAX_COMMAND_BYTES]) -> &'b str {
+    let Some(upper) = upper.get_mut(..name.len()) else { return "" };
+    upper.copy_from_slice(name);
+    upper.make_ascii_uppercase();
+    std::str::from_utf8(upper).unwrap_or("")
+}
+
+fn unknown(name: &[u8], replies: &mut Replies) {
+    let name = name.get(..MAX_ECHOED_BYTES).unwrap_or(name);
+    replies.error(&format!("ERR unknown command '{}'", String::from_utf8_lossy(name)));
+}
+
 fn info() -> String {
     format!(
         "# Server\r\nserver_name:weir\r\nweir_version:{}\r\nredis_mode:standalone\r\nprocess_id:{}\r\n\
@@ -201,7 +230,7 @@ fn info() -> String {
 }
 
 /// Replies that a command has another number of arguments.
-pub fn wrong_count(name: &str, replies: &mut Replies) {
+fn wrong_count(name: &str, replies: &mut Replies) {
     let name = name.to_ascii_lowercase();
     replies.error(&format!("ERR wrong number of arguments for '{name}' command"));
 }

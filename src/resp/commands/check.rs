@@ -9,47 +9,28 @@ use crate::limiter::{Descriptor, Request, Status};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
-use crate::store::{States, Store};
+use crate::store::Store;
 
 /// `WEIR.CHECK domain hits key value [key value …]`.
-pub(super) async fn check<S: Store + States>(
+pub(super) async fn check<S: Store>(
     resp: &Resp<S>,
     arguments: &[&[u8]],
     replies: &mut Replies,
-) {
-    let parsed = || match arguments {
-        [domain, hits, rest @ ..] if !rest.is_empty() => {
-            Ok((text(domain)?, read_hits(hits)?, read_entries("weir.check", rest)?))
+) -> Result<(), CommandError> {
+    const NAME: &str = "weir.check";
+    let [domain, hits, pairs @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
+    let (domain, hits, entries) = (text(domain)?, read_hits(hits)?, read_entries(NAME, pairs)?);
+    let descriptors = [Descriptor { entries: &entries, ..hits }];
+    decide(resp, domain, &descriptors, |is_over, statuses| {
+        if let [status] = statuses {
+            reply(is_over, status, replies);
         }
-        _ => Err(CommandError::Count("weir.check")),
-    };
-    let checked = match parsed() {
-        Ok((domain, hits, entries)) => {
-            let descriptors = [Descriptor { entries: &entries, ..hits }];
-            decide(resp, domain, &descriptors, |is_over, statuses| {
-                reply(is_over, &statuses[0], replies);
-            })
-            .await
-        }
-        Err(error) => Err(error),
-    };
-    if let Err(error) = checked {
-        replies.error(&error.to_string());
-    }
+    })
+    .await
 }
 
 /// `WEIR.CHECKALL domain hits N key value×N [N …]`.
-pub(super) async fn check_all<S: Store + States>(
-    resp: &Resp<S>,
-    arguments: &[&[u8]],
-    replies: &mut Replies,
-) {
-    if let Err(error) = check_each(resp, arguments, replies).await {
-        replies.error(&error.to_string());
-    }
-}
-
-async fn check_each<S: Store + States>(
+pub(super) async fn check_all<S: Store>(
     resp: &Resp<S>,
     arguments: &[&[u8]],
     replies: &mut Replies,
@@ -83,13 +64,13 @@ async fn check_each<S: Store + States>(
 
 type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
 
-/// Reads keys and values.
+/// Reads keys and values, at least one of each.
 pub(super) fn read_entries<'a>(
     name: &'static str,
     arguments: &[&'a [u8]],
 ) -> Result<Entries<'a>, CommandError> {
     let (pairs, rest) = arguments.as_chunks::<2>();
-    if !rest.is_empty() {
+    if pairs.is_empty() || !rest.is_empty() {
         return Err(CommandError::Count(name));
     }
     pairs.iter().map(|[key, value]| Ok((text(key)?, text(value)?))).collect()
@@ -132,7 +113,7 @@ fn reply(is_over: bool, status: &Status<'_>, replies: &mut Replies) {
     replies.array(5);
     replies.integer(code(is_over));
     replies.integer(if is_unlimited { -1 } else { status.remaining.into() });
-    let wait = status.retry_after.filter(|_| status.over_limit);
+    let wait = status.retry_after.filter(|_| is_over);
     replies.integer(wait.map_or(-1, milliseconds));
     replies.integer(milliseconds(status.reset_after));
     replies.bulk(status.limit.map_or("", |limit| limit.name).as_bytes());

@@ -21,11 +21,9 @@ pub(super) async fn count<S: Store + States>(
     resp: &Resp<S>,
     arguments: &[&[u8]],
     replies: &mut Replies,
-) {
-    match count_hits(resp, arguments).await {
-        Ok(count) => replies.integer(count),
-        Err(error) => replies.error(&error.to_string()),
-    }
+) -> Result<(), CommandError> {
+    replies.integer(count_hits(resp, arguments).await?);
+    Ok(())
 }
 
 async fn count_hits<S: Store + States>(
@@ -40,9 +38,6 @@ async fn count_hits<S: Store + States>(
         }
         rest => (None, rest),
     };
-    if rest.is_empty() {
-        return Err(CommandError::Count(NAME));
-    }
     let entries = read_entries(NAME, rest)?;
     if let Some(hits) = added {
         let descriptors = [Descriptor { entries: &entries, ..hits }];

@@ -123,10 +123,64 @@ async fn hits_of_a_span_are_counted() {
 }
 
 #[tokio::test]
+async fn keys_are_throttled_as_by_redis_cell() {
+    let mut client = Client::connect(Password::None);
+    // 15 at once, then 30 a minute.
+    assert_eq!(client.send("CL.THROTTLE ann 14 30 60").await, "*5 :0 :15 :14 :-1 :2");
+    assert_eq!(client.send("cl.throttle ann 14 30 60 14").await, "*5 :0 :15 :0 :-1 :30");
+    assert_eq!(client.send("CL.THROTTLE ann 14 30 60").await, "*5 :1 :15 :0 :2 :30");
+    // A look is never too much.
+    assert_eq!(client.send("CL.THROTTLE ann 14 30 60 0").await, "*5 :0 :15 :0 :-1 :30");
+    // More than ever fits.
+    assert_eq!(client.send("CL.THROTTLE ann 14 30 60 16").await, "*5 :1 :15 :0 :-1 :30");
+    assert_eq!(client.send("CL.THROTTLE bob 14 30 60 16").await, "*5 :1 :15 :15 :-1 :0");
+    client.clock.advance(3 * SECOND);
+    assert_eq!(client.send("CL.THROTTLE ann 14 30 60 2").await, "*5 :1 :15 :1 :1 :27");
+    // Other numbers go on from there.
+    assert_eq!(client.send("CL.THROTTLE ann 29 30 60").await, "*5 :0 :30 :15 :-1 :29");
+    assert_eq!(client.send("CL.THROTTLE ann 4 1 1").await, "*5 :1 :5 :0 :25 :29");
+    assert_eq!(client.send("CL.THROTTLE ann 4 1 1 0").await, "*5 :1 :5 :0 :24 :29");
+    assert_eq!(client.send("CL.THROTTLE ann 4 1000000 1 0").await, "*5 :1 :5 :0 :29 :29");
+    assert_eq!(client.send("CL.THROTTLE ann 0 1 31536000").await, "*5 :1 :1 :0 :29 :29");
+}
+
+#[tokio::test]
+async fn numbers_of_throttles_are_checked() {
+    let mut client = Client::connect(Password::None);
+    for arguments in [
+        "a -1 1 1",
+        "a 4294967295 1 1",
+        "a 1 0 1",
+        "a 1 1 0",
+        "a 1 1 1 -1",
+        "a 1 1 1 4294967296",
+        "a 1 x 1",
+        "a 1 1.5 1",
+        "a 1 -1 1",
+        // More than 142 years.
+        "a 142 1 31536000",
+    ] {
+        let reply = client.send(&format!("CL.THROTTLE {arguments}")).await;
+        assert_eq!(reply, "-ERR value is not an integer or out of range", "{arguments}");
+    }
+    for arguments in ["", "a 1 1", "a 1 1 1 1 1"] {
+        let reply = client.send(&format!("CL.THROTTLE {arguments}")).await;
+        let wanted = "-ERR wrong number of arguments for 'cl.throttle' command";
+        assert_eq!(reply, wanted, "{arguments}");
+    }
+    assert_eq!(
+        client.send("CL.THROTTLE a 4294967294 4294967295 1 4294967295").await,
+        "*5 :0 :4294967295 :0 :-1 :1"
+    );
+    assert_eq!(client.send("CL.THROTTLE b 0 1 4294967295").await, "*5 :0 :1 :0 :-1 :4294967295");
+}
+
+#[tokio::test]
 async fn errors_are_worded_as_by_redis() {
     let mut client = Client::connect(Password::None);
     for (line, error) in [
-        ("GET a", "-ERR unknown command 'GET'"),
+        ("Get a", "-ERR unknown command 'Get'"),
+        ("WEIR.CHECK \"\" 1 user a", "-ERR rate limit domain must not be empty"),
         ("WEIR.CHECK shop", "-ERR wrong number of arguments for 'weir.check' command"),
         ("WEIR.CHECK shop 1 user", "-ERR wrong number of arguments for 'weir.check' command"),
         ("WEIR.CHECK shop x user a", "-ERR value is not an integer or out of range"),
@@ -170,6 +224,9 @@ async fn a_password_is_needed_if_there_is_one() {
         ["-NOAUTH", "WRONGPASS", "WRONGPASS", "NOAUTH"]
     );
     assert_eq!(client.send("PING").await, "+PONG");
+    let mut open = Client::connect(Password::None);
+    assert!(open.send("AUTH secret").await.starts_with("-ERR AUTH <password> called without"));
+    assert_eq!(open.send("AUTH default secret").await, "+OK");
     let mut other = Client::connect(Password::Text("secret"));
     assert!(other.send("HELLO 3 AUTH default secret").await.starts_with("%7 "));
 }

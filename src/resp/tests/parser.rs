@@ -42,7 +42,10 @@ fn people_can_type_requests() {
         read_all(b"PING\r\n\r\n echo\thi \nQUIT\r\n", 3),
         Ok(vec![words(&["PING"]), words(&[]), words(&["echo", "hi"]), words(&["QUIT"])])
     );
-    assert_eq!(read_all(b"ECHO \"a b\"\r\n", 99), Err(ProtocolError::Quotes));
+    assert_eq!(read_all(b"ECHO \"a b\"  'c\"'\n", 99), Ok(vec![words(&["ECHO", "a b", "c\""])]));
+    for unbalanced in ["ECHO \"a\r\n", "ECHO 'a'b\r\n", "ECHO \"a\\n\"\r\n"] {
+        assert_eq!(read_all(unbalanced.as_bytes(), 99), Err(ProtocolError::Quotes));
+    }
     assert_eq!(read_all(&[b'a'; 5_000], 99), Err(ProtocolError::LongLine));
 }
 
