@@ -6,6 +6,7 @@ mod listen;
 #[cfg(all(test, feature = "otlp"))]
 mod metrics_docs;
 mod reference_page;
+mod resp;
 mod servers;
 mod store_health;
 mod stores;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
 use self::listen::{listen, listen_on_path};
+use self::resp::RespListener;
 use self::store_health::follow_store;
 use self::stores::ConfiguredStore;
 use crate::clock::SystemClock;
@@ -45,6 +47,7 @@ pub struct App {
     grpc: BoundSocket,
     http: BoundSocket,
     debug: BoundSocket,
+    resp: Option<RespListener>,
     /// The listener for Prometheus, and the path that it serves.
     prometheus: Option<(BoundSocket, String)>,
     grpc_tls: Option<Arc<Certificates>>,
@@ -83,6 +86,7 @@ pub struct Addresses {
     pub grpc: Address,
     pub http: Address,
     pub debug: Address,
+    pub resp: Option<Address>,
     pub metrics: Option<Address>,
 }
 
@@ -165,6 +169,7 @@ impl App {
             },
             http: listen(&settings.http.address, "http.address").await?,
             debug: listen(&settings.debug.address, "debug.address").await?,
+            resp: RespListener::bind(settings, rate_limit(Protocol::Resp)).await?,
             prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
@@ -245,6 +250,10 @@ impl App {
             grpc: self.grpc.address()?,
             http: self.http.address()?,
             debug: self.debug.address()?,
+            resp: match &self.resp {
+                Some(resp) => Some(resp.socket.address()?),
+                None => None,
+            },
             metrics: match &self.prometheus {
                 Some((listener, _)) => Some(listener.address()?),
                 None => None,
@@ -269,7 +278,9 @@ impl App {
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
         let controls = self.controls.clone();
         let (health, follows_store) = (self.health.clone(), self.follows_store);
-        for certificates in [&self.grpc_tls, &self.http_tls].into_iter().flatten() {
+        let resp_tls = self.resp.as_ref().and_then(|resp| resp.tls.as_ref());
+        let certificates = [self.grpc_tls.as_ref(), self.http_tls.as_ref(), resp_tls];
+        for certificates in certificates.into_iter().flatten() {
             tokio::spawn(certificates.clone().follow());
         }
         tokio::spawn(self.access.clone().follow());

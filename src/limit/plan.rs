@@ -82,6 +82,12 @@ impl Plan {
         Plan { limits: limits.into(), shape: shape.into(), log_bounds, concurrency }
     }
 
+    /// Returns the plan of one limit with a given shape. Its states continue under every plan of that shape, so its
+    /// limit must be able to read all of them.
+    pub fn with_shape(limit: Limit, shape: &str) -> Plan {
+        Plan { shape: shape.into(), ..Plan::new(vec![limit]) }
+    }
+
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }

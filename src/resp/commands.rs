@@ -1,0 +1,89 @@
+//! The commands that charge or read the store.
+
+mod check;
+mod count;
+mod throttle;
+
+pub(super) use self::throttle::Throttle;
+
+use super::Resp;
+use super::reply::Replies;
+use crate::limiter::RequestError;
+use crate::store::{States, Store};
+
+/// A command that charges or reads the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Command {
+    Check,
+    CheckAll,
+    Count,
+    Throttle,
+}
+
+impl Command {
+    /// Returns the command of a name in upper case.
+    pub fn named(name: &str) -> Option<Command> {
+        Some(match name {
+            "WEIR.CHECK" => Command::Check,
+            "WEIR.CHECKALL" => Command::CheckAll,
+            "WEIR.COUNT" => Command::Count,
+            "CL.THROTTLE" => Command::Throttle,
+            _ => return None,
+        })
+    }
+
+    /// Whether a pipeline waits for the commands before it and for this one: it reads states over a connection of its
+    /// own.
+    pub fn runs_alone(self) -> bool {
+        self == Command::Count
+    }
+
+    /// Runs the command and writes its reply.
+    pub async fn run<S: Store + States>(
+        self,
+        resp: &Resp<S>,
+        arguments: &[&[u8]],
+        replies: &mut Replies,
+    ) {
+        let replied = match self {
+            Command::Check => check::check(resp, arguments, replies).await,
+            Command::CheckAll => check::check_all(resp, arguments, replies).await,
+            Command::Count => count::count(resp, arguments, replies).await,
+            Command::Throttle => throttle::throttle(resp, arguments, replies).await,
+        };
+        if let Err(error) = replied {
+            replies.error(&error.to_string());
+        }
+    }
+}
+
+/// Why a command is refused. Nothing is replied yet.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    Count(&'static str),
+    #[error("ERR value is not an integer or out of range")]
+    Integer,
+    #[error("ERR arguments must be UTF-8")]
+    Text,
+    #[error("ERR {0}")]
+    Request(RequestError),
+    #[error("ERR {0}")]
+    Span(String),
+    #[error("ERR store unavailable")]
+    Store,
+}
+
+impl From<RequestError> for CommandError {
+    fn from(error: RequestError) -> CommandError {
+        match error {
+            RequestError::Store(_) => CommandError::Store,
+            other => CommandError::Request(other),
+        }
+    }
+}
+
+/// Reads an argument as text.
+fn text(argument: &[u8]) -> Result<&str, CommandError> {
+    std::str::from_utf8(argument).map_err(|_| CommandError::Text)
+}
