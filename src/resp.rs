@@ -28,6 +28,7 @@ use self::connection::Connection;
 pub use self::password::Password;
 use self::plans::Plans;
 use crate::connections::ConnectionHandle;
+use crate::limit::ReduceBucket;
 use crate::service::RateLimit;
 use crate::store::{States, Store};
 
@@ -51,6 +52,9 @@ pub struct Resp<S> {
     password: Password,
     connections: AtomicU64,
     throttles: Plans<Throttle>,
+    buckets: Plans<ReduceBucket>,
+    /// Whether the store decides as of a time that the client names.
+    accepts_at: bool,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
@@ -61,7 +65,14 @@ impl<S: Store + States + 'static> Resp<S> {
             password,
             connections: AtomicU64::new(0),
             throttles: Plans::new(),
+            buckets: Plans::new(),
+            accepts_at: true,
         }
+    }
+
+    /// Refuses times that clients name, for a store that goes by a clock of its own.
+    pub fn refusing_at(self) -> Resp<S> {
+        Resp { accepts_at: false, ..self }
     }
 
     /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered.

@@ -16,6 +16,7 @@ use crate::service::RateLimit;
 use crate::settings::Settings;
 use crate::sockets::{BoundSocket, Socket};
 use crate::store::Operations;
+use crate::store::redis::Clock;
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use crate::tls::Certificates;
@@ -56,10 +57,14 @@ impl RespListener {
             None => Password::None,
         };
         let limits = settings.resp_limits();
+        let mut resp = Resp::new(rate_limit, limits, password);
+        if settings.redis_options().is_some_and(|(redis, _)| redis.clock == Clock::Server) {
+            resp = resp.refusing_at();
+        }
         Ok(Some(RespListener {
             socket: listen(address, "resp.address").await?,
             tls: super::certificates(settings.resp_tls_options())?,
-            resp: Arc::new(Resp::new(rate_limit, limits, password)),
+            resp: Arc::new(resp),
             max_connections: *settings.resp.max_connections,
             timeout: limits.timeout,
         }))

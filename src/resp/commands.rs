@@ -2,14 +2,20 @@
 
 mod check;
 mod count;
+mod reduce;
 mod throttle;
 
+pub(super) use self::reduce::Reduce;
 pub(super) use self::throttle::Throttle;
 
 use super::Resp;
 use super::reply::Replies;
 use crate::limiter::RequestError;
 use crate::store::{States, Store};
+
+/// The domain of keys that no rule applies to. A request with an empty domain is refused, and so are rules. The key of
+/// the only entry distinguishes commands.
+const DOMAIN: &str = "";
 
 /// A command that charges or reads the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +24,7 @@ pub(super) enum Command {
     CheckAll,
     Count,
     Throttle,
+    Reduce(Reduce),
 }
 
 impl Command {
@@ -28,6 +35,10 @@ impl Command {
             "WEIR.CHECKALL" => Command::CheckAll,
             "WEIR.COUNT" => Command::Count,
             "CL.THROTTLE" => Command::Throttle,
+            "RL.REDUCE" => Command::Reduce(Reduce::REDUCE),
+            "RL.PREDUCE" => Command::Reduce(Reduce::PREDUCE),
+            "RL.GET" => Command::Reduce(Reduce::GET),
+            "RL.PGET" => Command::Reduce(Reduce::PGET),
             _ => return None,
         })
     }
@@ -50,6 +61,7 @@ impl Command {
             Command::CheckAll => check::check_all(resp, arguments, replies).await,
             Command::Count => count::count(resp, arguments, replies).await,
             Command::Throttle => throttle::throttle(resp, arguments, replies).await,
+            Command::Reduce(command) => command.run(resp, arguments, replies).await,
         };
         if let Err(error) = replied {
             replies.error(&error.to_string());
@@ -64,6 +76,10 @@ enum CommandError {
     Count(&'static str),
     #[error("ERR value is not an integer or out of range")]
     Integer,
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR AT needs store.redis.clock = caller, or a store that is not Redis")]
+    At,
     #[error("ERR arguments must be UTF-8")]
     Text,
     #[error("ERR {0}")]

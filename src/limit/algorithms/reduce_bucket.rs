@@ -26,7 +26,7 @@ use crate::limit::{
 const MILLISECOND: Micros = 1_000;
 
 /// `max` tokens, of which `refill` come back each `interval`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ReduceBucket {
     /// At least 1.
     pub max: u32,

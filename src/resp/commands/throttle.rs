@@ -1,14 +1,11 @@
 //! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
 
-use super::{CommandError, text};
+use super::{CommandError, DOMAIN, text};
 use crate::limit::{Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
 use crate::store::{Key, Store};
-
-/// The domain of keys that no rule applies to. A request with an empty domain is refused, and so are rules.
-const DOMAIN: &str = "";
 
 /// All keys of this command have states that every plan of it continues.
 const SHAPE: &str = "cell";

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::watch;
 
 use crate::clock::ManualClock;
 use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::controls::ActiveRules;
-use crate::limit::SECOND;
+use crate::limit::{ReduceBucket, SECOND};
 use crate::limiter::{Limiter, Options};
 use crate::resp::{Limits, Password, Resp};
 use crate::rules::source::RuleFile;
 use crate::rules::{self, RuleSet};
 use crate::service::{self, RateLimit};
+use crate::store::conformance::fakes::Fake;
+use crate::store::conformance::reduce;
 use crate::store::memory::MemoryStore;
+use crate::store::{States, Store, StoreError};
 
 const RULES: &str = "
 domain: shop
@@ -29,8 +33,6 @@ descriptors:
     rate_limit: { unlimited: true }
 ";
 
-type TestResp = Resp<MemoryStore<Arc<ManualClock>>>;
-
 struct Client {
     stream: DuplexStream,
     clock: Arc<ManualClock>,
@@ -40,14 +42,24 @@ struct Client {
 impl Client {
     fn connect(password: Password) -> Client {
         let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
-        let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000), Options::default());
+        Client::connect_to(MemoryStore::new(clock.clone(), 1_000), clock, password, |resp| resp)
+    }
+
+    /// Connects to a server that is `with` an option.
+    fn connect_to<S: Store + States + 'static>(
+        store: S,
+        clock: Arc<ManualClock>,
+        password: Password,
+        with: impl FnOnce(Resp<S>) -> Resp<S>,
+    ) -> Client {
+        let limiter = Limiter::new(store, Options::default());
         let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
         let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
         assert_eq!(problems, []);
         let rules = Arc::new(ActiveRules::of(rules));
         let rate_limit = RateLimit::new(Arc::new(limiter), rules, service::Options::default());
         let limits = Limits { timeout: Duration::from_secs(1), max_request: 1_000 };
-        let resp: TestResp = Resp::new(rate_limit, limits, password);
+        let resp = with(Resp::new(rate_limit, limits, password));
         let limits = ConnectionLimits {
             listener: "test",
             setting: "test.max_connections",
@@ -229,4 +241,140 @@ async fn a_password_is_needed_if_there_is_one() {
     assert_eq!(open.send("AUTH default secret").await, "+OK");
     let mut other = Client::connect(Password::Text("secret"));
     assert!(other.send("HELLO 3 AUTH default secret").await.starts_with("%7 "));
+}
+
+#[tokio::test]
+async fn buckets_reply_the_tokens_before() {
+    let mut client = Client::connect(Password::None);
+    // One bucket, whatever the command.
+    assert_eq!(client.send("RL.REDUCE a 10 5 REFILL 3").await, ":10");
+    assert_eq!(client.send("rl.preduce a 10 5000 refill 3 take 5").await, ":9");
+    assert_eq!(client.send("RL.GET a 10 5 REFILL 3").await, ":4");
+    assert_eq!(client.send("RL.PGET a 10 5000 REFILL 3").await, ":4");
+    // More than there are: denied, and nothing is left.
+    assert_eq!(client.send("RL.REDUCE a 10 5 REFILL 3 TAKE 5").await, ":4");
+    assert_eq!(client.send("RL.REDUCE a 10 5 REFILL 3 TAKE 0").await, ":0");
+    client.clock.advance(5 * SECOND);
+    assert_eq!(client.send("RL.GET a 10 5 REFILL 3 STRICT").await, ":3");
+    // Other numbers are another bucket, and REFILL is max by default.
+    assert_eq!(client.send("RL.REDUCE a 10 5").await, ":10");
+    assert_eq!(client.send("RL.GET a 10 5 REFILL 10").await, ":9");
+    for other in ["a 11 5 REFILL 3", "a 10 6 REFILL 3", "a 10 5 REFILL 4", "b 10 5 REFILL 3"] {
+        let max = other.split(' ').nth(1).unwrap();
+        assert_eq!(client.send(&format!("RL.GET {other}")).await, format!(":{max}"));
+    }
+    // Nor is it that of another command.
+    assert_eq!(client.send("CL.THROTTLE a 9 10 5").await, "*5 :0 :10 :9 :-1 :1");
+}
+
+#[tokio::test]
+async fn buckets_go_by_the_time_of_the_caller() {
+    let mut client = Client::connect(Password::None);
+    assert_eq!(client.send("RL.REDUCE a 10 5 AT 2 TAKE 10").await, ":10");
+    assert_eq!(client.send("RL.PGET a 10 5000 AT 6999").await, ":0");
+    // The last of equal options wins, in any order and case.
+    assert_eq!(client.send("RL.GET a 10 5 at 1 strict At 7 STRICT").await, ":10");
+    assert_eq!(client.send("RL.REDUCE b 10 5 TAKE 0 REFILL 0 TAKE 4 REFILL 10").await, ":10");
+    assert_eq!(client.send("RL.GET b 10 5").await, ":6");
+    // Strict: nothing comes back until the bucket has been quiet for an interval.
+    assert_eq!(client.send("RL.REDUCE c 2 5 AT 10 TAKE 2 STRICT").await, ":2");
+    assert_eq!(client.send("RL.REDUCE c 2 5 AT 14 STRICT").await, ":0");
+    assert_eq!(client.send("RL.REDUCE c 2 5 AT 18 STRICT").await, ":0");
+    assert_eq!(client.send("RL.REDUCE c 2 5 AT 23 STRICT").await, ":2");
+
+    let clock = client.clock.clone();
+    let store = MemoryStore::new(clock.clone(), 1_000);
+    let mut client = Client::connect_to(store, clock, Password::None, Resp::refusing_at);
+    assert_eq!(
+        client.send("RL.GET a 10 5 AT 7").await,
+        "-ERR AT needs store.redis.clock = caller, or a store that is not Redis"
+    );
+    assert_eq!(client.send("RL.GET a 10 5").await, ":10");
+}
+
+proptest! {
+    #[test]
+    fn buckets_agree_with_the_model((buckets, steps) in reduce::schedules(true)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let mut client = Client::connect(Password::None);
+            let mut model = reduce::Model::new(true);
+            for (i, step) in steps.iter().enumerate() {
+                let (bucket, expected) = model.step(&client.clock, &buckets, step);
+                let ReduceBucket { max, refill, interval, strict, at } = bucket;
+                let mut options = vec![format!("rEFILL {refill}")];
+                options.extend(at.map(|at| format!("at {at}")));
+                options.extend(strict.then(|| "Strict".to_owned()));
+                let lines = step.takes.iter().map(|take| {
+                    let (name, options) = match take {
+                        0 => ("rl.pget", options.clone()),
+                        _ => ("RL.PREDUCE", [&options[..], &[format!("TAKE {take}")]].concat()),
+                    };
+                    let mut options = options;
+                    let turn = i % options.len();
+                    options.rotate_left(turn);
+                    format!("{name} {} {max} {interval} {}", step.key(), options.join(" "))
+                });
+                let lines: Vec<String> = lines.collect();
+                let expected: Vec<String> = expected.iter().map(|it| format!(":{it}")).collect();
+                let replies = client.send(&lines.join("\r\n")).await;
+                assert_eq!(replies, expected.join(" "), "{lines:?}");
+            }
+        });
+    }
+}
+
+#[tokio::test]
+async fn arguments_of_buckets_are_checked() {
+    const INTEGER: &str = "-ERR value is not an integer or out of range";
+    const SYNTAX: &str = "-ERR syntax error";
+    let mut client = Client::connect(Password::None);
+    for (line, error) in [
+        ("RL.REDUCE a 10", "-ERR wrong number of arguments for 'rl.reduce' command"),
+        ("RL.PGET", "-ERR wrong number of arguments for 'rl.pget' command"),
+        ("RL.REDUCE a 0 5", INTEGER),
+        ("RL.REDUCE a 4294967296 5", INTEGER),
+        ("RL.REDUCE a x 5", INTEGER),
+        ("RL.REDUCE a 10 0", INTEGER),
+        ("RL.REDUCE a 10 -5", INTEGER),
+        ("RL.REDUCE a 10 9223372036854775807", INTEGER),
+        ("RL.REDUCE a 10 5 REFILL 0", INTEGER),
+        ("RL.REDUCE a 10 5 REFILL 4294967296", INTEGER),
+        ("RL.REDUCE a 10 5 REFILL STRICT 1", INTEGER),
+        ("RL.REDUCE a 10 5 TAKE -1", INTEGER),
+        ("RL.REDUCE a 10 5 AT -1", INTEGER),
+        ("RL.PREDUCE a 10 5 AT 4503599627370496", INTEGER),
+        ("RL.REDUCE a 10 5 AT 4503599627371", INTEGER),
+        ("RL.REDUCE a 10 5 REFILL", SYNTAX),
+        ("RL.REDUCE a 10 5 REFILL 1 STRICT abc", SYNTAX),
+        ("RL.REDUCE a 10 5 OTHER 1", SYNTAX),
+        ("RL.GET a 10 5 TAKE 1", SYNTAX),
+        ("RL.PGET a 0 60 TAKE 2", SYNTAX),
+        ("RL.SESSIONIZE a 10 5", "-ERR unknown command 'RL.SESSIONIZE'"),
+    ] {
+        assert!(client.send(line).await.starts_with(error), "{line}");
+    }
+    for (line, reply) in [
+        (
+            "RL.PREDUCE a 4294967295 9223372036854775807 REFILL 4294967295 TAKE 9223372036854775807",
+            ":4294967295",
+        ),
+        ("RL.PGET a 4294967295 9223372036854775807", ":0"),
+        ("RL.PREDUCE a 1 1 AT 4503599627370495", ":1"),
+    ] {
+        assert_eq!(client.send(line).await, reply, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_fails_is_an_error() {
+    let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
+    let store = Fake::new(MemoryStore::new(clock.clone(), 1_000));
+    store.fail(|_| Some(StoreError::TimedOut));
+    let mut client = Client::connect_to(store, clock, Password::None, |resp| resp);
+    for line in
+        ["RL.REDUCE a 10 5", "RL.PGET a 10 5", "CL.THROTTLE a 10 5 1", "WEIR.CHECK shop 1 user a"]
+    {
+        assert_eq!(client.send(line).await, "-ERR store unavailable", "{line}");
+    }
 }

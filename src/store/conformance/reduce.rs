@@ -22,7 +22,7 @@ pub(crate) struct Step {
     strict: bool,
     at: Option<At>,
     /// The tokens that each charge takes.
-    takes: Vec<u64>,
+    pub(crate) takes: Vec<u64>,
 }
 
 /// A caller's time.
@@ -137,16 +137,26 @@ fn reduce(
     before
 }
 
-/// A store answers a schedule as the model does. `expires`: whether states expire by `clock`.
-pub(crate) async fn agrees(
-    store: &impl Store,
-    clock: &ManualClock,
-    domain: &str,
-    (buckets, steps): &Schedule,
+/// What a schedule has counted so far.
+pub(crate) struct Model {
+    slots: HashMap<(usize, (u32, u32, u64)), Option<Bucket>>,
+    /// Whether states expire by the clock of the schedule.
     expires: bool,
-) {
-    let mut model: HashMap<(usize, (u32, u32, u64)), Option<Bucket>> = HashMap::new();
-    for step in steps {
+}
+
+impl Model {
+    pub(crate) fn new(expires: bool) -> Model {
+        Model { slots: HashMap::new(), expires }
+    }
+
+    /// Lets the time of a step pass, and makes its charges. Returns the bucket as it is charged, and the
+    /// tokens before each charge.
+    pub(crate) fn step(
+        &mut self,
+        clock: &ManualClock,
+        buckets: &[(u32, u32, u64)],
+        step: &Step,
+    ) -> (ReduceBucket, Vec<i128>) {
         let limit = buckets[step.bucket];
         let (max, refill, interval) = limit;
         clock.set(clock.now().saturating_add_signed(step.pass).clamp(1, END));
@@ -159,34 +169,42 @@ pub(crate) async fn agrees(
                 u64::try_from(at.max(0)).unwrap_or(u64::MAX).min(ReduceBucket::END - 1)
             }
         });
-        let bucket = ReduceBucket { max, refill, interval, strict: step.strict, at };
-        let slot = model.entry((step.key, limit)).or_default();
+        let slot = self.slots.entry((step.key, limit)).or_default();
         let takes = step.takes.iter();
-        let expected: Vec<i128> = takes
-            .clone()
-            .map(|&take| reduce(slot, limit, (take, step.strict, at), now, expires))
-            .collect();
+        let charge = |&take: &u64| reduce(slot, limit, (take, step.strict, at), now, self.expires);
+        let before = takes.map(charge).collect();
+        (ReduceBucket { max, refill, interval, strict: step.strict, at }, before)
+    }
+}
 
+impl Step {
+    pub(crate) fn key(&self) -> &'static str {
+        KEYS[self.key]
+    }
+}
+
+/// A store answers a schedule as the model does. `expires`: whether states expire by `clock`.
+pub(crate) async fn agrees(
+    store: &impl Store,
+    clock: &ManualClock,
+    domain: &str,
+    (buckets, steps): &Schedule,
+    expires: bool,
+) {
+    let mut model = Model::new(expires);
+    for step in steps {
+        let (bucket, expected) = model.step(clock, buckets, step);
         let plan: Arc<Plan> = Arc::new(bucket.plan());
-        let entries = [("RL", KEYS[step.key])];
-        let key = Key { domain, entries: &entries };
-        let charges: Vec<Charge<'_>> = takes
-            .clone()
-            .map(|&take| Charge {
-                key,
-                plan: &plan,
-                op: Op::Take(take),
-                hold: None,
-                role: Role::Enforced,
-            })
-            .collect();
+        let entries = [("key", step.key())];
+        let (key, hold, role) = (Key { domain, entries: &entries }, None, Role::Enforced);
+        let charge_of = |&take| Charge { key, plan: &plan, op: Op::Take(take), hold, role };
+        let charges: Vec<Charge<'_>> = step.takes.iter().map(charge_of).collect();
         let decisions = charge(store, &charges, false).await;
-        let actual: Vec<i128> = takes
-            .zip(&decisions)
-            .map(|(&take, decision)| bucket.tokens_before(take, decision).into())
-            .collect();
-        assert_eq!(actual, expected, "{bucket:?} at {now}: {step:?}");
-        for ((take, decision), before) in step.takes.iter().zip(&decisions).zip(actual) {
+        let pairs = || step.takes.iter().zip(&decisions);
+        let actual: Vec<i128> =
+            pairs().map(|(&take, decision)| bucket.tokens_before(take, decision).into()).collect();
+        assert_eq!(actual, expected, "{bucket:?} at {}: {step:?}", clock.now());
+        for ((take, decision), before) in pairs().zip(actual) {
             // The largest counts are one to a store.
             let take = i128::from(u32::try_from(*take).unwrap_or(u32::MAX));
             assert_eq!(decision.allowed, before >= take, "{decision:?}");
