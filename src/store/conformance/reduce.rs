@@ -33,8 +33,11 @@ enum At {
     Exactly(u64),
 }
 
-/// The buckets of a schedule, as (max, refill, interval), and its steps.
-pub(crate) type Schedule = (Vec<(u32, u32, u64)>, Vec<Step>);
+/// `max`, `refill` and `interval` of a bucket.
+type Numbers = (u32, u32, u64);
+
+/// The buckets of a schedule, and its steps.
+pub(crate) type Schedule = (Vec<Numbers>, Vec<Step>);
 
 const KEYS: [&str; 2] = ["a", "b"];
 
@@ -68,7 +71,7 @@ pub(crate) fn schedules(steps_back: bool) -> impl Strategy<Value = Schedule> {
     })
 }
 
-fn step(buckets: Vec<(u32, u32, u64)>, steps_back: bool) -> impl Strategy<Value = Step> {
+fn step(buckets: Vec<Numbers>, steps_back: bool) -> impl Strategy<Value = Step> {
     (0..KEYS.len(), 0..buckets.len()).prop_flat_map(move |(key, bucket)| {
         let (max, _, interval) = buckets[bucket];
         let interval = interval.min(1 << 33).cast_signed() * 1_000;
@@ -110,7 +113,7 @@ struct Bucket {
 /// Returns the tokens before, and stores what `take` of them leaves.
 fn reduce(
     slot: &mut Option<Bucket>,
-    (max, refill, interval): (u32, u32, u64),
+    (max, refill, interval): Numbers,
     (take, strict, at): (u64, bool, Option<u64>),
     now: Micros,
     expires: bool,
@@ -139,7 +142,7 @@ fn reduce(
 
 /// What a schedule has counted so far.
 pub(crate) struct Model {
-    slots: HashMap<(usize, (u32, u32, u64)), Option<Bucket>>,
+    slots: HashMap<(usize, Numbers), Option<Bucket>>,
     /// Whether states expire by the clock of the schedule.
     expires: bool,
 }
@@ -154,7 +157,7 @@ impl Model {
     pub(crate) fn step(
         &mut self,
         clock: &ManualClock,
-        buckets: &[(u32, u32, u64)],
+        buckets: &[Numbers],
         step: &Step,
     ) -> (ReduceBucket, Vec<i128>) {
         let limit = buckets[step.bucket];
