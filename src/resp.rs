@@ -7,11 +7,12 @@
 
 mod commands;
 mod connection;
-mod parser;
+pub mod parser;
 mod password;
 mod plans;
 mod reply;
 mod session;
+mod stats;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use self::commands::Throttle;
 use self::connection::Connection;
 pub use self::password::Password;
 use self::plans::Plans;
+pub use self::stats::RespStats;
 use crate::connections::ConnectionHandle;
 use crate::service::RateLimit;
 use crate::store::{States, Store};
@@ -51,6 +53,7 @@ pub struct Resp<S> {
     password: Password,
     connections: AtomicU64,
     throttles: Plans<Throttle>,
+    stats: Arc<RespStats>,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
@@ -61,6 +64,7 @@ impl<S: Store + States + 'static> Resp<S> {
             password,
             connections: AtomicU64::new(0),
             throttles: Plans::new(),
+            stats: Arc::default(),
         }
     }
 
@@ -76,6 +80,10 @@ impl<S: Store + States + 'static> Resp<S> {
 }
 
 impl<S> Resp<S> {
+    pub fn stats(&self) -> &Arc<RespStats> {
+        &self.stats
+    }
+
     /// Reads the password again when its file changes. Never ends.
     pub async fn follow_password(self: Arc<Self>) {
         let mut ticks = interval(POLL_INTERVAL);
