@@ -154,7 +154,10 @@ impl App {
         let grpc_tls = certificates(settings.grpc_tls_options())?;
         let http_tls = certificates(settings.http_tls_options())?;
         let access = Access::load(settings.access_options()).map_err(anyhow::Error::msg)?;
-        let with_tls = [("grpc", &grpc_tls), ("http", &http_tls)].into_iter();
+        let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
+        let resp_tls = resp.as_ref().and_then(|resp| resp.tls.clone());
+        let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
+        let with_tls = [("grpc", &grpc_tls), ("http", &http_tls), ("resp", &resp_tls)].into_iter();
         let with_tls = with_tls.filter_map(|(name, tls)| Some((name, tls.as_ref()?)));
         let with_tls: Vec<_> = with_tls.map(|(name, tls)| (name, tls.metrics().clone())).collect();
         if !with_tls.is_empty() {
@@ -169,7 +172,7 @@ impl App {
             },
             http: listen(&settings.http.address, "http.address").await?,
             debug: listen(&settings.debug.address, "debug.address").await?,
-            resp: RespListener::bind(settings, rate_limit(Protocol::Resp)).await?,
+            resp,
             prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
@@ -186,7 +189,7 @@ impl App {
             started: Instant::now(),
             limits: settings.grpc_limits(),
             sampler: settings.sampler(),
-            shares: descriptors::share(descriptors, max_grpc, max_http),
+            shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
             http_limits,
             threads: settings.threads(),
             drain_delay: *settings.drain.delay,

@@ -7,11 +7,12 @@
 
 mod commands;
 mod connection;
-mod parser;
+pub mod parser;
 mod password;
 mod plans;
 mod reply;
 mod session;
+mod stats;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use self::commands::Throttle;
 use self::connection::Connection;
 pub use self::password::Password;
 use self::plans::Plans;
+pub use self::stats::RespStats;
 use crate::connections::ConnectionHandle;
 use crate::limit::ReduceBucket;
 use crate::service::RateLimit;
@@ -55,6 +57,7 @@ pub struct Resp<S> {
     buckets: Plans<ReduceBucket>,
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
+    stats: Arc<RespStats>,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
@@ -67,6 +70,7 @@ impl<S: Store + States + 'static> Resp<S> {
             throttles: Plans::new(),
             buckets: Plans::new(),
             accepts_at: true,
+            stats: Arc::default(),
         }
     }
 
@@ -87,6 +91,10 @@ impl<S: Store + States + 'static> Resp<S> {
 }
 
 impl<S> Resp<S> {
+    pub fn stats(&self) -> &Arc<RespStats> {
+        &self.stats
+    }
+
     /// Reads the password again when its file changes. Never ends.
     pub async fn follow_password(self: Arc<Self>) {
         let mut ticks = interval(POLL_INTERVAL);

@@ -7,17 +7,16 @@ use anyhow::Context;
 use tokio::sync::{oneshot, watch};
 
 use super::listen::listen;
-use super::servers::{connections, opener, register};
+use super::servers::{opener, register};
 use super::stores::ConfiguredStore;
-use crate::connections::ConnectionHandle;
+use crate::connections::{ConnectionHandle, Connections};
 use crate::limiter::Limiter;
-use crate::resp::{Password, Resp};
+use crate::resp::{Password, Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
 use crate::sockets::{BoundSocket, Socket};
 use crate::store::Operations;
 use crate::store::redis::Clock;
-use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use crate::tls::Certificates;
 use crate::token_file::TokenFile;
@@ -32,7 +31,6 @@ pub(super) struct RespListener {
     pub socket: BoundSocket,
     pub tls: Option<Arc<Certificates>>,
     resp: Arc<Resp<ConfiguredStore>>,
-    max_connections: usize,
     timeout: Duration,
 }
 
@@ -65,9 +63,12 @@ impl RespListener {
             socket: listen(address, "resp.address").await?,
             tls: super::certificates(settings.resp_tls_options())?,
             resp: Arc::new(resp),
-            max_connections: *settings.resp.max_connections,
             timeout: limits.timeout,
         }))
+    }
+
+    pub fn stats(&self) -> Arc<RespStats> {
+        self.resp.stats().clone()
     }
 
     /// Starts the threads that serve it. The receiver resolves when they have ended.
@@ -79,11 +80,10 @@ impl RespListener {
         self,
         threads: usize,
         limiter: &Arc<Limiter<ConfiguredStore>>,
-        metrics: &Metrics,
+        connections: Arc<Connections>,
         closed: &watch::Receiver<bool>,
     ) -> anyhow::Result<oneshot::Receiver<()>> {
         let opener = opener(self.tls.as_ref(), threads, self.timeout)?;
-        let connections = connections("resp", self.max_connections, metrics);
         let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), closed.clone());
         let workers = Workers::start("weir-resp", threads, move || {
             let (resp, draining, opener) = (resp.clone(), draining.clone(), opener.clone());

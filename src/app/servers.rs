@@ -81,8 +81,11 @@ impl App {
             let max = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
             connections("metrics", max, &self.metrics)
         });
-        let resp =
-            self.resp.map(|resp| resp.start(self.threads, &self.limiter, &self.metrics, closed));
+        let resp = self.resp.map(|resp| {
+            self.metrics.add(resp.stats());
+            let connections = connections("resp", self.shares.resp, &self.metrics);
+            resp.start(self.threads, &self.limiter, connections, closed)
+        });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let event_sources = http::EventSources {
             limiter: self.limiter.clone(),
@@ -180,11 +183,7 @@ impl App {
 }
 
 /// The connections of a listener, at most `max`.
-pub(super) fn connections(
-    listener: &'static str,
-    max: usize,
-    metrics: &Metrics,
-) -> Arc<Connections> {
+fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Connections> {
     let (setting, overflow, min_idle) = match listener {
         "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
         "resp" => ("resp.max_connections", 0, MIN_IDLE),

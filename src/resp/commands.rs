@@ -19,7 +19,7 @@ const DOMAIN: &str = "";
 
 /// A command that charges or reads the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(crate) enum Command {
     Check,
     CheckAll,
     Count,
@@ -28,6 +28,20 @@ pub(super) enum Command {
 }
 
 impl Command {
+    /// All commands, in the order of their declaration.
+    pub const ALL: [Command; 4] =
+        [Command::Check, Command::CheckAll, Command::Count, Command::Throttle];
+
+    /// Returns its name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Command::Check => "weir.check",
+            Command::CheckAll => "weir.checkall",
+            Command::Count => "weir.count",
+            Command::Throttle => "cl.throttle",
+        }
+    }
+
     /// Returns the command of a name in upper case.
     pub fn named(name: &str) -> Option<Command> {
         Some(match name {
@@ -56,6 +70,7 @@ impl Command {
         arguments: &[&[u8]],
         replies: &mut Replies,
     ) {
+        resp.stats.count(self);
         let replied = match self {
             Command::Check => check::check(resp, arguments, replies).await,
             Command::CheckAll => check::check_all(resp, arguments, replies).await,

@@ -129,6 +129,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 }
                 Ok(None) => break,
                 Err(error) => {
+                    self.resp.stats.protocol_errors.inc();
                     self.wait_for(&mut waiting).await?;
                     self.replies.error(&format!("ERR {error}"));
                     return Err(Closed);

@@ -1,4 +1,4 @@
-//! Requests of the Redis protocol: arrays of bulk strings, and inline commands.
+//! Requests of the Redis protocol: arrays of bulk strings, and inline commands. Public for fuzzing.
 //!
 //! A parser remembers how far it has come, so that a request that arrives byte by byte is read once. It allocates
 //! nothing for what a client announces, only for what it has sent.
