@@ -5,9 +5,9 @@ mod count;
 mod reduce;
 mod throttle;
 
-pub(super) use self::reduce::Reduce;
 pub(super) use self::throttle::Throttle;
 
+use self::reduce::Reduce;
 use super::Resp;
 use super::reply::Replies;
 use crate::limiter::RequestError;
@@ -24,13 +24,24 @@ pub(crate) enum Command {
     CheckAll,
     Count,
     Throttle,
-    Reduce(Reduce),
+    Reduce,
+    PReduce,
+    Get,
+    PGet,
 }
 
 impl Command {
     /// All commands, in the order of their declaration.
-    pub const ALL: [Command; 4] =
-        [Command::Check, Command::CheckAll, Command::Count, Command::Throttle];
+    pub const ALL: [Command; 8] = [
+        Command::Check,
+        Command::CheckAll,
+        Command::Count,
+        Command::Throttle,
+        Command::Reduce,
+        Command::PReduce,
+        Command::Get,
+        Command::PGet,
+    ];
 
     /// Returns its name in metrics.
     pub fn label(self) -> &'static str {
@@ -39,6 +50,10 @@ impl Command {
             Command::CheckAll => "weir.checkall",
             Command::Count => "weir.count",
             Command::Throttle => "cl.throttle",
+            Command::Reduce => "rl.reduce",
+            Command::PReduce => "rl.preduce",
+            Command::Get => "rl.get",
+            Command::PGet => "rl.pget",
         }
     }
 
@@ -49,10 +64,10 @@ impl Command {
             "WEIR.CHECKALL" => Command::CheckAll,
             "WEIR.COUNT" => Command::Count,
             "CL.THROTTLE" => Command::Throttle,
-            "RL.REDUCE" => Command::Reduce(Reduce::REDUCE),
-            "RL.PREDUCE" => Command::Reduce(Reduce::PREDUCE),
-            "RL.GET" => Command::Reduce(Reduce::GET),
-            "RL.PGET" => Command::Reduce(Reduce::PGET),
+            "RL.REDUCE" => Command::Reduce,
+            "RL.PREDUCE" => Command::PReduce,
+            "RL.GET" => Command::Get,
+            "RL.PGET" => Command::PGet,
             _ => return None,
         })
     }
@@ -76,7 +91,10 @@ impl Command {
             Command::CheckAll => check::check_all(resp, arguments, replies).await,
             Command::Count => count::count(resp, arguments, replies).await,
             Command::Throttle => throttle::throttle(resp, arguments, replies).await,
-            Command::Reduce(command) => command.run(resp, arguments, replies).await,
+            Command::Reduce => Reduce::REDUCE.run(resp, arguments, replies).await,
+            Command::PReduce => Reduce::PREDUCE.run(resp, arguments, replies).await,
+            Command::Get => Reduce::GET.run(resp, arguments, replies).await,
+            Command::PGet => Reduce::PGET.run(resp, arguments, replies).await,
         };
         if let Err(error) = replied {
             replies.error(&error.to_string());

@@ -12,7 +12,7 @@ use crate::store::{Key, Store};
 
 /// One of the commands, which differ in little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::resp) struct Reduce {
+pub(super) struct Reduce {
     /// In lower case, for errors.
     name: &'static str,
     /// The unit of its times, in milliseconds.
