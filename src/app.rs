@@ -6,6 +6,7 @@ mod listen;
 #[cfg(all(test, feature = "otlp"))]
 mod metrics_docs;
 mod reference_page;
+mod resp;
 mod servers;
 mod store_health;
 mod stores;
@@ -19,6 +20,7 @@ use tokio::sync::watch;
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
 use self::listen::{listen, listen_on_path};
+use self::resp::RespListener;
 use self::store_health::follow_store;
 use self::stores::ConfiguredStore;
 use crate::clock::SystemClock;
@@ -45,6 +47,7 @@ pub struct App {
     grpc: BoundSocket,
     http: BoundSocket,
     debug: BoundSocket,
+    resp: Option<RespListener>,
     /// The listener for Prometheus, and the path that it serves.
     prometheus: Option<(BoundSocket, String)>,
     grpc_tls: Option<Arc<Certificates>>,
@@ -83,6 +86,7 @@ pub struct Addresses {
     pub grpc: Address,
     pub http: Address,
     pub debug: Address,
+    pub resp: Option<Address>,
     pub metrics: Option<Address>,
 }
 
@@ -150,7 +154,10 @@ impl App {
         let grpc_tls = certificates(settings.grpc_tls_options())?;
         let http_tls = certificates(settings.http_tls_options())?;
         let access = Access::load(settings.access_options()).map_err(anyhow::Error::msg)?;
-        let with_tls = [("grpc", &grpc_tls), ("http", &http_tls)].into_iter();
+        let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
+        let resp_tls = resp.as_ref().and_then(|resp| resp.tls.clone());
+        let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
+        let with_tls = [("grpc", &grpc_tls), ("http", &http_tls), ("resp", &resp_tls)].into_iter();
         let with_tls = with_tls.filter_map(|(name, tls)| Some((name, tls.as_ref()?)));
         let with_tls: Vec<_> = with_tls.map(|(name, tls)| (name, tls.metrics().clone())).collect();
         if !with_tls.is_empty() {
@@ -165,6 +172,7 @@ impl App {
             },
             http: listen(&settings.http.address, "http.address").await?,
             debug: listen(&settings.debug.address, "debug.address").await?,
+            resp,
             prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
             json_rate_limit: rate_limit(Protocol::Http),
@@ -181,7 +189,7 @@ impl App {
             started: Instant::now(),
             limits: settings.grpc_limits(),
             sampler: settings.sampler(),
-            shares: descriptors::share(descriptors, max_grpc, max_http),
+            shares: descriptors::share(descriptors, max_grpc, max_http, max_resp),
             http_limits,
             threads: settings.threads(),
             drain_delay: *settings.drain.delay,
@@ -245,6 +253,10 @@ impl App {
             grpc: self.grpc.address()?,
             http: self.http.address()?,
             debug: self.debug.address()?,
+            resp: match &self.resp {
+                Some(resp) => Some(resp.socket.address()?),
+                None => None,
+            },
             metrics: match &self.prometheus {
                 Some((listener, _)) => Some(listener.address()?),
                 None => None,
@@ -269,7 +281,9 @@ impl App {
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
         let controls = self.controls.clone();
         let (health, follows_store) = (self.health.clone(), self.follows_store);
-        for certificates in [&self.grpc_tls, &self.http_tls].into_iter().flatten() {
+        let resp_tls = self.resp.as_ref().and_then(|resp| resp.tls.as_ref());
+        let certificates = [self.grpc_tls.as_ref(), self.http_tls.as_ref(), resp_tls];
+        for certificates in certificates.into_iter().flatten() {
             tokio::spawn(certificates.clone().follow());
         }
         tokio::spawn(self.access.clone().follow());

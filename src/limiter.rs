@@ -44,7 +44,7 @@ use self::lookup::{Lookup, Matched};
 use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
-use crate::limit::{Decision, Op, SECOND};
+use crate::limit::{Decision, Op};
 use crate::rules::Domain;
 use crate::store::{Answer, Answers, Charge, Store, StoreError};
 use crate::top::{Redaction, Top};
@@ -342,7 +342,8 @@ impl<S: Store> Limiter<S> {
                 true => u32::try_from(decision.remaining).unwrap_or(u32::MAX),
                 false => 0,
             },
-            reset_seconds: wait.unwrap_or(decision.reset_after).div_ceil(SECOND).max(1),
+            retry_after: wait,
+            reset_after: decision.reset_after,
             quota: matched.is_quota,
             rule,
         }
@@ -366,7 +367,7 @@ impl<S: Store> Limiter<S> {
                 }
                 status.over_limit = true;
                 status.remaining = 0;
-                status.reset_seconds = wait.map_or(0, |wait| wait.div_ceil(SECOND).max(1));
+                (status.retry_after, status.reset_after) = (*wait, wait.unwrap_or(0));
             }
             Effect::Allow { .. } => {
                 add(allowed);

@@ -21,9 +21,10 @@ use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
 use crate::controls::ActiveRules;
-use crate::limiter::{self, Holds, Limiter, RequestDecision, RequestError};
+use crate::limit::{Micros, Op, Plan};
+use crate::limiter::{self, Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
-use crate::store::Store;
+use crate::store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 
 /// The active rules and controls; none until rules are loaded.
 pub type Rules = Arc<ActiveRules>;
@@ -144,6 +145,54 @@ impl<S: Store> RateLimit<S> {
         Some(decision.map(|decision| encode::encode(&request, &decision, &self.options)))
     }
 
+    /// Decides a request, and passes the decision to `then`.
+    ///
+    /// # Errors
+    ///
+    /// The request is refused or the store failed; see [`RequestError`].
+    pub async fn decide_request<T>(
+        &self,
+        request: &limiter::Request<'_>,
+        then: impl FnOnce(&RequestDecision<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        self.check(request)?;
+        let rules = self.rules.load();
+        let budget = store_budget(self.options.budget, None);
+        // A client that disconnects leaves its holds to their time-out.
+        let holds = &mut Holds::default();
+        if self.is_immediate()
+            && let Some(decision) =
+                self.limiter.decide_now(rules.as_deref(), request, budget, holds)
+        {
+            return decision.map(|decision| then(&decision));
+        }
+        // On the heap: a connection's task is as large as the largest of its futures.
+        let decision = Box::pin(self.limiter.decide(rules.as_deref(), request, budget, holds));
+        Ok(then(&decision.await?))
+    }
+
+    /// Charges a key that no rule applies to.
+    ///
+    /// # Errors
+    ///
+    /// The store failed, and its policy is not to answer.
+    pub async fn charge_key(&self, key: Key<'_>, plan: &Arc<Plan>, op: Op) -> Answer {
+        let charges = [Charge { key, plan, op, hold: None, role: Role::Enforced }];
+        let batch = Batch {
+            charges: &charges,
+            together: false,
+            quota_passes: false,
+            budget: store_budget(self.options.budget, None),
+            on_failure: None,
+        };
+        let (store, mut answers) = (self.limiter.store(), Answers::new());
+        if !(self.is_immediate() && store.try_charge(batch, &mut answers)) {
+            // On the heap, as decisions.
+            Box::pin(store.charge(batch, &mut answers)).await;
+        }
+        answers.pop().unwrap_or(Err(StoreError::Unavailable))
+    }
+
     /// Releases the holds of a request whose caller disconnected.
     pub async fn give_back(&self, holds: Holds) {
         holds.give_back(self.limiter.store()).await;
@@ -175,6 +224,29 @@ impl<S: Store> RateLimit<S> {
             return Err(error);
         }
         Ok(())
+    }
+}
+
+impl<S: Store + States> RateLimit<S> {
+    /// Reads what a descriptor has counted, and the hits of `spans`, and passes it to `then`.
+    ///
+    /// # Errors
+    ///
+    /// There are no rules, or the descriptor is invalid.
+    pub async fn inspect<T>(
+        &self,
+        domain: &str,
+        descriptor: &limiter::Descriptor<'_>,
+        spans: &[Micros],
+        budget: Duration,
+        then: impl FnOnce(&Inspection<'_>) -> T,
+    ) -> Result<T, RequestError> {
+        let rules = self.rules.load();
+        let active = rules.as_deref().ok_or(RequestError::NoRules)?;
+        let store = self.limiter.store();
+        let inspection = Box::pin(inspect(store, active, domain, descriptor, spans, budget)).await;
+        let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
+        Ok(then(&inspection))
     }
 }
 

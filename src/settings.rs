@@ -30,8 +30,8 @@ use layers::SettingReader;
 use setting::SettingEntry;
 use table::{
     ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
-    LogSettings, MetricsSettings, OtlpSettings, ResponseSettings, RulesSettings, RuntimeSettings,
-    SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
+    LogSettings, MetricsSettings, OtlpSettings, RespSettings, ResponseSettings, RulesSettings,
+    RuntimeSettings, SettingGroup, StoreKind, StoreSettings, TopSettings, TracingSettings,
 };
 
 /// What settings are read from, above their defaults.
@@ -67,6 +67,7 @@ pub struct Settings {
     pub rules: RulesSettings,
     pub grpc: GrpcSettings,
     pub http: HttpSettings,
+    pub resp: RespSettings,
     pub debug: DebugSettings,
     pub response: ResponseSettings,
     pub store: StoreSettings,
@@ -128,6 +129,7 @@ impl Settings {
             rules: RulesSettings::read(reader)?,
             grpc: GrpcSettings::read(reader)?,
             http: HttpSettings::read(reader)?,
+            resp: RespSettings::read(reader)?,
             debug: DebugSettings::read(reader)?,
             response: ResponseSettings::read(reader)?,
             store: StoreSettings::read(reader)?,
@@ -198,6 +200,7 @@ impl Settings {
         self.rules.list(&mut entries);
         self.grpc.list(&mut entries);
         self.http.list(&mut entries);
+        self.resp.list(&mut entries);
         self.debug.list(&mut entries);
         self.response.list(&mut entries);
         self.store.list(&mut entries);

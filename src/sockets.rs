@@ -8,8 +8,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{
+    set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepcnt, set_tcp_keepidle,
+    set_tcp_keepintvl,
+};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -107,6 +111,23 @@ impl Listener {
 }
 
 impl Socket {
+    /// Closes the connection if the other host has not answered for this long, even when nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// The socket is closed.
+    pub fn keep_alive(&self, time: Duration) -> io::Result<()> {
+        /// Probes without an answer before the connection is closed.
+        const PROBES: u32 = 3;
+        if let Socket::Tcp(socket) = self {
+            set_socket_keepalive(socket, true)?;
+            set_tcp_keepidle(socket, time / 2)?;
+            set_tcp_keepintvl(socket, time / 2 / PROBES)?;
+            set_tcp_keepcnt(socket, PROBES)?;
+        }
+        Ok(())
+    }
+
     /// Turns Nagle's algorithm off, and bounds the send buffer.
     ///
     /// # Errors

@@ -48,13 +48,14 @@ impl Drop for OpenGuard {
 }
 
 impl Workers {
-    /// Starts `threads` threads. Each calls `init` once, which returns a future to run in the
+    /// Starts `threads` threads, named `name` and their number. Each calls `init` once, which returns a future to run in the
     /// background and the function that serves a connection.
     ///
     /// # Errors
     ///
     /// If the system cannot start a thread.
     pub fn start<Background, Serve, Served>(
+        name: &str,
         threads: usize,
         init: impl Fn() -> (Background, Serve) + Clone + Send + 'static,
     ) -> anyhow::Result<Workers>
@@ -67,7 +68,7 @@ impl Workers {
             let init = init.clone();
             #[expect(clippy::disallowed_methods, reason = "bounded by the number of connections")]
             let (sockets, handed) = mpsc::unbounded_channel();
-            let ended = threads::start(&format!("weir-{i}"), move || async move {
+            let ended = threads::start(&format!("{name}-{i}"), move || async move {
                 let (background, serve) = init();
                 tokio::spawn(background);
                 work(handed, serve).await;

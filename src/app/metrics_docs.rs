@@ -10,6 +10,7 @@ use crate::grpc::GrpcStats;
 use crate::http::JsonStats;
 use crate::limiter::{self, Limiter};
 use crate::metrics::{Counter, MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
+use crate::resp::RespStats;
 use crate::service::Rules;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
@@ -60,6 +61,7 @@ fn families(redis: bool) -> Vec<MetricFamily> {
     metrics.add(Arc::new(Controls::new(rules, controls::Options::default(), || {})));
     metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
+    metrics.add(Arc::new(RespStats::default()));
     metrics.add(Arc::new(ProcessMetrics::new()));
     metrics.add(Arc::new(TlsListeners(vec![("grpc", TlsMetrics::default())])));
     metrics.add(Arc::new(OtlpCounts::default()));

@@ -40,6 +40,7 @@ pub(super) struct Servers {
     grpc: oneshot::Receiver<()>,
     http: oneshot::Receiver<()>,
     debug: oneshot::Receiver<()>,
+    resp: Option<oneshot::Receiver<()>>,
     metrics: Option<oneshot::Receiver<()>>,
 }
 
@@ -50,13 +51,12 @@ impl Servers {
     ///
     /// A thread panicked.
     pub async fn ended(self) -> anyhow::Result<()> {
-        let metrics = async {
-            match self.metrics {
-                Some(ended) => ended.await,
-                None => Ok(()),
-            }
+        let optional = async |server: Option<oneshot::Receiver<()>>| match server {
+            Some(ended) => ended.await,
+            None => Ok(()),
         };
-        let ended = tokio::try_join!(self.grpc, self.http, self.debug, metrics);
+        let (resp, metrics) = (optional(self.resp), optional(self.metrics));
+        let ended = tokio::try_join!(self.grpc, self.http, self.debug, resp, metrics);
         ended.map(drop).context("a thread failed: see the log")
     }
 }
@@ -80,6 +80,11 @@ impl App {
         let scrapers = self.prometheus.is_some().then(|| {
             let max = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
             connections("metrics", max, &self.metrics)
+        });
+        let resp = self.resp.map(|resp| {
+            self.metrics.add(resp.stats());
+            let connections = connections("resp", self.shares.resp, &self.metrics);
+            resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
         let event_sources = http::EventSources {
@@ -133,6 +138,7 @@ impl App {
             None => None,
         };
         Ok(Servers {
+            resp: resp.transpose()?,
             metrics,
             grpc: start_accepting(self.grpc, workers, grpc, closed.clone(), drain)?,
             http: serve_http("weir-http", self.http, main, http, http_opener, closed)?,
@@ -149,7 +155,7 @@ impl App {
         self.metrics.add(grpc.stats().clone());
         let opener = opener(self.grpc_tls.as_ref(), self.threads, self.limits.timeout)?;
         let (limiter, draining) = (self.limiter.clone(), draining.clone());
-        Workers::start(self.threads, move || {
+        Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
             let (opener, scheduler) = (opener.clone(), ReadScheduler::default());
             let serve = move |socket: Socket, handle: Arc<connections::ConnectionHandle>| {
@@ -181,6 +187,7 @@ impl App {
 fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Connections> {
     let (setting, overflow, min_idle) = match listener {
         "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
+        "resp" => ("resp.max_connections", 0, MIN_IDLE),
         _ => ("http.max_connections", http::MAX_OVERFLOW_CONNECTIONS, Duration::ZERO),
     };
     let limits = connections::ConnectionLimits { listener, setting, max, overflow, min_idle };
@@ -222,7 +229,7 @@ fn serve_http(
 }
 
 /// Returns what opens the connections of a listener, which `threads` threads serve.
-fn opener(
+pub(super) fn opener(
     tls: Option<&Arc<Certificates>>,
     threads: usize,
     timeout: Duration,
@@ -232,7 +239,7 @@ fn opener(
 }
 
 /// Registers a listener with this thread's runtime.
-fn register(listener: BoundSocket) -> Option<Listener> {
+pub(super) fn register(listener: BoundSocket) -> Option<Listener> {
     listener.attach().inspect_err(|error| tracing::error!(%error, "cannot listen")).ok()
 }
 

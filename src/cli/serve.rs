@@ -263,6 +263,9 @@ fn announce(addresses: &Addresses, debug_is_default: bool) {
     tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
     tracing::warn!("Listening for HTTP on '{}'", addresses.http);
     tracing::warn!("Listening for debug on '{}'", addresses.debug);
+    if let Some(address) = &addresses.resp {
+        tracing::warn!("Listening for RESP on '{address}'");
+    }
     if let Some(address) = &addresses.metrics {
         tracing::warn!("Listening for metrics on '{address}'");
     }

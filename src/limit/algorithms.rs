@@ -5,6 +5,7 @@ pub mod bucketed_window;
 pub mod concurrency;
 pub mod fixed_window;
 pub mod gcra;
+pub mod reduce_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod token_bucket;
@@ -14,6 +15,7 @@ pub use concurrency::Concurrency;
 pub(crate) use concurrency::hash_hold_id;
 pub use fixed_window::FixedWindow;
 pub use gcra::{Gcra, GcraError};
+pub use reduce_bucket::ReduceBucket;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
@@ -36,4 +38,6 @@ define_algorithms! {
     /// Also called leaky bucket.
     Gcra => gcra::State,
     Concurrency => Box<concurrency::State>,
+    /// Not of rule files.
+    ReduceBucket => reduce_bucket::State,
 }

@@ -113,6 +113,12 @@ impl Plan {
         self.near_limit_ratio
     }
 
+    /// Returns the plan of one limit with a given shape. Its states continue under every plan of that shape, so its
+    /// limit must be able to read all of them.
+    pub fn with_shape(limit: Limit, shape: &str) -> Plan {
+        Plan { shape: shape.into(), ..Plan::new(vec![limit]) }
+    }
+
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
@@ -133,6 +139,12 @@ impl Plan {
     /// Returns whether every state of this plan fits into [`Packed`].
     pub fn packs(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.packs())
+    }
+
+    /// Returns whether no state means quite the same as none, so that one that has expired must not be
+    /// used.
+    pub fn needs_expiry(&self) -> bool {
+        matches!(&*self.limits, [limit] if matches!(limit.algorithm, Algorithm::ReduceBucket(_)))
     }
 
     /// Returns the key of the descriptor's last entry, if that names a hold and is not part of the key.

@@ -7,6 +7,7 @@ mod model;
 mod packed;
 mod plans;
 mod properties;
+mod reduce_bucket;
 mod replica_share;
 mod traps;
 

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use crate::limit::{Limit, Unit};
+use crate::limit::{Limit, Micros, SECOND, Unit};
 use crate::rules::{Metadata, Rule};
 use crate::store::StoreError;
 
@@ -22,10 +22,11 @@ pub struct Status<'s> {
     pub limit: Option<ShownLimit<'s>>,
     /// The hits still allowed; `u32::MAX` if the rule is unlimited, 0 if nothing matched.
     pub remaining: u32,
-    /// After a denial, the wait until the same hits are allowed; else the time until the limit has its
-    /// full allowance again. Whole seconds, at least 1. Without a limit: the time until a control
+    /// After a denial, the wait until the same hits are allowed; none if they never are.
+    pub retry_after: Option<Micros>,
+    /// The time until the limit has its full allowance again. Without a limit: the time until a control
     /// no longer blocks; 0 if nothing blocks, or forever.
-    pub reset_seconds: u64,
+    pub reset_after: Micros,
     /// Whether the descriptor counts as a quota: the request is over only if all quotas are.
     pub quota: bool,
     /// The rule that applies, if any.
@@ -33,6 +34,14 @@ pub struct Status<'s> {
 }
 
 impl<'s> Status<'s> {
+    /// The wait after a denial, else the time until the full allowance, in whole seconds: at least 1, but 0 if
+    /// nothing limits, or a control blocks forever.
+    #[inline]
+    pub fn reset_seconds(&self) -> u64 {
+        let seconds = self.retry_after.unwrap_or(self.reset_after).div_ceil(SECOND);
+        seconds.max(self.limit.is_some().into())
+    }
+
     /// The metadata of the rule, if one of its limits decided.
     pub fn metadata(&self) -> Option<&'s Metadata> {
         self.limit.and(self.rule)?.metadata.as_ref()
@@ -80,7 +89,7 @@ impl<'s> RequestDecision<'s> {
     /// Returns how long controls block the request, in seconds; none if they do not, or forever.
     pub fn blocked_seconds(&self) -> Option<u64> {
         let blocked = |status: &&Status<'s>| status.over_limit && status.limit.is_none();
-        let waits = self.statuses.iter().filter(blocked).map(|status| status.reset_seconds);
+        let waits = self.statuses.iter().filter(blocked).map(|status| status.reset_seconds());
         let is_forever = waits.clone().any(|wait| wait == 0);
         waits.max().filter(|_| self.over_limit && !is_forever)
     }

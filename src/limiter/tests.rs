@@ -13,7 +13,7 @@ mod top_keys;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::limit::Unit;
+use crate::limit::{SECOND, Unit};
 use crate::limiter;
 use crate::rules::source::RuleFile;
 use crate::rules::{Options, RuleSet};
@@ -70,7 +70,7 @@ impl Bench {
             .expect("a decision");
         let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
-            (status.over_limit, n, status.remaining, status.reset_seconds)
+            (status.over_limit, n, status.remaining, status.reset_seconds())
         };
         (decision.over_limit, decision.statuses.iter().map(shown).collect())
     }

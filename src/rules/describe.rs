@@ -84,7 +84,8 @@ fn limit_json(limit: &Limit) -> Value {
             add("hold_timeout_seconds", seconds(concurrency.timeout));
             add("hold_id", concurrency.hold_id.as_deref().into());
         }
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) => {}
+        // The last one is not of rules.
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
     }
     Value::Object(json)
 }

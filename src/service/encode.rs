@@ -44,7 +44,7 @@ fn status_len(status: &Status<'_>) -> usize {
         + limit.map_or(0, |limit| field_len(limit_len(limit)))
         + varint_len(3, status.remaining.into())
         + match response::has_reset(status) {
-            true => field_len(varint_len(1, status.reset_seconds)),
+            true => field_len(varint_len(1, status.reset_seconds())),
             false => 0,
         }
 }
@@ -57,8 +57,8 @@ fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
     }
     put_varint_field(3, status.remaining.into(), out);
     if response::has_reset(status) {
-        put_length(4, varint_len(1, status.reset_seconds), out);
-        put_varint_field(1, status.reset_seconds, out);
+        put_length(4, varint_len(1, status.reset_seconds()), out);
+        put_varint_field(1, status.reset_seconds(), out);
     }
 }
 
@@ -164,7 +164,7 @@ mod tests {
                     unit_multiplier: *multiplier,
                 }),
                 remaining: *remaining,
-                reset_seconds: *reset >> 1,
+                reset_after: *reset,
                 ..Status::default()
             });
             let decision = RequestDecision { over_limit, statuses: statuses.collect() };

@@ -8,6 +8,7 @@ pub enum Protocol {
     #[default]
     Grpc,
     Http,
+    Resp,
 }
 
 /// What clients of one protocol may use. Everything, by default.
@@ -54,6 +55,7 @@ impl Permissions {
         match self.protocol {
             Protocol::Grpc => "is_negative_hits is disabled (setting grpc.allow_negative_hits)",
             Protocol::Http => "is_negative_hits is disabled (setting http.allow_negative_hits)",
+            Protocol::Resp => "negative hits are disabled (setting resp.allow_negative_hits)",
         }
     }
 
@@ -61,6 +63,7 @@ impl Permissions {
         match self.protocol {
             Protocol::Grpc => "limit overrides are disabled (setting grpc.allow_overrides)",
             Protocol::Http => "limit overrides are disabled (setting http.allow_overrides)",
+            Protocol::Resp => "limit overrides are disabled",
         }
     }
 }

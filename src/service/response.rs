@@ -43,7 +43,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
         current_limit: status.limit.as_ref().map(current_limit),
         limit_remaining: status.remaining,
         duration_until_reset: has_reset(status).then(|| prost_types::Duration {
-            seconds: i64::try_from(status.reset_seconds).unwrap_or(i64::MAX),
+            seconds: i64::try_from(status.reset_seconds()).unwrap_or(i64::MAX),
             nanos: 0,
         }),
     }
@@ -51,7 +51,7 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
 
 /// Returns whether a status has a time of reset: that of its limit, or of the control that blocks.
 pub(super) fn has_reset(status: &Status<'_>) -> bool {
-    status.limit.is_some() || status.reset_seconds > 0
+    status.limit.is_some() || status.reset_seconds() > 0
 }
 
 /// Returns the API's number of a limit's unit.
@@ -94,7 +94,7 @@ pub fn headers(options: &Options, decision: &RequestDecision<'_>) -> Vec<HeaderV
     let mut header = |key: &str, value: String| {
         headers.push(HeaderValue { key: key.to_owned(), value, raw_value: Default::default() });
     };
-    let reset = status.reset_seconds;
+    let reset = status.reset_seconds();
     if let Some(HeaderNames { limit: name, remaining, reset: reset_name }) = &options.headers {
         header(name, limit.requests_per_unit.to_string());
         header(remaining, status.remaining.to_string());
@@ -137,13 +137,14 @@ fn policy_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limit::SECOND;
 
     fn header_lines(options: &Options, limit: ShownLimit<'_>, over_limit: bool) -> Vec<String> {
         let status = Status {
             over_limit,
             limit: Some(limit),
             remaining: if over_limit { 0 } else { 7 },
-            reset_seconds: 42,
+            reset_after: 42 * SECOND,
             ..Default::default()
         };
         let decision = RequestDecision { over_limit, statuses: [status].into_iter().collect() };

@@ -13,7 +13,7 @@ use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
-use crate::{controls, grpc, http, limiter, rules, service, store, top, watch, xds};
+use crate::{controls, grpc, http, limiter, resp, rules, service, store, top, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
@@ -167,12 +167,20 @@ impl Settings {
         }
     }
 
+    /// Returns what Redis clients may take.
+    pub fn resp_limits(&self) -> resp::Limits {
+        let resp = &self.resp;
+        resp::Limits { timeout: timeout(*resp.timeout), max_request: *resp.max_request }
+    }
+
     /// Returns how requests of a protocol are answered.
     pub fn service_options(&self, protocol: Protocol) -> service::Options {
         let response = &self.response;
         let (allow_overrides, allow_negative_hits) = match protocol {
             Protocol::Grpc => (*self.grpc.allow_overrides, *self.grpc.allow_negative_hits),
             Protocol::Http => (*self.http.allow_overrides, *self.http.allow_negative_hits),
+            // Redis clients cannot send limits.
+            Protocol::Resp => (true, *self.resp.allow_negative_hits),
         };
         service::Options {
             headers: response.headers.then(|| HeaderNames {

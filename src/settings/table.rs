@@ -11,6 +11,7 @@ mod metrics;
 mod otlp;
 mod process;
 mod redis;
+mod resp;
 mod response;
 mod rules;
 mod store;
@@ -31,10 +32,11 @@ pub use metrics::{
 pub use otlp::{OtlpProtocol, OtlpSettings};
 pub use process::{DrainSettings, HealthSettings, RuntimeSettings};
 pub use redis::{RedisSettings, TopologyKind};
+pub use resp::RespSettings;
 pub use response::ResponseSettings;
 pub use rules::{RulesSettings, RulesSource, XdsMode};
 pub use store::{StoreKind, StoreSettings};
-pub use tls::{GrpcTlsSettings, HttpTlsSettings};
+pub use tls::{GrpcTlsSettings, HttpTlsSettings, RespTlsSettings};
 pub use top::TopSettings;
 pub use tracing::TracingSettings;
 
@@ -127,6 +129,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
     RulesSettings::declare(&mut settings);
     GrpcSettings::declare(&mut settings);
     HttpSettings::declare(&mut settings);
+    RespSettings::declare(&mut settings);
     DebugSettings::declare(&mut settings);
     ResponseSettings::declare(&mut settings);
     StoreSettings::declare(&mut settings);

@@ -1,4 +1,4 @@
-//! The options of TLS, from the groups `grpc.tls` and `http.tls`.
+//! The options of TLS, from the groups `grpc.tls`, `http.tls` and `resp.tls`.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use super::table::SettingGroup;
 use super::{SettingError, Settings};
 use crate::tls::Options;
 
-/// The settings that both groups have, of one of them.
+/// The settings that all groups have, of one of them.
 #[derive(Clone, Copy, Debug)]
 struct TlsGroup<'a> {
     enabled: &'a Resolved<bool>,
@@ -18,7 +18,7 @@ struct TlsGroup<'a> {
     client_uri_sans: &'a Resolved<Vec<String>>,
 }
 
-/// Borrows the settings of one of the two groups.
+/// Borrows the settings of one of the groups.
 macro_rules! tls_group {
     ($settings:expr) => {
         TlsGroup {
@@ -43,13 +43,20 @@ impl Settings {
         tls_group!(self.http.tls).options("http.tls", "http", "http/1.1")
     }
 
-    /// Checks both groups. Warns of what has no effect.
+    /// Returns the TLS of the listener for Redis clients; none if it has none.
+    pub fn resp_tls_options(&self) -> Option<Options> {
+        tls_group!(self.resp.tls).options("resp.tls", "resp", "")
+    }
+
+    /// Checks all groups. Warns of what has no effect.
     pub(super) fn check_tls(&mut self, errors: &mut Vec<SettingError>) {
         tls_group!(self.grpc.tls).check(errors);
         tls_group!(self.http.tls).check(errors);
+        tls_group!(self.resp.tls).check(errors);
         let warnings = [
             unused(*self.grpc.tls.enabled, &self.grpc.tls, "grpc.tls.enabled"),
             unused(*self.http.tls.enabled, &self.http.tls, "http.tls.enabled"),
+            unused(*self.resp.tls.enabled, &self.resp.tls, "resp.tls.enabled"),
         ];
         self.warnings.extend(warnings.into_iter().flatten());
     }

@@ -36,6 +36,8 @@ pub(crate) mod fakes;
 pub mod holds;
 #[cfg(test)]
 pub(crate) mod model;
+#[cfg(test)]
+pub(crate) mod reduce;
 pub mod states;
 
 use std::future::Future;

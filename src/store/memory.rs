@@ -188,6 +188,9 @@ impl<C> MemoryStore<C> {
         now: Now,
     ) -> Decision {
         if self.packs(charge.plan) {
+            if charge.plan.needs_expiry() {
+                return shard.charge_unexpired(print, charge, now);
+            }
             shard.charge::<Packed>(print, charge, now)
         } else {
             shard.charge::<Box<State>>(print, charge, now)

@@ -81,7 +81,10 @@ impl Files {
                 format!("with {}.key, {}: {error}", options.group, options.key.display());
             cert.error(&with_key, "name a certificate, followed by its chain, and its own key")
         })?;
-        config.alpn_protocols = vec![options.protocol.into()];
+        // Redis clients negotiate no protocol.
+        if !options.protocol.is_empty() {
+            config.alpn_protocols = vec![options.protocol.into()];
+        }
         // Resuming would skip the verification of the client, whose certificate or whose authority may
         // have expired or been replaced since. Envoy keeps its connections for long.
         config.session_storage = Arc::new(NoServerSessionStorage {});

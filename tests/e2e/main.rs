@@ -38,6 +38,7 @@ mod overlay;
 mod redis;
 mod reference_metrics;
 mod reload;
+mod resp;
 mod rolling_restart;
 mod service;
 mod settings;

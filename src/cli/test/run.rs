@@ -214,7 +214,7 @@ impl<'r> Bench<'r> {
         Status {
             over_limit: status.over_limit,
             remaining: status.remaining,
-            reset: status.limit.map(|_| status.reset_seconds),
+            reset: status.limit.map(|_| status.reset_seconds()),
             limit: status.limit.map(|limit| limit.name.to_owned()),
             rule: self.metric_path(domain, status, descriptor),
             // A fraction of a millisecond is rounded up, so that the wait is long enough.

@@ -1,15 +1,11 @@
-//! Tokens, and the files that they are read from.
+//! The tokens, and what each allows.
 
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// The size limit of a token.
-const MAX_TOKEN_BYTES: u64 = 4 << 10;
+use crate::token_file::TokenFile;
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,27 +17,10 @@ pub(super) enum TokenKind {
 
 /// The tokens that are valid now.
 pub(super) struct Tokens {
-    files: Vec<TokenFile>,
+    files: Vec<(TokenKind, TokenFile)>,
     /// The tokens that have been replaced.
     replaced: watch::Sender<u64>,
 }
-
-/// A file with a token.
-struct TokenFile {
-    kind: TokenKind,
-    setting: &'static str,
-    path: PathBuf,
-    state: Mutex<State>,
-}
-
-struct State {
-    token: TokenHash,
-    /// Why the file could not be used when it was read last.
-    error: Option<String>,
-}
-
-/// The hash of a token. Comparing two takes the same time wherever they differ.
-type TokenHash = blake3::Hash;
 
 impl TokenKind {
     pub fn name(self) -> &'static str {
@@ -64,9 +43,9 @@ impl Tokens {
             (TokenKind::Read, "debug.read_token_file", read),
         ];
         let files = files.into_iter().filter_map(|(kind, setting, path)| {
-            path.map(|path| TokenFile::load(kind, setting, path))
+            path.map(|path| Ok((kind, TokenFile::load(setting, path)?)))
         });
-        let files = files.collect::<Result<_, _>>()?;
+        let files = files.collect::<Result<_, String>>()?;
         Ok(Tokens { files, replaced: watch::Sender::new(0) })
     }
 
@@ -76,13 +55,12 @@ impl Tokens {
 
     /// Returns what a token allows; none if it is not valid.
     pub fn find(&self, token: &[u8]) -> Option<TokenKind> {
-        let hash = blake3::hash(token);
-        self.files.iter().find(|file| file.state.lock().token == hash).map(|file| file.kind)
+        self.files.iter().find(|(_, file)| file.has(token)).map(|(kind, _)| *kind)
     }
 
     /// Reads the files again. An unusable file leaves its last token valid.
     pub fn poll(&self) {
-        if self.files.iter().filter(|file| file.poll()).count() > 0 {
+        if self.files.iter().filter(|(_, file)| file.poll()).count() > 0 {
             self.replaced.send_modify(|replaced| *replaced += 1);
         }
     }
@@ -94,67 +72,7 @@ impl Tokens {
 }
 
 impl fmt::Debug for Tokens {
-    /// Omits the hashes, from which a weak token could be guessed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.files.iter().map(|file| file.setting)).finish()
+        f.debug_list().entries(self.files.iter().map(|(_, file)| file)).finish()
     }
-}
-
-impl TokenFile {
-    fn load(kind: TokenKind, setting: &'static str, path: PathBuf) -> Result<TokenFile, String> {
-        match read(&path) {
-            Ok(token) => {
-                let state = Mutex::new(State { token, error: None });
-                Ok(TokenFile { kind, setting, path, state })
-            }
-            Err(error) => Err(format!(
-                "{setting}: {}: {error}; write a token into it, such as `openssl rand -hex 32` prints",
-                path.display()
-            )),
-        }
-    }
-
-    /// Reads the file again. Returns whether it has another token.
-    fn poll(&self) -> bool {
-        let read = read(&self.path);
-        let (setting, path) = (self.setting, self.path.display());
-        let mut state = self.state.lock();
-        match read {
-            Ok(token) => {
-                state.error = None;
-                let is_new = std::mem::replace(&mut state.token, token) != token;
-                if is_new {
-                    tracing::info!(setting, %path, "token reloaded");
-                }
-                return is_new;
-            }
-            Err(error) if state.error.as_ref() != Some(&error) => {
-                tracing::error!(
-                    setting, %path, error,
-                    "changed token file is unusable: the previous token stays valid"
-                );
-                state.error = Some(error);
-            }
-            Err(_) => {}
-        }
-        false
-    }
-}
-
-/// Reads the token in a file, without the white space around it.
-fn read(path: &Path) -> Result<TokenHash, String> {
-    let mut text = Vec::new();
-    let file = File::open(path).map(|file| file.take(MAX_TOKEN_BYTES + 1));
-    file.and_then(|mut file| file.read_to_end(&mut text)).map_err(|error| error.to_string())?;
-    let token = text.trim_ascii();
-    if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(format!("the file is larger than {MAX_TOKEN_BYTES} bytes"));
-    }
-    if token.is_empty() {
-        return Err("the file is empty".to_owned());
-    }
-    if !token.iter().all(u8::is_ascii_graphic) {
-        return Err("the token has spaces, or characters that are not ASCII".to_owned());
-    }
-    Ok(blake3::hash(token))
 }

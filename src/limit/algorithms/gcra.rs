@@ -69,6 +69,32 @@ impl Gcra {
         Gcra::with_ticks(n, period, burst, max_debt, &[1, 1_000, 1_000_000])
     }
 
+    /// Returns a limit whose states every other limit made by this function continues, whatever its numbers: its
+    /// tick is a microsecond, and its level is not cut at the burst. Where microseconds are not exact, `n` over
+    /// the period is the nearest ratio for which they are.
+    ///
+    /// # Errors
+    ///
+    /// If the burst takes more than 142 years to come back.
+    pub fn continuing(n: u32, period: Micros, burst: u32) -> Result<Gcra, GcraError> {
+        let (wanted_n, wanted_p, whole) = (u128::from(n), u128::from(period), u128::from(burst));
+        let (mut exact_n, mut exact_p) = (wanted_n, wanted_p);
+        let common = gcd(n.into(), period);
+        if common > 0 && whole * (wanted_p / u128::from(common)) + wanted_n >= EXACT {
+            exact_n = (EXACT - 2 - whole) * wanted_n / (whole * wanted_p + wanted_n);
+            exact_p = (exact_n * wanted_p + wanted_n / 2) / wanted_n.max(1);
+        }
+        // Neither is larger than what was wanted.
+        let (n, p) = (exact_n as u64, exact_p as u64);
+        if n == 0 || p == 0 {
+            return Err(GcraError::TooLarge);
+        }
+        let common = gcd(n, p);
+        let (n, p) = (n / common, p / common);
+        let burst_and_debt = (EXACT as u64 - 1 - n) / p;
+        Ok(Gcra { burst: burst.into(), burst_and_debt, n, p, tick: 1, period })
+    }
+
     /// Returns the limit as [`new`](Self::new) does, with one of these ticks.
     fn with_ticks(
         n: u32,
@@ -119,6 +145,11 @@ impl Gcra {
         self.period
     }
 
+    /// Returns the time in which the whole burst comes back.
+    pub fn burst_period(&self) -> Micros {
+        divide_up(self.burst * self.p, self.n) * self.tick
+    }
+
     /// Returns the length of a tick.
     pub fn tick(&self) -> Micros {
         self.tick
@@ -127,8 +158,13 @@ impl Gcra {
     /// Returns the level at `now`, in `1/n'` ticks. A clock that stepped back raises it, at most to
     /// the top.
     fn level(&self, state: &State, now: Micros) -> u64 {
+        self.uncut_level(state, now).min(self.burst_and_debt * self.p)
+    }
+
+    /// Returns the level before it is cut at the top. A remainder of another `n'` counts as less than a tick too.
+    fn uncut_level(&self, state: &State, now: Micros) -> u64 {
         let ahead = state.tat.saturating_sub(divide(now, self.tick));
-        ahead.saturating_mul(self.n).saturating_sub(state.rem).min(self.burst_and_debt * self.p)
+        ahead.saturating_mul(self.n).saturating_sub(state.rem.min(self.n - 1))
     }
 
     /// Returns the time until `ticks` have passed, counting the current one.
@@ -156,9 +192,8 @@ impl LimitAlgorithm for Gcra {
 
     /// If the clock stepped back so far that the level is beyond the top, it is at the top.
     fn advance(&self, state: &mut State, now: Micros) {
-        let ahead = state.tat.saturating_sub(divide(now, self.tick));
         let top = self.burst_and_debt * self.p;
-        if ahead.saturating_mul(self.n).saturating_sub(state.rem) > top {
+        if self.uncut_level(state, now) > top {
             self.set_level(state, now, top);
         }
     }
@@ -283,6 +318,31 @@ mod tests {
         assert_eq!(tick(u32::MAX, MAX_PERIOD_SECONDS, u32::MAX), Err(GcraError::TooLarge));
         // In lowest terms, one a second is one a second however it is said.
         assert_eq!(tick(u32::MAX, u64::from(u32::MAX).min(MAX_PERIOD_SECONDS), 1), Ok(1));
+    }
+
+    #[test]
+    fn continuing_limits_share_a_tick() {
+        let year = 365 * 86_400 * SECOND;
+        for (n, period, burst) in [
+            (1, SECOND, 1),
+            (3, SECOND, 15),
+            (u32::MAX, SECOND, u32::MAX),
+            (u32::MAX - 4, 86_400 * SECOND, u32::MAX),
+            (1_000_003, 365 * 86_400 * SECOND, 1_000_000),
+            (1, year, 142),
+        ] {
+            let gcra = Gcra::continuing(n, period, burst).unwrap();
+            let [_, n1, p1, tick, most] = gcra.numbers();
+            assert_eq!(tick, 1);
+            assert!(
+                u128::from(most) * u128::from(p1) + u128::from(n1) < EXACT && most >= burst.into()
+            );
+            let (wanted, got) = (f64::from(n) / period as f64, n1 as f64 / p1 as f64);
+            assert!((wanted / got - 1.0).abs() < 1e-6, "{n} {period} {burst}: {wanted} {got}");
+        }
+        for (n, period, burst) in [(0, SECOND, 1), (1, year, 143), (1, year, u32::MAX)] {
+            assert_eq!(Gcra::continuing(n, period, burst), Err(GcraError::TooLarge));
+        }
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Controlled {
         let decision = decided.expect("memory answers now").expect("a decision");
         let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
-            (status.over_limit, n, status.remaining, status.reset_seconds)
+            (status.over_limit, n, status.remaining, status.reset_seconds())
         };
         (decision.over_limit, decision.statuses.iter().map(shown).collect())
     }

@@ -15,7 +15,7 @@ fn shown(bench: &Bench, entries: &[Entry<'_>], hits: u64) -> (bool, String, u32,
     let status = decision.statuses[0];
     let limit = status.limit.unwrap();
     let name = limit.name.to_owned();
-    (status.over_limit, name, limit.requests_per_unit, status.remaining, status.reset_seconds)
+    (status.over_limit, name, limit.requests_per_unit, status.remaining, status.reset_seconds())
 }
 
 #[test]

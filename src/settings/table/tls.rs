@@ -1,4 +1,4 @@
-//! `grpc.tls` and `http.tls`: TLS on the listeners.
+//! `grpc.tls`, `http.tls` and `resp.tls`: TLS on the listeners.
 
 use std::path::PathBuf;
 
@@ -31,6 +31,25 @@ group! {
     HttpTlsSettings "http.tls" {
         /// Whether HTTP is served over TLS only, including /healthcheck. No variable of the reference
         /// sets it: its probes speak plain HTTP.
+        enabled: bool = "false";
+        /// PEM file with weir's certificate, as grpc.tls.cert.
+        cert: Option<PathBuf> = "";
+        /// PEM file with the key of the certificate.
+        key: Option<PathBuf> = "";
+        /// PEM file with the CA certificates that a client's certificate must come from, as
+        /// grpc.tls.client_ca.
+        client_ca: Option<PathBuf> = "";
+        /// DNS names or IP addresses of clients, as grpc.tls.client_dns_sans.
+        client_dns_sans: Vec<String> = "";
+        /// URIs of clients, as grpc.tls.client_uri_sans.
+        client_uri_sans: Vec<String> = "";
+    }
+}
+
+group! {
+    /// TLS on the listener for Redis clients.
+    RespTlsSettings "resp.tls" {
+        /// Whether the listener speaks TLS only.
         enabled: bool = "false";
         /// PEM file with weir's certificate, as grpc.tls.cert.
         cert: Option<PathBuf> = "";

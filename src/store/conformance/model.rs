@@ -107,7 +107,7 @@ const YEAR: u64 = 365 * 86_400;
 
 const KEYS: [&str; 3] = ["a", "b", ""];
 const HOLDS: [&str; 3] = ["one", "two", "three"];
-const PLANS: usize = 39;
+const PLANS: usize = 43;
 
 fn limit(n: u32, algorithm: Algorithm) -> Limit {
     Limit {
@@ -148,6 +148,9 @@ fn plans() -> [Arc<Plan>; PLANS] {
     let gcra = |n, seconds, burst, debt| {
         limit(n, Algorithm::Gcra(Gcra::new(n, seconds * s, burst, debt).unwrap()))
     };
+    let continuing = |n, seconds, burst| {
+        limit(n, Algorithm::Gcra(Gcra::continuing(n, seconds * s, burst).unwrap()))
+    };
     let concurrency = |n, hold_id: Option<&str>| {
         let hold_id = hold_id.map(Into::into);
         limit(n, Algorithm::Concurrency(Concurrency { n, timeout: 30 * s, hold_id }))
@@ -155,7 +158,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
     let denied = |limit| Limit { charge_denied: true, ..limit };
     let shadow = |limit| Limit { shadow_mode: true, ..limit };
     let held = || concurrency(2, Some("id"));
-    [
+    let each_alone = [
         vec![denied(fixed(3, 1))],
         vec![denied(fixed(2, 1))],
         vec![denied(fixed(5, 60))],
@@ -199,7 +202,17 @@ fn plans() -> [Arc<Plan>; PLANS] {
         vec![denied(sliding(u32::MAX, 1)), bucketed(u32::MAX, 100 * YEAR, 3_600)],
         vec![fixed(u32::MAX, 100 * YEAR)],
     ]
-    .map(|limits| Arc::new(Plan::new(limits).with_near_limit_ratio(Some(0.5))))
+    .map(|limits| Plan::new(limits).with_near_limit_ratio(Some(0.5)));
+    // These continue each other's states.
+    let shared = [
+        continuing(3, 60, 3),
+        continuing(7, 61, 5),
+        continuing(1_000_003, 1, 4),
+        continuing(1, YEAR, 142),
+    ]
+    .map(|limit| Plan::with_shape(limit, "cell"));
+    let mut plans = each_alone.into_iter().chain(shared).map(Arc::new);
+    std::array::from_fn(|_| plans.next().unwrap())
 }
 
 /// Key and shape, and the state counted under them.

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::limit::Unit;
+use crate::limit::{ReduceBucket, Unit};
 use crate::store::conformance::fakes::{Fake, Never};
 use crate::store::conformance::states::{try_read, try_reset};
 use crate::store::conformance::{self, DAWN, plan, take};
@@ -309,4 +309,29 @@ async fn a_caller_that_stops_waiting_leaves_nothing_behind() {
     let asked = tokio::time::timeout(wait, take(&guard, "d", "a", &plan, 1)).await;
     assert!(asked.is_err());
     assert_eq!(guard.counts().degraded(OnStoreFailure::Allow), 0);
+}
+
+#[tokio::test]
+async fn policies_reply_tokens_that_say_whether_a_charge_is_allowed() {
+    let bucket = ReduceBucket { max: 10, refill: 10, interval: 60_000, strict: false, at: None };
+    let (plan, entries) = (Arc::new(bucket.plan()), [("key", "a")]);
+    for (policy, replicas, replies) in [
+        (OnStoreFailure::Allow, 1, [10, 10, 10, 10]),
+        (OnStoreFailure::Deny, 1, [0, 0, 0, 0]),
+        (OnStoreFailure::Local, 1, [10, 10, 6, 6]),
+        // A denial has nothing left, whatever the share.
+        (OnStoreFailure::Local, 3, [4, 4, 0, 0]),
+    ] {
+        let (guard, _) = guarded(policy, replicas);
+        down(&guard);
+        for (take, reply) in [0, 4, 0, 3].into_iter().zip(replies) {
+            let charges = [charge_of(&entries, &plan, Op::Take(take))];
+            let decision = ask(&guard, &charges, false, None).await.swap_remove(0).unwrap();
+            assert_eq!(bucket.tokens_before(take, &decision), reply, "{policy:?}: {take}");
+            assert_eq!(
+                decision.allowed,
+                reply >= take.max(1) || take == 0 && policy != OnStoreFailure::Deny
+            );
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::{
     fingerprint::Print,
     table::{Candidate, Now, Slot, Table, Worth},
 };
-use crate::limit::{ChargeOutcome, Decision, Fill, State, plan::Packed};
+use crate::limit::{ChargeOutcome, Decision, Fill, Op, State, plan::Packed};
 use crate::store::Charge;
 
 /// How many slots are sampled for one to evict, and how many more of each table if all of those are
@@ -137,6 +137,24 @@ impl Shard {
             found.remove();
         }
         charged.decision
+    }
+
+    /// Charges one key, whose state is not used once it has expired. Looks do not keep it for longer.
+    pub(super) fn charge_unexpired(
+        &mut self,
+        print: &Print,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Decision {
+        if let Some(found) = self.packed.find(print)
+            && found.get().has_expired(now)
+        {
+            found.remove();
+        }
+        match charge.op {
+            Op::Take(0) => self.copy::<Packed>(print).charge(charge, now).decision,
+            _ => self.charge::<Packed>(print, charge, now),
+        }
     }
 
     /// Returns a key's state, expired or not.

@@ -58,6 +58,10 @@ impl<V> Slot<V> {
         u16::from_le_bytes([a, b])
     }
 
+    pub(super) fn has_expired(&self, now: Now) -> bool {
+        self.expires <= now.seconds()
+    }
+
     /// Records a charge.
     pub(super) fn note(&mut self, charged: &ChargeOutcome, now: Now) {
         self.fill = charged.fill;

@@ -10,6 +10,7 @@ use crate::store::conformance::{self, DAWN, charge, model, plan, take};
 use crate::store::{Key, Operations, Role};
 
 mod full;
+mod reduce;
 
 type Memory = MemoryStore<Arc<ManualClock>>;
 

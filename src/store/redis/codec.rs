@@ -10,6 +10,7 @@ mod counter;
 mod fixed_window;
 mod gcra;
 pub(super) mod numbers;
+mod reduce_bucket;
 mod sliding_log;
 mod sliding_window;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use self::sliding_log::LogHead;
 use crate::limit::algorithms::sliding_log::HitLog;
 use crate::limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
-    SlidingLog, SlidingWindow, State, TokenBucket,
+    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket,
 };
 
 /// A Lua file with the functions of one algorithm, or of one form of it.
@@ -57,6 +58,7 @@ const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
     TokenBucket::MODULES,
     Gcra::MODULES,
     Concurrency::MODULES,
+    ReduceBucket::MODULES,
 ];
 
 /// Returns all modules in the order in which a script defines them: a module comes after that it
@@ -106,6 +108,7 @@ macro_rules! with_codec {
             Algorithm::TokenBucket($codec) => $body,
             Algorithm::Gcra($codec) => $body,
             Algorithm::Concurrency($codec) => $body,
+            Algorithm::ReduceBucket($codec) => $body,
         }
     };
 }

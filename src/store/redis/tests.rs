@@ -8,6 +8,7 @@ mod keys;
 mod migration;
 mod nodes;
 mod redirects;
+mod reduce;
 #[path = "../../../tests/support/redis.rs"]
 mod servers;
 mod states;

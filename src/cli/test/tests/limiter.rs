@@ -56,7 +56,7 @@ fn statuses(decision: &RequestDecision<'_>) -> String {
         let limit =
             status.limit.map_or_else(|| "null".to_owned(), |limit| format!("'{}'", limit.name));
         let reset = match status.limit {
-            Some(_) => format!("{}s", status.reset_seconds),
+            Some(_) => format!("{}s", status.reset_seconds()),
             None => "none".to_owned(),
         };
         let (code, remaining) = (code(status.over_limit), status.remaining);

@@ -50,6 +50,11 @@ fn concurrency(hold_id: Option<&str>) -> Limit {
     limit(Algorithm::Concurrency(Concurrency { n: 10, timeout: MINUTE, hold_id }))
 }
 
+fn reduce_bucket(at: Option<u64>) -> Limit {
+    let bucket = ReduceBucket { max: 10, refill: 3, interval: 5_000, strict: at.is_some(), at };
+    bucket.plan().limits()[0].clone()
+}
+
 fn plan<const N: usize>(limits: [Limit; N]) -> Plan {
     Plan::new(limits.into())
 }
@@ -76,6 +81,8 @@ fn plans() -> Vec<Plan> {
         plan([concurrency(None)]),
         plan([concurrency(Some("id"))]),
         plan([flags]),
+        plan([reduce_bucket(None)]),
+        plan([reduce_bucket(Some(0))]),
     ]
 }
 
@@ -159,6 +166,11 @@ fn states_are_read_from_the_same_bytes() {
         (vec![concurrency(None)], [&layout[..], &wide(4), &wide(noon)].concat(), &nothing),
         (vec![concurrency(Some("id"))], vec![], &holds),
         (
+            vec![reduce_bucket(None)],
+            [&layout[..], &short(4), &wide(noon / 1_000 - 5_000)].concat(),
+            &nothing,
+        ),
+        (
             vec![bucketed_window(), gcra(), sliding_log(10)],
             [
                 &layout[..],
@@ -195,6 +207,8 @@ g60/1 0b10000000 0107000700000000000001000000000000808d5b00000000010000000000000
 c 0b100000000 0108000a00000000000000879303000000
 h 0b1000000000 0109000a00000000000000879303000000
 g60/1 0b10000000 01070b0700000000000001000000000000808d5b00000000010000000000000a000000000000
+r10/3/5000ms 0b100000000000 010b010a00000000000003000000000000881300000000000000000000000000000000000000
+r10/3/5000ms 0b100000000000 010b010a00000000000003000000000000881300000000000100000000000001000000000000
 ";
 const NUMBERS: &str = "\
 g60/1 0700000000000001000000000000808d5b00000000010000000000000a00000000000000
@@ -212,5 +226,6 @@ t1000000us Some((true, 4, 6, 1999877, None))
 g60/1 Some((true, 2, 5, 8999877, None))
 c Some((true, 4, 6, 59999877, None))
 h Some((true, 3, 7, 59999877, None))
+r10/3/5000ms Some((true, 1, 9, 20000000, None))
 b60/4+g60/1+l60 Some((true, 7, 3, 74999877, None))
 ";

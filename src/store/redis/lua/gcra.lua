@@ -9,9 +9,11 @@ local function level(limit, v, t)
   local a, now = limit.at, floor(t / limit[4])
   local tat = v[a]
   if tat <= now then return 0, now end
-  local l = (tat - now) * limit[2] - v[a + 1]
+  -- A remainder of another n' counts as less than a tick too.
+  local rem, n = v[a + 1], limit[2]
+  local l = (tat - now) * n - (rem < n and rem or n - 1)
   local top = limit[5] * limit[3]
-  if l < 0 then l = 0 elseif l > top then l = top end
+  if l < 0 then l = 0 elseif l > top then return top, now, true end
   return l, now
 end
 
@@ -33,9 +35,8 @@ algorithms[NUMBER] = {
   format = 'I7I4',
   width = 2,
   settle = function(limit, v, t)
-    local now = floor(t / limit[4])
-    local top = limit[5] * limit[3]
-    if v[limit.at] > now and (v[limit.at] - now) * limit[2] - v[limit.at + 1] > top then
+    local top, now, cut = level(limit, v, t)
+    if cut then
       set(limit, v, now, top)
       moved = true
     end

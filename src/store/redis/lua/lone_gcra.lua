@@ -40,7 +40,8 @@ if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
     local tat, rem = read('<I7I4', state, 2)
     before = (tat + 1) * tick
     if tat > now then
-      level = (tat - now) * n - rem
+      -- A remainder of another n' counts as less than a tick too.
+      level = (tat - now) * n - (rem < n and rem or n - 1)
       if level < 0 then level = 0 end
     end
   else
@@ -113,7 +114,7 @@ while at <= last do
       local tat, rem = read('<I7I4', state, 2)
       before = (tat + 1) * tick
       if tat > now then
-        level = (tat - now) * n - rem
+        level = (tat - now) * n - (rem < n and rem or n - 1)
         if level < 0 then
           level = 0
         elseif level > top then

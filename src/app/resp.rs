@@ -1,0 +1,114 @@
+//! The listener for Redis clients.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::{oneshot, watch};
+
+use super::listen::listen;
+use super::servers::{opener, register};
+use super::stores::ConfiguredStore;
+use crate::connections::{ConnectionHandle, Connections};
+use crate::limiter::Limiter;
+use crate::resp::{Password, Resp, RespStats};
+use crate::service::RateLimit;
+use crate::settings::Settings;
+use crate::sockets::{BoundSocket, Socket};
+use crate::store::Operations;
+use crate::store::redis::Clock;
+use crate::threads;
+use crate::tls::Certificates;
+use crate::token_file::TokenFile;
+use crate::workers::Workers;
+
+/// How long a client whose host is gone keeps its connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(300);
+
+/// The listener, bound but not served.
+#[derive(Debug)]
+pub(super) struct RespListener {
+    pub socket: BoundSocket,
+    pub tls: Option<Arc<Certificates>>,
+    resp: Arc<Resp<ConfiguredStore>>,
+    timeout: Duration,
+}
+
+impl RespListener {
+    /// Binds the listener; none if settings ask for none.
+    ///
+    /// # Errors
+    ///
+    /// The address, the file of the password or those of TLS cannot be used.
+    pub async fn bind(
+        settings: &Settings,
+        rate_limit: RateLimit<ConfiguredStore>,
+    ) -> anyhow::Result<Option<RespListener>> {
+        let address = settings.resp.address.as_str();
+        if address.is_empty() {
+            return Ok(None);
+        }
+        let password = match settings.resp.password_file.value.clone() {
+            Some(path) => Password::File(
+                TokenFile::load("resp.password_file", path).map_err(anyhow::Error::msg)?,
+            ),
+            None => Password::None,
+        };
+        let limits = settings.resp_limits();
+        let mut resp = Resp::new(rate_limit, limits, password);
+        if settings.redis_options().is_some_and(|(redis, _)| redis.clock == Clock::Server) {
+            resp = resp.refusing_at();
+        }
+        Ok(Some(RespListener {
+            socket: listen(address, "resp.address").await?,
+            tls: super::certificates(settings.resp_tls_options())?,
+            resp: Arc::new(resp),
+            timeout: limits.timeout,
+        }))
+    }
+
+    pub fn stats(&self) -> Arc<RespStats> {
+        self.resp.stats().clone()
+    }
+
+    /// Starts the threads that serve it. The receiver resolves when they have ended.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for a thread.
+    pub fn start(
+        self,
+        threads: usize,
+        limiter: &Arc<Limiter<ConfiguredStore>>,
+        connections: Arc<Connections>,
+        closed: &watch::Receiver<bool>,
+    ) -> anyhow::Result<oneshot::Receiver<()>> {
+        let opener = opener(self.tls.as_ref(), threads, self.timeout)?;
+        let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), closed.clone());
+        let workers = Workers::start("weir-resp", threads, move || {
+            let (resp, draining, opener) = (resp.clone(), draining.clone(), opener.clone());
+            let serve = move |socket: Socket, handle: Arc<ConnectionHandle>| {
+                let (resp, mut draining, opener) = (resp.clone(), draining.clone(), opener.clone());
+                async move {
+                    if let Err(error) = socket.keep_alive(KEEP_ALIVE) {
+                        tracing::debug!(%error, "connection closed before it was served");
+                        return;
+                    }
+                    let stream = opener.open(socket, &handle, &mut draining).await;
+                    let Some(stream) = stream else { return };
+                    resp.serve(stream, &handle, draining).await;
+                }
+            };
+            let limiter = limiter.clone();
+            (async move { limiter.store().connect().await }, serve)
+        })?;
+        let (socket, resp, mut closed) = (self.socket, self.resp, closed.clone());
+        let started = threads::start("weir-resp-accept", move || async move {
+            tokio::spawn(resp.follow_password());
+            let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
+            let Some(listener) = register(socket) else { return };
+            workers.serve(listener, connections, closed, || ()).await;
+        });
+        started.context("cannot start the thread weir-resp-accept")
+    }
+}

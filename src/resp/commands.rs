@@ -1,0 +1,138 @@
+//! The commands that charge or read the store.
+
+mod check;
+mod count;
+mod reduce;
+mod throttle;
+
+pub(super) use self::throttle::Throttle;
+
+use self::reduce::Reduce;
+use super::Resp;
+use super::reply::Replies;
+use crate::limiter::RequestError;
+use crate::store::{States, Store};
+
+/// The domain of keys that no rule applies to. A request with an empty domain is refused, and so are rules. The key of
+/// the only entry distinguishes commands.
+const DOMAIN: &str = "";
+
+/// A command that charges or reads the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Check,
+    CheckAll,
+    Count,
+    Throttle,
+    Reduce,
+    PReduce,
+    Get,
+    PGet,
+}
+
+impl Command {
+    /// All commands, in the order of their declaration.
+    pub const ALL: [Command; 8] = [
+        Command::Check,
+        Command::CheckAll,
+        Command::Count,
+        Command::Throttle,
+        Command::Reduce,
+        Command::PReduce,
+        Command::Get,
+        Command::PGet,
+    ];
+
+    /// Returns its name in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Command::Check => "weir.check",
+            Command::CheckAll => "weir.checkall",
+            Command::Count => "weir.count",
+            Command::Throttle => "cl.throttle",
+            Command::Reduce => "rl.reduce",
+            Command::PReduce => "rl.preduce",
+            Command::Get => "rl.get",
+            Command::PGet => "rl.pget",
+        }
+    }
+
+    /// Returns the command of a name in upper case.
+    pub fn named(name: &str) -> Option<Command> {
+        Some(match name {
+            "WEIR.CHECK" => Command::Check,
+            "WEIR.CHECKALL" => Command::CheckAll,
+            "WEIR.COUNT" => Command::Count,
+            "CL.THROTTLE" => Command::Throttle,
+            "RL.REDUCE" => Command::Reduce,
+            "RL.PREDUCE" => Command::PReduce,
+            "RL.GET" => Command::Get,
+            "RL.PGET" => Command::PGet,
+            _ => return None,
+        })
+    }
+
+    /// Whether a pipeline waits for the commands before it and for this one: it reads states over a connection of its
+    /// own.
+    pub fn runs_alone(self) -> bool {
+        self == Command::Count
+    }
+
+    /// Runs the command and writes its reply.
+    pub async fn run<S: Store + States>(
+        self,
+        resp: &Resp<S>,
+        arguments: &[&[u8]],
+        replies: &mut Replies,
+    ) {
+        resp.stats.count(self);
+        let replied = match self {
+            Command::Check => check::check(resp, arguments, replies).await,
+            Command::CheckAll => check::check_all(resp, arguments, replies).await,
+            Command::Count => count::count(resp, arguments, replies).await,
+            Command::Throttle => throttle::throttle(resp, arguments, replies).await,
+            Command::Reduce => Reduce::REDUCE.run(resp, arguments, replies).await,
+            Command::PReduce => Reduce::PREDUCE.run(resp, arguments, replies).await,
+            Command::Get => Reduce::GET.run(resp, arguments, replies).await,
+            Command::PGet => Reduce::PGET.run(resp, arguments, replies).await,
+        };
+        if let Err(error) = replied {
+            replies.error(&error.to_string());
+        }
+    }
+}
+
+/// Why a command is refused. Nothing is replied yet.
+#[derive(Debug, thiserror::Error)]
+enum CommandError {
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    Count(&'static str),
+    #[error("ERR value is not an integer or out of range")]
+    Integer,
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error("ERR AT needs store.redis.clock = caller, or a store that is not Redis")]
+    At,
+    #[error("ERR arguments must be UTF-8")]
+    Text,
+    #[error("ERR {0}")]
+    Request(RequestError),
+    #[error("ERR {0}")]
+    Span(String),
+    #[error("ERR store unavailable")]
+    Store,
+}
+
+impl From<RequestError> for CommandError {
+    fn from(error: RequestError) -> CommandError {
+        match error {
+            RequestError::Store(_) => CommandError::Store,
+            other => CommandError::Request(other),
+        }
+    }
+}
+
+/// Reads an argument as text.
+fn text(argument: &[u8]) -> Result<&str, CommandError> {
+    std::str::from_utf8(argument).map_err(|_| CommandError::Text)
+}

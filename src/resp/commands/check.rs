@@ -1,0 +1,125 @@
+//! `WEIR.CHECK` and `WEIR.CHECKALL`: a request by the rules.
+
+use smallvec::SmallVec;
+
+use super::{CommandError, text};
+use crate::entry::Entry;
+use crate::limit::{Micros, SECOND};
+use crate::limiter::{Descriptor, Request, Status};
+use crate::resp::Resp;
+use crate::resp::parser::read_integer;
+use crate::resp::reply::Replies;
+use crate::store::Store;
+
+/// `WEIR.CHECK domain hits key value [key value …]`.
+pub(super) async fn check<S: Store>(
+    resp: &Resp<S>,
+    arguments: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), CommandError> {
+    const NAME: &str = "weir.check";
+    let [domain, hits, pairs @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
+    let (domain, hits, entries) = (text(domain)?, read_hits(hits)?, read_entries(NAME, pairs)?);
+    let descriptors = [Descriptor { entries: &entries, ..hits }];
+    decide(resp, domain, &descriptors, |is_over, statuses| {
+        if let [status] = statuses {
+            reply(is_over, status, replies);
+        }
+    })
+    .await
+}
+
+/// `WEIR.CHECKALL domain hits N key value×N [N …]`.
+pub(super) async fn check_all<S: Store>(
+    resp: &Resp<S>,
+    arguments: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), CommandError> {
+    const NAME: &str = "weir.checkall";
+    let [domain, hits, rest @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
+    let (domain, hits) = (text(domain)?, read_hits(hits)?);
+    let mut lists: Vec<Entries<'_>> = Vec::new();
+    let mut rest = rest;
+    while let [pairs, others @ ..] = rest {
+        let pairs = read_integer(pairs).and_then(|pairs| usize::try_from(pairs).ok());
+        let pairs = pairs.filter(|pairs| *pairs > 0).ok_or(CommandError::Integer)?;
+        let (entries, others) =
+            others.split_at_checked(pairs.saturating_mul(2)).ok_or(CommandError::Count(NAME))?;
+        lists.push(read_entries(NAME, entries)?);
+        rest = others;
+    }
+    if lists.is_empty() {
+        return Err(CommandError::Count(NAME));
+    }
+    let descriptors: Vec<_> = lists.iter().map(|entries| Descriptor { entries, ..hits }).collect();
+    decide(resp, domain, &descriptors, |is_over, statuses| {
+        replies.array(1 + statuses.len());
+        replies.integer(code(is_over));
+        for status in statuses {
+            reply(status.over_limit, status, replies);
+        }
+    })
+    .await
+}
+
+type Entries<'a> = SmallVec<[Entry<'a>; 4]>;
+
+/// Reads keys and values, at least one of each.
+pub(super) fn read_entries<'a>(
+    name: &'static str,
+    arguments: &[&'a [u8]],
+) -> Result<Entries<'a>, CommandError> {
+    let (pairs, rest) = arguments.as_chunks::<2>();
+    if pairs.is_empty() || !rest.is_empty() {
+        return Err(CommandError::Count(name));
+    }
+    pairs.iter().map(|[key, value]| Ok((text(key)?, text(value)?))).collect()
+}
+
+/// Reads hits, as a descriptor without entries: 0 looks, a negative number gives hits back.
+pub(super) fn read_hits(hits: &[u8]) -> Result<Descriptor<'static>, CommandError> {
+    let hits = read_integer(hits).ok_or(CommandError::Integer)?;
+    let count = u32::try_from(hits.unsigned_abs()).map_err(|_| CommandError::Integer)?;
+    Ok(Descriptor {
+        hits_addend: Some(count.into()),
+        is_negative_hits: hits < 0,
+        ..Descriptor::default()
+    })
+}
+
+/// Decides a request, and passes the overall verdict and the statuses to `then`.
+pub(super) async fn decide<S: Store>(
+    resp: &Resp<S>,
+    domain: &str,
+    descriptors: &[Descriptor<'_>],
+    then: impl FnOnce(bool, &[Status<'_>]),
+) -> Result<(), CommandError> {
+    let request = Request { domain, descriptors, beyond: 0, hits_addend: 0, span: None };
+    resp.rate_limit
+        .decide_request(&request, |decision| then(decision.over_limit, &decision.statuses))
+        .await?;
+    Ok(())
+}
+
+/// Envoy's numbers of OK and OVER_LIMIT.
+fn code(is_over: bool) -> i64 {
+    if is_over { 2 } else { 1 }
+}
+
+/// Replies `[code, remaining, retry_after_ms, reset_after_ms, limit_name]`.
+fn reply(is_over: bool, status: &Status<'_>, replies: &mut Replies) {
+    // What an allowed descriptor without a limit has left is not a number.
+    let is_unlimited = status.limit.is_none() && !status.over_limit;
+    replies.array(5);
+    replies.integer(code(is_over));
+    replies.integer(if is_unlimited { -1 } else { status.remaining.into() });
+    let wait = status.retry_after.filter(|_| is_over);
+    replies.integer(wait.map_or(-1, milliseconds));
+    replies.integer(milliseconds(status.reset_after));
+    replies.bulk(status.limit.map_or("", |limit| limit.name).as_bytes());
+}
+
+/// Rounds up.
+fn milliseconds(time: Micros) -> i64 {
+    i64::try_from(time.div_ceil(SECOND / 1_000)).unwrap_or(i64::MAX)
+}

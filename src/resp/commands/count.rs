@@ -1,0 +1,66 @@
+//! `WEIR.COUNT`: the hits of a span, after more are added or not.
+
+use std::time::Duration;
+
+use super::check::{decide, read_entries, read_hits};
+use super::{CommandError, text};
+use crate::duration::read_duration;
+use crate::limit::Micros;
+use crate::limiter::Descriptor;
+use crate::resp::Resp;
+use crate::resp::reply::Replies;
+use crate::store::{States, Store};
+
+const NAME: &str = "weir.count";
+
+/// The time that the store has to read a state.
+const BUDGET: Duration = Duration::from_secs(1);
+
+/// `WEIR.COUNT domain span [ADD hits] key value [key value …]`. A first key `ADD` needs `ADD 0` before it.
+pub(super) async fn count<S: Store + States>(
+    resp: &Resp<S>,
+    arguments: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), CommandError> {
+    replies.integer(count_hits(resp, arguments).await?);
+    Ok(())
+}
+
+async fn count_hits<S: Store + States>(
+    resp: &Resp<S>,
+    arguments: &[&[u8]],
+) -> Result<i64, CommandError> {
+    let [domain, span, rest @ ..] = arguments else { return Err(CommandError::Count(NAME)) };
+    let (domain, span) = (text(domain)?, read_span(text(span)?)?);
+    let (added, rest) = match rest {
+        [add, hits, rest @ ..] if add.eq_ignore_ascii_case(b"ADD") => {
+            (Some(read_hits(hits)?), rest)
+        }
+        rest => (None, rest),
+    };
+    let entries = read_entries(NAME, rest)?;
+    if let Some(hits) = added {
+        let descriptors = [Descriptor { entries: &entries, ..hits }];
+        decide(resp, domain, &descriptors, |_, _| {}).await?;
+    }
+    let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
+    resp.rate_limit
+        .inspect(domain, &descriptor, &[span], BUDGET, |inspection| {
+            let state = inspection.state.as_ref().ok_or_else(|| {
+                CommandError::Span("no limit counts hits of these keys and values".to_owned())
+            })?;
+            let state = state.as_ref().map_err(|_| CommandError::Store)?;
+            match state.counts.first() {
+                Some(Ok(count)) => Ok(i64::try_from(count.count).unwrap_or(i64::MAX)),
+                Some(Err(error)) => Err(CommandError::Span(error.to_string())),
+                None => Err(CommandError::Store),
+            }
+        })
+        .await?
+}
+
+fn read_span(text: &str) -> Result<Micros, CommandError> {
+    let span = read_duration(text).filter(|span| !span.is_zero());
+    let span = span.and_then(|span| Micros::try_from(span.as_micros()).ok());
+    span.ok_or_else(|| CommandError::Span(format!("'{text}' is not a span: write 5m or 1h30m")))
+}

@@ -1,0 +1,116 @@
+//! `RL.REDUCE`, `RL.PREDUCE`, `RL.GET` and `RL.PGET`: the bucket of one key, with the arguments and replies of Smyte's
+//! rate limiter.
+
+use std::sync::Arc;
+
+use super::{CommandError, DOMAIN, text};
+use crate::limit::{Op, Plan, ReduceBucket};
+use crate::resp::Resp;
+use crate::resp::parser::read_integer;
+use crate::resp::reply::Replies;
+use crate::store::{Key, Store};
+
+/// One of the commands, which differ in little.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reduce {
+    /// In lower case, for errors.
+    name: &'static str,
+    /// The unit of its times, in milliseconds.
+    unit: u64,
+    takes: bool,
+}
+
+impl Reduce {
+    pub const REDUCE: Reduce = Reduce { name: "rl.reduce", unit: 1_000, takes: true };
+    pub const PREDUCE: Reduce = Reduce { name: "rl.preduce", unit: 1, takes: true };
+    pub const GET: Reduce = Reduce { name: "rl.get", unit: 1_000, takes: false };
+    pub const PGET: Reduce = Reduce { name: "rl.pget", unit: 1, takes: false };
+
+    /// `RL.REDUCE key max refilltime [REFILL n] [TAKE n] [AT ts] [STRICT]`.
+    pub(super) async fn run<S: Store>(
+        self,
+        resp: &Resp<S>,
+        arguments: &[&[u8]],
+        replies: &mut Replies,
+    ) -> Result<(), CommandError> {
+        let (key, bucket, take) = self.read(arguments)?;
+        if bucket.at.is_some() && !resp.accepts_at {
+            return Err(CommandError::At);
+        }
+        let plan = plan(resp, bucket);
+        let key = Key { domain: DOMAIN, entries: &[("reduce", key)] };
+        let answer = resp.rate_limit.charge_key(key, &plan, Op::Take(take)).await;
+        let decision = answer.map_err(|_| CommandError::Store)?;
+        replies.integer(bucket.tokens_before(take, &decision).cast_signed());
+        Ok(())
+    }
+
+    /// Reads the key, the bucket, and the tokens to take.
+    fn read<'a>(
+        self,
+        arguments: &[&'a [u8]],
+    ) -> Result<(&'a str, ReduceBucket, u64), CommandError> {
+        let [key, max, time, options @ ..] = arguments else {
+            return Err(CommandError::Count(self.name));
+        };
+        let key = text(key)?;
+        let (max, time) = (read_number(max)?, read_number(time)?);
+        let (mut refill, mut take, mut at) = (max, i64::from(self.takes), None);
+        let (mut strict, mut options) = (false, options);
+        // The last of equal options wins, so ranges are checked at the end.
+        while let [option, rest @ ..] = options {
+            if option.eq_ignore_ascii_case(b"STRICT") {
+                (strict, options) = (true, rest);
+                continue;
+            }
+            let [value, rest @ ..] = rest else { return Err(CommandError::Syntax) };
+            match &*option.to_ascii_uppercase() {
+                b"REFILL" => refill = read_number(value)?,
+                b"TAKE" if self.takes => take = read_number(value)?,
+                b"AT" => at = Some(read_number(value)?),
+                _ => return Err(CommandError::Syntax),
+            }
+            options = rest;
+        }
+        let at = match at {
+            Some(at) => Some(
+                self.milliseconds(at)
+                    .filter(|&at| at < ReduceBucket::END)
+                    .ok_or(CommandError::Integer)?,
+            ),
+            None => None,
+        };
+        let bucket = ReduceBucket {
+            max: tokens(max)?,
+            refill: tokens(refill)?,
+            interval: self
+                .milliseconds(time)
+                .filter(|&interval| interval > 0)
+                .ok_or(CommandError::Integer)?,
+            strict,
+            at,
+        };
+        let take = u64::try_from(take).map_err(|_| CommandError::Integer)?;
+        Ok((key, bucket, take))
+    }
+
+    /// Returns a time in milliseconds; none if it is negative or too long.
+    fn milliseconds(self, time: i64) -> Option<u64> {
+        u64::try_from(time).ok()?.checked_mul(self.unit)
+    }
+}
+
+/// Returns the plan of a bucket. One for a certain time is used once.
+fn plan<S>(resp: &Resp<S>, bucket: ReduceBucket) -> Arc<Plan> {
+    let kept = || resp.buckets.get(bucket, || Some(bucket.plan()));
+    bucket.at.map_or_else(kept, |_| None).unwrap_or_else(|| Arc::new(bucket.plan()))
+}
+
+fn read_number(argument: &[u8]) -> Result<i64, CommandError> {
+    read_integer(argument).ok_or(CommandError::Integer)
+}
+
+/// Returns a number of tokens that a bucket can hold, at least 1.
+fn tokens(number: i64) -> Result<u32, CommandError> {
+    u32::try_from(number).ok().filter(|&tokens| tokens > 0).ok_or(CommandError::Integer)
+}

@@ -1,0 +1,90 @@
+//! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
+
+use super::{CommandError, DOMAIN, text};
+use crate::limit::{Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND};
+use crate::resp::Resp;
+use crate::resp::parser::read_integer;
+use crate::resp::reply::Replies;
+use crate::store::{Key, Store};
+
+/// All keys of this command have states that every plan of it continues.
+const SHAPE: &str = "cell";
+
+/// The parameters of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Throttle {
+    burst: u32,
+    count: u32,
+    seconds: u32,
+}
+
+impl Throttle {
+    fn plan(&self) -> Option<Plan> {
+        let gcra = Gcra::continuing(self.count, u64::from(self.seconds) * SECOND, self.burst);
+        let limit = Limit {
+            name: Box::default(),
+            requests_per_unit: self.count,
+            unit: None,
+            unit_multiplier: 1,
+            charge_denied: false,
+            shadow_mode: false,
+            algorithm: Algorithm::Gcra(gcra.ok()?),
+        };
+        Some(Plan::with_shape(limit, SHAPE))
+    }
+}
+
+/// `CL.THROTTLE key max_burst count period [quantity]`.
+pub(super) async fn throttle<S: Store>(
+    resp: &Resp<S>,
+    arguments: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), CommandError> {
+    let (key, burst, count, period, quantity) = match arguments {
+        [key, burst, count, period] => (key, burst, count, period, 1),
+        [key, burst, count, period, quantity] => {
+            (key, burst, count, period, read_number(quantity)?)
+        }
+        _ => return Err(CommandError::Count("cl.throttle")),
+    };
+    // One hit more than the burst may come at once.
+    let burst = read_number(burst)?.checked_add(1).ok_or(CommandError::Integer)?;
+    let throttle = Throttle { burst, count: read_number(count)?, seconds: read_number(period)? };
+    let plan = resp.throttles.get(throttle, || throttle.plan()).ok_or(CommandError::Integer)?;
+    let key = Key { domain: DOMAIN, entries: &[("throttle", text(key)?)] };
+    let answer = resp.rate_limit.charge_key(key, &plan, Op::Take(quantity.into())).await;
+    let decision = answer.map_err(|_| CommandError::Store)?;
+    let (is_limited, retry_after) = verdict(quantity, &decision, &plan);
+    replies.array(5);
+    replies.integer(is_limited.into());
+    replies.integer(burst.into());
+    replies.integer(decision.remaining.min(burst.into()).cast_signed());
+    replies.integer(retry_after.map_or(-1, seconds));
+    replies.integer(seconds(decision.reset_after));
+    Ok(())
+}
+
+/// Returns whether a quantity is limited, and until when; none if it is not, or forever.
+fn verdict(quantity: u32, decision: &Decision, plan: &Plan) -> (bool, Option<Micros>) {
+    let limit = plan.limits().first().map(|limit| &limit.algorithm);
+    match limit {
+        // weir's look tells whether there is room for one hit. Nothing is too much only for a key that took more
+        // with a larger burst.
+        Some(Algorithm::Gcra(gcra)) if quantity == 0 => {
+            let excess = decision.reset_after.saturating_sub(gcra.burst_period());
+            (excess > 0, (excess > 0).then_some(excess))
+        }
+        _ => (!decision.allowed, decision.retry_after.filter(|_| !decision.allowed)),
+    }
+}
+
+/// Reads a number that is not negative.
+fn read_number(argument: &[u8]) -> Result<u32, CommandError> {
+    let number = read_integer(argument).and_then(|number| u32::try_from(number).ok());
+    number.ok_or(CommandError::Integer)
+}
+
+/// Rounds up.
+fn seconds(time: Micros) -> i64 {
+    time.div_ceil(SECOND).cast_signed()
+}

@@ -1,0 +1,227 @@
+//! One connection, from its first request to its close.
+//!
+//! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and lets other
+//! connections have their turn. Nothing more is read until the client has taken the replies, so it can keep neither the
+//! thread nor much memory busy. Replies are in the order of the requests. If the store does not answer at once, the
+//! requests that were read together go to it together.
+
+use std::future::{poll_fn, ready};
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
+use std::task;
+
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesOrdered, StreamExt};
+use smallvec::SmallVec;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::sync::watch;
+use tokio::task::yield_now;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::Resp;
+use super::parser::{Parser, RespRequest};
+use super::reply::Replies;
+use super::session::{After, Session};
+use crate::connections::ConnectionHandle;
+use crate::store::{States, Store};
+
+/// Bytes that are read at a time.
+const READ_BYTES: usize = 16 << 10;
+
+/// Replies are sent when they are longer, even if more requests were read.
+const WRITE_BYTES: usize = 16 << 10;
+
+/// Requests of one connection that wait for the store at a time.
+const MAX_WAITING: usize = 256;
+
+/// Why a connection ends: the client closed it, broke the protocol, is too slow, or was evicted.
+struct Closed;
+
+pub(super) struct Connection<'a, S, Stream> {
+    resp: &'a Resp<S>,
+    stream: Stream,
+    handle: &'a ConnectionHandle,
+    session: Session,
+    replies: Replies,
+}
+
+/// Requests that wait for the store, in order.
+type Waiting<'a> = FuturesOrdered<Pin<Box<dyn Future<Output = Replies> + Send + 'a>>>;
+
+impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'a, S, Stream> {
+    pub fn new(
+        resp: &'a Resp<S>,
+        stream: Stream,
+        handle: &'a ConnectionHandle,
+    ) -> Connection<'a, S, Stream> {
+        let session = Session::new(resp.next_id(), &resp.password);
+        Connection { resp, stream, handle, session, replies: Replies::default() }
+    }
+
+    /// Serves the connection until it is closed, or until `shutdown` turns true and what was read is answered.
+    pub async fn serve(mut self, mut shutdown: watch::Receiver<bool>) {
+        let (mut input, mut parser) = (Vec::new(), Parser::default());
+        // When the rest of a request has to be there.
+        let mut deadline: Option<Instant> = None;
+        loop {
+            let (handle, is_idle) = (self.handle, input.is_empty());
+            let read = tokio::select! {
+                biased;
+                read = self.read(&mut input, deadline) => read,
+                () = handle.evicted() => return,
+                // The rest of a request is waited for.
+                _ = shutdown.wait_for(|shutdown| *shutdown), if is_idle => return,
+            };
+            // 0: closed by the client, or too slow.
+            let Ok(read @ 1..) = read else { return };
+            let Ok(answered) = self.answer_all(&input, &mut parser).await else {
+                // The reply to QUIT or to a broken protocol, if the client can still be sent anything.
+                let _ = self.write().await;
+                return;
+            };
+            self.handle.set_busy(false);
+            input.drain(..answered);
+            if input.is_empty() {
+                // Idle connections keep no buffers.
+                (input, deadline) = (Vec::new(), None);
+                self.replies.free();
+                if *shutdown.borrow() {
+                    return;
+                }
+            } else if answered > 0 || deadline.is_none() {
+                deadline = Instant::now().checked_add(self.resp.limits.timeout);
+            }
+            if read == READ_BYTES {
+                // There may be more to read, so that this connection would not wait by itself.
+                yield_now().await;
+            }
+        }
+    }
+
+    /// Reads what the client has sent, at most [`READ_BYTES`]. Returns how much; 0 after the deadline too.
+    async fn read(&mut self, input: &mut Vec<u8>, deadline: Option<Instant>) -> io::Result<usize> {
+        let read = poll_fn(|cx| {
+            // On the stack: a connection that waits has no buffer.
+            let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
+            let mut bytes = ReadBuf::uninit(&mut bytes);
+            task::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut bytes))?;
+            input.extend_from_slice(bytes.filled());
+            Ok(bytes.filled().len()).into()
+        });
+        match deadline {
+            Some(deadline) => timeout_at(deadline, read).await.unwrap_or(Ok(0)),
+            None => read.await,
+        }
+    }
+
+    /// Answers all complete requests, and writes the replies. Returns the length of the requests.
+    async fn answer_all(&mut self, input: &[u8], parser: &mut Parser) -> Result<usize, Closed> {
+        let (mut waiting, mut start) = (Waiting::new(), 0);
+        loop {
+            let rest = &input[start..];
+            match parser.read(rest, self.resp.limits.max_request) {
+                Ok(Some(request)) => {
+                    self.handle.set_busy(true);
+                    self.handle.count_request();
+                    start += request.length;
+                    self.answer(rest, &request, &mut waiting).await?;
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    self.resp.stats.protocol_errors.inc();
+                    self.wait_for(&mut waiting).await?;
+                    self.replies.error(&format!("ERR {error}"));
+                    return Err(Closed);
+                }
+            }
+        }
+        self.wait_for(&mut waiting).await?;
+        self.write().await?;
+        Ok(start)
+    }
+
+    /// Answers a request, or adds it to those that wait for the store.
+    async fn answer<'b>(
+        &mut self,
+        input: &'b [u8],
+        request: &RespRequest,
+        waiting: &mut Waiting<'b>,
+    ) -> Result<(), Closed>
+    where
+        'a: 'b,
+    {
+        let words = request.arguments.iter().map(|range| input.get(range.clone()));
+        let words: SmallVec<[&[u8]; 16]> = words.map(Option::unwrap_or_default).collect();
+        let before = self.replies.len();
+        let after = self.session.answer(&words, &self.resp.password, &mut self.replies);
+        let mut may_wait = after != After::Close;
+        match after {
+            After::Run(command) if self.resp.rate_limit.is_immediate() => {
+                command.run(self.resp, &words[1..], &mut self.replies).await;
+            }
+            After::Run(command) => {
+                may_wait = !command.runs_alone();
+                if !may_wait {
+                    self.wait_for(waiting).await?;
+                }
+                let (resp, mut replies) = (self.resp, Replies::new(self.replies.version));
+                waiting.push_back(Box::pin(async move {
+                    command.run(resp, &words[1..], &mut replies).await;
+                    replies
+                }));
+            }
+            _ if waiting.is_empty() => {}
+            _ => waiting.push_back(Box::pin(ready(self.replies.split_off(before)))),
+        }
+        if !may_wait || waiting.len() >= MAX_WAITING {
+            self.wait_for(waiting).await?;
+        }
+        if after == After::Close {
+            return Err(Closed);
+        }
+        if waiting.is_empty() && self.replies.len() >= WRITE_BYTES {
+            self.write().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the store has answered all requests.
+    async fn wait_for(&mut self, waiting: &mut Waiting<'_>) -> Result<(), Closed> {
+        while let Some(replies) = waiting.next().await {
+            self.replies.append(&replies);
+            if self.replies.len() >= WRITE_BYTES {
+                self.write().await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the replies.
+    async fn write(&mut self) -> Result<(), Closed> {
+        if self.replies.len() == 0 {
+            return Ok(());
+        }
+        let replies = self.replies.take();
+        let mut write = pin!(async {
+            self.stream.write_all(&replies).await?;
+            self.stream.flush().await
+        });
+        // Nearly always, the socket takes them at once.
+        let written = match (&mut write).now_or_never() {
+            Some(written) => written.is_ok(),
+            None => {
+                // Then it may be evicted although it is busy.
+                self.handle.set_stalled(true);
+                let written = tokio::select! {
+                    written = timeout(self.resp.limits.timeout, write) => matches!(written, Ok(Ok(()))),
+                    () = self.handle.evicted() => false,
+                };
+                self.handle.set_stalled(false);
+                written
+            }
+        };
+        self.replies.reuse(replies);
+        if written { Ok(()) } else { Err(Closed) }
+    }
+}

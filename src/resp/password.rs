@@ -1,0 +1,38 @@
+//! The password of the port.
+
+use crate::token_file::TokenFile;
+
+/// What checks passwords.
+#[derive(Debug, Default)]
+pub enum Password {
+    /// Clients need none.
+    #[default]
+    None,
+    File(TokenFile),
+    #[cfg(test)]
+    Text(&'static str),
+}
+
+impl Password {
+    /// Whether clients need one.
+    pub(super) fn is_needed(&self) -> bool {
+        !matches!(self, Password::None)
+    }
+
+    /// Whether a client has sent the right one. How long this takes does not tell how much of it is right.
+    pub(super) fn is(&self, given: &[u8]) -> bool {
+        match self {
+            Password::None => true,
+            Password::File(file) => file.has(given),
+            #[cfg(test)]
+            Password::Text(text) => text.as_bytes() == given,
+        }
+    }
+
+    /// Reads it again.
+    pub fn poll(&self) {
+        if let Password::File(file) = self {
+            file.poll();
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Replies of the Redis protocol, in version 2 or 3.
+
+/// The version of the protocol that a client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    #[default]
+    Two,
+    Three,
+}
+
+/// Writes replies, one after the other.
+#[derive(Debug, Default)]
+pub struct Replies {
+    pub version: Version,
+    text: Vec<u8>,
+}
+
+impl Replies {
+    pub fn new(version: Version) -> Replies {
+        Replies { version, text: Vec::new() }
+    }
+
+    /// The length in bytes.
+    pub fn len(&self) -> usize {
+        self.text.len()
+    }
+
+    /// Takes the replies, as the client is sent them.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.text)
+    }
+
+    /// Returns the memory of replies that were taken.
+    pub fn reuse(&mut self, mut text: Vec<u8>) {
+        text.clear();
+        self.text = text;
+    }
+
+    /// Frees the memory of replies that were sent.
+    pub fn free(&mut self) {
+        self.text = Vec::new();
+    }
+
+    /// Removes the replies from a length on, and returns them.
+    pub fn split_off(&mut self, length: usize) -> Replies {
+        Replies { version: self.version, text: self.text.split_off(length) }
+    }
+
+    pub fn append(&mut self, others: &Replies) {
+        self.text.extend_from_slice(&others.text);
+    }
+
+    /// A text without line breaks.
+    pub fn simple(&mut self, text: &str) {
+        self.line(b'+', text);
+    }
+
+    /// An error, whose first word is its code: `ERR unknown command`. Characters that would end it are replaced.
+    pub fn error(&mut self, text: &str) {
+        self.text.push(b'-');
+        self.text.extend(text.bytes().map(|byte| if byte < b' ' { b' ' } else { byte }));
+        self.end_line();
+    }
+
+    pub fn integer(&mut self, value: i64) {
+        self.number(b':', value);
+    }
+
+    pub fn bulk(&mut self, text: &[u8]) {
+        self.number(b'$', text.len() as i64);
+        self.text.extend_from_slice(text);
+        self.end_line();
+    }
+
+    pub fn null(&mut self) {
+        match self.version {
+            Version::Two => self.text.extend_from_slice(b"$-1\r\n"),
+            Version::Three => self.text.extend_from_slice(b"_\r\n"),
+        }
+    }
+
+    /// Starts an array. As many replies follow.
+    pub fn array(&mut self, length: usize) {
+        self.number(b'*', length as i64);
+    }
+
+    /// Starts a map. As many pairs of replies follow. In version 2 it is an array.
+    pub fn map(&mut self, length: usize) {
+        match self.version {
+            Version::Two => self.array(2 * length),
+            Version::Three => self.number(b'%', length as i64),
+        }
+    }
+
+    fn line(&mut self, kind: u8, text: &str) {
+        self.text.push(kind);
+        self.text.extend_from_slice(text.as_bytes());
+        self.end_line();
+    }
+
+    fn number(&mut self, kind: u8, value: i64) {
+        self.text.push(kind);
+        self.text.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
+        self.end_line();
+    }
+
+    fn end_line(&mut self) {
+        self.text.extend_from_slice(b"\r\n");
+    }
+}

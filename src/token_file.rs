@@ -1,0 +1,103 @@
+//! Files with a secret that clients send, such as those of a Kubernetes secret.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use parking_lot::Mutex;
+
+/// The size limit of a token.
+const MAX_TOKEN_BYTES: u64 = 4 << 10;
+
+/// A file with a token, which is read again when it changes.
+pub struct TokenFile {
+    setting: &'static str,
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+struct State {
+    token: TokenHash,
+    /// Why the file could not be used when it was read last.
+    error: Option<String>,
+}
+
+/// The hash of a token. Comparing two takes the same time wherever they differ.
+type TokenHash = blake3::Hash;
+
+impl fmt::Debug for TokenFile {
+    /// Omits the hash, from which a weak token could be guessed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.setting)
+    }
+}
+
+impl TokenFile {
+    /// Reads the file that a setting names.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be used. The message names the setting, the file, the cause and the fix.
+    pub fn load(setting: &'static str, path: PathBuf) -> Result<TokenFile, String> {
+        match read(&path) {
+            Ok(token) => {
+                let state = Mutex::new(State { token, error: None });
+                Ok(TokenFile { setting, path, state })
+            }
+            Err(error) => Err(format!(
+                "{setting}: {}: {error}; write a token into it, such as `openssl rand -hex 32` prints",
+                path.display()
+            )),
+        }
+    }
+
+    /// Returns whether the file has this token.
+    pub fn has(&self, token: &[u8]) -> bool {
+        self.state.lock().token == blake3::hash(token)
+    }
+
+    /// Reads the file again. An unusable one leaves its last token valid. Returns whether it has another token.
+    pub fn poll(&self) -> bool {
+        let read = read(&self.path);
+        let (setting, path) = (self.setting, self.path.display());
+        let mut state = self.state.lock();
+        match read {
+            Ok(token) => {
+                state.error = None;
+                let is_new = std::mem::replace(&mut state.token, token) != token;
+                if is_new {
+                    tracing::info!(setting, %path, "token reloaded");
+                }
+                return is_new;
+            }
+            Err(error) if state.error.as_ref() != Some(&error) => {
+                tracing::error!(
+                    setting, %path, error,
+                    "changed token file is unusable: the previous token stays valid"
+                );
+                state.error = Some(error);
+            }
+            Err(_) => {}
+        }
+        false
+    }
+}
+
+/// Reads the token in a file, without the white space around it.
+fn read(path: &Path) -> Result<TokenHash, String> {
+    let mut text = Vec::new();
+    let file = File::open(path).map(|file| file.take(MAX_TOKEN_BYTES + 1));
+    file.and_then(|mut file| file.read_to_end(&mut text)).map_err(|error| error.to_string())?;
+    let token = text.trim_ascii();
+    if text.len() as u64 > MAX_TOKEN_BYTES {
+        return Err(format!("the file is larger than {MAX_TOKEN_BYTES} bytes"));
+    }
+    if token.is_empty() {
+        return Err("the file is empty".to_owned());
+    }
+    if !token.iter().all(u8::is_ascii_graphic) {
+        return Err("the token has spaces, or characters that are not ASCII".to_owned());
+    }
+    Ok(blake3::hash(token))
+}
