@@ -3,10 +3,13 @@
 mod full;
 mod kills;
 
+use std::fs::OpenOptions;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Command;
 
 use crate::support::http;
+use crate::support::wait_for;
 use crate::support::weir::{Setup, Weir, serving};
 
 /// No test reaches the end of the window.
@@ -51,6 +54,22 @@ fn gauge(weir: &Weir, name: &str) -> f64 {
     let text = http::get(weir.http, "/metrics").body;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+#[test]
+fn it_is_ready_when_everything_is_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    // A log that ends when the test has opened and closed it.
+    let log = directory.path().join("log.1");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let weir = on_disk(directory.path(), "20ms").start_unhealthy();
+    let reason = "counters are not loaded from disk yet\n";
+    wait_for("rules are loaded", || (http::get(weir.http, "/readyz").body == reason).then_some(()));
+    assert_eq!(http::get(weir.http, "/readyz").status, 503);
+    assert!(try_hit(weir.http, "a").is_none());
+    drop(OpenOptions::new().write(true).open(&log).unwrap());
+    wait_for("it is ready", || weir.is_healthy().then_some(()));
+    assert!(try_hit(weir.http, "a").unwrap().allowed);
 }
 
 #[test]

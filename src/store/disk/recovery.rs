@@ -70,7 +70,7 @@ pub fn load<C: Clock>(directory: &Directory, memory: &MemoryStore<C>) -> Recover
 fn is_whole(directory: &Directory, file: FileId) -> bool {
     let mut records = 0;
     let ended = read_file(directory, file, |bytes, _| {
-        while let Some(_) = record::read(bytes) {
+        while record::read(bytes).is_some() {
             records += 1;
         }
     });

@@ -83,12 +83,6 @@ impl Status {
         *self.synced.lock() = instant;
     }
 
-    /// Returns whether files were found damaged.
-    pub fn is_damaged(&self) -> bool {
-        let counts = [&self.damaged_frames, &self.damaged_records, &self.damaged_files];
-        counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
-    }
-
     /// The age of the oldest change that may not be on disk yet; zero while loading.
     pub fn sync_age(&self) -> Duration {
         if self.is_loaded() { self.synced.lock().elapsed() } else { Duration::ZERO }

@@ -66,12 +66,13 @@ impl Home {
         self.directory.path().join("counters")
     }
 
-    /// The names of the files with records.
+    /// The names of the files with records, without unfinished ones.
     fn files(&self) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(self.path())
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
             .filter(|name| name.starts_with("snap") || name.starts_with("log"))
+            .filter(|name| !name.ends_with(".tmp"))
             .collect();
         names.sort();
         names
@@ -159,6 +160,40 @@ async fn hits_that_were_given_back_do_not_return() {
     for key in ["a", "b"] {
         assert!(take(&store, "d", key, &hour, 5).await.allowed);
     }
+}
+
+#[tokio::test]
+async fn charges_wait_until_everything_is_loaded() {
+    let (home, hour) = (Home::new(), plan(5, Unit::Hour));
+    let store = home.open();
+    store.finish().await;
+    // A log that ends when the test has opened and closed it.
+    let log = home.path().join("log.9");
+    assert!(std::process::Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let store = DiskStore::open(home.clock.clone(), home.options(NEVER)).unwrap();
+    let entries = [("key", "a")];
+    let key = Key { domain: "d", entries: &entries };
+    let one = Charge { key, plan: &hour, op: Op::Take(1), hold: None, role: Role::Enforced };
+    let batch = |budget| Batch {
+        charges: std::slice::from_ref(&one),
+        together: false,
+        quota_passes: false,
+        budget,
+        on_failure: None,
+    };
+    assert!(!store.is_ready());
+    let mut answers = Answers::new();
+    assert!(!store.try_charge(batch(NEVER), &mut answers));
+    store.charge(batch(Duration::from_millis(1)), &mut answers).await;
+    assert_eq!(answers[..], [Err(StoreError::Unavailable)]);
+    let loading = async {
+        let mut answers = Answers::new();
+        store.charge(batch(NEVER), &mut answers).await;
+        answers[0].unwrap().allowed
+    };
+    let load = async { drop(fs::OpenOptions::new().write(true).open(&log).unwrap()) };
+    assert!(tokio::join!(loading, load).0);
+    assert!(store.is_ready());
 }
 
 #[tokio::test]

@@ -33,9 +33,6 @@ mod snapshot;
 /// Logs are not compacted below this size.
 const MIN_LOG_BYTES: u64 = 64 << 20;
 
-/// How many logs a start may leave for the next one.
-const MAX_LOGS: u64 = 8;
-
 /// The wait after a write error, which doubles up to the maximum.
 const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
@@ -76,6 +73,8 @@ pub struct Writer<C> {
     /// Bytes of the logs since the last snapshot, without the one that is being written.
     older_log_bytes: u64,
     snapshot_bytes: u64,
+    /// Whether files that no snapshot replaced yet are damaged.
+    is_damaged: bool,
     /// The number of the next files.
     next_number: u64,
     next_sync: Instant,
@@ -108,6 +107,7 @@ impl<C: Clock> Writer<C> {
             log_number: 0,
             older_log_bytes: 0,
             snapshot_bytes: 0,
+            is_damaged: false,
             next_number: 1,
             next_sync: now,
             compact_at: now,
@@ -154,10 +154,9 @@ impl<C: Clock> Writer<C> {
         let took = started.elapsed();
         self.next_number = recovery.last_number.saturating_add(1);
         (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
-        self.compact_at = Instant::now() + self.schedule.compact;
-        if recovery.damage.is_any() || recovery.logs > MAX_LOGS {
-            self.compact_at = Instant::now();
-        }
+        // Looked at with the first sync: it may be obsolete since long.
+        self.compact_at = Instant::now();
+        self.is_damaged = recovery.damage.is_any();
         self.log_recovery(&recovery, took);
         if let Err(error) = self.directory.remove_unused().and_then(|()| self.start_log()) {
             self.fail(&error);
@@ -268,9 +267,8 @@ impl<C: Clock> Writer<C> {
             return false;
         }
         let live = self.memory.stats().keys as u64 * RECORD_BYTES;
-        let damaged =
-            self.status.snapshots.load(Ordering::Relaxed) == 0 && self.status.is_damaged();
-        damaged || log_bytes + self.snapshot_bytes > 2 * live + self.schedule.min_obsolete_bytes
+        self.is_damaged
+            || log_bytes + self.snapshot_bytes > 2 * live + self.schedule.min_obsolete_bytes
     }
 
     fn log_bytes(&self) -> u64 {

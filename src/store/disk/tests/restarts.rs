@@ -28,10 +28,13 @@ impl Restarting {
 
     fn restart(&self) {
         let store = self.store.lock().take().expect("is open");
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(|| runtime.block_on(store.finish()));
-        });
+        let finish = store.finish();
+        // This thread has a runtime already, which cannot wait here.
+        let wait = || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(finish);
+        };
+        std::thread::scope(|scope| _ = scope.spawn(wait));
         drop(store);
         self.open();
     }
@@ -60,7 +63,7 @@ impl States for Restarting {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(60))]
+    #![proptest_config(ProptestConfig::with_cases(30))]
 
     /// Decisions are those of a store that is never closed.
     #[test]
@@ -108,7 +111,8 @@ async fn a_clock_that_stepped_between_two_runs_loses_nothing_and_blocks_nobody_f
         home.clock.step(step);
         let store = home.open();
         assert!(!take(&store, "d", "a", &plan, 1).await.allowed, "{step}");
-        home.clock.advance(86_400 * SECOND);
+        // A clock that stepped back by less than the window may be at the start of the one before.
+        home.clock.advance(2 * 86_400 * SECOND);
         assert!(take(&store, "d", "a", &plan, 1).await.allowed, "{step}");
     }
 }
@@ -140,18 +144,10 @@ async fn the_number_of_shards_follows_max_keys_down_and_little_up() {
     for i in 0..500 {
         take(&store, "d", &i.to_string(), &hour, 2).await;
     }
+    store.finish().await;
     for (max_keys, shards) in [(3_000, 2), (30_000, 2), (2_000, 1), (16_383, 1)] {
-        let store = match max_keys {
-            3_000 => {
-                store.finish().await;
-                home.max_keys = max_keys;
-                home.open()
-            }
-            _ => {
-                home.max_keys = max_keys;
-                home.open()
-            }
-        };
+        home.max_keys = max_keys;
+        let store = home.open();
         assert_eq!(store.memory.shards(), shards);
         counted(&store).await;
         store.finish().await;

@@ -109,6 +109,7 @@ impl<C: Clock> Writer<C> {
     /// whole.
     fn replaced_by(&mut self, number: u64) {
         self.older_log_bytes = 0;
+        self.is_damaged = false;
         let replaced = self.directory.files().unwrap_or_default();
         for file in replaced.into_iter().filter(|file| file.number < number) {
             if let Err(error) = self.directory.remove(file) {
