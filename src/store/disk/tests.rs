@@ -189,7 +189,7 @@ async fn charges_wait_until_everything_is_loaded() {
     let loading = async {
         let mut answers = Answers::new();
         store.charge(batch(NEVER), &mut answers).await;
-        answers[0].unwrap().allowed
+        answers[0].as_ref().unwrap().allowed
     };
     let load = async { drop(fs::OpenOptions::new().write(true).open(&log).unwrap()) };
     assert!(tokio::join!(loading, load).0);

@@ -52,11 +52,6 @@ impl<C: Clock> Writer<C> {
             Ok(_) => {
                 self.status.synced(started);
                 self.replaced_by(number);
-                if self.backoff > MIN_BACKOFF {
-                    self.backoff = MIN_BACKOFF;
-                    let path = self.directory.path().display();
-                    tracing::info!(%path, "counters are saved again");
-                }
             }
             Err(error) => {
                 self.log = None;
@@ -110,6 +105,11 @@ impl<C: Clock> Writer<C> {
     fn replaced_by(&mut self, number: u64) {
         self.older_log_bytes = 0;
         self.is_damaged = false;
+        if self.backoff > MIN_BACKOFF {
+            self.backoff = MIN_BACKOFF;
+            let path = self.directory.path().display();
+            tracing::info!(%path, "counters are saved again");
+        }
         let replaced = self.directory.files().unwrap_or_default();
         for file in replaced.into_iter().filter(|file| file.number < number) {
             if let Err(error) = self.directory.remove(file) {
