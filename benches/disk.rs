@@ -40,7 +40,9 @@ fn charge(store: &impl Store, plan: &Arc<Plan>, key: u64) {
         on_failure: None,
     };
     let mut answers = Answers::new();
-    assert!(store.try_charge(batch, &mut answers) && answers[0].as_ref().is_ok_and(|it| it.allowed));
+    assert!(
+        store.try_charge(batch, &mut answers) && answers[0].as_ref().is_ok_and(|it| it.allowed)
+    );
 }
 
 /// Charges at a steady rate and returns the latencies in nanoseconds, in order.

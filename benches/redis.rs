@@ -159,7 +159,7 @@ async fn decide(
                 };
                 let mut answers = Answers::new();
                 store.charge(batch, &mut answers).await;
-                answers[0].unwrap();
+                answers[0].as_ref().unwrap();
                 done += 1;
             }
             done

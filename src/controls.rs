@@ -9,11 +9,12 @@
 //! setting names one.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
-//! - `index`, `plans`, `compiled`, `snapshot`: what a decision uses
+//! - `index`, `changes`, `plans`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `audit`, `metrics`: what operators use
 
 mod audit;
+mod changes;
 mod clock;
 mod compiled;
 mod control;

@@ -32,7 +32,7 @@ pub use plan::{
 };
 pub(crate) use saved::SavedNumbers;
 pub use unit::Unit;
-pub use verdict::{ChargeOutcome, Decision, Fill, Levels, Source, Verdict};
+pub use verdict::{ChargeOutcome, Decision, Fill, Levels, NearLimit, NearLimits, Source, Verdict};
 
 use algorithms::sliding_log::HitLog;
 
@@ -89,6 +89,13 @@ impl Limit {
                 calendar: None,
             }),
         })
+    }
+
+    /// Returns the hits from which on a limit is near its n: a part of it, computed with 32-bit floats
+    /// like in the reference.
+    pub fn near_from(&self, ratio: f32) -> u64 {
+        // A cast of what is not a number in range takes the nearest that is.
+        f64::from(self.requests_per_unit as f32 * ratio).ceil() as u64
     }
 
     /// Judges hits by an advanced state. Zero hits are a peek: denied if the limit is exceeded where

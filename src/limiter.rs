@@ -273,8 +273,8 @@ impl<S: Store> Limiter<S> {
                     // Controls decide without the store, too.
                     _ if matched.is_allowed() || lookup.is_blocked => uncharged_status(matched),
                     answer => {
-                        let error = answer.and_then(|(_, answer)| answer.err());
-                        let error = error.unwrap_or(StoreError::Unavailable);
+                        let error = answer.and_then(|(_, answer)| answer.as_ref().err());
+                        let error = error.copied().unwrap_or(StoreError::Unavailable);
                         return Err(self.store_failed(request, lookup, answers, error));
                     }
                 },

@@ -92,6 +92,8 @@ pub struct Options {
     pub max_series: usize,
     /// Whether to warn about what is valid, but probably not meant.
     pub lint: bool,
+    /// The part of n from which on decisions tell that a limit is near it; none if they need not.
+    pub near_limit_ratio: Option<f32>,
 }
 
 impl Default for Options {
@@ -103,6 +105,7 @@ impl Default for Options {
             max_problems,
             max_series: 10_000,
             lint: false,
+            near_limit_ratio: None,
         }
     }
 }

@@ -105,7 +105,8 @@ impl Charge<'_> {
     /// denial, they cannot: all limits would get them.
     pub fn took(&self, answer: &Answer) -> bool {
         let all_count = || self.plan.limits().iter().all(|limit| limit.charge_denied);
-        matches!(self.op, Op::Take(1..)) && answer.is_ok_and(|it| it.allowed || all_count())
+        matches!(self.op, Op::Take(1..))
+            && answer.as_ref().is_ok_and(|it| it.allowed || all_count())
     }
 }
 

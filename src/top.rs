@@ -79,18 +79,16 @@ pub struct Recorded<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome<'a> {
-    Admitted,
+    /// Admitted, at or over `near_limit_ratio` of some limits.
+    Admitted(&'a [NearAdmission<'a>]),
     Denied,
-    /// Admitted, at or over `near_limit_ratio` of a limit.
-    Near(NearAdmission<'a>),
 }
 
 /// A limit after hits that it admitted.
 #[derive(Clone, Copy, Debug)]
 pub struct NearAdmission<'a> {
-    /// The shape of the plan, and the index of the limit in it.
-    pub shape: &'a str,
-    pub index: u8,
+    /// Identifies the limit among all that the key may have, by any evenly spread number.
+    pub limit: u64,
     /// The name of the limit; may be empty.
     pub name: &'a str,
     pub used: u64,
@@ -134,9 +132,12 @@ impl Top {
         let key = self.hasher.key(domain, entries);
         lists.hits.count(&key, rule, hits);
         match outcome {
-            Outcome::Admitted => {}
             Outcome::Denied => lists.denied.count(&key, rule, hits),
-            Outcome::Near(near) => self.record_near(lists, &key, rule, hits, &near),
+            Outcome::Admitted(near) => {
+                for near in near {
+                    self.record_near(lists, &key, rule, hits, near);
+                }
+            }
         }
     }
 
@@ -149,8 +150,8 @@ impl Top {
         hits: u64,
         near: &NearAdmission<'_>,
     ) {
-        let NearAdmission { shape, index, name, used, n, reset_after } = *near;
-        let key = self.hasher.limit_key(key, shape, index);
+        let NearAdmission { limit, name, used, n, reset_after } = *near;
+        let key = key.of_limit(limit);
         let at = self.clock.monotonic();
         let near = NearNow { limit: name, used, n, at, reset: at.saturating_add(reset_after) };
         lists.near.add(&key, rule, hits, &near);

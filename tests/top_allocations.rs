@@ -19,17 +19,15 @@ fn top(entries: usize) -> Top {
     Top::new(options, Arc::new(ManualClock::new(0)))
 }
 
-fn near() -> Outcome<'static> {
-    let (shape, index, name, used, n, reset_after) = ("f", 0, "daily", 8, 10, 1_000);
-    Outcome::Near(NearAdmission { shape, index, name, used, n, reset_after })
-}
+const NEAR: NearAdmission<'static> =
+    NearAdmission { limit: 0, name: "daily", used: 8, n: 10, reset_after: 1_000 };
 
 #[test]
 fn a_key_with_a_row_allocates_nothing() {
     let top = top(4);
     let long = "x".repeat(10_000);
     for user in ["a", &long] {
-        for outcome in [Outcome::Admitted, Outcome::Denied, near()] {
+        for outcome in [Outcome::Admitted(&[]), Outcome::Denied, Outcome::Admitted(&[NEAR])] {
             record(&top, user, outcome);
             assert_eq!(allocations(|| record(&top, user, outcome)), 0, "{outcome:?}");
         }

@@ -99,7 +99,7 @@ impl App {
         let v1 = http::v1(http::V1 {
             limiter: self.limiter.clone(),
             rules: self.rules.clone(),
-            controls: self.controls,
+            controls: self.controls.clone(),
             access: self.access.clone(),
             events: http::events(event_sources, max_subscribers, ends),
             timeout: self.http_limits.timeout,
@@ -118,6 +118,7 @@ impl App {
             log_levels: self.log_levels,
             started: self.started,
             access: self.access,
+            controls: self.controls,
         };
         let router = http::debug(debug_pages, v1);
         let main = http::main(json, self.health, pages.clone());

@@ -62,9 +62,8 @@ struct ControlArgs {
     /// Why, for others who see it.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     reason: String,
-    /// Who, for others who see it. Default: the variable USER.
-    #[arg(long, value_name = "NAME")]
-    by: Option<String>,
+    #[command(flatten)]
+    by: ByArgs,
     /// Match only descriptors with these entries alone, in this order.
     #[arg(long)]
     exact: bool,
@@ -160,8 +159,8 @@ fn put(args: &ControlArgs, action: &Action) -> Result<Value, ClientError> {
     query.extend(args.dry_run.then_some(("dry_run", "1")));
     query.extend(args.force.then_some(("force", "1")));
     let path = with_query(&format!("/v1/controls/{}", encode(&id)), &query);
-    let by = args.by.clone().unwrap_or_else(user_name);
-    ApiClient::new(&args.server)?.put(&path, &body(args, action, domain, &entries, &by))
+    let body = body(args, action, domain, &entries, &args.by.name());
+    ApiClient::new(&args.server)?.put(&path, &body)
 }
 
 /// Returns the body of the request.
@@ -207,6 +206,21 @@ fn body(
 pub(super) fn parse_match(args: &[String]) -> Result<(&str, DescriptorArg), String> {
     let (domain, descriptors) = parse_request(args)?;
     Ok((domain, descriptors.into_iter().next().unwrap_or_default()))
+}
+
+/// Who makes a change.
+#[derive(Debug, Args)]
+pub(super) struct ByArgs {
+    /// Who, for others who see it. Default: the variable USER.
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+}
+
+impl ByArgs {
+    /// Returns the name; empty if there is none.
+    pub fn name(&self) -> String {
+        self.by.clone().unwrap_or_else(user_name)
+    }
 }
 
 /// Returns the name of the user, if the environment has it.

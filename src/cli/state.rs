@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
-use super::control::parse_match;
+use super::control::{ByArgs, parse_match};
 use super::control_text;
 use super::print::{counted, duration, entries, line, list, number, place, text};
 use crate::descriptor::descriptor_text;
@@ -66,6 +66,8 @@ pub struct StateArgs {
 pub struct ResetArgs {
     #[command(flatten)]
     key: KeyArgs,
+    #[command(flatten)]
+    by: ByArgs,
 }
 
 /// Prints every limit of a key: what is used, what is left, when it resets.
@@ -77,7 +79,7 @@ pub fn show(args: &StateArgs) -> ExitCode {
 
 /// Deletes what a key has counted.
 pub fn reset(args: &ResetArgs) -> ExitCode {
-    let answer = args.key.path("/v1/state", &[]);
+    let answer = args.key.path("/v1/state", &[("by", &args.by.name())]);
     let answer = answer.and_then(|path| ApiClient::new(&args.key.server)?.delete(&path));
     args.key.output.show(answer, print_reset)
 }

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode};
-use super::control::{parse_match, print_deleted};
+use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
+use super::control::{ByArgs, parse_match, print_deleted};
 use super::control_text::matched;
 use super::output::finish;
 use super::print::{self, list, text};
@@ -35,6 +35,8 @@ pub struct UnblockArgs {
     /// The domain, and what the block matches, as it was written for `weir block`.
     #[arg(short, long, num_args = 1..=2, value_names = ["DOMAIN", "DESCRIPTOR"])]
     domain: Vec<String>,
+    #[command(flatten)]
+    by: ByArgs,
     /// Format of the answer.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
@@ -67,7 +69,9 @@ fn delete(args: &UnblockArgs) -> Result<Vec<Value>, ClientError> {
             blocks(&client.get("/v1/controls")?, domain, &descriptor)?
         }
     };
-    ids.iter().map(|id| client.delete(&format!("/v1/controls/{}", encode(id)))).collect()
+    let by = args.by.name();
+    let path = |id: &String| with_query(&format!("/v1/controls/{}", encode(id)), &[("by", &by)]);
+    ids.iter().map(|id| client.delete(&path(id))).collect()
 }
 
 /// Returns the ids of the blocks of exactly these entries.

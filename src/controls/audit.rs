@@ -21,7 +21,7 @@ pub struct AuditRecord {
     pub who: String,
     /// The address of the caller.
     pub from: String,
-    /// What was done: `put control`, `delete control`, `reset state`.
+    /// What was done: `put control`, `delete control`, `reset state`, `set log level`.
     pub action: String,
     /// What it was done to, in words.
     pub subject: String,

@@ -37,6 +37,11 @@ impl ControlClock {
         }
     }
 
+    /// Returns whether the time of the store was read.
+    pub(super) fn follows_store(&self) -> bool {
+        self.offset.load(Ordering::Relaxed) != UNKNOWN
+    }
+
     /// Follows the time of the store, which was read a moment ago. Returns by how much this process's
     /// own time differs, if it was used until now.
     pub(super) fn set_store_time(&self, time: Micros) -> Option<i64> {

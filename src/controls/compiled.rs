@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::changes::changed_limit;
 use super::index::Index;
-use super::plans::{PlanError, Plans, RulesByKey, changed};
+use super::plans::{Earlier, PlanError, Plans, RulesByKey};
 use super::{Action, Control, ControlClock};
 use crate::entry::Entry;
 use crate::limit::{Micros, Plan, SECOND};
@@ -33,7 +34,8 @@ pub enum Effect<'c> {
         /// Whether hits are charged nevertheless.
         count: bool,
     },
-    /// The plan of the rule with other numbers.
+    /// The plan of the rule with other numbers: those of the control, and of others that match the
+    /// same.
     Limit { control: &'c Control, plan: &'c Arc<Plan> },
 }
 
@@ -48,20 +50,28 @@ impl<'c> Effect<'c> {
 }
 
 impl CompiledControls {
-    /// Compiles controls. Returns also why a rule keeps its limits, if one does.
+    /// Compiles controls; plans that `earlier` has are not built again. Returns also why a rule keeps its
+    /// limits, if one does.
     pub(super) fn new(
         controls: impl IntoIterator<Item = Arc<Control>>,
         rules: &RuleSet,
         max_log_bytes: u64,
         clock: ControlClock,
+        earlier: Option<&CompiledControls>,
     ) -> (CompiledControls, Option<PlanError>) {
-        let index = Index::new(controls);
-        let (plans, error) = Plans::new(index.rows(), rules, max_log_bytes);
+        let now = clock.now();
+        let index = Index::new(controls.into_iter().filter(|control| !control.is_expired(now)));
+        let (plans, error) = Plans::new(&index, rules, max_log_bytes, earlier.map(Self::plans));
         (CompiledControls { index, plans, clock }, error)
     }
 
+    /// Its plans, for the next ones.
+    pub(super) fn plans(&self) -> Earlier<'_> {
+        Earlier { index: &self.index, plans: &self.plans }
+    }
+
     /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
-    /// `plan`, that of the matched rule. A refund is neither blocked nor allowed.
+    /// `plan`, that of the matched rule. A refund is not blocked.
     #[inline(never)]
     pub fn find(
         &self,
@@ -73,8 +83,11 @@ impl CompiledControls {
         let mut read = None;
         let now = || *read.get_or_insert_with(|| self.clock.now());
         let row = self.index.find(domain, entries, now, |row| match row.control.action {
-            Action::Limit(_) => plan.is_some_and(|plan| self.plans.get(plan, row.change).is_some()),
-            _ => !is_refund,
+            Action::Limit(_) => {
+                plan.is_some_and(|plan| self.plans.get(plan, row.changes).is_some())
+            }
+            Action::Allow { .. } => true,
+            Action::Block => !is_refund,
         })?;
         let control = &*row.control;
         match &control.action {
@@ -85,7 +98,7 @@ impl CompiledControls {
             }
             Action::Allow { count } => Some(Effect::Allow { control, count: *count }),
             Action::Limit(_) => {
-                Some(Effect::Limit { control, plan: self.plans.get(plan?, row.change)? })
+                Some(Effect::Limit { control, plan: self.plans.get(plan?, row.changes)? })
             }
         }
     }
@@ -112,7 +125,7 @@ pub(super) fn examine(control: &Control, rules: &RuleSet, max_log_bytes: u64) ->
         examined.rules.push(rule.name.to_string());
         longest = longest.max(longest_period(rule));
         if let (Action::Limit(change), Some(plan)) = (&control.action, &rule.plan) {
-            match changed(plan, change, max_log_bytes) {
+            match changed_limit(plan, change, max_log_bytes) {
                 Ok(_) => examined.changed += 1,
                 Err(error) => examined.unchanged.push((rule.name.to_string(), error)),
             }

@@ -1,6 +1,6 @@
 //! A control: which descriptors it matches, and what it does to them.
 
-use std::fmt::Write;
+use std::fmt::{self, Display, Write};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -68,6 +68,27 @@ impl Action {
     }
 }
 
+/// What it does, in words: `limit 500 burst 20 (daily)`.
+impl Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Action::Block | Action::Allow { count: true } => Ok(()),
+            Action::Allow { count: false } => f.write_str(", not counted"),
+            Action::Limit(LimitChange { numbers: Numbers { n, burst }, name }) => {
+                write!(f, " {n}")?;
+                if let Some(burst) = burst {
+                    write!(f, " burst {burst}")?;
+                }
+                if !name.is_empty() {
+                    write!(f, " ({name})")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 impl Control {
     /// Returns whether it matches a descriptor, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
@@ -86,12 +107,40 @@ impl Control {
         }
     }
 
+    /// Returns whether another one matches every descriptor that it matches. Of two values with `*`
+    /// only equal ones count.
+    pub(super) fn is_within(&self, other: &Control) -> bool {
+        let is = |mine: &ControlEntry, theirs: &ControlEntry| {
+            let is_exact = || !mine.value.contains('*');
+            mine.key == theirs.key
+                && (mine.value == theirs.value
+                    || is_exact() && ValuePattern::new(&theirs.value).matches(&mine.value))
+        };
+        if other.domain != "*" && other.domain != self.domain {
+            return false;
+        }
+        let mut theirs = other.entries.iter();
+        match other.exact {
+            true => {
+                self.exact
+                    && self.entries.len() == theirs.len()
+                    && theirs.zip(&self.entries).all(|(theirs, mine)| is(mine, theirs))
+            }
+            false => theirs.all(|theirs| self.entries.iter().any(|mine| is(mine, theirs))),
+        }
+    }
+
     /// Returns whether it matches every descriptor of its domain, or all that have its keys.
     pub fn matches_everything(&self) -> bool {
         let is_any = |entry: &ControlEntry| {
             !entry.value.is_empty() && entry.value.bytes().all(|byte| byte == b'*')
         };
         self.entries.iter().all(is_any)
+    }
+
+    /// Returns whether one of its values has no `*`.
+    pub(super) fn has_exact_value(&self) -> bool {
+        self.entries.iter().any(|entry| !entry.value.contains('*'))
     }
 
     /// Returns whether it has ended at `now`.
@@ -111,7 +160,8 @@ impl Control {
     }
 }
 
-/// Returns the id of a control that was given none: a hash of its action and of what it matches.
+/// Returns the id of a control that was given none: a hash of its action, of what it matches, and of the
+/// limit that it names.
 pub fn default_id(action: &Action, domain: &str, entries: &[ControlEntry], exact: bool) -> String {
     let mut entries: Vec<&ControlEntry> = entries.iter().collect();
     if !exact {
@@ -128,6 +178,11 @@ pub fn default_id(action: &Action, domain: &str, entries: &[ControlEntry], exact
     for entry in entries {
         add(&entry.key);
         add(&entry.value);
+    }
+    if let Action::Limit(change) = action
+        && !change.name.is_empty()
+    {
+        add(&change.name);
     }
     let hash = hasher.finalize().to_hex();
     format!("{}-{}", action.name(), &hash[..12])

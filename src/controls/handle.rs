@@ -13,11 +13,11 @@ use serde::Serialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::admission::check;
+use self::admission::{check, effects_on_others};
 use super::compiled::{Examined, examine};
 use super::error::{ControlError, ErrorKind};
 use super::request::check_id;
-use super::set::ControlSet;
+use super::set::{ControlSet, Merged};
 use super::share::Sharing;
 use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id, file};
 use crate::limit::Micros;
@@ -27,6 +27,9 @@ use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The most controls that are compiled on the thread that changes them.
+const MAX_INLINE: usize = 100;
 
 /// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -79,8 +82,10 @@ pub struct Controls {
     active: Arc<ActiveRules>,
     options: Options,
     set: Mutex<ControlSet>,
+    /// Held while a control is checked and put.
+    putting: tokio::sync::Mutex<()>,
     /// Held while a changed set is activated, so that the newest one stays.
-    activating: Mutex<()>,
+    activating: Arc<tokio::sync::Mutex<()>>,
     sharing: Sharing,
     /// Something is to be shared.
     wake: Notify,
@@ -121,7 +126,8 @@ impl Controls {
             active,
             options,
             set: Mutex::default(),
-            activating: Mutex::default(),
+            putting: tokio::sync::Mutex::default(),
+            activating: Arc::default(),
             sharing: Sharing::new(),
             wake: Notify::new(),
             exchanges: watch::Sender::new((0, 0)),
@@ -193,20 +199,28 @@ impl Controls {
         check_id(&id)?;
         let rules = self.active.load_full();
         let now = self.now();
+        let is_end_fixed = matches!(draft.lasts, Lasts::Until(_));
         let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
-        let warnings = check(&control, &examined, now, options.force)?;
-        self.drop_expired();
+        let mut warnings = check(&control, &examined, now, options.force)?;
+        self.drop_expired().await;
+        let putting = self.putting.lock().await;
+        let others = self.set.lock().others(&control.id);
+        self.check_room(&control, others, rules).await?;
         {
             let mut set = self.set.lock();
             control.at = set.time_of(&control.id, now);
-            self.check_room(&set, &control, rules.as_deref())?;
+            warnings.extend(effects_on_others(&set, &control));
             if !options.dry_run {
                 set.put(Arc::new(control.clone()), self.options.is_shared);
+                if is_end_fixed && self.options.is_shared && !self.active.clock().follows_store() {
+                    set.fix_end(&control.id);
+                }
             }
         }
+        drop(putting);
         let (shared, kept) = match options.dry_run {
             true => (self.would_share(), self.would_keep()),
-            false => self.changed_here(&control.id).await,
+            false => self.changed_here(&control.id, control.at).await,
         };
         Ok(Written { control, shared, kept, rules: examined.rules, warnings })
     }
@@ -217,19 +231,19 @@ impl Controls {
     ///
     /// There is none of that id.
     pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
-        self.drop_expired();
+        self.drop_expired().await;
         let now = self.now();
-        let deleted = {
+        let (deleted, at) = {
             let mut set = self.set.lock();
             let at = set.time_of(id, now);
-            set.delete(id, at, self.options.is_shared)
+            (set.delete(id, at, self.options.is_shared), at)
         };
         let Some(control) = deleted else {
             let help = "list the controls to see their ids; it may have ended";
             let error = format!("there is no control {id:?}");
             return Err(ControlError::new(ErrorKind::NotFound, error, help));
         };
-        let (shared, kept) = self.changed_here(id).await;
+        let (shared, kept) = self.changed_here(id, at).await;
         let control = (*control).clone();
         Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
     }
@@ -259,20 +273,22 @@ impl Controls {
     }
 
     fn would_share(&self) -> bool {
-        self.options.is_shared && self.share_error().is_none()
+        let is_connected = self.active.clock().follows_store() && self.share_error().is_none();
+        self.options.is_shared && is_connected
     }
 
     fn would_keep(&self) -> bool {
         self.would_share() || self.options.file.is_some()
     }
 
-    /// Activates, keeps and shares a change of this replica. Returns whether it is shared, and whether
-    /// it is kept.
-    async fn changed_here(&self, id: &str) -> (bool, bool) {
+    /// Activates, keeps and shares a change that this replica made at `at`. Returns whether it is shared,
+    /// and whether it is kept.
+    async fn changed_here(&self, id: &str, at: Micros) -> (bool, bool) {
         let exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
-        self.activate();
-        let (shared, filed) = tokio::join!(self.share(id, exchanges, started), self.write_file());
+        self.activate().await;
+        let share = self.share(id, at, exchanges, started);
+        let (shared, filed) = tokio::join!(share, self.write_file());
         (shared, shared || filed)
     }
 
@@ -280,6 +296,7 @@ impl Controls {
     async fn share(
         &self,
         id: &str,
+        at: Micros,
         mut exchanges: watch::Receiver<(u64, u64)>,
         started: u64,
     ) -> bool {
@@ -290,18 +307,30 @@ impl Controls {
         let ended = exchanges.wait_for(|(_, ended)| *ended > started);
         // A sender that is gone means that the process ends.
         let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
-        ended && self.set.lock().is_shared(id)
+        ended && self.set.lock().is_shared(id, at)
     }
 
     /// Makes the controls as they are now effective.
-    fn activate(&self) {
-        let activating = self.activating.lock();
-        let controls = self.set.lock().controls().cloned().collect();
-        self.active.set_controls(controls);
-        drop(activating);
+    async fn activate(&self) {
+        let activating = self.activating.clone().lock_owned().await;
+        let (active, controls) = (self.active.clone(), self.all());
+        in_background(controls.len(), move || {
+            active.set_controls(controls);
+            drop(activating);
+        })
+        .await;
+        self.activated();
+    }
+
+    fn activated(&self) {
         (self.on_change)();
         self.file_is_stale.store(true, Ordering::Relaxed);
         self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// Returns all controls, expired or not.
+    fn all(&self) -> Vec<Arc<Control>> {
+        self.set.lock().controls().cloned().collect()
     }
 
     /// Drops controls that have ended, and exchanges changes with other replicas. Never ends.
@@ -322,26 +351,33 @@ impl Controls {
         if let Some(table) = table {
             self.exchange(table).await;
         }
-        self.drop_expired();
+        self.drop_expired().await;
         if self.file_is_stale.load(Ordering::Relaxed) {
             self.write_file().await;
         }
     }
 
     /// Drops controls that have ended.
-    fn drop_expired(&self) {
+    async fn drop_expired(&self) {
         let expired = self.set.lock().drop_expired(self.now());
         if expired {
-            self.activate();
+            self.activate().await;
         }
     }
 
     /// Exchanges changes with other replicas once.
     async fn exchange(&self, table: &dyn SharedTable) {
         self.exchanges.send_modify(|(started, _)| *started += 1);
-        let clock = self.active.clock();
-        let exchange = self.sharing.exchange(table, clock, &self.set, || self.activate());
-        if exchange.await.is_err() {
+        let (changed, read) = self.sharing.read(table, self.active.clock(), &self.set).await;
+        if changed {
+            self.activate().await;
+        }
+        let exchanged = match read {
+            Ok(()) => self.sharing.write(table, &self.set).await,
+            Err(error) => Err(error),
+        };
+        self.sharing.note(exchanged);
+        if exchanged.is_err() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
         self.exchanges.send_modify(|(started, ended)| *ended = *started);
@@ -357,13 +393,20 @@ impl Controls {
                 let merged = set.merge(rows, now);
                 drop(set);
                 let controls = self.list().len();
-                if merged.unknown > 0 {
-                    let (path, unknown) = (path.display(), merged.unknown);
-                    tracing::error!(%path, unknown, "controls in the file are invalid and ignored");
+                let Merged { unknown, omitted, .. } = merged;
+                if unknown + omitted > 0 {
+                    let path = path.display();
+                    tracing::error!(
+                        %path,
+                        unknown,
+                        omitted,
+                        "controls in the file are ignored: invalid, or too many"
+                    );
                 }
                 if controls > 0 {
                     tracing::info!(path = %path.display(), controls, "controls are read");
-                    self.activate();
+                    self.active.set_controls(self.all());
+                    self.activated();
                 }
             }
             Err(error) => {
@@ -423,5 +466,17 @@ impl Controls {
 
     pub(super) fn exchange_failures(&self) -> u64 {
         self.failures.load(Ordering::Relaxed)
+    }
+}
+
+/// Does some work with controls, on a thread for blocking work if there are many: it takes up to some
+/// hundred milliseconds. Returns nothing only while the process ends.
+async fn in_background<T: Send + 'static>(
+    controls: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    match controls > MAX_INLINE {
+        true => tokio::task::spawn_blocking(work).await.ok(),
+        false => Some(work()),
     }
 }

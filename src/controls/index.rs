@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 
+use super::changes::{Changes, Groups, age, end};
 use super::pattern::ValuePattern;
-use super::{Action, Control, LimitChange};
+use super::{Action, Control};
 use crate::entry::Entry;
 use crate::limit::Micros;
 
@@ -27,14 +28,16 @@ pub(super) struct Index {
     hasher: DefaultHashBuilder,
     /// The positions of the rows without an exact value.
     compared: Vec<u32>,
+    /// What rows change of limits, by number.
+    changes: Vec<Changes>,
 }
 
 /// A control, ready to be compared.
 #[derive(Debug)]
 pub(super) struct Row {
     pub control: Arc<Control>,
-    /// The number of its change of limits; equal changes have the same.
-    pub change: u32,
+    /// The number of its changes of limits; equal ones have the same.
+    pub changes: u32,
     entries: Box<[ValuePattern]>,
 }
 
@@ -47,9 +50,9 @@ struct Bucket {
 }
 
 impl Row {
-    fn new(control: Arc<Control>) -> Row {
+    fn new(control: Arc<Control>, changes: u32) -> Row {
         let entries = control.entries.iter().map(|entry| ValuePattern::new(&entry.value)).collect();
-        Row { control, change: 0, entries }
+        Row { control, changes, entries }
     }
 
     /// Returns whether it matches a descriptor.
@@ -75,15 +78,12 @@ impl Row {
 
 impl Index {
     pub fn new(controls: impl IntoIterator<Item = Arc<Control>>) -> Index {
-        let mut rows: Vec<Row> = controls.into_iter().map(Row::new).collect();
-        rows.sort_by(|a, b| order(&a.control).cmp(&order(&b.control)));
-        let mut changes: HashMap<LimitChange, u32> = HashMap::new();
-        for row in &mut rows {
-            if let Action::Limit(change) = &row.control.action {
-                let next = changes.len() as u32;
-                row.change = *changes.entry(change.clone()).or_insert(next);
-            }
-        }
+        let controls: Vec<Arc<Control>> = controls.into_iter().collect();
+        let groups = Groups::new(&controls);
+        let mut positions: Vec<usize> = (0..controls.len()).collect();
+        positions.sort_unstable_by_key(|&at| order(&controls[at], &controls[groups.newest[at]]));
+        let row = |at: usize| Row::new(controls[at].clone(), groups.changes[at]);
+        let rows: Vec<Row> = positions.into_iter().map(row).collect();
         let mut frequency: HashMap<Entry<'_>, usize> = HashMap::new();
         for entry in rows.iter().flat_map(exact_entries) {
             *frequency.entry(entry).or_default() += 1;
@@ -104,7 +104,7 @@ impl Index {
             keys.insert(key.into());
         }
         drop(frequency);
-        Index { rows: rows.into(), keys, buckets, hasher, compared }
+        Index { rows: rows.into(), keys, buckets, hasher, compared, changes: groups.distinct }
     }
 
     /// Returns the first control that matches a descriptor, has not expired, and is accepted. `now`
@@ -146,8 +146,15 @@ impl Index {
         best.and_then(|best| self.rows.get(best as usize))
     }
 
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
+    /// Returns the controls that change limits, each with its changes.
+    pub fn limits(&self) -> impl Iterator<Item = (&Row, &Changes)> {
+        let limits = self.rows.iter().filter(|row| matches!(row.control.action, Action::Limit(_)));
+        limits.filter_map(|row| Some((row, self.changes.get(row.changes as usize)?)))
+    }
+
+    /// Returns what the controls change of limits, by number.
+    pub fn changes(&self) -> &[Changes] {
+        &self.changes
     }
 
     /// Returns the most controls that one descriptor entry is compared with.
@@ -167,16 +174,26 @@ fn exact_entries(row: &Row) -> impl Iterator<Item = Entry<'_>> {
 }
 
 /// The order in which controls apply: block, allow, limit. Of blocks the one that lasts longest; of
-/// others the one that says most about a descriptor, then the newest.
-type Order<'c> =
-    (u8, Reverse<Micros>, (Reverse<bool>, Reverse<usize>, bool), Reverse<Micros>, &'c str);
+/// others the one that says most about a descriptor, then the newest. Those that change limits and
+/// match the same stay together, in the order of their ends.
+type Order<'c> = (u8, Reverse<Micros>, Says, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
-fn order(control: &Control) -> Order<'_> {
+/// How much a control says about a descriptor: exact before others, then more entries, then a named
+/// domain. The least says most.
+pub(super) type Says = (Reverse<bool>, Reverse<usize>, bool);
+
+/// Returns how much a control says about a descriptor.
+pub(super) fn says(control: &Control) -> Says {
+    (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*")
+}
+
+/// Returns the place of a control. `newest` is the newest of those that match the same, if it changes
+/// limits.
+fn order<'c>(control: &'c Control, newest: &'c Control) -> Order<'c> {
     let (action, until) = match control.action {
         Action::Block => (0, control.until.unwrap_or(Micros::MAX)),
         Action::Allow { .. } => (1, 0),
         Action::Limit(_) => (2, 0),
     };
-    let says = (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*");
-    (action, Reverse(until), says, Reverse(control.at), &control.id)
+    (action, Reverse(until), says(control), age(newest), end(control))
 }

@@ -4,14 +4,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::index::Row;
+use super::changes::Changes;
+use super::index::Index;
 use super::pattern::ValuePattern;
-use super::{Action, Control, ControlEntry, LimitChange};
-use crate::limit::{Algorithm, NumbersError, Plan};
+use super::{Control, ControlEntry};
+use crate::limit::{NumbersError, Plan};
 use crate::rules::{Rule, RuleSet};
 
-/// The most plans that controls may make; beyond it the limits of rules stay as they are. All are built with
-/// each change, on threads that do other work too: this many take 0.2 s.
+/// The most plans that controls may make; beyond it the limits of rules stay as they are. All are built
+/// when rules are loaded, and after that only new ones.
 const MAX_PLANS: usize = 10_000;
 
 /// Why a rule keeps its limits.
@@ -33,31 +34,50 @@ pub enum PlanError {
     TooManyPlans,
 }
 
-/// Plans by that of the rule and by the change.
+/// Plans by that of the rule and by the changes.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
     plans: HashMap<(usize, u32), Arc<Plan>>,
 }
 
+/// The plans of an earlier set of controls. Its rules still exist, so that no other plan has the address of
+/// one of theirs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Earlier<'e> {
+    pub index: &'e Index,
+    pub plans: &'e Plans,
+}
+
 impl Plans {
-    /// Builds the plans of all controls that change limits. What cannot be built is left out.
-    pub fn new(rows: &[Row], rules: &RuleSet, max_log_bytes: u64) -> (Plans, Option<PlanError>) {
+    /// Builds the plans of all controls that change limits, except those that exist already. What cannot
+    /// be built is left out.
+    pub fn new(
+        index: &Index,
+        rules: &RuleSet,
+        max_log_bytes: u64,
+        earlier: Option<Earlier<'_>>,
+    ) -> (Plans, Option<PlanError>) {
         let (mut plans, mut error) = (Plans::default(), None);
+        let known = earlier.map(Known::new);
         let mut by_key = None;
-        for row in rows {
-            let Action::Limit(change) = &row.control.action else { continue };
+        for (row, changes) in index.limits() {
             let by_key = by_key.get_or_insert_with(|| RulesByKey::new(rules));
             for rule in by_key.matched_by(&row.control) {
                 let Some(plan) = &rule.plan else { continue };
                 if plans.plans.len() >= MAX_PLANS {
                     return (plans, Some(PlanError::TooManyPlans));
                 }
-                let key = (address(plan), row.change);
+                let key = (address(plan), row.changes);
                 if plans.plans.contains_key(&key) {
                     continue;
                 }
-                match changed(plan, change, max_log_bytes) {
-                    Ok(changed) => drop(plans.plans.insert(key, Arc::new(changed))),
+                if let Some(built) = known.as_ref().and_then(|known| known.get(plan, changes)) {
+                    plans.plans.insert(key, built.clone());
+                    continue;
+                }
+                match changes.apply(plan, max_log_bytes) {
+                    Ok(Some(changed)) => drop(plans.plans.insert(key, Arc::new(changed))),
+                    Ok(None) => {}
                     Err(why) => error = Some(why),
                 }
             }
@@ -65,53 +85,36 @@ impl Plans {
         (plans, error)
     }
 
-    /// Returns the plan of a rule with a change; none if the rule keeps its own.
-    pub fn get(&self, plan: &Arc<Plan>, change: u32) -> Option<&Arc<Plan>> {
-        self.plans.get(&(address(plan), change))
+    /// Returns whether there is room for those of another control, whatever it replaces.
+    pub fn have_room(&self, control: &Control, rules: &RuleSet) -> bool {
+        self.plans.len() + RulesByKey::new(rules).matched_by(control).count() <= MAX_PLANS
+    }
+
+    /// Returns the plan of a rule with some changes; none if they do not change it.
+    pub fn get(&self, plan: &Arc<Plan>, changes: u32) -> Option<&Arc<Plan>> {
+        self.plans.get(&(address(plan), changes))
+    }
+}
+
+/// The plans of an earlier set of controls, by what they change.
+struct Known<'e> {
+    plans: &'e Plans,
+    numbers: HashMap<&'e Changes, u32>,
+}
+
+impl<'e> Known<'e> {
+    fn new(Earlier { index, plans }: Earlier<'e>) -> Known<'e> {
+        Known { plans, numbers: index.changes().iter().zip(0..).collect() }
+    }
+
+    fn get(&self, plan: &Arc<Plan>, changes: &Changes) -> Option<&'e Arc<Plan>> {
+        self.plans.get(plan, *self.numbers.get(changes)?)
     }
 }
 
 /// A plan is known by its address: the snapshot that holds it holds these plans too.
 fn address(plan: &Arc<Plan>) -> usize {
     Arc::as_ptr(plan).addr()
-}
-
-/// Returns a plan with other numbers for one of its limits.
-///
-/// # Errors
-///
-/// No limit is meant, or it cannot have these numbers.
-pub(super) fn changed(
-    plan: &Plan,
-    change: &LimitChange,
-    max_log_bytes: u64,
-) -> Result<Plan, PlanError> {
-    let mut limits = plan.limits().to_vec();
-    let names = || {
-        let names = plan.limits().iter().map(|limit| &*limit.name);
-        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        (!names.is_empty()).then(|| names.join(", "))
-    };
-    let limit = match change.name.as_str() {
-        "" if limits.len() == 1 => limits.first_mut(),
-        "" => return Err(names().map_or(PlanError::Nameless, PlanError::NameNeeded)),
-        name => limits.iter_mut().find(|limit| *limit.name == *name),
-    };
-    let Some(limit) = limit else {
-        let names = names().unwrap_or_else(|| "one without a name".to_owned());
-        return Err(PlanError::NoSuchLimit(names));
-    };
-    *limit = limit.with_numbers(change.numbers)?;
-    let n = u64::from(change.numbers.n);
-    let bytes = match &limit.algorithm {
-        Algorithm::SlidingLog(_) => 8 * n,
-        Algorithm::Concurrency(concurrency) if concurrency.hold_id.is_some() => 24 * n,
-        _ => 0,
-    };
-    if bytes > max_log_bytes {
-        return Err(PlanError::TooManyBytes(bytes, max_log_bytes));
-    }
-    Ok(Plan::new(limits))
 }
 
 /// The rules by the keys of the entries that they may match.

@@ -50,7 +50,7 @@ pub enum Lasts {
 #[derive(Deserialize)]
 struct Body {
     domain: Option<String>,
-    entries: Option<Vec<ControlEntry>>,
+    entries: Option<Vec<EntryText>>,
     #[serde(default)]
     exact: bool,
     action: Option<String>,
@@ -63,6 +63,20 @@ struct Body {
     by: String,
     count: Option<bool>,
     limit: Option<LimitText>,
+}
+
+/// A member of `entries`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EntryText {
+    key: String,
+    value: String,
+}
+
+impl From<EntryText> for ControlEntry {
+    fn from(EntryText { key, value }: EntryText) -> ControlEntry {
+        ControlEntry { key, value }
+    }
 }
 
 impl Draft {
@@ -86,14 +100,15 @@ impl Draft {
             return Err(ControlError::invalid(format!("unknown member `{unknown}`"), help));
         }
         let body: Body = serde_json::from_value(json).map_err(invalid)?;
+        let entries = body.entries.ok_or_else(|| {
+            let help = "write the entries of the descriptors, or [] for all of the domain";
+            ControlError::invalid("`entries` is missing", help)
+        });
         let draft = Draft {
             domain: body.domain.ok_or_else(|| {
                 ControlError::invalid("`domain` is missing", "write a domain, or `*` for all")
             })?,
-            entries: body.entries.ok_or_else(|| {
-                let help = "write the entries of the descriptors, or [] for all of the domain";
-                ControlError::invalid("`entries` is missing", help)
-            })?,
+            entries: entries?.into_iter().map(ControlEntry::from).collect(),
             exact: body.exact,
             action: action(body.action.as_deref(), body.count, body.limit)?,
             lasts: lasts(body.duration.as_deref(), body.until.as_deref())?,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::row::{Row, Tombstone};
-use super::{Control, MAX_CONTROLS, MAX_TOMBSTONES};
+use super::{Control, MAX_COMPARED, MAX_CONTROLS, MAX_TOMBSTONES};
 use crate::limit::{Micros, SECOND};
 use crate::store::RowChange;
 
@@ -27,6 +27,10 @@ pub(super) struct ControlSet {
     unshared: BTreeSet<String>,
     /// Rows of the table that say nothing any more.
     obsolete: Vec<RowChange>,
+    /// The ids of unshared controls that end at an instant that an operator named.
+    fixed_ends: BTreeSet<String>,
+    /// By how much the times of rows were moved.
+    shifted: i64,
 }
 
 /// What merging rows of the table has done.
@@ -45,6 +49,11 @@ impl ControlSet {
         self.rows.values().filter_map(Row::control)
     }
 
+    /// The controls but that of an id.
+    pub fn others(&self, id: &str) -> Vec<Arc<Control>> {
+        self.controls().filter(|control| control.id != id).cloned().collect()
+    }
+
     pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
         self.rows.get(id)?.control()
     }
@@ -52,6 +61,12 @@ impl ControlSet {
     /// Returns the time for a new row of this id: now, and after the row that is there.
     pub fn time_of(&self, id: &str, now: Micros) -> Micros {
         self.rows.get(id).map_or(now, |row| now.max(row.at() + 1))
+    }
+
+    /// Keeps the end of a control when the times of rows are moved: it is an instant that an operator
+    /// named.
+    pub fn fix_end(&mut self, id: &str) {
+        self.fixed_ends.insert(id.to_owned());
     }
 
     pub fn put(&mut self, control: Arc<Control>, shares: bool) {
@@ -79,6 +94,7 @@ impl ControlSet {
         if shares {
             self.unshared.insert(id.clone());
         }
+        self.fixed_ends.remove(&id);
         self.rows.insert(id, row);
     }
 
@@ -138,10 +154,17 @@ impl ControlSet {
     /// Drops the newest controls beyond the most that there may be: replicas without a connection may
     /// together have put more. All drop the same ones. Returns how many they are.
     fn drop_newest_controls(&mut self) -> usize {
-        let excess = self.controls().count().saturating_sub(MAX_CONTROLS);
+        self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
+            + self.drop_newest(MAX_CONTROLS, |_| true)
+    }
+
+    /// Drops the newest beyond `max` of some controls.
+    fn drop_newest(&mut self, max: usize, is_one: impl Fn(&Control) -> bool) -> usize {
+        let those = || self.controls().filter(|control| is_one(control));
+        let excess = those().count().saturating_sub(max);
         if excess > 0 {
             let mut ids: Vec<(Micros, String)> =
-                self.controls().map(|control| (control.at, control.id.clone())).collect();
+                those().map(|control| (control.at, control.id.clone())).collect();
             ids.sort_unstable_by(|a, b| b.cmp(a));
             for (_, id) in ids.into_iter().take(excess) {
                 self.remove(&id);
@@ -167,6 +190,7 @@ impl ControlSet {
     }
 
     fn remove(&mut self, id: &str) {
+        self.fixed_ends.remove(id);
         self.rows.remove(id);
         self.unshared.remove(id);
     }
@@ -176,9 +200,11 @@ impl ControlSet {
     pub fn shift(&mut self, by: i64) -> bool {
         for id in &self.unshared {
             if let Some(row) = self.rows.get_mut(id) {
-                row.shift(by);
+                row.shift(by, self.fixed_ends.contains(id));
             }
         }
+        self.shifted = by;
+        self.fixed_ends.clear();
         !self.unshared.is_empty()
     }
 
@@ -200,8 +226,11 @@ impl ControlSet {
         }
     }
 
-    pub fn is_shared(&self, id: &str) -> bool {
-        !self.unshared.contains(id)
+    /// Returns whether the table has the row that was written at `at`, and not another one that has
+    /// replaced it here meanwhile.
+    pub fn is_shared(&self, id: &str, at: Micros) -> bool {
+        let is_that = |row: &Row| [at, at.saturating_add_signed(self.shifted)].contains(&row.at());
+        !self.unshared.contains(id) && self.rows.get(id).is_some_and(is_that)
     }
 
     /// The number of rows that the table lacks.

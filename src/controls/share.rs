@@ -37,20 +37,61 @@ impl Sharing {
         *self.failed.lock()
     }
 
-    /// Reads what others have written, if anything, and then writes what the table lacks. Returns
-    /// whether controls have changed here.
-    ///
-    /// # Errors
-    ///
-    /// The table cannot be reached. What was read before is merged.
-    pub async fn exchange(
+    /// Reads what others have written, if anything. Returns whether controls have changed here, also if
+    /// it fails.
+    pub async fn read(
         &self,
         table: &dyn SharedTable,
         clock: &ControlClock,
         set: &Mutex<ControlSet>,
-        mut on_change: impl FnMut(),
+    ) -> (bool, Result<(), StoreError>) {
+        let read = match table.version().await {
+            Ok(read) => read,
+            Err(error) => return (false, Err(error)),
+        };
+        let shift = clock.set_store_time(read.time);
+        let is_shifted = shift.is_some_and(|by| set.lock().shift(by));
+        let is_known = self.version.lock().as_ref() == Some(&read.version);
+        if is_known {
+            return (is_shifted, Ok(()));
+        }
+        let rows = match table.rows().await {
+            Ok(rows) => rows,
+            Err(error) => return (is_shifted, Err(error)),
+        };
+        let merged = set.lock().merge(rows, clock.now());
+        *self.version.lock() = Some(read.version);
+        self.report(&merged);
+        (is_shifted || merged.changed, Ok(()))
+    }
+
+    /// Writes what the table lacks.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be reached.
+    pub async fn write(
+        &self,
+        table: &dyn SharedTable,
+        set: &Mutex<ControlSet>,
     ) -> Result<(), StoreError> {
-        let exchanged = self.try_exchange(table, clock, set, &mut on_change).await;
+        let changes = set.lock().changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let written = table.write(&changes).await?;
+        let mut version = self.version.lock();
+        // Otherwise another replica has written, and its rows are read next time.
+        if version.as_ref() == Some(&written.before) {
+            *version = Some(written.after);
+        }
+        drop(version);
+        set.lock().shared(&changes);
+        Ok(())
+    }
+
+    /// Notes whether an exchange has failed, and logs when that changes.
+    pub fn note(&self, exchanged: Result<(), StoreError>) {
         let failed = exchanged.err();
         let before = std::mem::replace(&mut *self.failed.lock(), failed);
         match (before, failed) {
@@ -66,44 +107,6 @@ impl Sharing {
             (Some(_), None) => tracing::info!("controls are shared again"),
             _ => {}
         }
-        exchanged
-    }
-
-    async fn try_exchange(
-        &self,
-        table: &dyn SharedTable,
-        clock: &ControlClock,
-        set: &Mutex<ControlSet>,
-        on_change: &mut impl FnMut(),
-    ) -> Result<(), StoreError> {
-        let read = table.version().await?;
-        let shift = clock.set_store_time(read.time);
-        if shift.is_some_and(|by| set.lock().shift(by)) {
-            on_change();
-        }
-        let is_known = self.version.lock().as_ref() == Some(&read.version);
-        if !is_known {
-            let rows = table.rows().await?;
-            let merged = set.lock().merge(rows, clock.now());
-            *self.version.lock() = Some(read.version);
-            if merged.changed {
-                on_change();
-            }
-            self.report(&merged);
-        }
-        let changes = set.lock().changes();
-        if changes.is_empty() {
-            return Ok(());
-        }
-        let written = table.write(&changes).await?;
-        let mut version = self.version.lock();
-        // Otherwise another replica has written, and its rows are read next time.
-        if version.as_ref() == Some(&written.before) {
-            *version = Some(written.after);
-        }
-        drop(version);
-        set.lock().shared(&changes);
-        Ok(())
     }
 
     fn report(&self, Merged { unknown, omitted, .. }: &Merged) {

@@ -105,8 +105,12 @@ impl ActiveRules {
     fn compile(&self, rules: Arc<RuleSet>, controls: &[Arc<Control>]) -> Snapshot {
         let controls = (!controls.is_empty()).then(|| {
             let controls = controls.iter().cloned();
+            // The rules of its plans exist as long as it does.
+            let earlier = self.snapshot.load_full();
+            let earlier = earlier.as_ref().and_then(|earlier| earlier.controls.as_ref());
+            let (max_log_bytes, clock) = (self.max_log_bytes, self.clock.clone());
             let (compiled, error) =
-                CompiledControls::new(controls, &rules, self.max_log_bytes, self.clock.clone());
+                CompiledControls::new(controls, &rules, max_log_bytes, clock, earlier);
             if let Some(error) = error {
                 tracing::warn!(%error, "a control leaves the limits of a rule as they are");
             }

@@ -19,6 +19,7 @@ use super::MetricsPages;
 use super::access::Access;
 use super::index;
 use super::page::{self, Page};
+use crate::controls::Controls;
 use crate::health::Health;
 use crate::loader::Loader;
 use crate::rules::RuleSet;
@@ -53,6 +54,7 @@ pub struct DebugPages {
     pub log_levels: Option<ActiveLevels>,
     pub started: Instant,
     pub access: Arc<Access>,
+    pub controls: Arc<Controls>,
 }
 
 impl Debug for DebugPages {

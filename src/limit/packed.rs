@@ -3,7 +3,8 @@
 use super::algorithms::sliding_log::HitLog;
 use super::plan::fill;
 use super::{
-    ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, Op, Packed, Source, Verdict,
+    ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, NearLimits, Op, Packed, Source,
+    Verdict,
 };
 
 /// Charges a limit as [`Plan::charge`](super::Plan::charge) does if it is the only one of its plan. `algorithm` is
@@ -40,6 +41,7 @@ pub(super) fn charge<A: LimitAlgorithm>(
         reset_after: levels.reset_after,
         retry_after: if allowed { None } else { verdict.retry_after },
         source: Source::Store,
+        near: NearLimits::default(),
     };
     let expires = if levels.empty { 0 } else { now.saturating_add(levels.reset_after) };
     ChargeOutcome { decision, expires, fill: fill(limit, &levels) }

@@ -6,13 +6,15 @@
 
 mod inspect;
 
+use std::hash::{DefaultHasher, Hasher};
+
 use smallvec::SmallVec;
 
 pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCount};
 use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
-    Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros,
-    SavedNumbers, Source, Unit, Verdict, hash_hold_id, saved,
+    Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit,
+    NearLimits, SavedNumbers, Source, Unit, Verdict, hash_hold_id, saved,
 };
 
 /// The operation of a charge.
@@ -37,10 +39,15 @@ impl Op {
 pub struct Plan {
     limits: Box<[Limit]>,
     shape: Box<str>,
+    /// A hash of the shape.
+    shape_hash: u64,
     /// Those of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
     /// The index of the concurrency limit, if any.
     concurrency: Option<u8>,
+    /// The hits from which on each limit is near its n; empty if decisions do not tell.
+    near_from: Box<[u64]>,
+    near_limit_ratio: Option<f32>,
 }
 
 /// The state of all limits of a plan for one key. The default is that of a key never seen.
@@ -79,7 +86,31 @@ impl Plan {
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
-        Plan { limits: limits.into(), shape: shape.into(), log_bounds, concurrency }
+        let mut hasher = DefaultHasher::new();
+        hasher.write(shape.as_bytes());
+        Plan {
+            limits: limits.into(),
+            shape: shape.into(),
+            shape_hash: hasher.finish(),
+            log_bounds,
+            concurrency,
+            near_from: Box::default(),
+            near_limit_ratio: None,
+        }
+    }
+
+    /// Lets decisions tell which limits, besides the binding one, have this part of their n used. A
+    /// plan of one limit has no others.
+    pub fn with_near_limit_ratio(mut self, ratio: Option<f32>) -> Plan {
+        let from = |ratio| self.limits.iter().map(move |limit| limit.near_from(ratio)).collect();
+        self.near_from = ratio.filter(|_| self.limits.len() > 1).map(from).unwrap_or_default();
+        self.near_limit_ratio = ratio;
+        self
+    }
+
+    /// The ratio set by [`with_near_limit_ratio`](Self::with_near_limit_ratio).
+    pub fn near_limit_ratio(&self) -> Option<f32> {
+        self.near_limit_ratio
     }
 
     pub fn limits(&self) -> &[Limit] {
@@ -91,6 +122,12 @@ impl Plan {
     /// `n` is not in it, so changing `n` keeps the counts.
     pub fn shape(&self) -> &str {
         &self.shape
+    }
+
+    /// Returns a number that identifies a limit by its index and the shape, and is spread evenly.
+    pub fn limit_id(&self, index: u8) -> u64 {
+        // Any odd factor; this is 2^64 divided by the golden ratio.
+        self.shape_hash ^ u64::from(index).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 
     /// Returns whether every state of this plan fits into [`Packed`].
@@ -243,7 +280,12 @@ impl Plan {
                 }
             }
         }
-        self.conclude(states, log, now, &verdicts, &used)
+        let mut outcome = self.conclude(states, log, now, &verdicts, &used);
+        if allowed && hits.count > 0 && !self.near_from.is_empty() {
+            let count = u64::from(hits.count);
+            self.add_near(states, log, now, (count, &used), &mut outcome.decision);
+        }
+        outcome
     }
 
     /// Gives hits back to every limit; in a rule with a concurrency limit, to that alone.
@@ -256,6 +298,27 @@ impl Plan {
         }
         if !in_flight_only {
             log.give_back(hits.count);
+        }
+    }
+
+    /// Adds the limits that are near their n after admitted hits: of those that may bind, all but the
+    /// binding one.
+    fn add_near(
+        &self,
+        states: &[LimitState],
+        log: &HitLog,
+        now: Micros,
+        (hits, used): (u64, &Used),
+        decision: &mut Decision,
+    ) {
+        let all_shadow = self.limits.iter().all(|limit| limit.shadow_mode);
+        for (i, (limit, near_from)) in self.limits.iter().zip(&self.near_from).enumerate() {
+            let used = used[i].saturating_add(hits);
+            let may_bind = !limit.shadow_mode || all_shadow;
+            if used >= *near_from && i != usize::from(decision.limit) && may_bind {
+                let reset_after = limit.levels(&states[i], log, now).reset_after;
+                decision.near.push(NearLimit { limit: i as u8, used, reset_after });
+            }
         }
     }
 
@@ -306,6 +369,7 @@ impl Plan {
                         reset_after: levels.reset_after,
                         retry_after: if allowed { None } else { retry_after },
                         source: Source::Store,
+                        near: NearLimits::default(),
                     },
                 ));
             }

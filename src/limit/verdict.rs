@@ -1,5 +1,7 @@
 //! What a charge answers: the verdict and the levels of one limit, the decision of a rule.
 
+use smallvec::SmallVec;
+
 use super::Micros;
 
 /// One limit's answer to some hits.
@@ -61,7 +63,7 @@ pub enum Source {
 }
 
 /// The answer for one descriptor: that of its binding limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     pub allowed: bool,
     /// The index of the binding limit in the plan.
@@ -78,6 +80,34 @@ pub struct Decision {
     /// they are allowed now, or never will be.
     pub retry_after: Option<Micros>,
     pub source: Source,
+    /// Other limits that these hits brought near their n, or took while they were; see
+    /// [`Plan::with_near_limit_ratio`](super::Plan::with_near_limit_ratio).
+    pub near: NearLimits,
+}
+
+/// Limits near their n, after hits that they took. They are seldom, so that a decision has room for
+/// their address only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NearLimits(Option<Box<SmallVec<[NearLimit; 2]>>>);
+
+/// How much of a limit is used after hits that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NearLimit {
+    /// The index of the limit in the plan.
+    pub limit: u8,
+    pub used: u64,
+    /// Time until the limit, left alone, is back to its full allowance.
+    pub reset_after: Micros,
+}
+
+impl NearLimits {
+    pub fn iter(&self) -> impl Iterator<Item = &NearLimit> {
+        self.0.iter().flat_map(|limits| limits.iter())
+    }
+
+    pub(super) fn push(&mut self, near: NearLimit) {
+        self.0.get_or_insert_default().push(near);
+    }
 }
 
 impl Decision {
@@ -90,11 +120,12 @@ impl Decision {
         reset_after: 0,
         retry_after: None,
         source: Source::Store,
+        near: NearLimits(None),
     };
 }
 
 /// The outcome of a charge: the decision, and what a store must know of the new state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChargeOutcome {
     pub decision: Decision,
     /// When the state means the same as no state. If that is not after now, it need not be kept.

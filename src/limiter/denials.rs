@@ -105,7 +105,8 @@ impl Denials {
     ) -> Option<Denial> {
         let mut unread = answers.iter();
         let decided = lookup.matched.iter().map(|matched| {
-            let decision = matched.plan().and_then(|plan| Some((plan, unread.next()?.ok()?)));
+            let decision =
+                matched.plan().and_then(|plan| Some((plan, unread.next()?.as_ref().ok()?)));
             (matched, decision)
         });
         let ((matched, decision), _) =

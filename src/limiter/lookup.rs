@@ -74,7 +74,12 @@ impl<'s, 'r> Matched<'s, 'r> {
         match &self.effect {
             None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
             Some(Effect::Limit { plan, .. }) => Some(plan),
-            Some(Effect::Block { .. } | Effect::Allow { .. }) => None,
+            Some(Effect::Block { .. }) => None,
+            // What was never taken is not given back. A hold is known by its id.
+            Some(Effect::Allow { .. }) => {
+                let has_id = |plan: &&Arc<Plan>| plan.hold_id().is_some();
+                self.applies.plan().filter(|plan| self.is_refund() && has_id(plan))
+            }
         }
     }
 
@@ -95,9 +100,12 @@ impl<'s, 'r> Matched<'s, 'r> {
     fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
         // A limit that was sent obeys only blocks and allowances.
         let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
-        let is_refund = matches!(self.op, Op::GiveBack(_));
-        self.effect = controls.find(domain, self.descriptor.entries, plan, is_refund);
+        self.effect = controls.find(domain, self.descriptor.entries, plan, self.is_refund());
         self.is_quota &= !self.is_blocked();
+    }
+
+    fn is_refund(&self) -> bool {
+        matches!(self.op, Op::GiveBack(_))
     }
 
     /// Whether a control denies it.

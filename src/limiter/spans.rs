@@ -122,7 +122,7 @@ fn end_charge(span: &Span, answers: &[Answer]) {
     by.sort_unstable();
     by.dedup();
     span.record("rate_limit.answered_by", by.join(", "));
-    if let Some(error) = answers.iter().find_map(|answer| answer.err()) {
+    if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err()) {
         span.record("error.type", debug(error));
         span.record("otel.status_code", "ERROR");
         span.record("otel.status_description", display(error));

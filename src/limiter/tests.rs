@@ -40,7 +40,9 @@ impl Bench {
 
     fn with(rules: &str, options: limiter::Options) -> Bench {
         let file = RuleFile { name: "test.yaml".into(), text: rules.into() };
-        let (rules, problems) = RuleSet::compile(&[file], &Options::default(), None);
+        let near_limit_ratio = Some(options.near_limit_ratio);
+        let rule_options = Options { near_limit_ratio, ..Options::default() };
+        let (rules, problems) = RuleSet::compile(&[file], &rule_options, None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);

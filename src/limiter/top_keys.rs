@@ -1,8 +1,10 @@
 //! Counts decisions by key, for the lists of top keys.
 
+use smallvec::SmallVec;
+
 use super::lookup::Matched;
 use super::stats::CountedHits;
-use crate::limit::{Decision, Op, Plan, Source};
+use crate::limit::{Decision, NearLimit, Op, Plan, Source};
 use crate::store::Charge;
 use crate::top::{NearAdmission, Outcome, Recorded, Top};
 
@@ -22,10 +24,12 @@ pub(super) fn record(
     is_charged: bool,
 ) {
     let Op::Take(hits) = charge.op else { return };
-    let outcome = match decision.allowed {
-        true if is_charged => near(charge.plan, decision, counted, hits),
-        true => Outcome::Admitted,
-        false if matched.is_allowed() => Outcome::Admitted,
+    let near = match is_charged && decision.allowed && decision.source == Source::Store {
+        true => near(charge.plan, decision, counted, hits),
+        false => NearAdmissions::new(),
+    };
+    let outcome = match decision.allowed || matched.is_allowed() {
+        true => Outcome::Admitted(&near),
         false => Outcome::Denied,
     };
     let (domain, entries) = (charge.key.domain, charge.key.entries);
@@ -43,22 +47,34 @@ pub(super) fn record_blocked(top: &Top, domain: &str, matched: &Matched<'_, '_>)
     top.record(&Recorded { domain, entries, rule, hits, outcome });
 }
 
-/// Returns the outcome of admitted hits: they may be near the limit that decided. What was used is known
-/// only to the store.
+/// The limits that admitted hits are near of. Few rules have more than one.
+type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
+
+/// Returns the limits of a plan that are near their n after admitted hits.
 #[inline]
-fn near<'a>(plan: &'a Plan, decision: &Decision, counted: &CountedHits, hits: u64) -> Outcome<'a> {
+fn near<'a>(
+    plan: &'a Plan,
+    decision: &Decision,
+    counted: &CountedHits,
+    hits: u64,
+) -> NearAdmissions<'a> {
+    let mut near = NearAdmissions::new();
     let used = decision.used_before.saturating_add(hits);
-    if !counted.near_limit.is_reached(used) || decision.source != Source::Store {
-        return Outcome::Admitted;
+    if counted.near_limit.is_reached(used) {
+        let (limit, reset_after) = (decision.limit, decision.reset_after);
+        near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }
-    let Some(limit) = plan.limits().get(usize::from(decision.limit)) else {
-        return Outcome::Admitted;
-    };
+    near.extend(decision.near.iter().filter_map(|limit| admission(plan, limit)));
+    near
+}
+
+fn admission<'a>(plan: &'a Plan, near: &NearLimit) -> Option<NearAdmission<'a>> {
+    let NearLimit { limit: index, used, reset_after } = *near;
+    let limit = plan.limits().get(usize::from(index))?;
     let name = match &*limit.name {
-        "" if plan.limits().len() > 1 => INDEXES.get(usize::from(decision.limit)).unwrap_or(&""),
+        "" if plan.limits().len() > 1 => INDEXES.get(usize::from(index)).unwrap_or(&""),
         name => name,
     };
-    let (shape, index, reset_after) = (plan.shape(), decision.limit, decision.reset_after);
     let n = limit.requests_per_unit;
-    Outcome::Near(NearAdmission { shape, index, name, used, n, reset_after })
+    Some(NearAdmission { limit: plan.limit_id(index), name, used, n, reset_after })
 }

@@ -86,6 +86,7 @@ impl RuleSet {
                 previous: &previous_rules,
                 series: &set.series,
                 max_log_bytes: options.max_log_bytes,
+                near_limit_ratio: options.near_limit_ratio,
                 together: false,
                 lint: options.lint,
                 replaced: Vec::new(),

@@ -123,6 +123,7 @@ fn parse(files: &[RuleFile], options: &Options, problems: &mut Problems) -> Vec<
                 previous: &previous,
                 series: &Arc::default(),
                 max_log_bytes: options.max_log_bytes,
+                near_limit_ratio: options.near_limit_ratio,
                 together: false,
                 lint: false,
                 replaced: Vec::new(),

@@ -48,6 +48,8 @@ pub(super) struct Reader<'r> {
     pub series: &'r Arc<RuleSeriesBudget>,
     /// The maximum state of one key, in bytes.
     pub max_log_bytes: u64,
+    /// See [`Plan::with_near_limit_ratio`].
+    pub near_limit_ratio: Option<f32>,
     /// The `charge` of the domain; known once the root is read.
     pub together: bool,
     /// Whether to warn about what is valid, but probably not meant.
@@ -296,8 +298,10 @@ impl Reader<'_> {
                 entries: entries.clone().into(),
                 limit_stats: LimitStats::for_limits(&rate_limit.limits, previous),
                 limit_name: rate_limit.name.into(),
-                plan: (!rate_limit.limits.is_empty())
-                    .then(|| Arc::new(Plan::new(rate_limit.limits))),
+                plan: (!rate_limit.limits.is_empty()).then(|| {
+                    let plan = Plan::new(rate_limit.limits);
+                    Arc::new(plan.with_near_limit_ratio(self.near_limit_ratio))
+                }),
                 replaces: rate_limit.replaces.into_iter().map(|item| item.name).collect(),
                 shadow_mode: read.shadow_mode,
                 quota_mode: read.quota_mode,

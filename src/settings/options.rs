@@ -45,6 +45,7 @@ impl Settings {
             max_problems: *self.rules.max_problems,
             max_series: *self.metrics.max_series,
             lint: false,
+            near_limit_ratio: (*self.top.entries > 0).then_some(*self.metrics.near_limit_ratio),
         }
     }
 

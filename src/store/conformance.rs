@@ -83,7 +83,7 @@ pub async fn take(
 ) -> Decision {
     let key = Key { domain, entries: &[("key", value)] };
     let charge_ = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
-    charge(store, &[charge_], false).await[0]
+    charge(store, &[charge_], false).await.swap_remove(0)
 }
 
 /// Runs all of the suite that one thread can: everything but [`admits_exactly_n_of_racing`].
@@ -138,7 +138,7 @@ pub async fn counts_each_key_separately(store: &impl Store) {
             for (domain, entries) in keys {
                 let key = Key { domain, entries };
                 let one = Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-                let decision = charge(store, &[one], false).await[0];
+                let decision = charge(store, &[one], false).await.swap_remove(0);
                 assert_eq!(decision.allowed, allowed, "{key:?}");
             }
         }
@@ -241,7 +241,7 @@ pub async fn a_limit_of_zero_denies(store: &impl Store) {
                 let id = asked.get().to_string();
                 let (op, hold) = (Op::Take(hits), plan.hold_id().map(|_| id.as_str()));
                 let one = Charge { key, plan, op, hold, role: Role::Enforced };
-                charge(store, &[one], together).await[0]
+                charge(store, &[one], together).await.swap_remove(0)
             };
             let as_reference = charge_denied && matches!(algorithm, Algorithm::FixedWindow(_));
             assert_eq!(ask("new", zero, 0).await.allowed, as_reference, "{what}");

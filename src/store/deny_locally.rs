@@ -170,7 +170,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         });
         let holds = holds.min(self.longest);
         if holds > 0 {
-            self.denials.put(charge, hits, *decision, sent, sent.saturating_add(holds));
+            self.denials.put(charge, hits, decision, sent, sent.saturating_add(holds));
         }
     }
 }

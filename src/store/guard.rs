@@ -21,7 +21,7 @@ use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
 use crate::clock::{Clock, Monotonic};
-use crate::limit::{Decision, KeyState, Limit, Micros, Op, Plan, SECOND, Source};
+use crate::limit::{Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
@@ -110,7 +110,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     #[cold]
     fn degrade(&self, batch: Batch<'_>, answers: &mut [Answer]) {
         let policy = batch.on_failure.unwrap_or(self.on_failure);
-        let failures = || answers.iter().filter_map(|answer| answer.err());
+        let failures = || answers.iter().filter_map(|answer| answer.as_ref().err().copied());
         let failed = failures().inspect(|kind| self.counts.count(policy, *kind)).count() as u64;
         let kind = failures().max_by_key(|kind| *kind != StoreError::CallerDeadline);
         if let (Some(kind), Some(charge)) = (kind, batch.charges.first()) {
@@ -131,7 +131,7 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let charges: SmallVec<[Charge<'_>; 4]> =
             zip(failed(), &shares).map(|((charge, _), plan)| Charge { plan, ..*charge }).collect();
         let allows_quota = |(charge, answer): (&Charge<'_>, &Answer)| {
-            charge.role == Role::Quota && answer.is_ok_and(|decision| decision.allowed)
+            charge.role == Role::Quota && answer.as_ref().is_ok_and(|decision| decision.allowed)
         };
         let quota_passes = batch.quota_passes || zip(batch.charges, &*answers).any(allows_quota);
         let local_batch = Batch { charges: &charges, quota_passes, ..batch };
@@ -259,6 +259,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
         reset_after: 0,
         retry_after: None,
         source: Source::Degraded,
+        near: NearLimits::default(),
     }
 }
 
@@ -275,6 +276,7 @@ fn deny(charge: &Charge<'_>) -> Decision {
             reset_after: RETRY_AFTER,
             retry_after: Some(RETRY_AFTER),
             source: Source::Degraded,
+            near: NearLimits::default(),
         },
     }
 }

@@ -75,7 +75,7 @@ impl<'a> Part<'a> {
 
     /// Returns what to undo after the whole batch was denied, and when it was charged.
     fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[(Charge<'a>, Micros); 4]> {
-        let unknown = |answer: &Answer| answer.err().is_some_and(|failed| !failed.is_refusal());
+        let unknown = |answer: &Answer| matches!(answer, Err(failed) if !failed.is_refusal());
         let complete = self.answers.len() == self.charges.len();
         if !complete || self.answers.iter().any(unknown) || batch.is_denied(&self.answers) {
             return SmallVec::new();
@@ -137,10 +137,11 @@ impl<S: Undo> PerSecond<S> {
         );
 
         let first = answers.len();
-        let (mut of_main, mut of_second) = (main.answers.iter(), second.answers.iter());
+        let (mut of_main, mut of_second) =
+            (main.answers.iter().cloned(), second.answers.iter().cloned());
         for charge in batch.charges {
             let of_store = if charge.plan.per_second() { &mut of_second } else { &mut of_main };
-            answers.push(of_store.next().copied().unwrap_or(Err(StoreError::Unavailable)));
+            answers.push(of_store.next().unwrap_or(Err(StoreError::Unavailable)));
         }
         if !batch.together || !batch.is_denied(&answers[first..]) {
             return;

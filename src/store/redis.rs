@@ -199,12 +199,13 @@ impl Undo for RedisStore {
         let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
         let replied = reply.take();
         let first = answers.len();
-        answers.extend(replied.iter().map(|(answer, _)| *answer));
+        answers.extend(replied.iter().map(|(answer, _)| answer.clone()));
         times.extend(replied.iter().map(|(_, time)| *time));
 
         // Some nodes may have charged a batch that others deny. Where an outcome is unknown, nothing is
         // given back.
-        let known = |answer: &Answer| answer.err().is_none_or(StoreError::is_refusal);
+        let known =
+            |answer: &Answer| answer.as_ref().err().is_none_or(|failed| failed.is_refusal());
         let answers = &answers[first..];
         if !slots.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
             self.undo(&made(&batch, &replied, &slots));

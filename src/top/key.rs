@@ -17,22 +17,17 @@ const MAX_TEXT_BYTES: usize = 128;
 /// Bytes in front of each text: its length.
 const LENGTH_BYTES: usize = 2;
 
-/// Hashes keys with secrets of its own.
+/// Hashes keys with a secret of its own.
 #[derive(Clone, Default)]
-pub(super) struct KeyHasher {
-    hash: DefaultHashBuilder,
-    tag: DefaultHashBuilder,
-}
+pub(super) struct KeyHasher(DefaultHashBuilder);
 
-/// The key of a charge, borrowed from its request. Keys with the same 128 bits of hash are the same:
-/// comparing texts would take longer.
+/// The key of a charge, borrowed from its request. Keys of the same hash are the same: comparing texts
+/// would take longer, and of a billion keys one in 10 million takes the place of a listed one.
 #[derive(Clone, Copy)]
 pub(super) struct Key<'a> {
     pub domain: &'a str,
     pub entries: &'a [Entry<'a>],
     pub hash: u64,
-    /// The second half.
-    tag: u64,
 }
 
 /// The key of a row, its rule's path behind it. Copies share it.
@@ -44,37 +39,29 @@ pub(super) struct StoredKey {
     /// Where the entries end.
     entries_end: u16,
     is_cut: bool,
-    /// That of the key.
-    tag: u64,
+    /// Identifies a key whose texts are cut; 0 for others.
+    cut_tag: u64,
 }
 
 impl KeyHasher {
     #[inline]
     pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>]) -> Key<'a> {
-        let (mut hash, mut tag) = (self.hash.build_hasher(), self.tag.build_hasher());
-        let mut write = |text: &str| {
-            hash.write(text.as_bytes());
-            tag.write(text.as_bytes());
-        };
-        write(domain);
+        let mut hasher = self.0.build_hasher();
+        hasher.write(domain.as_bytes());
         for (key, value) in entries {
-            write(key);
-            write(value);
+            hasher.write(key.as_bytes());
+            hasher.write(value.as_bytes());
         }
-        Key { domain, entries, hash: hash.finish(), tag: tag.finish() }
+        Key { domain, entries, hash: hasher.finish() }
     }
+}
 
-    /// Returns the key of one limit of a plan for the same entries.
+impl<'a> Key<'a> {
+    /// Returns the key of one limit for the same entries. The hash is secret, so that any fixed change
+    /// does.
     #[inline]
-    pub fn limit_key<'a>(&self, key: &Key<'a>, shape: &str, limit: u8) -> Key<'a> {
-        let part = |builder: &DefaultHashBuilder, part: u64| {
-            let mut hasher = builder.build_hasher();
-            hasher.write_u64(part);
-            hasher.write_u64(u64::from(limit));
-            hasher.write(shape.as_bytes());
-            hasher.finish()
-        };
-        Key { hash: part(&self.hash, key.hash), tag: part(&self.tag, key.tag), ..*key }
+    pub fn of_limit(&self, limit: u64) -> Key<'a> {
+        Key { hash: self.hash ^ limit, ..*self }
     }
 }
 
@@ -94,7 +81,12 @@ impl Key<'_> {
         }
         let entries_end = bytes.len() as u16;
         put_cut(rule, MAX_TEXT_BYTES, &mut bytes);
-        StoredKey { bytes: Arc::from(&*bytes), entries_end, is_cut, tag: self.tag }
+        StoredKey {
+            bytes: Arc::from(&*bytes),
+            entries_end,
+            is_cut,
+            cut_tag: if is_cut { self.hash } else { 0 },
+        }
     }
 
     /// Returns the bytes that it takes as a whole.
@@ -119,17 +111,6 @@ impl Key<'_> {
 }
 
 impl StoredKey {
-    /// Returns whether it is a key of the same hash.
-    #[inline]
-    pub fn is(&self, key: &Key<'_>) -> bool {
-        self.tag == key.tag
-    }
-
-    /// Returns whether it is the key of another row of the same hash.
-    pub fn is_same(&self, other: &StoredKey) -> bool {
-        self.tag == other.tag
-    }
-
     /// Whether texts are cut, and entries may be left out.
     pub fn is_cut(&self) -> bool {
         self.is_cut
@@ -137,7 +118,7 @@ impl StoredKey {
 
     /// Identifies a key whose texts are cut; 0 for others.
     pub fn cut_tag(&self) -> u64 {
-        if self.is_cut { self.tag } else { 0 }
+        self.cut_tag
     }
 
     /// Returns the domain and the entries.

@@ -39,8 +39,7 @@ pub(super) fn merge<P>(snapshots: Vec<Snapshot<P>>, combine: impl Fn(&mut P, P))
         merged.unlisted = merged.unlisted.saturating_add(cells.greatest());
         for row in rows {
             let hash = row.hash();
-            let is = |known: &MergedRow<P>| known.hash == hash && known.key.is_same(&row.key);
-            let known = index.find(hash, |at| is(&merged.rows[*at])).copied();
+            let known = index.find(hash, |at| merged.rows[*at].hash == hash).copied();
             if let Some(known) = known.and_then(|at| merged.rows.get_mut(at)) {
                 known.count = known.count.saturating_add(row.count);
                 known.error = known.error.saturating_add(row.error);

@@ -25,7 +25,7 @@ use hashbrown::HashTable;
 use super::key::{Key, StoredKey};
 
 /// Cells for each row, rounded up to a power of two in total: with more, keys share fewer of them.
-const CELLS_PER_ROW: usize = 4;
+const CELLS_PER_ROW: usize = 16;
 
 /// Counts the hits of keys, each row with a `P` of its own.
 #[derive(Debug)]
@@ -87,9 +87,7 @@ impl<P> Sketch<P> {
     pub fn add(&mut self, key: &Key<'_>, hits: u64) -> Option<&mut Row<P>> {
         self.total = self.total.saturating_add(hits);
         let rows = &self.rows;
-        let is = |at: &u32| {
-            rows.get(*at as usize).is_some_and(|row| row.hash == key.hash && row.key.is(key))
-        };
+        let is = |at: &u32| rows.get(*at as usize).is_some_and(|row| row.hash == key.hash);
         let at = *self.index.find(key.hash, is)?;
         let row = self.rows.get_mut(at as usize)?;
         row.count = row.count.saturating_add(hits);
@@ -133,13 +131,13 @@ impl<P> Sketch<P> {
         self.index.insert_unique(key.hash, at, |at| rows[*at as usize].hash);
     }
 
-    /// Removes rows.
+    /// Removes rows whose keys are not to be listed any more: they are not unlisted.
     pub fn retain(&mut self, keep: impl Fn(&P) -> bool) {
         let Sketch { rows, index, cells, capacity, .. } = self;
         rows.retain(|row| {
             let keep = keep(&row.payload);
             if !keep {
-                cells.raise(row.hash, row.count, *capacity);
+                cells.keep(row.hash, row.count, *capacity);
             }
             keep
         });
@@ -188,19 +186,24 @@ impl Cells {
         self.cells.get(self.at(hash)).copied().unwrap_or(0)
     }
 
-    /// Returns how many hits any key can have had while it had no row.
+    /// Returns how many hits any key can have had while it had no row, but was to be listed.
     pub fn greatest(&self) -> u64 {
         self.greatest
     }
 
     fn raise(&mut self, hash: u64, to: u64, rows: usize) {
+        self.keep(hash, to, rows);
+        self.greatest = to.max(self.greatest);
+    }
+
+    /// Keeps the hits of a key that is not to be listed.
+    fn keep(&mut self, hash: u64, to: u64, rows: usize) {
         if self.cells.is_empty() {
             self.cells = vec![0; (CELLS_PER_ROW * rows).next_power_of_two()].into();
         }
         let at = self.at(hash);
         if let Some(cell) = self.cells.get_mut(at) {
             *cell = to.max(*cell);
-            self.greatest = to.max(self.greatest);
         }
     }
 

@@ -402,12 +402,22 @@ fn writes_are_logged_with_who_and_from_where() {
     api.put_good("b", &block("ann\nfake"));
     api.delete("/v1/controls/b");
     api.delete("/v1/state?domain=shop&descriptor=user=ann");
+    api.put_good("b", &block(""));
+    api.delete("/v1/controls/b?by=bob");
+    api.delete("/v1/state?domain=shop&descriptor=user=ann&by=bob");
+    let host = [("host", "localhost")];
+    let level = http::ask(bench.weir.debug, "PUT", "/log_level?level=debug", &host, b"").unwrap();
+    assert_eq!(level.status, 200);
     let records = &api.good("/v1/audit")["records"];
     let shown =
         |i: usize| ["who", "action", "subject"].map(|name| records[i][name].as_str().unwrap());
-    assert_eq!(shown(0), ["loopback", "reset state", "shop user=ann"]);
-    assert_eq!(shown(1), ["loopback", "delete control", "b: block shop user=ann"]);
-    assert_eq!(shown(2), ["ann\nfake", "put control", "b: block shop user=ann"]);
+    assert_eq!(shown(0), ["loopback", "set log level", "info to debug"]);
+    assert_eq!(shown(1), ["bob", "reset state", "shop user=ann"]);
+    assert_eq!(shown(2), ["bob", "delete control", "b: block shop user=ann"]);
+    assert_eq!(shown(3), ["loopback", "put control", "b: block shop user=ann"]);
+    assert_eq!(shown(4), ["loopback", "reset state", "shop user=ann"]);
+    assert_eq!(shown(5), ["loopback", "delete control", "b: block shop user=ann"]);
+    assert_eq!(shown(6), ["ann\nfake", "put control", "b: block shop user=ann"]);
     assert!(records[0]["from"].as_str().unwrap().starts_with("127.0.0.1:"), "{records}");
     let line = bench.weir.until_said("an operator wrote who=\"ann\\nfake\"").unwrap();
     assert!(line.contains("action=\"put control\""), "{line}");

@@ -58,7 +58,13 @@ fn is_blocked(weir: &Weir, user: &str) -> bool {
     http::post(weir.http, "/json", request.to_string()).status == 429
 }
 
-/// The times are printed, and not checked: on a busy machine they say little.
+/// How long a block may take to reach the other replica: a second if `WEIR_STRICT_TIMES` is set, else
+/// what a busy machine needs. Half of them always take a second at most.
+fn longest() -> Duration {
+    let is_strict = std::env::var_os("WEIR_STRICT_TIMES").is_some_and(|value| !value.is_empty());
+    Duration::from_secs(if is_strict { 1 } else { 5 })
+}
+
 #[test]
 fn a_block_at_one_replica_denies_at_the_other() {
     const THREADS: usize = 8;
@@ -86,6 +92,7 @@ fn a_block_at_one_replica_denies_at_the_other() {
     let at = |part: usize| times[(times.len() - 1) * part / 100];
     println!("{within} of {} within a second", times.len());
     println!("least {:?}, half {:?}, 99 % {:?}, most {:?}", at(0), at(50), at(99), at(100));
+    assert!(at(50) <= Duration::from_secs(1) && at(100) <= longest(), "{times:?}");
 }
 
 #[test]

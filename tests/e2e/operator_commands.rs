@@ -8,6 +8,7 @@ use serde_json::Value;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
 use crate::support::api::{HIGH_LIMIT, code, request, wait_for_code};
+use crate::support::control_api::ControlApi;
 use crate::support::redis::{Server, free_port};
 use crate::support::weir::{Setup, Weir, serving};
 
@@ -90,8 +91,9 @@ async fn a_block_denies_the_next_request_until_it_is_deleted() {
     let table = good(&weir, "controls");
     assert!(table.starts_with("LEFT") && table.contains("shop user=m2  ann  block-"), "{table}");
 
-    let deleted = good(&weir, "unblock -d shop user=m2");
+    let deleted = good(&weir, "unblock -d shop user=m2 --by bob");
     assert!(deleted.starts_with("deleted block-"), "{deleted}");
+    assert_eq!(ControlApi::new(&weir).good("/v1/audit")["records"][0]["who"], "bob");
     let ran = at(weir.debug, "unblock -d shop user=m2");
     let error =
         "error: there is no block of shop user=m2\nhelp: weir controls lists all controls\n";
@@ -129,6 +131,11 @@ async fn limits_are_changed_and_clients_exempted() {
     assert_eq!(ran.code, Some(1), "{}", ran.out);
     assert!(ran.err.starts_with("error: the limit does not fit") && ran.err.contains("\nhelp: "));
     good(&weir, "limit -d shop api_key=k --n 9 --limit monthly");
+    good(&weir, "limit -d shop api_key=k --n 99 --limit yearly");
+    let state = good(&weir, "state -d shop api_key=k");
+    assert!(state.contains("9 per month") && state.contains("99 per year"), "{state}");
+    let ran = at(weir.debug, "limit -d shop api_key=k --n 98 --limit yearly");
+    assert!(ran.err.contains("warning: it replaces limit-"), "{}", ran.err);
     let ran = at(weir.debug, "block -d shop --for 1m");
     assert!(ran.code == Some(1) && ran.err.contains("matches everything"), "{}", ran.err);
     good(&weir, "block -d shop --for 1m --force");

@@ -44,7 +44,7 @@ pub(in crate::cli) fn print(
     if written["kept"] == false {
         warn(err, "not kept: it ends when weir restarts, unless controls.file names a file");
     }
-    print_warnings(written, err);
+    print_warnings(written, is_dry_run, err);
     Ok(())
 }
 
@@ -57,7 +57,7 @@ pub(in crate::cli) fn print_deleted(
     let control = &written["control"];
     let (id, what) = (text(&control["id"]), matched(control));
     line(out, &format!("deleted {id}: {} {what}", action(control)))?;
-    print_warnings(written, err);
+    print_warnings(written, false, err);
     Ok(())
 }
 
@@ -75,12 +75,11 @@ fn kept(written: &Value) -> &'static str {
     }
 }
 
-fn print_warnings(written: &Value, err: &mut impl Write) {
+fn print_warnings(written: &Value, is_dry_run: bool, err: &mut impl Write) {
     if written["shared"] == false {
-        warn(
-            err,
-            "not shared: only this replica has changed; with Redis others follow when it answers",
-        );
+        let changes = if is_dry_run { "would change now" } else { "has changed" };
+        let follow = "with Redis others follow when it answers";
+        warn(err, &format!("not shared: only this replica {changes}; {follow}"));
     }
     list(&written["warnings"]).for_each(|warning| warn(err, text(warning)));
 }

@@ -123,7 +123,9 @@ impl Side {
             tally.series.add(timeline);
             let is_over = match is_shadow(rule) {
                 true => answer.is_some_and(|answer| {
-                    answer.is_ok_and(|decision| !decision.allowed || decision.would_deny > 0)
+                    answer
+                        .as_ref()
+                        .is_ok_and(|decision| !decision.allowed || decision.would_deny > 0)
                 }),
                 false => status.over_limit,
             };

@@ -210,7 +210,7 @@ impl<'r> Bench<'r> {
         descriptor: &Descriptor<'_>,
         answer: Option<&Answer>,
     ) -> Status {
-        let wait = answer.and_then(|answer| answer.ok()?.retry_after);
+        let wait = answer.and_then(|answer| answer.as_ref().ok()?.retry_after);
         Status {
             over_limit: status.over_limit,
             remaining: status.remaining,

@@ -2,51 +2,133 @@
 
 use std::sync::Arc;
 
-use super::Controls;
-use crate::controls::compiled::Examined;
+use super::{Controls, in_background};
+use crate::controls::changes::match_of;
+use crate::controls::compiled::{CompiledControls, Examined};
 use crate::controls::error::{ControlError, ErrorKind};
-use crate::controls::index::Index;
+use crate::controls::index::{Index, says};
 use crate::controls::plans::Plans;
 use crate::controls::set::ControlSet;
-use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
+use crate::controls::{
+    Action, ActiveRules, ActiveView, Control, ControlEntry, MAX_COMPARED, PlanError,
+};
 use crate::limit::Micros;
 use crate::rules::RuleSet;
 
 impl Controls {
-    /// Checks that there is room for a control.
-    pub(super) fn check_room(
+    /// Checks that there is room for a control beside the others.
+    pub(super) async fn check_room(
         &self,
-        set: &ControlSet,
         control: &Control,
-        rules: Option<&RuleSet>,
+        others: Vec<Arc<Control>>,
+        rules: Option<Arc<RuleSet>>,
     ) -> Result<(), ControlError> {
-        let others = || set.controls().filter(|other| other.id != control.id);
-        let (count, max) = (others().count() + 1, self.options.max);
+        let (count, max) = (others.len() + 1, self.options.max);
         if count > max {
             let error = format!("there are {max} controls already");
             let help = "delete some, or match several clients with `*` in a value";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
-        let index = Index::new(others().cloned().chain([Arc::new(control.clone())]));
-        if let (Action::Limit(_), Some(rules)) = (&control.action, rules)
-            && let (_, Some(PlanError::TooManyPlans)) =
-                Plans::new(index.rows(), rules, self.active.max_log_bytes())
-        {
-            let error = PlanError::TooManyPlans.to_string();
-            let help = "delete some controls of the action `limit`, or name more entries";
-            return Err(ControlError::new(ErrorKind::TooMany, error, help));
-        }
-        // Replicas that were cut off from each other may have too many together: then those that add
-        // none to compare still have room.
-        let compared = index.most_compared();
-        if compared > MAX_COMPARED && compared > Index::new(others().cloned()).most_compared() {
-            let error =
-                format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
-            let help = "give one of the entries a value of its own without `*`";
-            return Err(ControlError::new(ErrorKind::TooMany, error, help));
-        }
-        Ok(())
+        let (active, control) = (self.active.clone(), Arc::new(control.clone()));
+        let check = move || check_numbers(&active, control, others, rules.as_deref());
+        // Nothing: the process ends.
+        in_background(count, check).await.unwrap_or(Ok(()))
     }
+}
+
+/// Checks that there is room for the plans of a control, and to compare it.
+fn check_numbers(
+    active: &ActiveRules,
+    control: Arc<Control>,
+    others: Vec<Arc<Control>>,
+    rules: Option<&RuleSet>,
+) -> Result<(), ControlError> {
+    let snapshot = active.load();
+    let earlier = snapshot.as_ref().and_then(|snapshot| ActiveView::from(&**snapshot).controls);
+    let earlier = earlier.map(CompiledControls::plans);
+    let is_limit = matches!(control.action, Action::Limit(_));
+    let none = Plans::default();
+    let plans = earlier.map_or(&none, |earlier| earlier.plans);
+    // Mostly what is counted fast says that there is room.
+    let rules = rules.filter(|rules| is_limit && !plans.have_room(&control, rules));
+    if rules.is_none() && !may_be_compared_too_often(&control, &others) {
+        return Ok(());
+    }
+    let index = Index::new(others.iter().cloned().chain([control]));
+    if let Some(rules) = rules
+        && let (_, Some(PlanError::TooManyPlans)) =
+            Plans::new(&index, rules, active.max_log_bytes(), earlier)
+    {
+        let error = PlanError::TooManyPlans.to_string();
+        let help = "delete some controls of the action `limit`, or name more entries";
+        return Err(ControlError::new(ErrorKind::TooMany, error, help));
+    }
+    // Replicas that were cut off from each other may have too many together: then those that add
+    // none to compare still have room.
+    let compared = index.most_compared();
+    if compared > MAX_COMPARED && compared > Index::new(others).most_compared() {
+        let error =
+            format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
+        let help = "give one of the entries a value of its own without `*`";
+        return Err(ControlError::new(ErrorKind::TooMany, error, help));
+    }
+    Ok(())
+}
+
+/// Returns whether a control may be compared together with too many others: none of its exact entries is
+/// in few of them.
+fn may_be_compared_too_often(control: &Control, others: &[Arc<Control>]) -> bool {
+    let is_exact = |entry: &&ControlEntry| !entry.value.contains('*');
+    let has = |other: &Arc<Control>, entry: &ControlEntry| other.entries.contains(entry);
+    let mut exact = control.entries.iter().filter(is_exact);
+    let is_rare = |entry: &ControlEntry| {
+        others.iter().filter(|other| has(other, entry)).take(MAX_COMPARED).count() < MAX_COMPARED
+    };
+    !exact.any(is_rare)
+}
+
+/// The most other controls that warnings name.
+const MAX_NAMED: usize = 3;
+
+/// Returns what becomes of other controls that the operator may not expect.
+pub(super) fn effects_on_others(set: &ControlSet, control: &Control) -> Vec<String> {
+    let is_other =
+        |old: &&Arc<Control>| old.action != control.action || match_of(old) != match_of(control);
+    let replaced = set.get(&control.id).filter(is_other);
+    let mut warnings: Vec<String> = replaced
+        .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
+        .into_iter()
+        .collect();
+    let others = set.controls().filter(|other| other.id != control.id);
+    let mut hidden = others.filter_map(|other| hidden(other, control));
+    warnings.extend(hidden.by_ref().take(MAX_NAMED));
+    match hidden.count() {
+        0 => {}
+        more => warnings.push(format!("the same is true of {more} other controls")),
+    }
+    warnings
+}
+
+/// Returns why one of two controls that change limits has no effect on some descriptors, although the
+/// other changes another limit or says no more about them.
+fn hidden(other: &Control, control: &Control) -> Option<String> {
+    let (Action::Limit(theirs), Action::Limit(mine)) = (&other.action, &control.action) else {
+        return None;
+    };
+    let is_around = other.is_within(control);
+    if match_of(other) == match_of(control) || !is_around && !control.is_within(other) {
+        return None;
+    }
+    let (id, matches) = (&other.id, other.match_text());
+    let (their_place, my_place) = (says(other), says(control));
+    // Of two that say as much the newer one applies.
+    if is_around && my_place == their_place {
+        return Some(format!("{id} ({matches}) has no effect any more: this matches it too"));
+    }
+    (theirs.name != mine.name).then(|| {
+        let applies = if my_place <= their_place { "this control" } else { id };
+        format!("where {id} ({matches}) matches too, only {applies} changes limits")
+    })
 }
 
 /// Checks what a control would do. Returns what the operator may not expect.

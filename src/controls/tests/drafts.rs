@@ -36,6 +36,11 @@ fn an_invalid_body_says_what_to_write() {
         (r#"{"domian":"d"}"#, "unknown member `domian`", "write `domain`"),
         (r#"{"entries":[],"action":"block"}"#, "`domain` is missing", "or `*` for all"),
         (r#"{"domain":"d","action":"block"}"#, "`entries` is missing", "write the entries"),
+        (
+            r#"{"domain":"d","entries":[{"key":"a","value":"b","exact":true}],"action":"block"}"#,
+            "unknown field `exact`, expected `key` or `value`",
+            "write for instance {",
+        ),
         (r#"{"domain":"d","entries":[]}"#, "`action` is missing", "block, allow or limit"),
         (r#"{"domain":"d","entries":[],"action":"ban"}"#, "\"ban\"", "block, allow or limit"),
         (r#"{"domain":"d*","entries":[],"action":"block"}"#, "part of the domain", "whole domain"),
@@ -83,7 +88,14 @@ fn the_default_id_is_of_action_and_match() {
     let (ab, ba) = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]);
     assert_eq!(id(&block, &ab, false), id(&block, &ba, false));
     assert_eq!(id(&allow, &ab, false), id(&Action::Allow { count: false }, &ab, false));
+    let limit = |n, name: &str| {
+        Action::Limit(LimitChange { numbers: Numbers { n, burst: None }, name: name.into() })
+    };
+    assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
     let all = [
+        id(&limit(1, ""), &ab, false),
+        id(&limit(1, "fast"), &ab, false),
+        id(&limit(1, "slow"), &ab, false),
         id(&block, &ab, false),
         id(&allow, &ab, false),
         id(&block, &ab, true),

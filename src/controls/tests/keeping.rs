@@ -108,3 +108,26 @@ async fn a_file_that_could_not_be_written_is_written_later() {
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it names clients");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn changes_at_once_are_all_active() {
+    let process = Arc::new(Process::new(Options::default()));
+    let users: Vec<String> = (0..200).map(|i| i.to_string()).collect();
+    let put = |user: &String| {
+        let (process, draft) = (process.clone(), block(user));
+        tokio::spawn(async move { process.put(draft).await })
+    };
+    for put in users.iter().map(put).collect::<Vec<_>>() {
+        put.await.unwrap();
+    }
+    let users: Vec<&str> = users.iter().map(String::as_str).collect();
+    assert_eq!(process.blocked(&users), users);
+    let delete = |control: Arc<Control>| {
+        let process = process.clone();
+        tokio::spawn(async move { process.controls.delete(&control.id).await.unwrap() })
+    };
+    for deleted in process.controls.list().into_iter().map(delete).collect::<Vec<_>>() {
+        deleted.await.unwrap();
+    }
+    assert_eq!(process.blocked(&users), [""; 0]);
+}

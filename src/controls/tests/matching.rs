@@ -1,9 +1,12 @@
 //! The index against comparing all controls one by one.
 
+use std::cmp::Reverse;
+
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
+use super::super::changes::match_of;
 use super::super::index::Index;
 use super::*;
 use crate::entry::Entry;
@@ -33,6 +36,15 @@ prop_compose! {
     }
 }
 
+/// Returns the newest control that changes limits and matches the same, if the control changes limits.
+fn newest<'c>(controls: &'c [Arc<Control>], control: &'c Control) -> &'c Control {
+    let is_limit = |control: &Control| matches!(control.action, Action::Limit(_));
+    let is_same = |other: &&Control| is_limit(other) && match_of(other) == match_of(control);
+    let same = controls.iter().map(|other| &**other).filter(is_same);
+    let newest = same.max_by_key(|other| (other.at, Reverse(&other.id)));
+    newest.filter(|_| is_limit(control)).unwrap_or(control)
+}
+
 /// Finds the first control that applies by comparing all of them.
 fn naive<'c>(
     controls: &'c [Arc<Control>],
@@ -56,10 +68,13 @@ fn naive<'c>(
             return until(a) > until(b);
         }
         let says = |control: &Control| {
-            (control.exact, control.entries.len(), control.domain != "*", control.at)
+            let newest = newest(controls, control);
+            let (at, id) = (newest.at, Reverse(newest.id.clone()));
+            (control.exact, control.entries.len(), control.domain != "*", at, id)
         };
         match says(a) == says(b) {
-            true => a.id < b.id,
+            // They match the same: the first to end.
+            true => (until(a), &a.id) < (until(b), &b.id),
             false => says(a) > says(b),
         }
     };

@@ -1,9 +1,13 @@
 //! Other numbers for the limits of rules.
 
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
 use super::super::index::Index;
-use super::super::plans::{Plans, RulesByKey};
+use super::super::plans::{Earlier, Plans, RulesByKey};
 use super::*;
-use crate::limit::Numbers;
+use crate::limit::{Numbers, Plan};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -57,7 +61,7 @@ fn plans_are_built_for_the_rules_that_match() {
     let rules = rule_set(RULES);
     let row = Arc::new(control(limit(9, None, "slow"), &[("tenant", "big_one")]));
     let index = Index::new([row]);
-    let (plans, error) = Plans::new(index.rows(), &rules, u64::MAX);
+    let (plans, error) = Plans::new(&index, &rules, u64::MAX, None);
     assert_eq!(error, None);
     let plan = |name: &str| rules.rules().find(|rule| &*rule.name == name).unwrap().plan.clone();
     let tenant = plan("d.tenant_big_one").unwrap();
@@ -73,7 +77,7 @@ fn a_rule_keeps_limits_that_a_change_does_not_fit() {
     let rules = rule_set(RULES);
     let error = |action, entries: &[(&str, &str)]| {
         let index = Index::new([Arc::new(control(action, entries))]);
-        Plans::new(index.rows(), &rules, 1_000).1.unwrap().to_string()
+        Plans::new(&index, &rules, 1_000, None).1.unwrap().to_string()
     };
     for (action, entries, text) in [
         (limit(9, None, ""), ("tenant", "*"), "write `limit.name`, one of fast, slow"),
@@ -83,5 +87,197 @@ fn a_rule_keeps_limits_that_a_change_does_not_fit() {
     ] {
         let error = error(action, &[entries]);
         assert!(error.contains(text), "{error}");
+    }
+}
+
+/// Returns the numbers of the limits that a descriptor has at a time; none if no control changes them.
+fn numbers(active: &ActiveRules, entries: &[(&str, &str)], plan: &Arc<Plan>) -> Option<Vec<u32>> {
+    let snapshot = active.load();
+    let controls = ActiveView::from(&**snapshot.as_ref().unwrap()).controls?;
+    match controls.find("d", entries, Some(plan), false)? {
+        Effect::Limit { plan, .. } => {
+            Some(plan.limits().iter().map(|limit| limit.requests_per_unit).collect())
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Returns the numbers as [`numbers`] does, by looking for the newest control of each limit.
+fn naive_numbers(controls: &[Arc<Control>], plan: &Plan, now: Micros) -> Option<Vec<u32>> {
+    let only = plan.limits().len() == 1;
+    let newest = |name: &str| {
+        let alive = controls.iter().filter(|control| !control.is_expired(now));
+        let changes = alive.filter_map(|control| match &control.action {
+            Action::Limit(change) => Some((control.at, std::cmp::Reverse(&control.id), change)),
+            _ => None,
+        });
+        // A fixed window has no burst.
+        let fits = |change: &LimitChange| {
+            (change.name == name || only && change.name.is_empty())
+                && change.numbers.burst.is_none()
+        };
+        let newest = changes.filter(|(_, _, change)| fits(change));
+        newest.max_by_key(|&(at, id, _)| (at, id)).map(|(_, _, change)| change.numbers.n)
+    };
+    let new: Vec<_> = plan.limits().iter().map(|limit| newest(&limit.name)).collect();
+    new.iter().any(Option::is_some).then(|| {
+        let limits = new.iter().zip(plan.limits());
+        limits.map(|(new, limit)| new.unwrap_or(limit.requests_per_unit)).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn of_controls_that_match_the_same_the_newest_of_each_limit_applies(
+        changes in vec(
+            (
+                prop_oneof![Just(""), Just("fast"), Just("slow"), Just("none")],
+                1..9u32,
+                option::weighted(0.2, 1..9u32),
+                option::of(NOW + 1..NOW + 4),
+                0..5u64,
+            ),
+            0..6,
+        ),
+        key in prop_oneof![Just("user"), Just("tenant")],
+    ) {
+        let entries = [(key, "big_one")];
+        let new = |(id, (name, n, burst, until, at)): (usize, (&str, u32, _, _, _))| {
+            let control = control(limit(n, burst, name), &entries);
+            Arc::new(Control { id: id.to_string(), until, at, ..control })
+        };
+        let controls: Vec<_> = changes.into_iter().enumerate().map(new).collect();
+        let clock = Arc::new(ManualClock::new(NOW));
+        let active = ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX);
+        active.set_rules(Arc::new(rule_set(RULES)));
+        active.set_controls(controls.clone());
+        let rules = active.load_full().unwrap();
+        let plan = rules.rules().find(|rule| rule.name.ends_with(&*entries[0].0));
+        let plan = plan.or_else(|| rules.rules().find(|rule| rule.name.contains("tenant")));
+        let plan = plan.unwrap().plan.clone().unwrap();
+        // Without being compiled again.
+        for now in NOW..NOW + 5 {
+            clock.set(now);
+            let expected = naive_numbers(&controls, &plan, now);
+            prop_assert_eq!(numbers(&active, &entries, &plan), expected, "after {} µs", now - NOW);
+        }
+    }
+}
+
+#[tokio::test]
+async fn two_limits_of_a_rule_are_changed_by_two_controls() {
+    let process = Process::new(Options::default());
+    process.active.set_rules(Arc::new(rule_set(RULES)));
+    let put = async |name: &str, n: u32| {
+        let entries = r#"[{"key":"tenant","value":"big_one"}]"#;
+        let body = format!(
+            r#"{{"domain":"d","entries":{entries},"action":"limit","limit":{{"n":{n},"name":"{name}"}}}}"#
+        );
+        process.put(draft(&body)).await
+    };
+    let rules = process.active.load_full().unwrap();
+    let plan = rules.rules().find(|rule| &*rule.name == "d.tenant_big_one").unwrap();
+    let plan = plan.plan.clone().unwrap();
+    let now = || numbers(&process.active, &[("tenant", "big_one")], &plan);
+    let (fast, slow) = (put("fast", 7).await, put("slow", 8).await);
+    assert_eq!((now(), fast.warnings.len() + slow.warnings.len()), (Some(vec![7, 8]), 0));
+    // The same limit again replaces its control.
+    let again = put("slow", 9).await;
+    assert_eq!(again.control.id, slow.control.id);
+    let replaced = format!("it replaces {}: limit 8 (slow) d tenant=big_one", slow.control.id);
+    assert_eq!((now(), again.warnings), (Some(vec![7, 9]), vec![replaced]));
+    assert_eq!(put("slow", 9).await.warnings, [""; 0]);
+    process.controls.delete(&fast.control.id).await.unwrap();
+    assert_eq!(now(), Some(vec![5, 9]));
+}
+
+#[tokio::test]
+async fn a_limit_that_hides_another_has_a_warning() {
+    let process = Process::new(Options::default());
+    process.active.set_rules(Arc::new(rule_set(RULES)));
+    let put = async |entries: &[(&str, &str)], name: &str| {
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(key, value)| format!(r#"{{"key":"{key}","value":"{value}"}}"#))
+            .collect();
+        let body = format!(
+            r#"{{"domain":"d","entries":[{}],"action":"limit","limit":{{"n":1,"name":"{name}"}}}}"#,
+            entries.join(",")
+        );
+        process.put(draft(&body)).await
+    };
+    let ann = put(&[("user", "ann")], "").await;
+    assert_eq!(put(&[("user", "bob")], "").await.warnings, [""; 0]);
+    // As usual: what says more goes before what says less, and both change the same limit.
+    let path = [("user", "ann"), ("path", "/a")];
+    assert_eq!(put(&path, "").await.warnings, [""; 0]);
+    let wide = put(&[("user", "a*")], "").await.warnings;
+    assert_eq!(wide.len(), 1, "{wide:?}");
+    let expected = format!("{} (d user=ann) has no effect any more", ann.control.id);
+    assert!(wide[0].starts_with(&expected), "{wide:?}");
+    let tenant = put(&[("tenant", "big_one")], "fast").await.control.id;
+    let other = put(&[("tenant", "big_one"), ("x", "y")], "slow").await.warnings;
+    let expected =
+        format!("where {tenant} (d tenant=big_one) matches too, only this control changes limits");
+    assert_eq!(other.last(), Some(&expected));
+}
+
+prop_compose! {
+    fn any_limit()(
+        key in prop_oneof![Just("user"), Just("tenant"), Just("bytes"), Just("path")],
+        value in prop_oneof![Just("big_one"), Just("/abc"), Just("*")],
+        name in prop_oneof![Just(""), Just("fast"), Just("slow")],
+        n in 1..4u32,
+        until in option::of(NOW + 1..NOW + 3),
+        at in 0..3u64,
+    ) -> Control {
+        let control = control(limit(n, None, name), &[(key, value)]);
+        Control { until, at, ..control }
+    }
+}
+
+/// Gives controls their numbers as ids.
+fn numbered(controls: Vec<Control>) -> Vec<Arc<Control>> {
+    let numbered =
+        controls.into_iter().enumerate().map(|(i, it)| Control { id: i.to_string(), ..it });
+    numbered.map(Arc::new).collect()
+}
+
+proptest! {
+    #[test]
+    fn plans_that_are_reused_are_those_that_would_be_built(
+        first in vec(any_limit(), 0..8),
+        added in vec(any_limit(), 0..4),
+        dropped in vec(0..8usize, 0..4),
+    ) {
+        let rules = rule_set(RULES);
+        let mut controls = numbered(first);
+        let index = Index::new(controls.clone());
+        let (plans, _) = Plans::new(&index, &rules, u64::MAX, None);
+        let earlier = Earlier { index: &index, plans: &plans };
+        let built: Vec<_> = index.changes().to_vec();
+        for at in dropped {
+            if at < controls.len() {
+                controls.remove(at);
+            }
+        }
+        let added = added.into_iter().enumerate();
+        let added = added.map(|(i, it)| Arc::new(Control { id: format!("added {i}"), ..it }));
+        controls.extend(added);
+        let index = Index::new(controls);
+        let (reused, why) = Plans::new(&index, &rules, u64::MAX, Some(earlier));
+        let (anew, why_anew) = Plans::new(&index, &rules, u64::MAX, None);
+        prop_assert_eq!(why, why_anew);
+        for (row, changes) in index.limits() {
+            for plan in rules.rules().filter_map(|rule| rule.plan.as_ref()) {
+                let (mine, theirs) = (reused.get(plan, row.changes), anew.get(plan, row.changes));
+                prop_assert_eq!(mine, theirs);
+                let before = built.iter().position(|built| built == changes);
+                let before = before.and_then(|number| plans.get(plan, number as u32));
+                if let (Some(before), Some(mine)) = (before, mine) {
+                    prop_assert!(Arc::ptr_eq(before, mine), "it was built before");
+                }
+            }
+        }
     }
 }

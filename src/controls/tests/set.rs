@@ -127,3 +127,54 @@ fn times_from_before_the_table_was_reached_become_those_of_the_table() {
     assert_eq!((bob.at, bob.until), (NOW, Some(NOW + HOUR)));
     assert_eq!(set.get("ann").unwrap().at, NOW);
 }
+
+#[test]
+fn replicas_drop_the_same_controls_of_too_many_to_compare() {
+    let all: Vec<_> = (0..MAX_COMPARED as u64 + 20)
+        .map(|i| {
+            let control = control(Action::Block, &[("user", &format!("{i}*"))]);
+            Arc::new(Control { id: format!("{i:03}"), at: NOW + i, ..control })
+        })
+        .collect();
+    let (mine, theirs) = all.split_at(60);
+    for (mine, theirs) in [(mine, theirs), (theirs, mine)] {
+        let mut set = ControlSet::default();
+        mine.iter().for_each(|control| set.put(control.clone(), true));
+        // Those with an exact value do not count.
+        set.put(put("ann", NOW + 1_000, None), true);
+        let merged = set.merge(rows(theirs.to_vec()), NOW);
+        assert_eq!((merged.omitted, set.controls().count()), (20, MAX_COMPARED + 1));
+        assert!(has(&set, "099") && !has(&set, "100") && has(&set, "ann"));
+    }
+}
+
+#[test]
+fn an_end_that_an_operator_named_is_not_moved() {
+    let mut set = ControlSet::default();
+    for id in ["for", "until"] {
+        set.put(put(id, NOW, Some(NOW + 2 * HOUR)), true);
+    }
+    set.fix_end("until");
+    assert!(set.shift(-(HOUR as i64)));
+    let times = |id: &str| set.get(id).map(|control| (control.at, control.until));
+    assert_eq!(times("for"), Some((NOW - HOUR, Some(NOW + HOUR))));
+    assert_eq!(times("until"), Some((NOW - HOUR, Some(NOW + 2 * HOUR))));
+}
+
+#[test]
+fn a_row_that_another_one_has_replaced_is_not_shared() {
+    let mut set = ControlSet::default();
+    set.put(put("ann", NOW, None), true);
+    assert!(!set.is_shared("ann", NOW));
+    let changes = set.changes();
+    set.shared(&changes);
+    assert!(set.is_shared("ann", NOW));
+    set.merge(rows([put("ann", NOW + 1, None)]), NOW);
+    assert!(!set.is_shared("ann", NOW) && !set.is_shared("bob", NOW));
+    // Its time is moved when that of the table is known.
+    set.put(put("bob", NOW, None), true);
+    set.shift(5);
+    let changes = set.changes();
+    set.shared(&changes);
+    assert!(set.is_shared("bob", NOW));
+}

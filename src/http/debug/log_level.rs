@@ -21,9 +21,10 @@ pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
 
 /// Applies the levels of the query, `?level=info,h2=debug`.
 pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Request) -> Response {
-    if let Err(refusal) = pages.access.check(&request) {
-        return refusal.into_response();
-    }
+    let caller = match pages.access.check(&request) {
+        Ok(caller) => caller,
+        Err(refusal) => return refusal.into_response(),
+    };
     let Some(active) = &pages.log_levels else { return StatusCode::NOT_FOUND.into_response() };
     let query = request.uri().query().unwrap_or_default();
     let level = query.split('&').find_map(|part| part.strip_prefix("level=")).unwrap_or_default();
@@ -32,6 +33,7 @@ pub(super) async fn change(State(pages): State<Arc<DebugPages>>, request: Reques
             let (from, to) = (active.get().to_string(), levels.to_string());
             active.set(levels);
             tracing::warn!(from, to, "log level changed");
+            caller.audit(pages.controls.audit(), "", "set log level", &format!("{from} to {to}"));
             format!("{to}\n").into_response()
         }
         Err(error) => (StatusCode::BAD_REQUEST, format!("?level=…: {error}\n")).into_response(),

@@ -95,7 +95,7 @@ function fillControl(row, { left_ms: left }) {
 function reachText({ shared, kept }) {
   if (shared) return 'All replicas apply it within a second.';
   const lost = kept ? '' : ' It is lost when weir restarts.';
-  return `Only this replica applies it for now.${lost}`;
+  return `Only this replica applies it until the store answers, if replicas share one.${lost}`;
 }
 
 const removal = {
@@ -115,7 +115,8 @@ const removal = {
   async confirm() {
     byId('removal-confirm').disabled = true;
     try {
-      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}`);
+      const by = editor.by ? `?by=${encodeURIComponent(editor.by)}` : '';
+      await call('DELETE', `/v1/controls/${encodeURIComponent(this.control.id)}${by}`);
       byId('removal').close();
       announce('The control is removed.');
       // Its button is gone.

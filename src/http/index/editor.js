@@ -112,12 +112,13 @@ const editor = {
   },
 
   /** Returns the id: that of the control that does the same already, or a new one. */
-  idOf({ action, domain, entries, exact }) {
+  idOf({ action, domain, entries, exact, limit }) {
     if (this.id !== null) return this.id;
+    const name = limit => limit?.name ?? '';
     const pairs = list => list.map(({ key, value }) => [key, value]);
     const match = list => JSON.stringify(exact ? pairs(list) : pairs(list).sort());
     const same = controls.find(control => control.action === action && control.domain === domain
-      && control.exact === exact && match(control.entries) === match(entries));
+      && control.exact === exact && name(control.limit) === name(limit) && match(control.entries) === match(entries));
     const digits = () => [...crypto.getRandomValues(new Uint8Array(6))].map(byte => byte.toString(16).padStart(2, '0'));
     return same?.id ?? `${action}-${digits().join('')}`;
   },
@@ -195,7 +196,8 @@ const editor = {
       const list = make('ul', 'warned', ...warnings.map(warning => make('li', '', sentence(shortened(warning, 300, 50)))));
       parts.push(list);
     }
-    if (this.id === null && controls.some(({ id }) => id === this.checked.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
+    const saysSo = warnings.some(warning => warning.startsWith('it replaces'));
+    if (this.id === null && !saysSo && controls.some(({ id }) => id === this.checked.id)) parts.push(make('p', 'warned', 'It replaces the control that matches the same now.'));
     if (matched.length) {
       const table = make('table', 'keys all', make('caption', '', 'Keys with many hits that it matches now'));
       const body = make('tbody', '');

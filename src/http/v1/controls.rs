@@ -109,13 +109,14 @@ pub(super) async fn delete<S: Store + 'static>(
     id: Id,
     uri: Uri,
 ) -> Answer {
-    Query::read(&uri, &[])?;
+    let query = Query::read(&uri, &["by"])?;
     let id = read_id(id)?;
     let for_write = api.clone();
     let deleted = finish(async move {
         let api = for_write;
         let deleted = api.controls.delete(&id).await?;
-        caller.audit(api.controls.audit(), "", "delete control", &subject(&deleted.control));
+        let (by, subject) = (query.get("by").unwrap_or_default(), subject(&deleted.control));
+        caller.audit(api.controls.audit(), by, "delete control", &subject);
         Ok(json!({
             "control": shown(&deleted.control, api.controls.now()),
             "shared": deleted.shared,
@@ -141,7 +142,7 @@ fn shown(control: &Control, now: Micros) -> Value {
 
 /// Returns a control in words, for the audit log.
 fn subject(control: &Control) -> String {
-    format!("{}: {} {}", control.id, control.action.name(), control.match_text())
+    format!("{}: {} {}", control.id, control.action, control.match_text())
 }
 
 fn read_id(id: Id) -> Result<String, ApiError> {

@@ -106,7 +106,8 @@ pub(super) async fn reset<S: States + 'static>(
     Extension(caller): Extension<Caller>,
     uri: Uri,
 ) -> Answer {
-    let key = Key::read(&Query::read(&uri, &["domain", "descriptor"])?)?;
+    let query = Query::read(&uri, &["domain", "descriptor", "by"])?;
+    let key = Key::read(&query)?;
     let snapshot = api.snapshot()?;
     let for_write = api.clone();
     let reset = finish(async move {
@@ -120,7 +121,8 @@ pub(super) async fn reset<S: States + 'static>(
             ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
         })?;
         let Some(counted) = applied.key else { return Err(key.not_counted()) };
-        caller.audit(api.controls.audit(), "", "reset state", &key.text());
+        let by = query.get("by").unwrap_or_default();
+        caller.audit(api.controls.audit(), by, "reset state", &key.text());
         let entry = |(name, value): &Entry<'_>| json!({ "key": name, "value": value });
         Ok(json!({
             "domain": key.domain,

@@ -229,6 +229,7 @@ proptest! {
         schedule in prop::collection::vec((0_u64..3_000_000, 0_u64..4), 1..50),
     ) {
         let mut all = Driver::new(limits.clone());
+        all.plan = all.plan.with_near_limit_ratio(Some(0.7));
         let mut alone: Vec<Driver> = limits
             .iter()
             .map(|limit| Driver::new(vec![Limit { shadow_mode: false, ..limit.clone() }]))
@@ -261,6 +262,17 @@ proptest! {
                 }
             }
             let binding = usize::from(decision.limit);
+            let expected: Vec<NearLimit> = (0..limits.len())
+                .filter(|i| allowed && hits > 0 && *i != binding)
+                .filter(|i| only_shadows || !limits[*i].shadow_mode)
+                .map(|i| (i, verdicts[i].used_before + hits))
+                .filter(|(i, used)| *used as f64 / f64::from(limits[*i].requests_per_unit) >= 0.7)
+                .map(|(i, used)| {
+                    let look = alone[i].clone().charge(Op::GiveBack(0)).decision;
+                    NearLimit { limit: i as u8, used, reset_after: look.reset_after }
+                })
+                .collect();
+            prop_assert_eq!(decision.near.iter().copied().collect::<Vec<_>>(), expected);
             prop_assert!(only_shadows || !limits[binding].shadow_mode);
             if !allowed {
                 prop_assert!(vetoes(binding));

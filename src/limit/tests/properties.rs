@@ -63,7 +63,7 @@ fn model_and_schedule() -> impl Strategy<Value = (Model, Vec<Step>)> {
 
 /// Checks the predicted waits and resets by trying them.
 fn check_durations(driver: &Driver, model: &Model, op: Op, charged: &ChargeOutcome) {
-    let decision = charged.decision;
+    let decision = &charged.decision;
     let Op::Take(hits) = op else { return };
     let hits = model.judged(hits.min(u64::from(u32::MAX)));
     match decision.retry_after {
@@ -130,7 +130,7 @@ proptest! {
             driver.now += wait;
             let charged = driver.charge(op);
             let again = driver.plan.charge_packed(&mut packed, driver.now, op, None);
-            prop_assert_eq!(charged, again);
+            prop_assert_eq!(&charged, &again);
             if charged.expires <= driver.now {
                 packed = [0; 3];
             }
@@ -149,7 +149,7 @@ proptest! {
                 forgetful.state = State::default();
             }
             let charged = driver.charge(op);
-            prop_assert_eq!(charged, forgetful.charge(op));
+            prop_assert_eq!(&charged, &forgetful.charge(op));
             expires = charged.expires;
         }
     }

@@ -20,6 +20,9 @@ descriptors:
     rate_limits:
       - {name: fast, unit: minute, requests_per_unit: 5}
       - {name: slow, unit: hour, requests_per_unit: 2}
+  - key: hold
+    descriptors:
+      - {key: id, rate_limit: {algorithm: concurrency, requests_per_unit: 1, hold_id: id}}
 ";
 
 const TOGETHER: &str = "domain: t
@@ -43,7 +46,8 @@ impl Controlled {
     fn new(options: limiter::Options, controls: Vec<Control>) -> Controlled {
         let files = [("d.yaml", RULES), ("t.yaml", TOGETHER)];
         let files = files.map(|(name, text)| RuleFile { name: name.into(), text: text.into() });
-        let (rules, problems) = RuleSet::compile(&files, &Options::default(), None);
+        let rule_options = Options { near_limit_ratio: Some(0.8), ..Options::default() };
+        let (rules, problems) = RuleSet::compile(&files, &rule_options, None);
         assert_eq!(problems, []);
         let clock = Arc::new(ManualClock::new(NOW));
         let active = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), u64::MAX));
@@ -165,6 +169,38 @@ fn refunds_are_never_blocked_and_looks_are() {
     let both = [Action::Block, limit(10, "")].map(|action| control("d", &entries, action));
     bench.active.set_controls(both.map(Arc::new).to_vec());
     assert_eq!(bench.send("d", &[refund]), (false, vec![(false, Some(10), 10, 40)]));
+}
+
+#[test]
+fn an_allowance_that_does_not_count_gives_nothing_back() {
+    let entries = [("a", "x")];
+    let descriptor = Descriptor { entries: &entries, ..Default::default() };
+    let refund = Descriptor { hits_addend: Some(1), is_negative_hits: true, ..descriptor };
+    for (count, left) in [(true, 1), (false, 0)] {
+        let bench = single(vec![]);
+        bench.ask("d", &entries);
+        let allow = control("d", &entries, Action::Allow { count });
+        bench.active.set_controls(vec![Arc::new(allow)]);
+        assert!(!bench.send("d", &[refund]).0);
+        bench.active.set_controls(Vec::new());
+        assert_eq!(bench.ask("d", &entries).1[0].2, left, "{count}");
+    }
+}
+
+#[test]
+fn an_allowance_that_does_not_count_ends_holds_by_their_ids() {
+    let entries = [("hold", "x"), ("id", "1")];
+    let descriptor = Descriptor { entries: &entries, ..Default::default() };
+    let refund = Descriptor { hits_addend: Some(1), is_negative_hits: true, ..descriptor };
+    let bench = single(vec![]);
+    assert_eq!(bench.send("d", &[descriptor]).1[0].2, 0);
+    let allow = control("d", &entries[..1], Action::Allow { count: false });
+    bench.active.set_controls(vec![Arc::new(allow)]);
+    bench.send("d", &[refund]);
+    bench.active.set_controls(Vec::new());
+    let other = [("hold", "x"), ("id", "2")];
+    let other = Descriptor { entries: &other, ..Default::default() };
+    assert!(!bench.send("d", &[other]).0, "the hold has ended");
 }
 
 #[test]
@@ -351,6 +387,26 @@ fn top_keys_count_blocked_hits_as_denied_and_allowed_ones_as_admitted() {
     };
     assert_eq!(list(By::Denied), ["d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
     assert_eq!(list(By::Hits), ["d a=x 3", "d ip=1 3", "t ip=2 1", "unknown ip=1 1"]);
+}
+
+#[test]
+fn keys_are_near_a_changed_limit_by_its_numbers() {
+    let mut bench = single(vec![control("d", &[("two", "x")], limit(5, "slow"))]);
+    let options = top::Options { entries: 16, redact: Vec::new(), threads: 1 };
+    let top = Arc::new(Top::new(options, bench.clock.clone()));
+    bench.limiter = bench.limiter.with_top(Some(top.clone()));
+    let near = || {
+        let rows = top.list(&Query { by: By::Near, limit: 16, filter: None }).rows.into_iter();
+        let near = rows.filter_map(|row| row.near).map(|near| (near.limit, near.used, near.n));
+        near.collect::<Vec<_>>()
+    };
+    for _ in 0..3 {
+        bench.ask("d", &[("two", "x")]);
+    }
+    assert_eq!(near(), []);
+    bench.clock.advance(60 * SECOND);
+    bench.ask("d", &[("two", "x")]);
+    assert_eq!(near(), [("slow".to_owned(), 4, 5)]);
 }
 
 #[tokio::test]

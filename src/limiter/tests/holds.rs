@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::limits::entry;
 use super::*;
-use crate::limit::{Decision, Source};
+use crate::limit::{Decision, NearLimits, Source};
 use crate::store::{Charge, Key, Role};
 
 const RULES: &str = "domain: d
@@ -132,8 +132,9 @@ fn if_the_outcome_is_unknown_only_holds_with_an_id_are_given_back() {
         reset_after: 0,
         retry_after: None,
         source: Source::Store,
+        near: NearLimits::default(),
     };
-    let degraded = Decision { source: Source::Degraded, ..decision };
+    let degraded = Decision { source: Source::Degraded, ..decision.clone() };
     let bench = Bench::new(RULES);
     let plan = |name: &str| {
         let rule = bench.rules.rules().find(|rule| rule.name.ends_with(name)).unwrap();

@@ -125,6 +125,44 @@ descriptors:
 }
 
 #[test]
+fn every_limit_that_a_key_is_near_has_a_row() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 3}
+      - {name: daily, unit: day, requests_per_unit: 40}
+      - {name: watched, unit: hour, requests_per_unit: 20, shadow_mode: true}
+      - {name: monthly, unit: day, unit_multiplier: 30, requests_per_unit: 40}
+",
+    );
+    let ask = |times| (0..times).for_each(|_| _ = bench.ask(&[("user", "ann")]));
+    for _ in 0..31 {
+        ask(1);
+        bench.clock.advance(SECOND);
+    }
+    assert_eq!(near(&bench), []);
+    // The 32nd of 40: the limit of a second decides, and is not near.
+    ask(1);
+    let rows = || {
+        let mut rows: Vec<_> = near(&bench).into_iter().map(|row| (row.0, row.1, row.2)).collect();
+        rows.sort();
+        rows
+    };
+    let row = |name: &str, used, n| (name.to_owned(), used, n);
+    assert_eq!(rows(), [row("daily", 32, 40), row("monthly", 32, 40)]);
+    // A denial is none.
+    ask(3);
+    let all = [row("burst", 3, 3), row("daily", 34, 40), row("monthly", 34, 40)];
+    assert_eq!(rows(), all);
+    bench.clock.advance(SECOND);
+    assert_eq!(rows(), all[1..]);
+    let resets: HashMap<_, _> = near(&bench).into_iter().map(|row| (row.0, row.3)).collect();
+    assert!(resets["daily"] < resets["monthly"], "{resets:?}");
+}
+
+#[test]
 fn what_a_denial_of_the_whole_request_kept_from_being_charged_is_not_near() {
     let rules = "domain: d
 charge: together

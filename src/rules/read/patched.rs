@@ -247,6 +247,7 @@ impl Reader<'_> {
             previous: self.previous,
             series: self.series,
             max_log_bytes: self.max_log_bytes,
+            near_limit_ratio: self.near_limit_ratio,
             together,
             lint: false,
             replaced: Vec::new(),

@@ -29,7 +29,7 @@ pub async fn replaces_a_hold_of_the_same_id(store: &impl Store, clock: &ManualCl
     let key = Key { domain: "holds", entries: &[("key", "a")] };
     let of = async |op, id| -> Decision {
         let one = Charge { key, plan: &plan, op, hold: Some(id), role: Role::Enforced };
-        charge(store, &[one], false).await[0]
+        charge(store, &[one], false).await.swap_remove(0)
     };
     let used = async || of(Op::Take(0), "look").await.used_before;
     for _ in 0..3 {

@@ -199,7 +199,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
         vec![denied(sliding(u32::MAX, 1)), bucketed(u32::MAX, 100 * YEAR, 3_600)],
         vec![fixed(u32::MAX, 100 * YEAR)],
     ]
-    .map(|limits| Arc::new(Plan::new(limits)))
+    .map(|limits| Arc::new(Plan::new(limits).with_near_limit_ratio(Some(0.5))))
 }
 
 /// Key and shape, and the state counted under them.

@@ -175,7 +175,7 @@ pub async fn a_reset_key_starts_over_and_no_other(store: &impl States) {
         let take = async |key, plan: &Arc<Plan>, id| {
             let hold = plan.hold_id().map(|_| id);
             let one = Charge { key, plan, op: Op::Take(2), hold, role: Role::Enforced };
-            charge(store, &[one], false).await[0]
+            charge(store, &[one], false).await.swap_remove(0)
         };
         let used = async |key, plan| {
             let read = try_read(store, key, plan, &[]).await.unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limit::{Decision, Micros, Op, Plan, Source};
+use crate::limit::{Decision, Micros, NearLimits, Op, Plan, Source};
 use crate::store::Charge;
 use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 
@@ -35,7 +35,12 @@ struct Denial {
     /// The plan that denied.
     plan: Arc<Plan>,
     hits: u64,
-    decision: Decision,
+    /// Of the decision, what the next one repeats.
+    limit: u8,
+    would_deny: u16,
+    used_before: u64,
+    reset_after: Micros,
+    retry_after: Option<Micros>,
     /// When the charge was sent.
     sent: Micros,
     /// Holds before this instant.
@@ -82,13 +87,17 @@ impl DenialCache {
         let passed = now.saturating_sub(denial.sent);
         // Hits that a window can never allow have no wait.
         let n = charge.plan.limits().first().map_or(0, |limit| limit.requests_per_unit);
-        let retry_after = denial.decision.retry_after.filter(|_| !more_alike || hits <= n.into());
+        let retry_after = denial.retry_after.filter(|_| !more_alike || hits <= n.into());
         Some(Decision {
+            allowed: false,
+            limit: denial.limit,
+            would_deny: denial.would_deny,
+            used_before: denial.used_before,
             remaining: 0,
-            reset_after: denial.decision.reset_after.saturating_sub(passed),
+            reset_after: denial.reset_after.saturating_sub(passed),
             retry_after: retry_after.map(|wait| wait.saturating_sub(passed)),
             source: Source::DeniedLocally,
-            ..denial.decision
+            near: NearLimits::default(),
         })
     }
 
@@ -97,7 +106,7 @@ impl DenialCache {
         &self,
         charge: &Charge<'_>,
         hits: u64,
-        decision: Decision,
+        decision: &Decision,
         sent: Micros,
         until: Micros,
     ) {
@@ -117,7 +126,20 @@ impl DenialCache {
             Some(same) => same,
             None => set.slot_to_fill(),
         };
-        *slot = Some(Denial { key, plan: charge.plan.clone(), hits, decision, sent, until });
+        let Decision { limit, would_deny, used_before, reset_after, retry_after, .. } = *decision;
+        let plan = charge.plan.clone();
+        *slot = Some(Denial {
+            key,
+            plan,
+            hits,
+            limit,
+            would_deny,
+            used_before,
+            reset_after,
+            retry_after,
+            sent,
+            until,
+        });
         self.until.fetch_max(until, Ordering::Relaxed);
     }
 

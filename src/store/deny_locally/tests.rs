@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::ManualClock;
 use crate::limit::{
-    Algorithm, Concurrency, FixedWindow, Gcra, Limit, Plan, SECOND, TokenBucket, Unit,
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Plan, SECOND, TokenBucket, Unit,
 };
 use crate::store::conformance::fakes::{Fake, Gated};
 use crate::store::conformance::states::{try_read, try_reset};
@@ -106,6 +106,7 @@ async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
         retry_after: Some(6 * SECOND),
         reset_after: 6 * SECOND,
         source: Source::DeniedLocally,
+        near: NearLimits::default(),
         ..first
     };
     assert_eq!(again, expected);
@@ -145,7 +146,7 @@ async fn a_known_denial_is_answered_now_and_nothing_else_is() {
     take(&store, "d", "a", &plan, 1).await;
     store.inner().asked();
     let answers = try_charge(&[of(&a), of(&a)], false).unwrap();
-    let sources = answers.iter().map(|answer| answer.unwrap().source).collect::<Vec<_>>();
+    let sources = answers.iter().map(|answer| answer.as_ref().unwrap().source).collect::<Vec<_>>();
     assert_eq!(sources, [Source::DeniedLocally; 2]);
     assert_eq!(try_charge(&[of(&a), of(&b)], false), None, "b is not known");
     assert_eq!(try_charge(&[of(&a)], true), None, "together always goes to the store");

@@ -80,7 +80,10 @@ async fn a_reset_starts_the_local_count_over_too() {
     let key = Key { domain: "d", entries: &a };
     down(&guard);
     let take = async |entries| {
-        ask(&guard, &[charge_of(entries, &plan, Op::Take(2))], false, None).await[0].unwrap()
+        ask(&guard, &[charge_of(entries, &plan, Op::Take(2))], false, None)
+            .await
+            .swap_remove(0)
+            .unwrap()
     };
     for _ in 0..2 {
         assert!(take(&a).await.allowed);
@@ -104,7 +107,7 @@ async fn each_error_is_answered_by_policy_and_counted() {
         let (guard, _) = guarded(policy, 1);
         for (i, kind) in StoreError::ALL.into_iter().enumerate() {
             guard.inner.fail(move |_| Some(kind));
-            let answer = ask(&guard, &charges, false, None).await[0];
+            let answer = ask(&guard, &charges, false, None).await.swap_remove(0);
             assert_eq!(guard.counts().failed(kind), 1);
             assert_eq!(guard.counts().degraded(policy), i as u64 + 1);
             match (policy, answer) {
@@ -137,9 +140,9 @@ async fn the_policy_of_a_batch_overrides_that_of_the_guard() {
     let charges = [charge_of(&entries, &plan, Op::Take(1))];
     let (guard, _) = guarded(OnStoreFailure::Deny, 1);
     down(&guard);
-    assert!(!ask(&guard, &charges, false, None).await[0].unwrap().allowed);
+    assert!(!ask(&guard, &charges, false, None).await[0].as_ref().unwrap().allowed);
     let own = ask(&guard, &charges, false, Some(OnStoreFailure::Allow)).await;
-    assert!(own[0].unwrap().allowed);
+    assert!(own[0].as_ref().unwrap().allowed);
     let own = ask(&guard, &charges, false, Some(OnStoreFailure::Error)).await;
     assert_eq!(own[0], Err(StoreError::Unavailable));
 }
@@ -154,7 +157,7 @@ async fn only_failed_charges_are_answered_by_policy() {
     let answers = ask(&guard, &charges, false, None).await;
     let sources = [Source::Degraded, Source::Store, Source::Degraded];
     for (answer, source) in zip(&answers, sources) {
-        let decision = answer.unwrap();
+        let decision = answer.as_ref().unwrap();
         assert_eq!((decision.source, decision.allowed), (source, source == Source::Store));
     }
     assert_eq!(guard.counts().failed(StoreError::Corrupt), 2);
@@ -176,9 +179,9 @@ async fn giving_back_and_shadow_limits_are_never_denied() {
         charge_of(&entries, &both, Op::Take(1)),
     ];
     let answers = ask(&guard, &charges, false, None).await;
-    assert!(answers[0].unwrap().allowed);
-    assert!(answers[1].unwrap().allowed);
-    let denied = answers[2].unwrap();
+    assert!(answers[0].as_ref().unwrap().allowed);
+    assert!(answers[1].as_ref().unwrap().allowed);
+    let denied = answers[2].as_ref().unwrap();
     assert_eq!((denied.allowed, denied.limit, denied.used_before), (false, 1, 5));
 }
 

@@ -75,8 +75,8 @@ impl<C> MemoryStore<C> {
         for (charge, &draft) in charges.iter().zip(&draft_of) {
             let draft = &mut drafts[draft];
             let charged = draft.value.charge(charge, now);
+            answers.push(Ok(charged.decision.clone()));
             draft.charged = Some(charged);
-            answers.push(Ok(charged.decision));
         }
 
         if !batch.is_denied(&answers[first..]) {

@@ -193,7 +193,7 @@ async fn nothing_is_given_back_where_the_outcome_is_not_known() {
         answers
     };
     let answers = ask().await;
-    let allowed = |answer: &Answer| answer.map(|decision| decision.allowed);
+    let allowed = |answer: &Answer| answer.clone().map(|decision| decision.allowed);
     let actual: Vec<_> = answers.iter().map(allowed).collect();
     assert_eq!(actual, [Ok(false), Ok(true), Err(StoreError::TimedOut)]);
     assert_eq!(used(&store, "a", &minute).await, 1, "it stays charged");

@@ -4,7 +4,7 @@ use super::*;
 
 fn record_entries(top: &Top, entries: &[Entry<'_>]) {
     let (domain, rule) = ("d", "api_key_s3cret.user");
-    let outcome = Outcome::Admitted;
+    let outcome = Outcome::Admitted(&[]);
     top.record(&Recorded { domain, entries, rule, hits: 1, outcome });
 }
 
@@ -97,7 +97,7 @@ fn a_filter_gets_true_values() {
     let options = Options { entries: 10, redact: vec!["user".to_owned()], threads: 1 };
     let top = Top::new(options, Arc::new(ManualClock::new(0)));
     for name in ["ann", "bob", "cy"] {
-        record(&top, name, 1, Outcome::Admitted);
+        record(&top, name, 1, Outcome::Admitted(&[]));
     }
     let filter = |domain: &str, entries: &[Entry<'_>]| domain == "d" && entries[0].1 >= "b";
     let list = top.list(&Query { filter: Some(&filter), ..all(By::Hits) });
@@ -110,9 +110,8 @@ fn a_filter_gets_true_values() {
 fn lists_are_ready_for_json() {
     let (top, clock) = top(10, 1);
     clock.advance(7 * SECOND);
-    let limit =
-        NearAdmission { shape: "f", index: 0, name: "daily", used: 8, n: 10, reset_after: 1_500 };
-    record(&top, "ann", 2, Outcome::Near(limit));
+    let limit = NearAdmission { limit: 0, name: "daily", used: 8, n: 10, reset_after: 1_500 };
+    record(&top, "ann", 2, Outcome::Admitted(&[limit]));
     let json = serde_json::to_value(top.list(&all(By::Near))).unwrap();
     let entries = serde_json::json!([{"key": "user", "value": "ann"}]);
     let row = serde_json::json!({

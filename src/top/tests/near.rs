@@ -4,8 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn near(used: u64, n: u32, reset_after: Micros) -> Outcome<'static> {
-    Outcome::Near(NearAdmission { shape: "f", index: 0, name: "", used, n, reset_after })
+/// Records an admission of hits near a limit, with what was used of its n, and its reset.
+fn record_near(top: &Top, user: &str, hits: u64, (used, n, reset_after): (u64, u32, Micros)) {
+    let limit = NearAdmission { limit: 0, name: "", used, n, reset_after };
+    record(top, user, hits, Outcome::Admitted(&[limit]));
 }
 
 /// User, used, n and reset of each row.
@@ -21,15 +23,15 @@ fn rows(top: &Top) -> Vec<(String, u64, u32, u64)> {
 #[test]
 fn the_closest_to_their_limit_are_first_until_their_reset() {
     let (top, clock) = top(10, 1);
-    record(&top, "a", 1, near(8, 10, 60 * SECOND));
-    record(&top, "b", 1, near(90, 100, 30 * SECOND));
-    record(&top, "c", 2, near(5, 5, 1));
-    record(&top, "d", 1, Outcome::Admitted);
+    record_near(&top, "a", 1, (8, 10, 60 * SECOND));
+    record_near(&top, "b", 1, (90, 100, 30 * SECOND));
+    record_near(&top, "c", 2, (5, 5, 1));
+    record(&top, "d", 1, Outcome::Admitted(&[]));
     record(&top, "e", 1, Outcome::Denied);
     let (a, b) = (("a".to_owned(), 8, 10, 60_000), ("b".to_owned(), 90, 100, 30_000));
     assert_eq!(rows(&top), [("c".to_owned(), 5, 5, 1), b, a]);
     clock.advance(SECOND);
-    record(&top, "a", 1, near(9, 10, 59 * SECOND));
+    record_near(&top, "a", 1, (9, 10, 59 * SECOND));
     assert_eq!(rows(&top)[0], ("a".to_owned(), 9, 10, 59_000));
     clock.advance(29 * SECOND);
     assert_eq!(rows(&top), [("a".to_owned(), 9, 10, 30_000)]);
@@ -42,12 +44,12 @@ fn the_closest_to_their_limit_are_first_until_their_reset() {
 #[test]
 fn each_limit_of_a_key_has_a_row() {
     let (top, _) = top(10, 1);
-    for (index, name, used) in [(0, "burst", 5), (1, "daily", 9), (0, "burst", 4), (1, "day", 10)] {
-        let (shape, n, reset_after) = ("f1+f86400", 10, SECOND);
-        let limit = NearAdmission { shape, index, name, used, n, reset_after };
-        record(&top, "a", 1, Outcome::Near(limit));
+    for (limit, name, used) in [(1, "burst", 5), (2, "daily", 9), (1, "burst", 4), (2, "day", 10)] {
+        let (n, reset_after) = (10, SECOND);
+        let limit = NearAdmission { limit, name, used, n, reset_after };
+        record(&top, "a", 1, Outcome::Admitted(&[limit]));
     }
-    record(&top, "a", 1, near(8, 10, SECOND));
+    record_near(&top, "a", 1, (8, 10, SECOND));
     let list = top.list(&all(By::Near));
     let limits = list.rows.iter().filter_map(|row| row.near.as_ref());
     let limits: Vec<_> = limits.map(|near| (near.limit.as_str(), near.used)).collect();
@@ -60,7 +62,9 @@ fn threads_agree_on_the_last_admission() {
     let (top, clock) = top(10, 2);
     let on = |thread: usize, used| {
         let Aligned(lists) = &top.lists[thread];
-        let (domain, entries, outcome) = ("d", &[("user", "a")], near(used, 10, SECOND));
+        let (limit, n, reset_after) = (0, 10, SECOND);
+        let limit = NearAdmission { limit, name: "", used, n, reset_after };
+        let (domain, entries, outcome) = ("d", &[("user", "a")], Outcome::Admitted(&[limit]));
         let recorded = Recorded { domain, entries, rule: "", hits: 1, outcome };
         top.record_in(&mut lists.lock(), &recorded);
         clock.advance(1_000);
@@ -77,7 +81,7 @@ fn threads_agree_on_the_last_admission() {
 fn when_all_rows_are_taken_the_newest_has_one() {
     let (top, _) = top(4, 1);
     for number in 0..100 {
-        record(&top, &number.to_string(), 1, near(10, 10, SECOND));
+        record_near(&top, &number.to_string(), 1, (10, 10, SECOND));
         assert!(rows(&top).iter().any(|row| row.0 == number.to_string()));
     }
     assert!(top.list(&all(By::Near)).unlisted > 0);
@@ -119,7 +123,7 @@ proptest! {
                     }
                     exact.insert(user, (used, now + reset));
                     *counts.entry(user.to_string()).or_default() += 2;
-                    record(&top, &user.to_string(), 2, near(used, 10, reset));
+                    record_near(&top, &user.to_string(), 2, (used, 10, reset));
                 }
             }
             if number % 40 > 0 && number < last {
@@ -142,4 +146,19 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn keys_past_their_reset_are_not_missing() {
+    let (top, clock) = top(4, 1);
+    let unlisted = || top.list(&all(By::Near)).unlisted;
+    for number in 0..20 {
+        record_near(&top, &number.to_string(), 1, (10, 10, SECOND));
+        clock.advance(SECOND);
+        assert_eq!(unlisted(), 0);
+    }
+    for number in 0..20 {
+        record_near(&top, &number.to_string(), 1, (10, 10, SECOND));
+    }
+    assert!(unlisted() > 0, "more than there are rows for");
 }

@@ -42,7 +42,7 @@ fn counts_are_exact_while_all_keys_have_rows() {
     let (top, _) = top(10, 1);
     for number in 0..10 {
         for _ in 0..=number {
-            record(&top, &number.to_string(), 3, Outcome::Admitted);
+            record(&top, &number.to_string(), 3, Outcome::Admitted(&[]));
         }
     }
     let list = top.list(&all(By::Hits));
@@ -56,10 +56,10 @@ fn counts_are_exact_while_all_keys_have_rows() {
 fn a_key_that_becomes_frequent_replaces_others() {
     let (top, _) = top(4, 1);
     for number in 0..100 {
-        record(&top, &number.to_string(), 1, Outcome::Admitted);
+        record(&top, &number.to_string(), 1, Outcome::Admitted(&[]));
     }
     for _ in 0..50 {
-        record(&top, "new", 1, Outcome::Admitted);
+        record(&top, "new", 1, Outcome::Admitted(&[]));
     }
     let list = top.list(&Query { limit: 1, ..all(By::Hits) });
     assert_eq!(user(&list.rows[0]), "new");

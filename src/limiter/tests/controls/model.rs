@@ -94,10 +94,10 @@ fn effect<'c>(controls: &'c [Control], domain: &str, ask: &Ask) -> Option<&'c Co
         let found = controls.iter().filter(applies).filter(|control| is(&control.action));
         found.max_by_key(|control| (control.entries.len(), control.domain != "*", control.at))
     };
-    let first = find(|action| *action == Action::Block)
-        .or_else(|| find(|action| matches!(action, Action::Allow { .. })));
+    let block = find(|action| *action == Action::Block).filter(|_| !ask.refund);
+    let allow = || find(|action| matches!(action, Action::Allow { .. }));
     let limit = || find(|action| matches!(action, Action::Limit(_)));
-    first.filter(|_| !ask.refund).or_else(limit)
+    block.or_else(allow).or_else(limit)
 }
 
 fn action() -> impl Strategy<Value = Action> {

@@ -164,7 +164,7 @@ fn a_number_of_no_window_counts_nothing() {
             server.command(&["INCRBY", written, "4"]);
             let store = manual(single(&server), &clock);
             store.answered().await;
-            let decision = charge(&store, &[first], together).await[0];
+            let decision = charge(&store, &[first], together).await.swap_remove(0);
             assert_eq!(decision.used_before, 0, "{first:?}");
             let taken = u64::from(matches!(first.op, Op::Take(1)));
             assert_eq!(used(&store, &plan).await, taken, "{first:?}");
@@ -229,7 +229,7 @@ fn a_full_count_stays_full_and_in_its_window() {
         for together in [false, true] {
             set(&server, empty + MOST + 70_000);
             let store = connected(options(single(&server))).await;
-            let decision = charge(&store, &[one], together).await[0];
+            let decision = charge(&store, &[one], together).await.swap_remove(0);
             assert_eq!((decision.allowed, decision.used_before as i64), (false, MOST));
         }
         assert_expires(&server);
