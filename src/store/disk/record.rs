@@ -106,3 +106,62 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     *bytes = rest;
     Some(*taken)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PRINT: Print = *b"fingerprint";
+
+    fn slot<V>(fill: Fill, expires: u64, value: V) -> SavedSlot<V> {
+        SavedSlot { print: PRINT, fill, expires, value }
+    }
+
+    #[test]
+    fn records_are_read_back() {
+        let packed = [1, u32::MAX, 3];
+        let mut bytes = Vec::new();
+        write(0, &PRINT, None, &mut bytes);
+        for (fill, expires) in [(Fill::Low, 7), (Fill::High, NEVER), (Fill::Full, 1 << 39)] {
+            let value = SavedValue::Packed(packed);
+            write(u16::MAX, &PRINT, Some(slot(fill, expires, value)), &mut bytes);
+        }
+        let state = State::default();
+        let boxed = slot(Fill::Low, 1, SavedValue::Boxed(&state));
+        write(9, &PRINT, Some(boxed), &mut bytes);
+
+        let mut rest = &*bytes;
+        assert_eq!(read(&mut rest), Some((0, Record::Removed(PRINT))));
+        for (fill, expires) in [(Fill::Low, 7), (Fill::High, NEVER), (Fill::Full, 1 << 39)] {
+            let left = rest.len();
+            let expected = Record::Slot(slot(fill, expires, SavedValue::Packed(packed)));
+            assert_eq!(read(&mut rest), Some((u16::MAX, expected)));
+            assert_eq!((left - rest.len()) as u64, RECORD_BYTES);
+        }
+        let expected = slot(Fill::Low, 1, SavedValue::Boxed(Box::new(State::default())));
+        assert_eq!(read(&mut rest), Some((9, Record::Slot(expected))));
+        assert_eq!((rest.len(), read(&mut rest)), (0, None));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn any_bytes_are_harmless(
+            kind in 0..3_u8,
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            // A plausible length of a boxed state, and few limits.
+            if let (2, Some(length)) = (kind, bytes.get_mut(19..24)) {
+                length.copy_from_slice(&[100, 0, 0, 0, 1]);
+            }
+            let mut rest = &*bytes;
+            while read(&mut rest).is_some() {}
+        }
+    }
+}
