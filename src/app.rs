@@ -105,10 +105,10 @@ impl App {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened on, or the files of TLS or of tokens cannot be used.
+    /// An address cannot be listened on, or the files of TLS, of tokens or of the store cannot be used.
     pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
-        let store = stores::make(settings, clock.clone());
+        let store = stores::make(settings, clock.clone())?;
         let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
         let redaction = match &top {
             Some(top) => top.redaction().clone(),
@@ -128,8 +128,18 @@ impl App {
         metrics.add(rules.clone());
         metrics.add(controls.clone());
         metrics.add(Arc::new(ProcessMetrics::new()));
-        let health =
-            Arc::new(Health::new(settings.requires_rules(), *settings.health.require_domain));
+        let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
+        let mut flushers = Flushers::default();
+        if limiter.store().disk().is_some() {
+            health = health.with_store_on_disk();
+            let limiter = limiter.clone();
+            flushers.add("store.disk", async move {
+                if let Some(disk) = limiter.store().disk() {
+                    disk.finish().await;
+                }
+            });
+        }
+        let health = Arc::new(health);
         let mut loader =
             Loader::new(rules.clone(), settings.rule_options(), health.clone(), metrics.clone());
         if settings.overlay_files().is_some() {
@@ -195,7 +205,7 @@ impl App {
             drain_delay: *settings.drain.delay,
             drain_timeout: *settings.drain.timeout,
             follows_store: *settings.health.follow_store,
-            flushers: Flushers::default(),
+            flushers,
         })
     }
 

@@ -28,6 +28,7 @@ pub enum NotServing {
     NoRules,
     NoDomain,
     StoreSilent,
+    StoreLoading,
     StoreLost,
 }
 
@@ -38,6 +39,7 @@ impl fmt::Display for NotServing {
             NotServing::NoRules => "no rules are loaded",
             NotServing::NoDomain => "the rules have no domain",
             NotServing::StoreSilent => "redis has not answered yet",
+            NotServing::StoreLoading => "counters are not loaded from disk yet",
             NotServing::StoreLost => "no connection to redis is up",
         })
     }
@@ -57,6 +59,8 @@ pub struct Health {
 struct Required {
     rules: bool,
     domain: bool,
+    /// Whether what the store answers after is that it is loaded from disk.
+    loading: bool,
 }
 
 /// The shortest time between two log lines about the same change.
@@ -68,10 +72,16 @@ impl Health {
     pub fn new(require_rules: bool, require_domain: bool) -> Health {
         Health {
             state: watch::Sender::new(State::default()),
-            required: Required { rules: require_rules, domain: require_domain },
+            required: Required { rules: require_rules, domain: require_domain, loading: false },
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
         }
+    }
+
+    /// The store is on disk: it answers once it is loaded.
+    pub fn with_store_on_disk(mut self) -> Health {
+        self.required.loading = true;
+        self
     }
 
     /// Records that rules with this number of domains are loaded.
@@ -159,7 +169,8 @@ fn reasons(state: State, required: Required) -> Vec<NotServing> {
         (state.draining, NotServing::Draining),
         (no_rules, NotServing::NoRules),
         (required.domain && !state.domain && !no_rules, NotServing::NoDomain),
-        (!state.store, NotServing::StoreSilent),
+        (!state.store && !required.loading, NotServing::StoreSilent),
+        (!state.store && required.loading, NotServing::StoreLoading),
         (state.store && state.store_lost, NotServing::StoreLost),
     ];
     // Allocates only if there is a reason.
@@ -187,6 +198,14 @@ mod tests {
         assert!(health.is_serving());
         health.drain();
         assert_eq!(texts(&health), ["draining"]);
+    }
+
+    #[test]
+    fn a_store_on_disk_is_loaded_first() {
+        let health = Health::new(false, false).with_store_on_disk();
+        assert_eq!(texts(&health), ["counters are not loaded from disk yet"]);
+        health.store_answers();
+        assert!(health.is_serving());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod idle;
 mod numbers;
 mod packed;
 pub mod plan;
+mod saved;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -29,6 +30,7 @@ pub use numbers::{Numbers, NumbersError};
 pub use plan::{
     CountError, HoldLevels, KeyState, LimitReading, Op, Packed, Plan, SpanCount, State,
 };
+pub(crate) use saved::SavedNumbers;
 pub use unit::Unit;
 pub use verdict::{ChargeOutcome, Decision, Fill, Levels, NearLimit, NearLimits, Source, Verdict};
 

@@ -4,6 +4,7 @@
 //! flags, and `options` converts them to the options of the other modules.
 
 mod debug;
+mod disk;
 pub mod docs;
 mod error;
 pub mod example;
@@ -98,6 +99,7 @@ impl Settings {
         let SettingReader { mut errors, warnings, redis_variables, .. } = reader;
         settings.warnings = warnings;
         settings.choose_store(&redis_variables);
+        settings.check_disk(&mut errors);
         settings.choose_statsd();
         settings.mogrifiers = statsd::check(&settings, &inputs.env, &mut errors);
         if *settings.store.kind == StoreKind::Redis {
@@ -184,10 +186,15 @@ impl Settings {
             [] if url.is_some() => format!("{} ({})", url.setting.name, url.origin),
             variables => variables.join(", "),
         };
-        if kind.value == StoreKind::Memory && !named_by.is_empty() {
+        let place = match kind.value {
+            StoreKind::Memory => "in this process's memory",
+            StoreKind::Disk => "on this process's disk",
+            StoreKind::Redis => return,
+        };
+        if !named_by.is_empty() {
             let verb = if redis_variables.len() > 1 { "have" } else { "has" };
             self.warnings.push(format!(
-                "counters are in this process's memory, as {} sets store.kind: \
+                "counters are {place}, as {} sets store.kind: \
                  {named_by} {verb} no effect",
                 kind.origin
             ));

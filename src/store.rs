@@ -3,6 +3,7 @@
 #[cfg(any(test, feature = "testsuite"))]
 pub mod conformance;
 pub mod deny_locally;
+pub mod disk;
 pub mod guard;
 pub mod memory;
 mod operations;

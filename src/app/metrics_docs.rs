@@ -46,14 +46,12 @@ impl MetricSink for Checked {
     }
 }
 
-/// Returns all families of a process that counts in memory or in Redis.
-fn families(redis: bool) -> Vec<MetricFamily> {
+/// Returns all families of a process with these settings.
+fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let mut inputs = Inputs::default();
-    if redis {
-        inputs.env.push(("REDIS_URL".to_owned(), "localhost:6379".to_owned()));
-    }
+    inputs.env.extend(env.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
     let settings = Settings::load(&inputs).expect("valid settings");
-    let store = stores::make(&settings, Arc::new(SystemClock::new()));
+    let store = stores::make(&settings, Arc::new(SystemClock::new())).expect("a store");
     let metrics = Metrics::new(10);
     metrics.add(Arc::new(Limiter::new(store, limiter::Options::default())));
     let rules = Rules::default();
@@ -75,8 +73,11 @@ fn families(redis: bool) -> Vec<MetricFamily> {
 }
 
 fn table() -> String {
-    let mut all = families(false);
-    for family in families(true) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("text");
+    let disk = [("WEIR__STORE__KIND", "disk"), ("WEIR__STORE__DISK__PATH", path)];
+    let mut all = families(&[]);
+    for family in families(&disk).into_iter().chain(families(&[("REDIS_URL", "localhost:6379")])) {
         if !all.iter().any(|known| known.name == family.name) {
             all.push(family);
         }

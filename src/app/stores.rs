@@ -8,6 +8,7 @@ pub(super) use self::configured::ConfiguredStore;
 use crate::clock::SystemClock;
 use crate::settings::Settings;
 use crate::store::deny_locally::DenyLocally;
+use crate::store::disk::{DiskStore, OpenError};
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
@@ -16,16 +17,27 @@ use crate::store::redis::RedisStore;
 /// Denials cached at a time, about 100 bytes each.
 const CACHED_DENIALS: usize = 64 * 1024;
 
-/// Makes the store of `settings`, by `clock`. It connects when it is first used.
-pub(super) fn make(settings: &Settings, clock: Arc<SystemClock>) -> ConfiguredStore {
+/// Makes the store of `settings`, by `clock`. It connects when it is first used; a store on disk is
+/// loaded by a thread of its own.
+///
+/// # Errors
+///
+/// The directory of a store on disk cannot be used.
+pub(super) fn make(
+    settings: &Settings,
+    clock: Arc<SystemClock>,
+) -> Result<ConfiguredStore, OpenError> {
+    if let Some(options) = settings.disk_options() {
+        return DiskStore::open(clock, options).map(ConfiguredStore::Disk);
+    }
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
     let Some((redis, per_second)) = settings.redis_options() else {
-        return ConfiguredStore::Memory(MemoryStore::new(clock, max_keys));
+        return Ok(ConfiguredStore::Memory(MemoryStore::new(clock, max_keys)));
     };
     let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
     let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
     let guard = Guard::new(denying, clock, *store.on_failure, *store.replicas, max_keys);
-    ConfiguredStore::Redis(Box::new(guard))
+    Ok(ConfiguredStore::Redis(Box::new(guard)))
 }

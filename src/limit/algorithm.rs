@@ -4,7 +4,10 @@
 //! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
 use super::algorithms::sliding_log::HitLog;
-use super::{HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SpanCount, Verdict};
+use super::{
+    HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SavedNumbers, SpanCount,
+    Verdict,
+};
 
 /// Hits to judge, charge or give back.
 #[derive(Clone, Copy, Debug)]
@@ -114,6 +117,15 @@ pub(crate) trait LimitAlgorithm: Sized {
 
     /// Unpacks a state. Only called if [`PACKS`](Self::PACKS).
     fn unpack(&self, packed: Packed, now: Micros) -> Self::State;
+
+    /// The number of the algorithm in saved states, for good.
+    const TAG: u64;
+
+    /// Appends the numbers of a state that is to be saved.
+    fn save(state: &Self::State, out: &mut Vec<u8>);
+
+    /// Reads what [`save`](Self::save) has written; none if no state is written like that.
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<Self::State>;
 }
 
 /// Packs a number of 64 bits and one of 32.
@@ -139,6 +151,28 @@ macro_rules! define_algorithms {
         #[derive(Clone, Debug, PartialEq)]
         pub(crate) enum LimitState {
             $($name($state),)*
+        }
+
+        impl LimitState {
+            /// Appends the tag and the numbers of the state.
+            pub(super) fn save(&self, out: &mut Vec<u8>) {
+                match self {
+                    $(LimitState::$name(state) => {
+                        saved::put(out, $name::TAG);
+                        $name::save(state, out);
+                    })*
+                }
+            }
+
+            /// Reads what [`save`](Self::save) has written.
+            pub(super) fn restore(saved: &mut SavedNumbers<'_>) -> Option<LimitState> {
+                match saved.next()? {
+                    $($name::TAG => {
+                        Some(LimitState::$name($name::restore(saved)?.into()))
+                    })*
+                    _ => None,
+                }
+            }
         }
 
         impl Algorithm {

@@ -14,7 +14,7 @@ pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCoun
 use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
     Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit,
-    NearLimits, Source, Unit, Verdict, hash_hold_id,
+    NearLimits, SavedNumbers, Source, Unit, Verdict, hash_hold_id, saved,
 };
 
 /// The operation of a charge.
@@ -421,6 +421,24 @@ impl State {
     /// sliding_log limits.
     pub(crate) fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
         State { limits, log }
+    }
+
+    /// Appends the state as it is saved.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        saved::put(out, self.limits.len() as u64);
+        for limit in &self.limits {
+            limit.save(out);
+        }
+        self.log.save(out);
+    }
+
+    /// Reads what [`save`](Self::save) has written; none if no state is written like that.
+    pub(crate) fn restore(bytes: &[u8]) -> Option<State> {
+        let mut numbers = SavedNumbers::new(bytes);
+        let len = numbers.next_len()?;
+        let limits = (0..len).map(|_| LimitState::restore(&mut numbers)).collect::<Option<_>>()?;
+        let log = HitLog::restore(&mut numbers)?;
+        numbers.is_empty().then_some(State { limits, log })
     }
 
     #[cfg(test)]

@@ -1,8 +1,10 @@
 //! Counts in the memory of this process.
 
+pub(super) mod changes;
 mod evictions;
 pub(super) mod fingerprint;
 mod operations;
+pub(super) mod saving;
 mod shard;
 mod sharding;
 mod states;
@@ -97,12 +99,23 @@ impl<C: Clock> MemoryStore<C> {
     pub fn new(clock: C, max_keys: usize) -> MemoryStore<C> {
         let shards = sharding::shards(max_keys);
         let caps = sharding::caps(max_keys, shards);
+        let shards = caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect();
+        MemoryStore::with(clock, max_keys, shards, Fingerprints::new())
+    }
+
+    fn with(
+        clock: C,
+        max_keys: usize,
+        shards: Box<[Aligned]>,
+        fingerprints: Fingerprints,
+    ) -> MemoryStore<C> {
+        // The clock may step back. A whole second, so that seconds since then are those of the epoch.
+        let start = clock.now().saturating_sub(EXPIRY_BEHIND) / SECOND * SECOND;
         MemoryStore {
-            // The clock may step back.
-            start: clock.now().saturating_sub(EXPIRY_BEHIND),
+            start,
             clock,
-            fingerprints: Fingerprints::new(),
-            shards: caps.map(|cap| Aligned(Mutex::new(Shard::new(cap)))).collect(),
+            fingerprints,
+            shards,
             max_keys: max_keys.max(1),
             next_swept: AtomicUsize::new(0),
             #[cfg(test)]

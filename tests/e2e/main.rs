@@ -17,6 +17,7 @@ mod control_api;
 mod control_page;
 mod control_replicas;
 mod debug_port;
+mod disk;
 mod documents;
 mod drain;
 mod envoy;

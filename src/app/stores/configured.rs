@@ -7,6 +7,7 @@ use crate::clock::SystemClock;
 use crate::limit::{KeyState, Micros};
 use crate::metrics::MetricSink;
 use crate::store::deny_locally::DenyLocally;
+use crate::store::disk::DiskStore;
 use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
@@ -22,10 +23,11 @@ type Clock = Arc<SystemClock>;
 /// may be counted separately.
 type GuardedRedis = Guard<DenyLocally<PerSecond<RedisStore>, Clock>, Clock>;
 
-/// Memory or Redis.
+/// Memory, memory and disk, or Redis.
 #[derive(Debug)]
 pub(in crate::app) enum ConfiguredStore {
     Memory(MemoryStore<Clock>),
+    Disk(DiskStore<Clock>),
     Redis(Box<GuardedRedis>),
 }
 
@@ -34,9 +36,20 @@ macro_rules! dispatch {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
             ConfiguredStore::Memory($store) => $call,
+            ConfiguredStore::Disk($store) => $call,
             ConfiguredStore::Redis($store) => $call,
         }
     };
+}
+
+impl ConfiguredStore {
+    /// Returns the disk, if counters are there too.
+    pub fn disk(&self) -> Option<&DiskStore<Clock>> {
+        match self {
+            ConfiguredStore::Disk(disk) => Some(disk),
+            _ => None,
+        }
+    }
 }
 
 impl Store for ConfiguredStore {

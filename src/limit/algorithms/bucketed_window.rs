@@ -11,8 +11,8 @@ use std::fmt::Write;
 
 use super::sliding_log::HitLog;
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND, SpanCount,
-    Verdict, wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    SavedNumbers, SpanCount, Verdict, saved, wait,
 };
 
 /// `n` hits in any span of `period`, counted in sub-windows.
@@ -192,5 +192,24 @@ impl LimitAlgorithm for BucketedWindow {
 
     fn unpack(&self, _: Packed, _: Micros) -> State {
         State::default()
+    }
+
+    const TAG: u64 = 4;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.index);
+        saved::put(out, state.head.into());
+        saved::put(out, state.ring.len() as u64);
+        for &count in &state.ring {
+            saved::put(out, count.into());
+        }
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        let (index, head) = (saved.next()?, saved.next_u32()?);
+        let len = saved.next_len()?;
+        let ring = (0..len).map(|_| saved.next_u32()).collect::<Option<Box<[u32]>>>()?;
+        let sum = ring.iter().map(|&count| u64::from(count)).sum();
+        ((head as usize) < len.max(1)).then_some(State { index, head, sum, ring })
     }
 }

@@ -17,8 +17,8 @@ use siphasher::sip::SipHasher13;
 
 use super::sliding_log::HitLog;
 use crate::limit::{
-    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Verdict,
-    wait,
+    Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
+    SavedNumbers, Verdict, saved, wait,
 };
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -226,5 +226,33 @@ impl LimitAlgorithm for Concurrency {
 
     fn unpack(&self, _: Packed, _: Micros) -> State {
         State::default()
+    }
+
+    const TAG: u64 = 7;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.last);
+        saved::put(out, state.holds.len() as u64);
+        if state.holds.is_empty() {
+            saved::put(out, state.count);
+        }
+        for hold in &state.holds {
+            saved::put(out, hold.id);
+            saved::put(out, hold.start);
+            saved::put(out, hold.hits.into());
+        }
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        let last = saved.next()?;
+        let len = saved.next_len()?;
+        if len == 0 {
+            return Some(State::from_count(saved.next()?.min(MAX_IN_FLIGHT), last));
+        }
+        let hold = |_| {
+            let (id, start) = (saved.next()?, saved.next()?);
+            Some(Hold { id, start, hits: saved.next_u32()? })
+        };
+        Some(State::from_holds((0..len).map(hold).collect::<Option<_>>()?, last))
     }
 }

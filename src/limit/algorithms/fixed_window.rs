@@ -13,7 +13,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    Verdict, wait,
+    SavedNumbers, Verdict, saved, wait,
 };
 
 /// `n` hits in each window.
@@ -121,5 +121,16 @@ impl LimitAlgorithm for FixedWindow {
     fn unpack(&self, packed: Packed, _: Micros) -> State {
         let (window, count) = unpack_wide(packed);
         State { window, count }
+    }
+
+    const TAG: u64 = 1;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.window);
+        saved::put(out, state.count.into());
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        Some(State { window: saved.next()?, count: saved.next_u32()? })
     }
 }

@@ -16,7 +16,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, SECOND, Verdict,
+    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -280,6 +280,17 @@ impl LimitAlgorithm for Gcra {
     fn unpack(&self, packed: Packed, _: Micros) -> State {
         let (tat, rem) = unpack_wide(packed);
         State { tat, rem: rem.into() }
+    }
+
+    const TAG: u64 = 6;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.tat);
+        saved::put(out, state.rem);
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        Some(State { tat: saved.next()?, rem: saved.next()? })
     }
 }
 

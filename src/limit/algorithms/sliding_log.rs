@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::fmt::Write;
 
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND, SpanCount,
-    Verdict, wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    SavedNumbers, SpanCount, Verdict, saved, wait,
 };
 
 /// `n` hits in any span of `period`.
@@ -182,6 +182,29 @@ impl HitLog {
         }
     }
 
+    /// Appends the log as it is saved. A summary has nothing to save: its log is kept elsewhere.
+    pub fn save(&self, out: &mut Vec<u8>) {
+        let HitLog::Stamps(stamps) = self else { return saved::put(out, 0) };
+        saved::put(out, stamps.len() as u64);
+        let mut before = 0;
+        for &stamp in stamps {
+            saved::put(out, stamp.wrapping_sub(before));
+            before = stamp;
+        }
+    }
+
+    /// Reads what [`save`](Self::save) has written; none if that was no log.
+    pub(crate) fn restore(saved: &mut SavedNumbers<'_>) -> Option<HitLog> {
+        let len = saved.next_len()?;
+        let mut before = 0_u64;
+        let mut stamps = VecDeque::with_capacity(len);
+        for _ in 0..len {
+            before = before.checked_add(saved.next()?)?;
+            stamps.push_back(before);
+        }
+        Some(HitLog::Stamps(stamps))
+    }
+
     #[cfg(test)]
     pub fn stamps(&self) -> usize {
         match self {
@@ -282,4 +305,12 @@ impl LimitAlgorithm for SlidingLog {
     }
 
     fn unpack(&self, _: Packed, _: Micros) {}
+
+    const TAG: u64 = 3;
+
+    fn save((): &(), _: &mut Vec<u8>) {}
+
+    fn restore(_: &mut SavedNumbers<'_>) -> Option<()> {
+        Some(())
+    }
 }

@@ -14,8 +14,8 @@ use std::fmt::Write;
 
 use super::sliding_log::HitLog;
 use crate::limit::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND, Verdict,
-    wait,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    SavedNumbers, Verdict, saved, wait,
 };
 
 /// The last instant that packed states are exact for: about the year 2112.
@@ -166,6 +166,19 @@ impl LimitAlgorithm for SlidingWindow {
         }
         let index = nearest_index(index, now / self.period, LAST_INSTANT / self.period);
         State { index, previous, current }
+    }
+
+    const TAG: u64 = 2;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.index);
+        saved::put(out, state.previous.into());
+        saved::put(out, state.current.into());
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        let (index, previous) = (saved.next()?, saved.next_u32()?);
+        Some(State { index, previous, current: saved.next_u32()? })
     }
 }
 

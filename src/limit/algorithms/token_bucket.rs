@@ -15,7 +15,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, SECOND, Verdict, wait,
+    NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved, wait,
 };
 
 /// The longest interval of a replica's share.
@@ -169,5 +169,16 @@ impl LimitAlgorithm for TokenBucket {
     fn unpack(&self, packed: Packed, _: Micros) -> State {
         let (wide, low) = unpack_wide(packed);
         State { missing: u64::from(low) | (wide >> TIME_BITS) << 32, last: wide & TIME_MASK }
+    }
+
+    const TAG: u64 = 5;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.missing);
+        saved::put(out, state.last);
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        Some(State { missing: saved.next()?, last: saved.next()? })
     }
 }

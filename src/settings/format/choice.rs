@@ -32,7 +32,7 @@ mod tests {
     #[test]
     fn words_are_read_in_any_letter_case() {
         assert_eq!(StoreKind::parse("Redis"), Some(StoreKind::Redis));
-        assert_eq!(StoreKind::parse("disk"), None);
+        assert_eq!(StoreKind::parse("disks"), None);
         assert_eq!(StoreKind::Memory.word(), "memory");
     }
 }

@@ -1,5 +1,6 @@
 //! `store`: where counters are kept, and what happens when that fails.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{RedisSettings, group};
@@ -10,12 +11,13 @@ use crate::settings::format::{AutoOrDuration, Choice, Int};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreKind {
     Memory,
+    Disk,
     Redis,
 }
 
 impl Choice for StoreKind {
     const CHOICES: &'static [(&'static str, StoreKind)] =
-        &[("memory", StoreKind::Memory), ("redis", StoreKind::Redis)];
+        &[("memory", StoreKind::Memory), ("disk", StoreKind::Disk), ("redis", StoreKind::Redis)];
 }
 
 impl Choice for OnStoreFailure {
@@ -30,7 +32,8 @@ impl Choice for OnStoreFailure {
 group! {
     /// Where counters are kept.
     StoreSettings "store" {
-        /// Where counters are kept.
+        /// Where counters are kept: in this process alone (`memory`), also on its disk, so that they
+        /// survive restarts (`disk`), or in Redis, which replicas share.
         kind: StoreKind = "memory", reference ["BACKEND_TYPE"];
         /// Time limit for the store in one request. `auto`: what the caller's `grpc-timeout` leaves,
         /// less 3 ms, at most 50 ms; 15 ms for callers without one. A duration: that long, or the
@@ -45,7 +48,18 @@ group! {
         /// How long a known denial is repeated without a call to Redis; 0: never.
         deny_locally_for: Duration = "250ms";
     }
-    groups { memory: MemorySettings; redis: RedisSettings; }
+    groups { memory: MemorySettings; disk: DiskSettings; redis: RedisSettings; }
+}
+
+group! {
+    /// The disk store, which counts in memory as the memory store does.
+    DiskSettings "store.disk" {
+        /// Directory that keeps counters over a restart, with kind = disk. It is created if it does not
+        /// exist. One process can use it at a time.
+        path: Option<PathBuf> = "";
+        /// How often changed counters are written; a crash loses the hits since then. 10ms to 1h.
+        sync: Duration = "1s";
+    }
 }
 
 group! {

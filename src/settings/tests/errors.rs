@@ -4,7 +4,7 @@ use super::*;
 fn all_errors_are_reported_at_once() {
     let errors = Settings::load(&inputs(&[
         ("WEIR__GRCP__ADDRESS", "1:2"),
-        ("WEIR__STORE__KIND", "disk"),
+        ("WEIR__STORE__KIND", "disks"),
         ("GRPC_PORT", "99999"),
         ("LOG_LEVEL", "loud"),
         ("RUNTIME_WATCH_ROOT", ""),
@@ -13,7 +13,7 @@ fn all_errors_are_reported_at_once() {
     let messages: Vec<String> = errors.iter().map(ToString::to_string).collect();
     for wanted in [
         "WEIR__GRCP__ADDRESS: there is no setting \"grcp.address\"; did you mean grpc.address?",
-        "WEIR__STORE__KIND: store.kind is \"disk\"; write one of memory, redis",
+        "WEIR__STORE__KIND: store.kind is \"disks\"; write one of memory, disk, redis",
         "GRPC_PORT: it is \"99999\"; write a whole number from 0 to 65535",
         "LOG_LEVEL: it is \"loud\"; \
          write one of panic, fatal, error, warn, warning, info, debug, trace; \

@@ -27,12 +27,20 @@ pub(super) fn place(print: &Print) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
+/// Draws a secret from the operating system, as the standard library does for its hash maps: so there
+/// is no failure to handle.
+pub(in crate::store) fn random_secret() -> [u64; 2] {
+    let secret = RandomState::new();
+    [secret.hash_one(0_u8), secret.hash_one(1_u8)]
+}
+
 impl Fingerprints {
     pub(in crate::store) fn new() -> Fingerprints {
-        // The standard library takes its secret from the operating system, so that there is no
-        // failure to handle here.
-        let secret = RandomState::new();
-        Fingerprints(SipHasher13::new_with_keys(secret.hash_one(0_u8), secret.hash_one(1_u8)))
+        Fingerprints::of_secret(random_secret())
+    }
+
+    pub(in crate::store) fn of_secret([a, b]: [u64; 2]) -> Fingerprints {
+        Fingerprints(SipHasher13::new_with_keys(a, b))
     }
 
     pub(in crate::store) fn of(&self, charge: &Charge<'_>) -> Fingerprint {

@@ -1,6 +1,7 @@
 //! A part of the keys behind one lock, bounded in number.
 
 use super::{
+    changes::Changes,
     fingerprint::Print,
     table::{Candidate, Now, Slot, Table, Worth},
 };
@@ -51,6 +52,12 @@ impl SlotValue for Box<State> {
     }
 }
 
+/// A slot with a state of either kind.
+pub(super) enum AnySlot<'s> {
+    Packed(&'s mut Slot<Packed>),
+    Boxed(&'s mut Slot<Box<State>>),
+}
+
 /// Keys evicted to make room for others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evicted {
@@ -84,6 +91,8 @@ pub(super) struct Shard {
     /// The number of keys that both tables may hold together; at least 1.
     cap: usize,
     pub(super) evicted: Evicted,
+    /// The keys to save; none if nothing is saved.
+    pub(super) changes: Option<Changes>,
 }
 
 impl Shard {
@@ -94,7 +103,13 @@ impl Shard {
             boxed: Table::default(),
             cap,
             evicted: Evicted::default(),
+            changes: None,
         }
+    }
+
+    /// Makes a shard that lists its changes.
+    pub(super) fn listing_changes(cap: usize) -> Shard {
+        Shard { changes: Some(Changes::new(cap)), ..Shard::new(cap) }
     }
 
     pub(super) fn keys(&self) -> usize {
@@ -131,10 +146,14 @@ impl Shard {
         };
         let slot = found.get_mut();
         let charged = slot.value.charge(charge, now);
+        let is_listed = slot.is_listed();
         if charged.expires > now.micros {
             slot.note(&charged, now);
         } else {
             found.remove();
+        }
+        if !is_listed {
+            self.list_change(print);
         }
         charged.decision
     }
@@ -169,8 +188,10 @@ impl Shard {
 
     /// Deletes a key.
     pub(super) fn delete<V: SlotValue>(&mut self, print: &Print) {
-        if let Some(found) = V::table(self).find(print) {
-            found.remove();
+        let Some(found) = V::table(self).find(print) else { return };
+        let (slot, _) = found.remove();
+        if !slot.is_listed() {
+            self.list_change(print);
         }
     }
 
@@ -182,18 +203,53 @@ impl Shard {
         charged: &ChargeOutcome,
         now: Now,
     ) {
-        match (V::table(self).find(print), charged.expires > now.micros) {
-            (Some(mut found), true) => {
-                let slot = found.get_mut();
-                slot.value = value;
-                slot.note(charged, now);
+        let lives = charged.expires > now.micros;
+        let Some(mut found) = V::table(self).find(print) else {
+            if lives {
+                self.insert(Slot::new(*print, value, charged, now), now);
             }
-            (Some(found), false) => {
-                found.remove();
-            }
-            (None, true) => self.insert(Slot::new(*print, value, charged, now), now),
-            (None, false) => {}
+            return;
+        };
+        let slot = found.get_mut();
+        let is_listed = slot.is_listed();
+        if lives {
+            slot.value = value;
+            slot.note(charged, now);
+        } else {
+            found.remove();
         }
+        if !is_listed {
+            self.list_change(print);
+        }
+    }
+
+    /// Returns the fingerprints of all keys.
+    pub(super) fn prints(&self) -> Vec<Print> {
+        let packed = self.packed.slots().map(|slot| *slot.print());
+        packed.chain(self.boxed.slots().map(|slot| *slot.print())).collect()
+    }
+
+    /// Inserts a slot as it was saved, in place of what the key has.
+    pub(super) fn load<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
+        self.forget(slot.print());
+        self.insert_unlisted(slot, now);
+    }
+
+    /// Removes a key, without listing that as a change.
+    pub(super) fn forget(&mut self, print: &Print) {
+        if let Some(found) = self.packed.find(print) {
+            found.remove();
+        } else if let Some(found) = self.boxed.find(print) {
+            found.remove();
+        }
+    }
+
+    /// Returns a key's slot, with a state of either kind.
+    pub(super) fn slot(&mut self, print: &Print) -> Option<AnySlot<'_>> {
+        if let Some(slot) = self.packed.get_slot(print) {
+            return Some(AnySlot::Packed(slot));
+        }
+        self.boxed.get_slot(print).map(AnySlot::Boxed)
     }
 
     /// Sweeps the next `buckets` buckets of both tables.
@@ -213,6 +269,18 @@ impl Shard {
     }
 
     fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
+        self.list_change(slot.print());
+        self.insert_unlisted(slot, now);
+    }
+
+    /// Lists a key as changed, if changes are listed. A slot that is in the table is marked so.
+    fn list_change(&mut self, print: &Print) {
+        if let Some(changes) = &mut self.changes {
+            changes.list(print);
+        }
+    }
+
+    fn insert_unlisted<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
         V::table(self).sweep_on_insert(now);
         if self.keys() >= self.cap {
             self.evict(now, slot.random());

@@ -41,15 +41,73 @@ impl Now {
 #[derive(Debug)]
 pub(super) struct Slot<V> {
     print: Print,
-    fill: Fill,
+    mark: Mark,
     /// In seconds since the store's `start`, rounded up: 4 bytes reach 136 years.
     expires: u32,
     pub(super) value: V,
 }
 
+/// How full a slot's state is, and whether the slot is listed as changed. In a store that lists no
+/// changes, each slot is marked as listed, so that charges need not ask which store it is.
+#[derive(Clone, Copy, Debug)]
+struct Mark(u8);
+
+impl Mark {
+    const LISTED: u8 = 1 << 7;
+
+    fn listed(fill: Fill) -> Mark {
+        Mark(fill as u8 | Mark::LISTED)
+    }
+
+    fn unlisted(fill: Fill) -> Mark {
+        Mark(fill as u8)
+    }
+
+    fn is_listed(self) -> bool {
+        self.0 & Mark::LISTED != 0
+    }
+
+    fn fill(self) -> Fill {
+        match self.0 & !Mark::LISTED {
+            0 => Fill::Low,
+            1 => Fill::High,
+            _ => Fill::Full,
+        }
+    }
+}
+
 impl<V> Slot<V> {
+    /// Returns the slot of a new key, which is to be listed as changed.
     pub(super) fn new(print: Print, value: V, charged: &ChargeOutcome, now: Now) -> Slot<V> {
-        Slot { print, fill: charged.fill, expires: now.expiry(charged.expires), value }
+        let expires = now.expiry(charged.expires);
+        Slot { print, mark: Mark::listed(charged.fill), expires, value }
+    }
+
+    /// Returns a slot as it was saved. `expires` counts from the store's `start`.
+    pub(super) fn loaded(print: Print, value: V, fill: Fill, expires: u32) -> Slot<V> {
+        Slot { print, mark: Mark::unlisted(fill), expires, value }
+    }
+
+    pub(super) fn print(&self) -> &Print {
+        &self.print
+    }
+
+    pub(super) fn fill(&self) -> Fill {
+        self.mark.fill()
+    }
+
+    /// In seconds since the store's `start`.
+    pub(super) fn expires(&self) -> u32 {
+        self.expires
+    }
+
+    pub(super) fn is_listed(&self) -> bool {
+        self.mark.is_listed()
+    }
+
+    /// Marks the slot as not changed any more.
+    pub(super) fn unlist(&mut self) {
+        self.mark = Mark::unlisted(self.mark.fill());
     }
 
     /// Returns sixteen unpredictable bits that do not place the slot.
@@ -62,9 +120,9 @@ impl<V> Slot<V> {
         self.expires <= now.seconds()
     }
 
-    /// Records a charge.
+    /// Records a charge. The slot is to be listed, unless it is.
     pub(super) fn note(&mut self, charged: &ChargeOutcome, now: Now) {
-        self.fill = charged.fill;
+        self.mark = Mark::listed(charged.fill);
         self.expires = now.expiry(charged.expires);
     }
 }
@@ -115,8 +173,17 @@ impl<V> Table<V> {
         self.slots.num_buckets()
     }
 
+    /// Returns all slots, in no order.
+    pub(super) fn slots(&self) -> impl Iterator<Item = &Slot<V>> {
+        self.slots.iter()
+    }
+
     pub(super) fn get(&self, print: &Print) -> Option<&V> {
         Some(&self.slots.find(place(print), |slot| slot.print == *print)?.value)
+    }
+
+    pub(super) fn get_slot(&mut self, print: &Print) -> Option<&mut Slot<V>> {
+        self.slots.find_mut(place(print), |slot| slot.print == *print)
     }
 
     pub(super) fn find(&mut self, print: &Print) -> Option<OccupiedEntry<'_, Slot<V>>> {
@@ -176,7 +243,7 @@ impl<V> Table<V> {
             looked += 1;
             let Some(slot) = self.slots.get_bucket(bucket) else { continue };
             seen += 1;
-            let fill = (slot.expires > seconds).then_some(slot.fill);
+            let fill = (slot.expires > seconds).then(|| slot.fill());
             let worth = Worth { fill, expires: slot.expires };
             if least.is_none_or(|least| worth < least.worth) {
                 least = Some(Candidate { worth, bucket });

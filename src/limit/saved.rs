@@ -1,0 +1,59 @@
+//! States as bytes, for stores that outlive the process.
+//!
+//! A state is a sequence of numbers, each in seven bits a byte, lowest first, the eighth set on all
+//! but the last byte: the number of limits; for each its [tag](super::LimitAlgorithm::TAG) and the
+//! numbers that its algorithm writes; then the length of the log and its stamps, each as the
+//! difference to the one before. What is written stays readable by later versions: an algorithm whose
+//! numbers change takes a new tag.
+
+/// Appends a number.
+pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+/// The numbers of a state that are not read yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SavedNumbers<'a>(&'a [u8]);
+
+impl<'a> SavedNumbers<'a> {
+    pub fn new(bytes: &'a [u8]) -> SavedNumbers<'a> {
+        SavedNumbers(bytes)
+    }
+
+    /// Takes the next number; none at the end, or if it has more than 64 bits.
+    pub fn next(&mut self) -> Option<u64> {
+        let (mut number, mut shift) = (0_u64, 0);
+        loop {
+            let (&byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            let bits = u64::from(byte & 0x7f);
+            if shift > 63 || (shift == 63 && bits > 1) {
+                return None;
+            }
+            number |= bits << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+            shift += 7;
+        }
+    }
+
+    /// Takes a number of 32 bits.
+    pub fn next_u32(&mut self) -> Option<u32> {
+        u32::try_from(self.next()?).ok()
+    }
+
+    /// Takes the number of values that follow, of at least one byte each.
+    pub fn next_len(&mut self) -> Option<usize> {
+        let len = usize::try_from(self.next()?).ok()?;
+        (len <= self.0.len()).then_some(len)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}

@@ -1,0 +1,175 @@
+//! The frames of which logs and snapshots consist, each with its checksums.
+//!
+//! | Bytes | |
+//! | --- | --- |
+//! | 4 | magic |
+//! | 1 | kind |
+//! | 1 | the binary logarithm of the number of shards |
+//! | 2 | zero |
+//! | 8 | sequence: 0 for the first frame of a file, then one more for each |
+//! | 4 | length of the payload |
+//! | 4 | checksum of the payload |
+//! | 4 | checksum of all above |
+//! | up to 256 KiB in all | payload |
+//!
+//! Numbers are little-endian. The checksums (CRC-32) start from the [`Seal`] of the file, so that a
+//! frame of another file is no frame here. The header has a checksum of its own: a reader that looks
+//! for the next frame among damaged bytes reads no payload for what only looks like a header.
+
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use self::read::{Frame, FrameReader};
+
+/// The size of a frame at most.
+pub const MAX_FRAME_BYTES: usize = 256 << 10;
+
+/// The size of a payload at most.
+pub const MAX_PAYLOAD_BYTES: usize = MAX_FRAME_BYTES - HEADER_BYTES;
+
+const HEADER_BYTES: usize = 28;
+const MAGIC: [u8; 4] = [0xb1, b'w', 0xd5, b'f'];
+
+/// What a frame contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Whole records.
+    Records,
+    /// The start of a record that is too long for one frame.
+    FirstPart,
+    /// More of such a record.
+    Part,
+    /// The end of such a record.
+    LastPart,
+    /// The end of a snapshot: the number of its records.
+    Footer,
+}
+
+impl FrameKind {
+    const ALL: [FrameKind; 5] = [
+        FrameKind::Records,
+        FrameKind::FirstPart,
+        FrameKind::Part,
+        FrameKind::LastPart,
+        FrameKind::Footer,
+    ];
+
+    fn from_byte(byte: u8) -> Option<FrameKind> {
+        FrameKind::ALL.into_iter().find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// Where the checksums of a file start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal(u32);
+
+impl Seal {
+    /// Returns the seal of a file of a directory, by what is unique of both.
+    pub fn new(directory: u64, kind: u8, number: u64) -> Seal {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&directory.to_le_bytes());
+        hasher.update(&[kind]);
+        hasher.update(&number.to_le_bytes());
+        Seal(hasher.finalize())
+    }
+
+    fn checksum(self, bytes: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new_with_initial(self.0);
+        hasher.update(bytes);
+        hasher.finalize()
+    }
+}
+
+/// A frame that is being filled.
+#[derive(Debug)]
+pub struct FrameBuilder {
+    seal: Seal,
+    shard_bits: u8,
+    sequence: u64,
+    /// The header, still without numbers, and the payload so far.
+    bytes: Vec<u8>,
+}
+
+impl FrameBuilder {
+    pub fn new(seal: Seal, shard_bits: u8) -> FrameBuilder {
+        FrameBuilder { seal, shard_bits, sequence: 0, bytes: vec![0; HEADER_BYTES] }
+    }
+
+    /// The bytes that still fit.
+    pub fn room(&self) -> usize {
+        MAX_FRAME_BYTES - self.bytes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.len() == HEADER_BYTES
+    }
+
+    /// Appends to the payload what fits, see [`room`](Self::room).
+    pub fn append(&mut self, payload: &[u8]) {
+        self.bytes.extend_from_slice(payload);
+    }
+
+    /// Returns the whole frame. [`clear`](Self::clear) starts the next one.
+    pub fn seal(&mut self, kind: FrameKind) -> &[u8] {
+        let (header, payload) = self.bytes.split_at_mut(HEADER_BYTES);
+        let mut fields = Header {
+            kind,
+            shard_bits: self.shard_bits,
+            sequence: self.sequence,
+            length: payload.len() as u32,
+            checksum: self.seal.checksum(payload),
+        };
+        fields.write(self.seal, header);
+        self.sequence += 1;
+        &self.bytes
+    }
+
+    /// Empties the payload.
+    pub fn clear(&mut self) {
+        self.bytes.truncate(HEADER_BYTES);
+    }
+}
+
+/// The fields of a header.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    kind: FrameKind,
+    shard_bits: u8,
+    sequence: u64,
+    length: u32,
+    /// Of the payload.
+    checksum: u32,
+}
+
+impl Header {
+    fn write(&mut self, seal: Seal, out: &mut [u8]) {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = self.kind as u8;
+        bytes[5] = self.shard_bits;
+        bytes[8..16].copy_from_slice(&self.sequence.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.length.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.checksum.to_le_bytes());
+        let checksum = seal.checksum(&bytes[..24]);
+        bytes[24..].copy_from_slice(&checksum.to_le_bytes());
+        out.copy_from_slice(&bytes);
+    }
+
+    /// Reads the header at the start of `bytes`; none if there is no valid one.
+    fn read(seal: Seal, bytes: &[u8]) -> Option<Header> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
+        let four = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        if bytes[..4] != MAGIC || seal.checksum(&bytes[..24]) != four(24)? {
+            return None;
+        }
+        let header = Header {
+            kind: FrameKind::from_byte(bytes[4])?,
+            shard_bits: bytes[5],
+            sequence: u64::from_le_bytes(*bytes[8..].first_chunk()?),
+            length: four(16)?,
+            checksum: four(20)?,
+        };
+        (header.length as usize <= MAX_PAYLOAD_BYTES).then_some(header)
+    }
+}

@@ -1,0 +1,163 @@
+//! What all files of a directory have in common, in the file `meta`.
+//!
+//! | Bytes | |
+//! | --- | --- |
+//! | 8 | `weirdisk` |
+//! | 4 | version of the format |
+//! | 4 | length of what follows without the checksum |
+//! | 8 | identity of the directory |
+//! | 16 | secret of the fingerprints |
+//! | 1 | the binary logarithm of the number of shards |
+//! | 4 | checksum (CRC-32) of all above |
+//!
+//! Numbers are little-endian. Without the secret no record has a meaning, so the file has all that
+//! twice, in two pages. Later versions keep the first three fields and the checksum.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::store::memory::fingerprint::random_secret;
+
+/// The version of the format that this program reads and writes.
+pub const VERSION: u32 = 1;
+
+const MAGIC: &[u8; 8] = b"weirdisk";
+
+/// Where the second copy is.
+const SECOND_COPY: usize = 4096;
+
+/// No meta of any version is larger.
+const MAX_BYTES: u64 = 1 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Differs between directories, so that no file of another is read.
+    pub directory: u64,
+    /// The secret of the fingerprints.
+    pub secret: [u64; 2],
+    /// The binary logarithm of the number of shards.
+    pub shard_bits: u8,
+}
+
+/// What the file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaFile {
+    Absent,
+    Valid(Meta),
+    /// Of another version.
+    Version(u32),
+    Damaged,
+}
+
+impl Meta {
+    /// Draws the identity and the secret of a new directory.
+    pub fn random(shard_bits: u8) -> Meta {
+        let [directory, _] = random_secret();
+        Meta { directory, secret: random_secret(), shard_bits }
+    }
+
+    /// Reads the file `meta` of a directory.
+    ///
+    /// # Errors
+    ///
+    /// It exists and cannot be read.
+    pub fn read(directory: &Path) -> io::Result<MetaFile> {
+        let mut bytes = Vec::new();
+        match File::open(directory.join("meta")) {
+            Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MetaFile::Absent),
+            Err(error) => return Err(error),
+        };
+        let second = bytes.get(SECOND_COPY..).unwrap_or_default();
+        Ok(decode(&bytes).or_else(|| decode(second)).unwrap_or(MetaFile::Damaged))
+    }
+
+    /// Writes the file `meta` of a directory, in place of another.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn write(&self, directory: &Path) -> io::Result<()> {
+        let mut bytes = self.encode();
+        bytes.resize(SECOND_COPY, 0);
+        bytes.extend_from_slice(&self.encode());
+        let path = directory.join("meta.tmp");
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(path, directory.join("meta"))?;
+        File::open(directory)?.sync_all()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut fields = Vec::new();
+        fields.extend_from_slice(&self.directory.to_le_bytes());
+        self.secret.iter().for_each(|half| fields.extend_from_slice(&half.to_le_bytes()));
+        fields.push(self.shard_bits);
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&(fields.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(&fields);
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        bytes
+    }
+}
+
+/// Reads the copy at the start of `bytes`; none if it is damaged.
+fn decode(bytes: &[u8]) -> Option<MetaFile> {
+    let (head, rest) = bytes.split_first_chunk::<16>()?;
+    let version = u32::from_le_bytes(*head[8..].first_chunk()?);
+    let length = u32::from_le_bytes(*head[12..].first_chunk()?) as usize;
+    let checksum = u32::from_le_bytes(*rest.get(length..)?.first_chunk()?);
+    if !head.starts_with(MAGIC) || crc32fast::hash(bytes.get(..16 + length)?) != checksum {
+        return None;
+    }
+    if version != VERSION {
+        return Some(MetaFile::Version(version));
+    }
+    let half = |at: usize| Some(u64::from_le_bytes(*rest.get(at..)?.first_chunk()?));
+    let meta =
+        Meta { directory: half(0)?, secret: [half(8)?, half(16)?], shard_bits: *rest.get(24)? };
+    (length == 25 && meta.shard_bits <= 16).then_some(MetaFile::Valid(meta))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_damaged_copy_is_harmless() {
+        let directory = tempfile::tempdir().unwrap();
+        let (directory, path) = (directory.path(), directory.path().join("meta"));
+        assert_eq!(Meta::read(directory).unwrap(), MetaFile::Absent);
+        let meta = Meta::random(13);
+        meta.write(directory).unwrap();
+        assert_eq!(Meta::read(directory).unwrap(), MetaFile::Valid(meta));
+        let whole = fs::read(&path).unwrap();
+        for at in (0..whole.len()).filter(|at| at % SECOND_COPY < 50) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            assert_eq!(Meta::read(directory).unwrap(), MetaFile::Valid(meta), "{at}");
+            bytes.truncate(at);
+            fs::write(&path, &bytes).unwrap();
+            let left = if at < 45 { MetaFile::Damaged } else { MetaFile::Valid(meta) };
+            assert_eq!(Meta::read(directory).unwrap(), left, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_later_version_is_recognized_whatever_it_has() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend_from_slice(&7_u32.to_le_bytes());
+        bytes.extend_from_slice(&3_u32.to_le_bytes());
+        bytes.extend_from_slice(b"abc");
+        bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        fs::write(directory.path().join("meta"), bytes).unwrap();
+        assert_eq!(Meta::read(directory.path()).unwrap(), MetaFile::Version(7));
+    }
+}

@@ -1,0 +1,101 @@
+//! A log or a snapshot that is being written.
+
+use std::fs::File;
+use std::io::{self, Write};
+
+use super::frame::{FrameBuilder, FrameKind, MAX_PAYLOAD_BYTES, Seal};
+
+/// Appends records to a new file, in frames. After an error it must not be used any more: how much of
+/// a frame was written, and what a failed sync has dropped, is unknown.
+#[derive(Debug)]
+pub struct RecordFile {
+    file: File,
+    frame: FrameBuilder,
+    bytes: u64,
+    records: u64,
+    synced_bytes: u64,
+}
+
+impl RecordFile {
+    pub fn new(file: File, seal: Seal, shard_bits: u8) -> RecordFile {
+        let frame = FrameBuilder::new(seal, shard_bits);
+        RecordFile { file, frame, bytes: 0, records: 0, synced_bytes: 0 }
+    }
+
+    /// Bytes written so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Records appended so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Bytes written since the last sync.
+    pub fn unsynced_bytes(&self) -> u64 {
+        self.bytes - self.synced_bytes
+    }
+
+    /// Appends a record; writes when a frame is full.
+    ///
+    /// # Errors
+    ///
+    /// The frame cannot be written.
+    pub fn append(&mut self, record: &[u8]) -> io::Result<()> {
+        self.records += 1;
+        if record.len() > self.frame.room() {
+            self.flush()?;
+        }
+        if record.len() <= self.frame.room() {
+            self.frame.append(record);
+            return Ok(());
+        }
+        let mut parts = record.chunks(MAX_PAYLOAD_BYTES).peekable();
+        let mut kind = FrameKind::FirstPart;
+        while let Some(part) = parts.next() {
+            self.frame.append(part);
+            self.write(if parts.peek().is_some() { kind } else { FrameKind::LastPart })?;
+            kind = FrameKind::Part;
+        }
+        Ok(())
+    }
+
+    /// Writes what is left of the last frame, and waits until all is on disk.
+    ///
+    /// # Errors
+    ///
+    /// The system does not confirm that.
+    pub fn sync(&mut self) -> io::Result<()> {
+        self.flush()?;
+        if self.unsynced_bytes() > 0 {
+            self.file.sync_data()?;
+            self.synced_bytes = self.bytes;
+        }
+        Ok(())
+    }
+
+    /// Ends a snapshot with a footer, by which it is known to be whole, and syncs it.
+    ///
+    /// # Errors
+    ///
+    /// The system does not confirm that.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        self.frame.append(&self.records.to_le_bytes());
+        self.write(FrameKind::Footer)?;
+        self.sync()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.frame.is_empty() { Ok(()) } else { self.write(FrameKind::Records) }
+    }
+
+    fn write(&mut self, kind: FrameKind) -> io::Result<()> {
+        let frame = self.frame.seal(kind);
+        self.file.write_all(frame)?;
+        self.bytes += frame.len() as u64;
+        self.frame.clear();
+        Ok(())
+    }
+}

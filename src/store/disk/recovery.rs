@@ -1,0 +1,185 @@
+//! Loads the files of a directory into memory.
+//!
+//! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key
+//! wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
+
+use std::io;
+
+use super::directory::{Directory, FileId, FileKind};
+use super::frame::{Frame, FrameKind, FrameReader};
+use super::record::{self, Record};
+use crate::clock::Clock;
+use crate::store::memory::MemoryStore;
+
+/// What was loaded, and what could not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The largest number of a file.
+    pub last_number: u64,
+    pub snapshot_bytes: u64,
+    pub logs: u64,
+    pub log_bytes: u64,
+    pub records: u64,
+    /// Logs that end within a frame, as after a crash.
+    pub torn_logs: u64,
+    pub damage: DamageCounts,
+}
+
+/// What is not as it was written, other than the end of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamageCounts {
+    /// Frames that are missing or damaged.
+    pub frames: u64,
+    /// Records without a meaning in valid frames.
+    pub records: u64,
+    /// Files that could not be read to their end, and snapshots that are not whole.
+    pub files: u64,
+}
+
+impl DamageCounts {
+    pub fn is_any(&self) -> bool {
+        *self != DamageCounts::default()
+    }
+}
+
+/// Loads all into `memory`, which has no keys yet.
+pub fn load<C: Clock>(directory: &Directory, memory: &MemoryStore<C>) -> Recovery {
+    let mut recovery = Recovery::default();
+    let files = directory.files().unwrap_or_else(|error| {
+        unreadable(directory, "", &error, &mut recovery.damage);
+        Vec::new()
+    });
+    recovery.last_number = files.last().map_or(0, |file| file.number);
+    let mut snapshots: Vec<_> =
+        files.iter().copied().filter(|file| file.kind == FileKind::Snapshot).collect();
+    // The only snapshot is loaded, whole or not.
+    let start = match &*snapshots {
+        [] | [_] => snapshots.pop(),
+        _ => snapshots.into_iter().rev().find(|&file| is_whole(directory, file)),
+    };
+    for &file in &files {
+        let is_replaced =
+            |start: FileId| file < start || file.kind == FileKind::Snapshot && file != start;
+        if !start.is_some_and(is_replaced) {
+            load_file(directory, memory, file, &mut recovery);
+        }
+    }
+    recovery
+}
+
+fn is_whole(directory: &Directory, file: FileId) -> bool {
+    let mut records = 0;
+    let ended = read_file(directory, file, |bytes, _| {
+        while record::read(bytes).is_some() {
+            records += 1;
+        }
+    });
+    ended.is_ok_and(|ended| ended.is_whole_snapshot(records))
+}
+
+fn load_file<C: Clock>(
+    directory: &Directory,
+    memory: &MemoryStore<C>,
+    file: FileId,
+    recovery: &mut Recovery,
+) {
+    let bits = directory.meta().shard_bits;
+    let (mut records, mut invalid) = (0, 0);
+    let read = read_file(directory, file, |bytes, shard_bits| {
+        // Shards are numbered in order: with half as many, two neighbours are one.
+        let Some(shift) = shard_bits.checked_sub(bits).filter(|&shift| shift <= 16) else {
+            invalid += 1;
+            return;
+        };
+        while !bytes.is_empty() {
+            let Some((shard, record)) = record::read(bytes) else {
+                invalid += 1;
+                return;
+            };
+            let shard = usize::from(shard) >> shift;
+            records += 1;
+            match record {
+                Record::Slot(slot) => memory.load(shard, slot),
+                Record::Removed(print) => memory.forget(shard, &print),
+            }
+        }
+    });
+    recovery.records += records;
+    recovery.damage.records += invalid;
+    let ended = match read {
+        Ok(ended) => ended,
+        Err(error) => return unreadable(directory, &file.name(), &error, &mut recovery.damage),
+    };
+    recovery.damage.frames += ended.damaged_frames;
+    match file.kind {
+        FileKind::Log => {
+            recovery.logs += 1;
+            recovery.log_bytes += ended.bytes;
+            recovery.torn_logs += u64::from(ended.torn);
+        }
+        FileKind::Snapshot => {
+            recovery.snapshot_bytes = ended.bytes;
+            let whole = ended.is_whole_snapshot(records);
+            recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
+        }
+    }
+}
+
+/// How the reading of a file ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    bytes: u64,
+    damaged_frames: u64,
+    torn: bool,
+    /// The number of records in the footer, if that was the last frame.
+    footer: Option<u64>,
+}
+
+impl Ended {
+    fn is_whole_snapshot(&self, records: u64) -> bool {
+        self.damaged_frames == 0 && !self.torn && self.footer == Some(records)
+    }
+}
+
+/// Calls `records` with the bytes of whole records, and the number of shards that they are of.
+fn read_file(
+    directory: &Directory,
+    file: FileId,
+    mut records: impl FnMut(&mut &[u8], u8),
+) -> io::Result<Ended> {
+    let source = directory.read(file)?;
+    let mut ended = Ended { bytes: source.metadata()?.len(), ..Ended::default() };
+    let mut frames = FrameReader::new(source, directory.seal(file));
+    // The parts so far of a record that is longer than a frame.
+    let mut parts: Option<Vec<u8>> = None;
+    while let Some(Frame { kind, shard_bits, follows, mut payload }) = frames.next()? {
+        ended.footer = None;
+        let before = parts.take().filter(|_| follows);
+        match kind {
+            FrameKind::Records => records(&mut payload, shard_bits),
+            FrameKind::FirstPart => parts = Some(payload.to_vec()),
+            FrameKind::Part => {
+                parts = before.map(|mut parts| {
+                    parts.extend_from_slice(payload);
+                    parts
+                });
+            }
+            FrameKind::LastPart => {
+                if let Some(mut record) = before {
+                    record.extend_from_slice(payload);
+                    records(&mut &*record, shard_bits);
+                }
+            }
+            FrameKind::Footer => {
+                ended.footer = payload.first_chunk().copied().map(u64::from_le_bytes)
+            }
+        }
+    }
+    (ended.damaged_frames, ended.torn) = (frames.damage().frames, frames.damage().torn);
+    Ok(ended)
+}
+
+fn unreadable(directory: &Directory, name: &str, error: &io::Error, damage: &mut DamageCounts) {
+    damage.files += 1;
+    tracing::error!(path = %directory.path().join(name).display(), %error, "cannot read counters");
+}

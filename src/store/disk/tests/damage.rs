@@ -1,0 +1,209 @@
+//! Damaged directories: some keys start over or with older counts, and nothing else happens.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::store::disk::meta::{Meta, MetaFile};
+
+const KEYS: usize = 300;
+
+/// Fills a directory with a snapshot and two logs, in which each key has a hit more.
+async fn filled() -> (Home, Arc<Plan>) {
+    let (home, plan) = (Home::new(), plan(3, Unit::Year));
+    let mut compact = Duration::ZERO;
+    for _ in 0..3 {
+        let store = home.try_open(SOON, compact).unwrap();
+        for i in 0..KEYS {
+            take(&store, "d", &i.to_string(), &plan, 1).await;
+        }
+        if compact.is_zero() {
+            make_obsolete(&home, &store).await;
+            wait_for("there is a snapshot", || {
+                home.files().iter().any(|name| name.starts_with("snap")).then_some(())
+            });
+        }
+        store.finish().await;
+        compact = NEVER;
+    }
+    (home, plan)
+}
+
+/// Makes most of a directory obsolete.
+async fn make_obsolete(home: &Home, store: &Disk) {
+    let minute = plan(1, Unit::Minute);
+    for i in 0..4 * KEYS {
+        take(store, "minute", &i.to_string(), &minute, 1).await;
+    }
+    wait_for_sync(store);
+    home.clock.advance(60 * SECOND);
+    store.memory.sweep(store.memory.shards());
+}
+
+/// Copies all files to another directory.
+fn copied(home: &Home) -> Home {
+    let copy = Home { clock: home.clock.clone(), ..Home::new() };
+    fs::create_dir(copy.path()).unwrap();
+    for entry in fs::read_dir(home.path()).unwrap() {
+        let from = entry.unwrap().path();
+        fs::copy(&from, copy.path().join(from.file_name().unwrap())).unwrap();
+    }
+    copy
+}
+
+/// Opens a directory and returns how often each key was hit.
+async fn hits(home: &Home, plan: &Arc<Plan>) -> (Disk, Vec<u64>) {
+    let store = home.open();
+    let mut hits = Vec::new();
+    for i in 0..KEYS {
+        hits.push(used(&store, "d", &i.to_string(), plan).await);
+    }
+    (store, hits)
+}
+
+fn is_damaged(store: &Disk) -> bool {
+    let status = &store.status;
+    let counts = [&status.damaged_files, &status.damaged_frames, &status.damaged_records];
+    counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
+}
+
+/// The paths of all files but the lock.
+fn files(home: &Home) -> Vec<PathBuf> {
+    let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| !path.ends_with("lock")).collect();
+    files.sort();
+    files
+}
+
+#[tokio::test]
+async fn a_flipped_byte_anywhere_only_makes_counts_older() {
+    let (home, plan) = filled().await;
+    assert_eq!(hits(&copied(&home), &plan).await.1, [3; KEYS]);
+    for file in 0..files(&home).len() {
+        let name = files(&home)[file].file_name().unwrap().to_owned();
+        let length = fs::read(&files(&home)[file]).unwrap().len();
+        for at in (0..length).step_by(length / 12 + 1).chain([length - 1]) {
+            let copy = copied(&home);
+            let path = copy.path().join(&name);
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[at] ^= 0x40;
+            fs::write(&path, bytes).unwrap();
+            let (store, hits) = hits(&copy, &plan).await;
+            assert!(hits.iter().all(|&hits| hits <= 3), "{name:?} {at}: {hits:?}");
+            // Each file is one frame, which no other file replaces; the end of a log may be torn.
+            let lost = hits.iter().any(|&hits| hits < 3);
+            let is_log = name.to_str().unwrap().starts_with("log");
+            assert!(!lost || is_log || is_damaged(&store), "{name:?} {at}");
+            take(&store, "d", "new", &plan, 1).await;
+            store.finish().await;
+            assert_eq!(used(&copy.open(), "d", "new", &plan).await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_or_missing_only_makes_counts_older() {
+    let (home, plan) = filled().await;
+    for file in 0..files(&home).len() {
+        let name = files(&home)[file].file_name().unwrap().to_owned();
+        let length = fs::read(&files(&home)[file]).unwrap().len();
+        for cut in [Some(0), Some(20), Some(length / 2), Some(length - 1), None] {
+            let copy = copied(&home);
+            let path = copy.path().join(&name);
+            match cut {
+                Some(cut) => {
+                    let bytes = fs::read(&path).unwrap();
+                    fs::write(&path, &bytes[..cut]).unwrap();
+                }
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let (store, hits) = hits(&copy, &plan).await;
+            assert!(hits.iter().all(|&hits| hits <= 3), "{name:?} {cut:?}: {hits:?}");
+            take(&store, "d", "new", &plan, 1).await;
+            store.finish().await;
+            assert_eq!(used(&copy.open(), "d", "new", &plan).await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_directory_is_replaced_by_a_snapshot() {
+    let (home, plan) = filled().await;
+    for path in files(&home).iter().filter(|path| !path.ends_with("meta")) {
+        let mut bytes = fs::read(path).unwrap();
+        bytes[40] ^= 1;
+        // More follows, so that it is no torn end.
+        bytes.extend_from_slice(&bytes.clone());
+        fs::write(path, bytes).unwrap();
+    }
+    let store = home.try_open(SOON, NEVER).unwrap();
+    assert!(is_damaged(&store));
+    wait_for("there is a new snapshot", || {
+        let files = home.files();
+        matches!(&*files, [log, snapshot] if log[3..] == snapshot[4..]).then_some(())
+    });
+    take(&store, "d", "a", &plan, 1).await;
+    store.finish().await;
+    drop(store);
+    let store = home.open();
+    assert!(!is_damaged(&store));
+    assert_eq!(used(&store, "d", "a", &plan).await, 1);
+}
+
+#[tokio::test]
+async fn an_unknown_version_refuses_to_start_and_changes_nothing() {
+    let (home, _) = filled().await;
+    let mut meta = b"weirdisk".to_vec();
+    meta.extend_from_slice(&2_u32.to_le_bytes());
+    meta.extend_from_slice(&0_u32.to_le_bytes());
+    meta.extend_from_slice(&crc32fast::hash(&meta).to_le_bytes());
+    fs::write(home.path().join("meta"), meta).unwrap();
+    let contents = || files(&home).into_iter().map(|path| (fs::read(&path).unwrap(), path));
+    let before: Vec<_> = contents().collect();
+    let error = home.try_open(SOON, Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains("has format 2, and this version of weir knows format 1"), "{error}");
+    assert_eq!(contents().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test]
+async fn a_directory_without_its_secret_starts_over() {
+    let (home, plan) = filled().await;
+    fs::write(home.path().join("meta"), "x").unwrap();
+    let (store, hits) = hits(&home, &plan).await;
+    assert_eq!(hits, [0; KEYS]);
+    assert!(is_damaged(&store));
+    assert!(matches!(Meta::read(&home.path()).unwrap(), MetaFile::Valid(_)));
+}
+
+#[test]
+fn only_the_owner_reads_the_secret() {
+    use std::os::unix::fs::PermissionsExt;
+    let home = Home::new();
+    drop(home.open());
+    for path in files(&home) {
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{path:?}");
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&home.path()), 0o700);
+}
+
+#[tokio::test]
+async fn a_damaged_snapshot_is_replaced_by_the_one_before() {
+    let (home, plan) = filled().await;
+    // As if the process had died before it removed what a newer snapshot replaces.
+    let old = copied(&home);
+    let store = home.try_open(SOON, Duration::ZERO).unwrap();
+    make_obsolete(&home, &store).await;
+    let newest = wait_for("there is another snapshot", || {
+        let files = home.files();
+        let snapshots: Vec<_> = files.iter().filter(|name| name.starts_with("snap")).collect();
+        matches!(&*snapshots, [only] if !old.files().contains(only)).then(|| snapshots[0].clone())
+    });
+    store.finish().await;
+    let bytes = fs::read(home.path().join(&newest)).unwrap();
+    for (cut, name) in [(bytes.len(), "whole"), (bytes.len() - 1, "cut"), (0, "empty")] {
+        let both = copied(&old);
+        fs::write(both.path().join(&newest), &bytes[..cut]).unwrap();
+        assert_eq!(hits(&both, &plan).await.1, [3; KEYS], "{name}");
+    }
+}

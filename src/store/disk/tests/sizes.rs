@@ -1,0 +1,84 @@
+//! What a directory takes, and what is too large for a frame or a list.
+
+use super::*;
+use crate::limit::{Algorithm, Limit, SlidingLog};
+
+#[tokio::test]
+async fn an_idle_directory_shrinks_when_its_keys_expire() {
+    // The test of 50 million keys is in tests/e2e.
+    const KEYS: usize = 20_000;
+    let (home, minute) = (Home { max_keys: 100_000, ..Home::new() }, plan(9, Unit::Minute));
+    let store = home.try_open(SOON, SOON).unwrap();
+    for i in 0..KEYS {
+        take(&store, "d", &i.to_string(), &minute, 1).await;
+    }
+    wait_for("all is written", || (home.bytes() > KEYS as u64 * 31).then_some(()));
+    home.clock.advance(60 * SECOND);
+    store.memory.sweep(store.memory.shards());
+    wait_for("the directory has shrunk", || (home.bytes() < 1_000).then_some(()));
+}
+
+#[tokio::test]
+async fn a_log_that_grows_is_replaced_by_a_snapshot() {
+    let (home, hour) = (Home::new(), plan(u32::MAX, Unit::Hour));
+    let store = home.try_open(SOON, SOON).unwrap();
+    wait_for("there was a snapshot", || {
+        for i in 0..1_000 {
+            let key = i.to_string();
+            let entries = [("key", key.as_str())];
+            let key = Key { domain: "d", entries: &entries };
+            let of = Charge { key, plan: &hour, op: Op::Take(1), hold: None, role: Role::Enforced };
+            let batch = Batch {
+                charges: &[of],
+                together: false,
+                quota_passes: false,
+                budget: Duration::ZERO,
+                on_failure: None,
+            };
+            assert!(store.try_charge(batch, &mut Answers::new()));
+        }
+        (store.status.snapshots.load(std::sync::atomic::Ordering::Relaxed) > 1).then_some(())
+    });
+    let counted = used(&store, "d", "1", &hour).await;
+    store.finish().await;
+    drop(store);
+    assert_eq!(used(&home.open(), "d", "1", &hour).await, counted);
+}
+
+#[tokio::test]
+async fn a_state_longer_than_a_frame_survives() {
+    const HITS: u32 = 300_000;
+    let limit = Limit::fixed_window(HITS, Unit::Year, 1).unwrap();
+    let algorithm = Algorithm::SlidingLog(SlidingLog { n: HITS, period: 31_536_000 * SECOND });
+    let log = Arc::new(Plan::new(vec![Limit { charge_denied: false, algorithm, ..limit }]));
+    let home = Home::new();
+    let store = home.open();
+    for _ in 0..3_000 {
+        assert!(take(&store, "d", "a", &log, 100).await.allowed);
+        home.clock.advance(10 * SECOND);
+    }
+    take(&store, "d", "b", &log, 1).await;
+    store.finish().await;
+    drop(store);
+    assert!(home.bytes() > 300_000, "{}", home.bytes());
+    let store = home.open();
+    assert!(!take(&store, "d", "a", &log, 1).await.allowed);
+    assert_eq!(used(&store, "d", "a", &log).await, u64::from(HITS));
+    assert_eq!(used(&store, "d", "b", &log).await, 1);
+}
+
+#[tokio::test]
+async fn more_changes_than_are_listed_are_saved_as_a_snapshot() {
+    let (home, hour) = (Home { max_keys: 1_000, ..Home::new() }, plan(9, Unit::Hour));
+    let store = home.open();
+    for i in 0..10_000 {
+        take(&store, "d", &i.to_string(), &hour, 1).await;
+    }
+    store.finish().await;
+    drop(store);
+    let files = home.files();
+    assert!(files.iter().any(|name| name.starts_with("snap")), "{files:?}");
+    let store = home.open();
+    assert_eq!(store.memory.stats().keys, 1_000);
+    assert_eq!(used(&store, "d", "9999", &hour).await, 1);
+}

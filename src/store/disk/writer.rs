@@ -1,0 +1,308 @@
+//! The thread that writes: what changed, every interval, and now and then a snapshot.
+//!
+//! **When a slot stops counting as changed.** When its record is copied, under the lock of its shard:
+//! a charge after that lists it again, and a charge before that is in the record. To wait for the sync
+//! would hide the changes between. In return, what was copied must not be forgotten if writing fails:
+//! then the log is abandoned, and a new log starts with a snapshot of everything in memory.
+//!
+//! **After an error nothing is retried on the same file.** A sync that failed may have dropped what it
+//! was to write, and the next one succeeds nevertheless. So the log stays as it is until a snapshot
+//! that does not depend on it is whole.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::copy::Copier;
+use super::directory::{Directory, FileId};
+use super::record::RECORD_BYTES;
+use super::record_file::RecordFile;
+use super::recovery::{self, Recovery};
+use super::status::Status;
+use crate::clock::Clock;
+use crate::store::memory::MemoryStore;
+use crate::store::memory::changes::Changed;
+use crate::throttle::Throttle;
+
+mod snapshot;
+
+/// Logs are not compacted below this size.
+const MIN_LOG_BYTES: u64 = 64 << 20;
+
+/// The wait after a write error, which doubles up to the maximum.
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+
+/// How often write errors are logged.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// When is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Schedule {
+    /// The time between syncs.
+    pub sync: Duration,
+    /// The time after which a directory that is mostly obsolete is compacted, however little was
+    /// written.
+    pub compact: Duration,
+    /// A smaller directory is not.
+    pub min_obsolete_bytes: u64,
+}
+
+/// What the thread is to do besides.
+#[derive(Debug)]
+pub enum Command {
+    /// Saves all changes and ends; then sends.
+    Finish(oneshot::Sender<()>),
+}
+
+#[derive(Debug)]
+pub struct Writer<C> {
+    memory: Arc<MemoryStore<C>>,
+    directory: Directory,
+    status: Arc<Status>,
+    schedule: Schedule,
+    commands: Receiver<Command>,
+    /// None after an error.
+    log: Option<RecordFile>,
+    /// The number of the last log.
+    log_number: u64,
+    /// Bytes of the logs since the last snapshot, without the one that is being written.
+    older_log_bytes: u64,
+    snapshot_bytes: u64,
+    /// Whether files that no snapshot replaced yet are damaged.
+    is_damaged: bool,
+    /// The number of the next files.
+    next_number: u64,
+    next_sync: Instant,
+    compact_at: Instant,
+    /// After an error: the wait that follows the next one, and when to try again.
+    backoff: Duration,
+    retry_at: Instant,
+    errors: Throttle,
+    copier: Copier,
+    /// Who waits for the end.
+    finishing: Option<oneshot::Sender<()>>,
+}
+
+impl<C: Clock> Writer<C> {
+    pub fn new(
+        memory: Arc<MemoryStore<C>>,
+        directory: Directory,
+        status: Arc<Status>,
+        schedule: Schedule,
+        commands: Receiver<Command>,
+    ) -> Writer<C> {
+        let now = Instant::now();
+        Writer {
+            memory,
+            directory,
+            status,
+            schedule,
+            commands,
+            log: None,
+            log_number: 0,
+            older_log_bytes: 0,
+            snapshot_bytes: 0,
+            is_damaged: false,
+            next_number: 1,
+            next_sync: now,
+            compact_at: now,
+            backoff: MIN_BACKOFF,
+            retry_at: now,
+            errors: Throttle::new(LOG_INTERVAL),
+            copier: Copier::default(),
+            finishing: None,
+        }
+    }
+
+    /// Loads everything, then writes until a command ends that or the store is dropped.
+    pub fn run(mut self) {
+        self.load();
+        let done = loop {
+            if let Some(done) = self.finishing.take() {
+                break done;
+            }
+            let wait = self.next_sync.saturating_duration_since(Instant::now());
+            match self.commands.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => self.tick(),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Ok(Command::Finish(done)) => break done,
+            }
+        };
+        self.save_all();
+        // Unlocks the directory first.
+        drop(self);
+        // The receiver may have been dropped.
+        let _ = done.send(());
+    }
+
+    /// Returns whether the thread is to end as soon as possible.
+    fn is_finishing(&mut self) -> bool {
+        if let Ok(Command::Finish(done)) = self.commands.try_recv() {
+            self.finishing = Some(done);
+        }
+        self.finishing.is_some()
+    }
+
+    fn load(&mut self) {
+        let started = Instant::now();
+        let recovery = recovery::load(&self.directory, &self.memory);
+        let took = started.elapsed();
+        self.next_number = recovery.last_number.saturating_add(1);
+        (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
+        // Looked at with the first sync: it may be obsolete since long.
+        self.compact_at = Instant::now();
+        self.is_damaged = recovery.damage.is_any();
+        self.log_recovery(&recovery, took);
+        if let Err(error) = self.directory.remove_unused().and_then(|()| self.start_log()) {
+            self.fail(&error);
+        }
+        self.status.loaded(&recovery, took);
+        self.next_sync = Instant::now() + self.schedule.sync;
+    }
+
+    fn log_recovery(&self, recovery: &Recovery, took: Duration) {
+        let path = self.directory.path().display();
+        let Recovery { records, logs, torn_logs, damage, .. } = *recovery;
+        let keys = self.memory.stats().keys;
+        let elapsed_ms = took.as_millis();
+        tracing::info!(%path, keys, records, logs, torn_logs, elapsed_ms, "counters loaded from disk");
+        if damage.is_any() {
+            tracing::error!(
+                %path,
+                damaged_frames = damage.frames,
+                damaged_records = damage.records,
+                damaged_files = damage.files,
+                "files of counters are damaged: some keys start over or with older counts"
+            );
+        }
+    }
+
+    /// Starts a new log. A log of before is never appended to.
+    fn start_log(&mut self) -> io::Result<u64> {
+        let number = self.next_number;
+        self.next_number = number.saturating_add(1);
+        let file = FileId::log(number);
+        let log = self.directory.create(file)?;
+        self.directory.sync()?;
+        let log = RecordFile::new(log, self.directory.seal(file), self.directory.meta().shard_bits);
+        if let Some(older) = self.log.replace(log) {
+            self.older_log_bytes += older.bytes();
+        }
+        self.log_number = number;
+        Ok(number)
+    }
+
+    /// Saves what is due.
+    fn tick(&mut self) {
+        let now = Instant::now();
+        self.next_sync = now + self.schedule.sync;
+        if self.log.is_none() {
+            if now >= self.retry_at {
+                self.start_over();
+            }
+            return;
+        }
+        self.save_changes_or_all();
+        if self.log.is_some() && self.is_compaction_due() {
+            self.compact();
+        }
+        self.report_sizes();
+    }
+
+    /// Saves everything for the end.
+    fn save_all(&mut self) {
+        if self.log.is_some() {
+            self.save_changes_or_all();
+        }
+        // Also after an error just now: it is the last chance.
+        if self.log.is_none() {
+            self.start_over();
+        }
+    }
+
+    /// Saves what changed, or everything if that was too much to list.
+    fn save_changes_or_all(&mut self) {
+        match self.save_changes() {
+            Ok(true) => {}
+            Ok(false) => self.start_over(),
+            Err(error) => self.fail(&error),
+        }
+    }
+
+    /// Appends what changed to the log and syncs it. Returns false if more has changed than was
+    /// listed: then everything has to be saved.
+    fn save_changes(&mut self) -> io::Result<bool> {
+        let started = Instant::now();
+        let Some(log) = &mut self.log else { return Ok(false) };
+        let (bytes, records) = (log.bytes(), log.records());
+        for shard in 0..self.memory.shards() {
+            match self.memory.take_changes(shard) {
+                Changed::Keys(prints) => {
+                    self.copier.changes(&self.memory, shard, &prints, log)?;
+                }
+                Changed::TooMany => return Ok(false),
+            }
+        }
+        log.sync()?;
+        self.status.written_bytes.fetch_add(log.bytes() - bytes, Ordering::Relaxed);
+        self.status.written_records.fetch_add(log.records() - records, Ordering::Relaxed);
+        self.status.synced(started);
+        Ok(true)
+    }
+
+    fn is_compaction_due(&self) -> bool {
+        let (now, log_bytes) = (Instant::now(), self.log_bytes());
+        if now < self.retry_at {
+            return false;
+        }
+        if log_bytes > self.snapshot_bytes.max(MIN_LOG_BYTES) {
+            return true;
+        }
+        if now < self.compact_at {
+            return false;
+        }
+        let live = self.memory.stats().keys as u64 * RECORD_BYTES;
+        self.is_damaged
+            || log_bytes + self.snapshot_bytes > 2 * live + self.schedule.min_obsolete_bytes
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.older_log_bytes + self.log.as_ref().map_or(0, RecordFile::bytes)
+    }
+
+    /// Abandons the log. Everything has to be saved, after a wait.
+    fn fail(&mut self, error: &io::Error) {
+        if let Some(log) = self.log.take() {
+            self.older_log_bytes += log.bytes();
+        }
+        self.warn(error);
+    }
+
+    /// Counts and logs a write error, and sets when to try again.
+    fn warn(&mut self, error: &io::Error) {
+        self.status.write_errors.fetch_add(1, Ordering::Relaxed);
+        self.retry_at = Instant::now() + self.backoff;
+        let retry_ms = self.backoff.as_millis();
+        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        if let Some(suppressed) = self.errors.pass() {
+            tracing::error!(
+                path = %self.directory.path().display(),
+                %error,
+                retry_ms,
+                sync_age_ms = self.status.sync_age().as_millis(),
+                suppressed,
+                "cannot save counters: limits are enforced, but a restart loses the latest hits"
+            );
+        }
+    }
+
+    fn report_sizes(&self) {
+        self.status.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
+        self.status.log_bytes.store(self.log_bytes(), Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,126 @@
+//! Snapshots, which replace older files.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{MIN_BACKOFF, Writer};
+use crate::clock::Clock;
+use crate::store::disk::directory::FileId;
+use crate::store::disk::record_file::RecordFile;
+
+/// A snapshot is synced after that many bytes: a sync of all at its end would delay those of the log.
+const SYNC_BYTES: u64 = 16 << 20;
+
+/// Whether a snapshot is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Whole,
+    /// The log that was started with it has failed, or the thread is to end.
+    Abandoned,
+}
+
+impl<C: Clock> Writer<C> {
+    /// Replaces all files by a snapshot and a new log, while changes are saved as ever.
+    pub(super) fn compact(&mut self) {
+        self.compact_at = Instant::now() + self.schedule.compact;
+        // All that the older log lacks goes to the new one.
+        let number = match self.start_log() {
+            Ok(number) => number,
+            // The older log is as good as it was.
+            Err(error) => return self.warn(&error),
+        };
+        match self.write_snapshot(number, true) {
+            Ok(Ended::Whole) => self.replaced_by(number),
+            Ok(Ended::Abandoned) => self.discard(FileId::snapshot(number)),
+            Err(error) => {
+                self.discard(FileId::snapshot(number));
+                self.warn(&error);
+            }
+        }
+    }
+
+    /// Saves everything, and starts a new log: the last one has failed or lacks changes.
+    pub(super) fn start_over(&mut self) {
+        let started = Instant::now();
+        if let Some(log) = self.log.take() {
+            self.older_log_bytes += log.bytes();
+        }
+        let number = self.next_number;
+        let ended = self.start_log().and_then(|number| self.write_snapshot(number, false));
+        match ended {
+            Ok(_) => {
+                self.status.synced(started);
+                self.replaced_by(number);
+            }
+            Err(error) => {
+                self.log = None;
+                self.discard(FileId::snapshot(number));
+                self.discard(FileId::log(number));
+                self.warn(&error);
+            }
+        }
+        self.report_sizes();
+    }
+
+    /// Writes all keys to a snapshot. With `saves_changes` it saves changes meanwhile; without, it
+    /// drops the lists of changes, which it contains.
+    fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
+        let file = FileId::snapshot(number);
+        let (seal, bits) = (self.directory.seal(file), self.directory.meta().shard_bits);
+        let mut snapshot = RecordFile::new(self.directory.create(file)?, seal, bits);
+        for shard in 0..self.memory.shards() {
+            if !saves_changes {
+                // Before the keys are copied: what changes later is listed again.
+                self.memory.take_changes(shard);
+            }
+            self.copier.snapshot(&self.memory, shard, &mut snapshot)?;
+            if snapshot.unsynced_bytes() >= SYNC_BYTES {
+                snapshot.sync()?;
+            }
+            if !saves_changes {
+                continue;
+            }
+            if Instant::now() >= self.next_sync {
+                self.next_sync = Instant::now() + self.schedule.sync;
+                self.save_changes_or_all();
+                self.report_sizes();
+            }
+            let log_goes_on = self.log.is_some() && self.log_number == number;
+            if !log_goes_on || self.is_finishing() {
+                return Ok(Ended::Abandoned);
+            }
+        }
+        snapshot.finish()?;
+        self.directory.finish(file)?;
+        self.snapshot_bytes = snapshot.bytes();
+        self.status.written_bytes.fetch_add(snapshot.bytes(), Ordering::Relaxed);
+        self.status.written_records.fetch_add(snapshot.records(), Ordering::Relaxed);
+        self.status.snapshots.fetch_add(1, Ordering::Relaxed);
+        Ok(Ended::Whole)
+    }
+
+    /// Removes the files that a snapshot replaces, the oldest first: whatever is left after a crash is
+    /// whole.
+    fn replaced_by(&mut self, number: u64) {
+        self.older_log_bytes = 0;
+        self.is_damaged = false;
+        if self.backoff > MIN_BACKOFF {
+            self.backoff = MIN_BACKOFF;
+            let path = self.directory.path().display();
+            tracing::info!(%path, "counters are saved again");
+        }
+        let replaced = self.directory.files().unwrap_or_default();
+        for file in replaced.into_iter().filter(|file| file.number < number) {
+            if let Err(error) = self.directory.remove(file) {
+                // The next snapshot replaces it too.
+                return self.warn(&error);
+            }
+        }
+    }
+
+    /// Removes a file that is of no use. If that fails, the next start or snapshot does it.
+    fn discard(&self, file: FileId) {
+        let _ = self.directory.remove(file);
+    }
+}

@@ -1,0 +1,144 @@
+//! What is saved of a memory store: its changes, copies of its slots, and their way back.
+
+use parking_lot::Mutex;
+
+use super::changes::Changed;
+use super::fingerprint::{Fingerprints, Print};
+use super::shard::{AnySlot, Shard};
+use super::table::Slot;
+use super::{Aligned, MemoryStore, sharding};
+use crate::clock::Clock;
+use crate::limit::{Fill, Packed, SECOND, State};
+
+/// A key that expires later than can be written: only eviction removes it.
+pub(in crate::store) const NEVER: u64 = u64::MAX;
+
+/// A key's slot as it is saved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::store) struct SavedSlot<V> {
+    pub print: Print,
+    pub fill: Fill,
+    /// In whole seconds since the Unix epoch, or [`NEVER`].
+    pub expires: u64,
+    pub value: V,
+}
+
+/// The state of a saved slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::store) enum SavedValue<S> {
+    Packed(Packed),
+    Boxed(S),
+}
+
+/// Returns the number of shards for at most `max_keys` keys, as its binary logarithm.
+pub(in crate::store) fn shard_bits(max_keys: usize) -> u8 {
+    sharding::shards(max_keys).ilog2() as u8
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Makes a store that lists its changes, with `2^shard_bits` shards and the secret that prints of
+    /// slots to be loaded were made with.
+    pub(in crate::store) fn listing_changes(
+        clock: C,
+        max_keys: usize,
+        shard_bits: u8,
+        secret: [u64; 2],
+    ) -> MemoryStore<C> {
+        let shards = 1 << shard_bits;
+        let caps = sharding::caps(max_keys, shards);
+        let shards = caps.map(|cap| Aligned(Mutex::new(Shard::listing_changes(cap)))).collect();
+        MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
+    }
+
+    /// The time in whole seconds since the Unix epoch.
+    pub(in crate::store) fn now_seconds(&self) -> u64 {
+        self.clock.now() / SECOND
+    }
+
+    /// Takes the changes of a shard since they were last taken.
+    pub(in crate::store) fn take_changes(&self, shard: usize) -> Changed {
+        match self
+            .shards
+            .get(shard)
+            .and_then(|shard| shard.0.lock().changes.as_mut().map(|it| it.take()))
+        {
+            Some(changed) => changed,
+            None => Changed::Keys(Vec::new()),
+        }
+    }
+
+    /// Returns the fingerprints of all keys of a shard.
+    pub(in crate::store) fn prints(&self, shard: usize) -> Vec<Print> {
+        self.shards.get(shard).map(|shard| shard.0.lock().prints()).unwrap_or_default()
+    }
+
+    /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the
+    /// shard, until it returns false. Slots that are copied count as not changed any more. Returns the
+    /// keys that are left.
+    pub(in crate::store) fn copy_slots<'p>(
+        &self,
+        shard: usize,
+        prints: &'p [Print],
+        mut copy: impl FnMut(&Print, Option<SavedSlot<SavedValue<&State>>>) -> bool,
+    ) -> &'p [Print] {
+        let Some(Aligned(shard)) = self.shards.get(shard) else { return &[] };
+        let mut shard = shard.lock();
+        for (i, print) in prints.iter().enumerate() {
+            let slot = match shard.slot(print) {
+                Some(AnySlot::Packed(slot)) => {
+                    slot.unlist();
+                    Some(self.saved(slot, SavedValue::Packed(slot.value)))
+                }
+                Some(AnySlot::Boxed(slot)) => {
+                    slot.unlist();
+                    Some(self.saved(slot, SavedValue::Boxed(&*slot.value)))
+                }
+                None => None,
+            };
+            if !copy(print, slot) {
+                return prints.get(i + 1..).unwrap_or_default();
+            }
+        }
+        &[]
+    }
+
+    fn saved<'s, V>(
+        &self,
+        slot: &Slot<V>,
+        value: SavedValue<&'s State>,
+    ) -> SavedSlot<SavedValue<&'s State>> {
+        let expires = match slot.expires() {
+            u32::MAX => NEVER,
+            seconds => self.start / SECOND + u64::from(seconds),
+        };
+        SavedSlot { print: *slot.print(), fill: slot.fill(), expires, value }
+    }
+
+    /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that
+    /// has expired only removes the other.
+    pub(in crate::store) fn load(&self, shard: usize, saved: SavedSlot<SavedValue<Box<State>>>) {
+        let Some(Aligned(shard)) = self.shards.get(shard) else { return };
+        let SavedSlot { print, fill, expires, value } = saved;
+        let now = self.now();
+        let after_start = expires.saturating_sub(self.start / SECOND);
+        let expires = u32::try_from(after_start).unwrap_or(u32::MAX);
+        let mut shard = shard.lock();
+        if expires <= now.seconds() {
+            shard.forget(&print);
+            return;
+        }
+        match value {
+            SavedValue::Packed(packed) => {
+                shard.load(Slot::loaded(print, packed, fill, expires), now);
+            }
+            SavedValue::Boxed(state) => shard.load(Slot::loaded(print, state, fill, expires), now),
+        }
+    }
+
+    /// Removes a key. That is no change.
+    pub(in crate::store) fn forget(&self, shard: usize, print: &Print) {
+        if let Some(Aligned(shard)) = self.shards.get(shard) {
+            shard.lock().forget(print);
+        }
+    }
+}
