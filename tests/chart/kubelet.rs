@@ -62,11 +62,18 @@ impl Node {
     fn with_pod(release: &Manifests, pod: &Value) -> Node {
         let container = &pod["containers"].list()[0];
         let mounts = container.get("volumeMounts").into_iter().flat_map(Value::list);
+        let claims = release.workload()["spec"].get("volumeClaimTemplates");
+        let claims = claims.map(Value::list).unwrap_or_default();
         let mounts = mounts.map(|mount| {
             // The kubelet never updates a subPath.
             assert!(mount.get("subPath").is_none(), "{mount}");
-            let volume = pod["volumes"].named(mount["name"].text());
-            Mount { path: mount["mountPath"].text().to_owned(), volume: volume.clone() }
+            let name = mount["name"].text();
+            let claimed = claims.iter().any(|claim| claim["metadata"]["name"] == *name);
+            let volume = match claimed {
+                true => serde_json::json!({"persistentVolumeClaim": {}}),
+                false => pod["volumes"].named(name).clone(),
+            };
+            Mount { path: mount["mountPath"].text().to_owned(), volume }
         });
         let config_maps = release.of_kind("ConfigMap").map(|map| {
             let data = map["data"].map().iter();

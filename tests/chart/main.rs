@@ -9,6 +9,7 @@
 
 mod checks;
 mod controls;
+mod disk;
 mod disruption;
 mod helm;
 mod kubelet;

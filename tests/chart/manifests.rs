@@ -50,9 +50,14 @@ impl Manifests {
         self.resources.values().filter(move |resource| resource["kind"] == kind)
     }
 
-    /// Returns the pod of the Deployment of weir.
+    /// Returns the Deployment or the StatefulSet of weir.
+    pub fn workload(&self) -> &Value {
+        self.resources.get("StatefulSet/weir").unwrap_or_else(|| self.get("Deployment"))
+    }
+
+    /// Returns the pod of weir.
     pub fn pod(&self) -> &Value {
-        &self.get("Deployment")["spec"]["template"]["spec"]
+        &self.workload()["spec"]["template"]["spec"]
     }
 
     /// Returns the container of weir.
@@ -62,12 +67,14 @@ impl Manifests {
         &containers[0]
     }
 
-    /// Returns every pod: of Deployments, and of tests.
+    /// Returns every pod: of Deployments and StatefulSets, and of tests.
     pub fn pods(&self) -> Vec<(&str, &Value)> {
         let mut pods = Vec::new();
         for (name, resource) in &self.resources {
             match resource["kind"].text() {
-                "Deployment" => pods.push((name.as_str(), &resource["spec"]["template"]["spec"])),
+                "Deployment" | "StatefulSet" => {
+                    pods.push((name.as_str(), &resource["spec"]["template"]["spec"]));
+                }
                 "Pod" => pods.push((name.as_str(), &resource["spec"])),
                 _ => {}
             }

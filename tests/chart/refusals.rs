@@ -98,6 +98,19 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("drain: { delay: 30s, timeout: 30s }", &["drain.timeout (30s)", "drain.delay (30s)"]),
     // Values that contradict each other.
     ("store: { kind: memory }", &["store.kind=memory", "2 replicas", "replicaCount=1"]),
+    ("store: { kind: disk }", &["store.kind=disk", "2 replicas", "replicaCount=1"]),
+    (
+        "store: { disk: { existingClaim: a } }",
+        &["store.disk has no effect with store.kind=bundled"],
+    ),
+    (
+        "replicaCount: 1\nstore: { kind: disk, disk: { existingClaim: a, storageClass: b } }",
+        &["store.disk.storageClass has no effect", "remove one of them"],
+    ),
+    (
+        "replicaCount: 1\nstore: { kind: disk }\ncontrols: { existingClaim: a }",
+        &["controls.existingClaim has no effect with store.kind=disk"],
+    ),
     (
         "replicaCount: 1\nstore: { kind: memory }\nautoscaling: { enabled: true }",
         &["store.kind=memory", "autoscaling.enabled=false"],

@@ -30,11 +30,12 @@ service.ports.grpc and service.ports.http are both {{ .grpc }}: write different 
 autoscaling.minReplicas ({{ .minReplicas }}) is above autoscaling.maxReplicas: write {{ .maxReplicas }} or less
 {{- end }}
 {{- end }}
-{{- if eq .Values.store.kind "memory" }}
+{{- $kind := .Values.store.kind }}
+{{- if has $kind (list "memory" "disk") }}
 {{- if .Values.autoscaling.enabled }}
-store.kind=memory counts in each replica separately, so autoscaling would multiply the limits: set autoscaling.enabled=false and replicaCount=1, or store.kind=redis
+store.kind={{ $kind }} counts in each replica separately, so autoscaling would multiply the limits: set autoscaling.enabled=false and replicaCount=1, or store.kind=redis
 {{- else if gt (int64 .Values.replicaCount) 1 }}
-store.kind=memory counts in each replica separately, so {{ .Values.replicaCount }} replicas would allow {{ .Values.replicaCount }} times the limits: set replicaCount=1, or store.kind=redis
+store.kind={{ $kind }} counts in each replica separately, so {{ .Values.replicaCount }} replicas would allow {{ .Values.replicaCount }} times the limits: set replicaCount=1, or store.kind=redis
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -76,6 +77,12 @@ rules.overlay.files has no effect with rules.overlay.existingConfigMap: remove o
 {{- with .Values.store }}
 {{- if and (ne .kind "redis") (or .redis.url .redis.existingSecret .redis.tls.enabled .redis.sentinel.masterName) }}
 store.redis has no effect with store.kind={{ .kind }}: set store.kind=redis
+{{- end }}
+{{- if and (ne .kind "disk") (or .disk.storageClass .disk.existingClaim) }}
+store.disk has no effect with store.kind={{ .kind }}: set store.kind=disk
+{{- end }}
+{{- if and .disk.storageClass .disk.existingClaim }}
+store.disk.storageClass has no effect with store.disk.existingClaim: remove one of them
 {{- end }}
 {{- end }}
 {{- if contains "@" (dig "store" "redis" "per_second" "url" "" .Values.settings) }}
@@ -120,7 +127,9 @@ store.redis.sentinel.usernameKey needs store.redis.sentinel.existingSecret, the 
 {{- end -}}
 
 {{- define "weir.check.controls" -}}
-{{- if and .Values.controls.existingClaim (ne .Values.store.kind "memory") }}
+{{- if and .Values.controls.existingClaim (eq .Values.store.kind "disk") }}
+controls.existingClaim has no effect with store.kind=disk, whose volume keeps controls too: remove it
+{{- else if and .Values.controls.existingClaim (ne .Values.store.kind "memory") }}
 controls.existingClaim has no effect with store.kind={{ .Values.store.kind }}, as Redis keeps controls: remove it
 {{- end }}
 {{- end -}}

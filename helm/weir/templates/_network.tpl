@@ -39,7 +39,7 @@
 {{- end -}}
 {{- end -}}
 {{- $settings := .Values.settings -}}
-{{- if ne .Values.store.kind "memory" -}}
+{{- if has .Values.store.kind (list "bundled" "redis") -}}
 {{- $lists = append $lists (include "weir.ports" (list (dig "store" "redis" "per_second" "url" "" $settings) 6379)) -}}
 {{- end -}}
 {{- range list (dig "otlp" "endpoint" "" $settings) (dig "tracing" "endpoint" "" $settings) (dig "metrics" "otlp" "endpoint" "" $settings) -}}

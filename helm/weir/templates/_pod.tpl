@@ -56,3 +56,64 @@ Deployment. Takes a list: the root context, the constraint.
 {{- end -}}
 - {{ toYaml $constraint | nindent 2 | trim }}
 {{- end -}}
+
+{{/* Returns the template of weir's pods. */}}
+{{- define "weir.podTemplate" -}}
+metadata:
+  annotations:
+    # Settings need a restart. Rules do not: they have no checksum.
+    {{- $checksum := dict "checksum/settings" (include "weir.settings" . | sha256sum) }}
+    {{- mergeOverwrite (dict) .Values.commonAnnotations .Values.podAnnotations $checksum | toYaml | nindent 4 }}
+  labels:
+    {{- include "weir.podLabels" (list . "ratelimit" .Values.podLabels) | nindent 4 }}
+spec:
+  {{- include "weir.podDefaults" . | nindent 2 }}
+  terminationGracePeriodSeconds: {{ include "weir.gracePeriodSeconds" . }}
+  {{- with .Values.priorityClassName }}
+  priorityClassName: {{ quote . }}
+  {{- end }}
+  containers:
+    - name: weir
+      image: {{ include "weir.image" (list .Values.image .Chart.AppVersion) | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      command: [/bin/weir]
+      args: [serve, --settings, /etc/weir/settings/weir.yaml]
+      {{- with include "weir.env" . }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      ports:
+        - { name: grpc, containerPort: 8081 }
+        - { name: http, containerPort: 8080 }
+        - { name: metrics, containerPort: 9090 }
+      startupProbe:
+        {{- include "weir.probe" (list . "/livez") | nindent 8 }}
+        periodSeconds: 1
+        timeoutSeconds: 3
+        failureThreshold: 60
+      readinessProbe:
+        {{- include "weir.probe" (list . "/readyz") | nindent 8 }}
+        periodSeconds: 5
+        timeoutSeconds: 3
+      livenessProbe:
+        {{- include "weir.probe" (list . "/livez") | nindent 8 }}
+        periodSeconds: 10
+        timeoutSeconds: 5
+      resources:
+        {{- include "weir.resources" . | nindent 8 }}
+      securityContext:
+        {{- toYaml .Values.securityContext | nindent 8 }}
+      volumeMounts:
+        {{- include "weir.volumeMounts" . | nindent 8 }}
+  volumes:
+    {{- include "weir.volumes" . | nindent 4 }}
+  {{- with .Values.affinity }}
+  affinity:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with .Values.topologySpreadConstraints }}
+  topologySpreadConstraints:
+    {{- range . }}
+    {{- include "weir.spreadConstraint" (list $ .) | nindent 4 }}
+    {{- end }}
+  {{- end }}
+{{- end -}}

@@ -49,7 +49,7 @@ debug:
   require_token: true
 {{- end }}
 {{- end }}
-{{- if .Values.controls.existingClaim }}
+{{- if or .Values.controls.existingClaim (eq .Values.store.kind "disk") }}
 controls:
   file: /var/lib/weir/controls.json
 {{- end }}
@@ -60,11 +60,15 @@ drain:
   delay: {{ .Values.drain.delay }}
   timeout: {{ .Values.drain.timeout }}
 store:
-  kind: {{ ternary "memory" "redis" (eq .Values.store.kind "memory") }}
+  kind: {{ ternary "redis" .Values.store.kind (eq .Values.store.kind "bundled") }}
   on_failure: {{ .Values.store.onFailure }}
   replicas: {{ max 1 (include "weir.maxReplicas" . | int64) }}
   memory:
     max_keys: {{ .Values.store.memory.maxKeys | int64 }}
+  {{- if eq .Values.store.kind "disk" }}
+  disk:
+    path: /var/lib/weir/counters
+  {{- end }}
   {{- if eq .Values.store.kind "bundled" }}
   redis:
     url: {{ include "weir.name" (list . "store") }}:6379

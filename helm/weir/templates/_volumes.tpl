@@ -97,6 +97,13 @@
   persistentVolumeClaim:
     claimName: {{ quote . }}
 {{- end }}
+{{- if eq .Values.store.kind "disk" }}
+{{- with .Values.store.disk.existingClaim }}
+- name: data
+  persistentVolumeClaim:
+    claimName: {{ quote . }}
+{{- end }}
+{{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -115,6 +122,9 @@
 {{- end }}
 {{- if .Values.controls.existingClaim }}
 - { name: controls, mountPath: /var/lib/weir }
+{{- end }}
+{{- if eq .Values.store.kind "disk" }}
+- { name: data, mountPath: /var/lib/weir }
 {{- end }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
