@@ -19,7 +19,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
-    Packed, Plan, Verdict, wait,
+    Packed, Plan, SavedNumbers, Verdict, saved, wait,
 };
 
 /// Microseconds in a millisecond.
@@ -175,5 +175,16 @@ impl LimitAlgorithm for ReduceBucket {
     fn unpack(&self, packed: Packed, _: Micros) -> State {
         let (last, missing) = unpack_wide(packed);
         State { missing, last }
+    }
+
+    const TAG: u64 = 8;
+
+    fn save(state: &State, out: &mut Vec<u8>) {
+        saved::put(out, state.missing.into());
+        saved::put(out, state.last);
+    }
+
+    fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
+        Some(State { missing: saved.next()?.try_into().ok()?, last: saved.next()? })
     }
 }
