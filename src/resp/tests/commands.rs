@@ -294,7 +294,7 @@ async fn buckets_go_by_the_time_of_the_caller() {
 
 proptest! {
     #[test]
-    fn buckets_agree_with_the_model((buckets, steps) in reduce::schedules(true)) {
+    fn buckets_agree_with_the_model((buckets, steps) in reduce::schedules(false)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let mut client = Client::connect(Password::None);
