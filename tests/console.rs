@@ -11,8 +11,11 @@ mod markdown;
 use std::fs;
 
 /// Documents with examples that another test runs.
-const ELSEWHERE: [(&str, &str); 2] =
-    [("docs/cli.md", "tests/e2e/hit.rs"), ("docs/control.md", "tests/e2e/hit.rs")];
+const ELSEWHERE: [(&str, &str); 3] = [
+    ("docs/cli.md", "tests/e2e/hit.rs"),
+    ("docs/control.md", "tests/e2e/hit.rs"),
+    ("docs/redis-protocol.md", "tests/e2e/resp.rs"),
+];
 
 /// Runs the blocks of a document. Returns how many there are.
 fn run(name: &str, document: &str) -> Result<usize, String> {

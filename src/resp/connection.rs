@@ -123,9 +123,13 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             match parser.read(rest, self.resp.limits.max_request) {
                 Ok(Some(request)) => {
                     self.handle.set_busy(true);
-                    self.handle.count_request();
                     start += request.length;
-                    self.answer(rest, &request, &mut waiting).await?;
+                    let answered = self.answer(rest, &request, &mut waiting).await;
+                    if self.session.is_authenticated() {
+                        // Others are evicted first.
+                        self.handle.count_request();
+                    }
+                    answered?;
                 }
                 Ok(None) => break,
                 Err(error) => {

@@ -10,9 +10,12 @@ use crate::limit::Plan;
 /// The places for plans. Applications use a few different ones.
 const PLACES: usize = 1_024;
 
+/// A place for a plan and its parameters.
+type Place<P> = ArcSwapOption<(P, Arc<Plan>)>;
+
 /// Plans by the parameters `P` of a command. Two that share a place replace each other.
 pub struct Plans<P> {
-    places: Box<[ArcSwapOption<(P, Arc<Plan>)>]>,
+    places: Box<[Place<P>]>,
     /// Clients cannot choose parameters that share a place.
     hasher: RandomState,
 }

@@ -39,6 +39,10 @@ impl Session {
         Session { id, name: Vec::new(), is_authenticated: !password.is_needed() }
     }
 
+    pub fn is_authenticated(&self) -> bool {
+        self.is_authenticated
+    }
+
     /// Returns what to do about a request: `replies` has the reply, unless it takes the store.
     pub fn answer(&mut self, words: &[&[u8]], password: &Password, replies: &mut Replies) -> After {
         // An empty request gets no reply.

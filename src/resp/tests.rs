@@ -1,4 +1,5 @@
-//! The parser against a naive one, and commands over a connection in memory.
+//! The parser, commands over a connection in memory, and plans that are kept.
 
 mod commands;
 mod parser;
+mod plans;

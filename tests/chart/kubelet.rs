@@ -63,7 +63,7 @@ impl Node {
         let container = &pod["containers"].list()[0];
         let mounts = container.get("volumeMounts").into_iter().flat_map(Value::list);
         let claims = release.workload()["spec"].get("volumeClaimTemplates");
-        let claims = claims.map(Value::list).unwrap_or_default();
+        let claims = claims.map_or(&[][..], |claims| claims.list());
         let mounts = mounts.map(|mount| {
             // The kubelet never updates a subPath.
             assert!(mount.get("subPath").is_none(), "{mount}");

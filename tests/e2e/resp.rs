@@ -1,5 +1,6 @@
 //! The listener for Redis clients.
 
+mod cell;
 mod clients;
 mod hostile;
 mod reduce;
@@ -11,7 +12,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 
+use crate::support::console;
 use crate::support::control_api::{ControlApi, of_user};
+use crate::support::files::read;
+use crate::support::markdown::blocks_of;
 use crate::support::redis::{Client, Reply, Server};
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{PATIENCE, http, wait_for};
@@ -295,4 +299,21 @@ fn a_client_that_is_done_sending_is_answered() {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let replies = read_to_end(&mut stream);
     assert!(replies.starts_with("+PONG\r\n*5\r\n:1\r\n") && replies.ends_with("per-user\r\n"));
+}
+
+#[test]
+fn the_examples_of_the_document_work_as_pasted() {
+    let name = "docs/redis-protocol.md";
+    let document = read(name);
+    let rules = blocks_of(&document, "yaml").swap_remove(0);
+    let (weir, address) = start(setup(None).file("rules.yaml", &rules.text));
+    let examples = blocks_of(&document, "console");
+    assert!(examples.len() >= 5);
+    for example in examples {
+        // Without a terminal, redis-cli leaves out the types.
+        let text = example.text.replace("redis-cli -p 6380", "redis-cli --no-raw -p 6380");
+        let text = text.replace("6380", &address.port().to_string());
+        let ran = console::run(&text, &weir.path(""));
+        ran.unwrap_or_else(|error| panic!("{name}:{}: {error}", example.line));
+    }
 }

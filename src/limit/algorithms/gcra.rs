@@ -150,6 +150,14 @@ impl Gcra {
         divide_up(self.burst * self.p, self.n) * self.tick
     }
 
+    /// Returns the hits that are still allowed if the limit has its full allowance again after a time.
+    pub fn remaining_at(&self, reset_after: Micros) -> u64 {
+        // The time is rounded up to a tick.
+        let level =
+            divide(reset_after, self.tick).saturating_mul(self.n).saturating_sub(self.n - 1);
+        (self.burst * self.p).saturating_sub(level) / self.p
+    }
+
     /// Returns the length of a tick.
     pub fn tick(&self) -> Micros {
         self.tick
@@ -345,6 +353,11 @@ mod tests {
             let gcra = Gcra::continuing(n, period, burst).unwrap();
             let [_, n1, p1, tick, most] = gcra.numbers();
             assert_eq!(tick, 1);
+            // With less than a microsecond for a hit, times do not tell hits apart.
+            for taken in [0, 1, burst / 2, burst].into_iter().filter(|_| n1 <= p1) {
+                let reset_after = divide_up(u64::from(taken) * p1, n1);
+                assert_eq!(gcra.remaining_at(reset_after), u64::from(burst - taken));
+            }
             assert!(
                 u128::from(most) * u128::from(p1) + u128::from(n1) < EXACT && most >= burst.into()
             );

@@ -1,7 +1,7 @@
 //! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
 
 use super::{CommandError, DOMAIN, text};
-use crate::limit::{Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND};
+use crate::limit::{Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, Source};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
@@ -55,10 +55,19 @@ pub(super) async fn throttle<S: Store>(
     let answer = resp.rate_limit.charge_key(key, &plan, Op::Take(quantity.into())).await;
     let decision = answer.map_err(|_| CommandError::Store)?;
     let (is_limited, retry_after) = verdict(quantity, &decision, &plan);
+    let remaining = match plan.limits() {
+        // A repeated denial does not say what remains.
+        [Limit { algorithm: Algorithm::Gcra(gcra), .. }]
+            if decision.source == Source::DeniedLocally =>
+        {
+            gcra.remaining_at(decision.reset_after)
+        }
+        _ => decision.remaining.min(burst.into()),
+    };
     replies.array(5);
     replies.integer(is_limited.into());
     replies.integer(burst.into());
-    replies.integer(decision.remaining.min(burst.into()).cast_signed());
+    replies.integer(remaining.cast_signed());
     replies.integer(retry_after.map_or(-1, seconds));
     replies.integer(seconds(decision.reset_after));
     Ok(())
