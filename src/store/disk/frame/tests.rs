@@ -129,7 +129,7 @@ proptest! {
         let mut without = bytes.clone();
         let end = *starts.get(removed + 1).unwrap_or(&bytes.len());
         without.drain(starts[removed]..end);
-        let mut left = payloads.clone();
+        let mut left = payloads;
         left.remove(removed);
         let frames = u64::from(removed < left.len());
         prop_assert_eq!(read(&without), (left, Damage { frames, torn: false }));
