@@ -39,7 +39,7 @@ fn counters_and_controls_outlive_the_pod() {
     let put = http::ask(running.debug, "PUT", "/v1/controls/b", &headers, body);
     assert_eq!(put.expect("an answer").status, 200);
 
-    let running = running.restart();
+    let running = running.replace();
     wait_until_ready(&running);
     assert!(!allows(running.http, "ann") && !allows(running.http, "eve"));
     assert!(allows(running.http, "bob"));

@@ -155,12 +155,8 @@ fn switches_add_and_remove_their_resources() {
 fn no_upgrade_changes_a_selector() {
     let Some(helm) = Helm::newest() else { return };
     // Kubernetes refuses it.
-    let selector = helm.render("").get("Deployment")["spec"]["selector"].clone();
+    let selector = helm.render("").workload()["spec"]["selector"].clone();
     for file in crate::helm::value_files() {
-        assert_eq!(
-            helm.render_file(&file).get("Deployment")["spec"]["selector"],
-            selector,
-            "{file}"
-        );
+        assert_eq!(helm.render_file(&file).workload()["spec"]["selector"], selector, "{file}");
     }
 }

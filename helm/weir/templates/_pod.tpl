@@ -50,7 +50,7 @@ Deployment. Takes a list: the root context, the constraint.
 {{- if not $constraint.labelSelector -}}
 {{- $labels := include "weir.selectorLabels" (list $root "ratelimit") | fromYaml -}}
 {{- $_ := set $constraint "labelSelector" (dict "matchLabels" $labels) -}}
-{{- if not (hasKey $constraint "matchLabelKeys") -}}
+{{- if not (or (hasKey $constraint "matchLabelKeys") (eq $root.Values.store.kind "disk")) -}}
 {{- $_ := set $constraint "matchLabelKeys" (list "pod-template-hash") -}}
 {{- end -}}
 {{- end -}}
