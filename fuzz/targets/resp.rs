@@ -62,7 +62,8 @@ fn read_all(text: &[u8], piece: usize) -> (Vec<Words>, Option<ProtocolError>) {
             match parser.read(&buffer, 4 * text.len() + MAX) {
                 Ok(None) => break,
                 Ok(Some(request)) => {
-                    let words = request.arguments.iter().map(|range| buffer[range.clone()].to_vec());
+                    let words =
+                        request.arguments.iter().map(|range| buffer[range.clone()].to_vec());
                     requests.push(words.collect());
                     buffer.drain(..request.length);
                 }

@@ -11,7 +11,7 @@
 //! | `snap.N` | all keys of when `log.N` was started, or later |
 //! | `log.N` | what changed since then |
 //!
-//! Snapshots and logs consist of [frames](frame) with [records](record).
+//! Snapshots and logs consist of frames with records.
 
 mod copy;
 mod directory;
