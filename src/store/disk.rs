@@ -7,7 +7,7 @@
 //! | File | |
 //! | --- | --- |
 //! | `lock` | locked by the process that uses the directory |
-//! | `meta` | [version, secret of the fingerprints, number of shards](meta) |
+//! | `meta` | version, secret of the fingerprints, number of shards |
 //! | `snap.N` | all keys of when `log.N` was started, or later |
 //! | `log.N` | what changed since then |
 //!
