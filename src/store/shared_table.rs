@@ -13,7 +13,7 @@ pub trait SharedTable: Debug + Send + Sync {
     /// Reads the version of the table, and the time of the store.
     fn version(&self) -> BoxFuture<'_, Result<TableVersion, StoreError>>;
 
-    /// Reads all rows: their names and texts.
+    /// Reads all rows: their names and texts. Of what is written meanwhile, it may lack some.
     fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, StoreError>>;
 
     /// Writes rows that are newer than those of the same name, and returns the versions of the table

@@ -1,8 +1,10 @@
 //! The table that all replicas share: a hash of its rows and a version, in one slot.
 //!
-//! Commands go over a connection that is open for charges, so nothing has to connect first. Only the rows,
-//! which may be megabytes, have a connection of their own: they would delay charges.
+//! Commands go over a connection that is open for charges, so nothing has to connect first. Rows may be
+//! megabytes: they are read and written in parts, so that no charge waits for long, neither on the
+//! connection nor in Redis.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{LazyLock, OnceLock};
 use std::time::Duration;
@@ -24,7 +26,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// The timeout of reading all rows.
 const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Rows written by one script call: a longer call would delay charges.
+/// Rows written by one script call, and about as many as are read by one command: a longer call would
+/// delay charges.
 const ROWS_PER_CALL: usize = 50;
 
 /// The digits of the time before a row's text.
@@ -54,11 +57,20 @@ impl RedisStore {
         names: &Names,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, StoreError> {
+        self.ask_table_within(TIMEOUT, names, ask).await
+    }
+
+    async fn ask_table_within<T, F: Future<Output = RedisResult<T>>>(
+        &self,
+        limit: Duration,
+        names: &Names,
+        ask: impl FnOnce(MultiplexedConnection) -> F,
+    ) -> Result<T, StoreError> {
         let slot = key::slot(names.rows.as_bytes());
         let all = || self.connections.iter().filter_map(OnceLock::get);
         let link = all().find_map(|connections| connections.serving(slot)?.link());
         let Some(link) = link else { return Err(StoreError::Unavailable) };
-        match tokio::time::timeout(TIMEOUT, ask(link)).await {
+        match tokio::time::timeout(limit, ask(link)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
@@ -100,14 +112,29 @@ impl RedisStore {
         Ok(TableVersion { version: version.unwrap_or_default(), time })
     }
 
+    /// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
     async fn read_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         let names = Names::new(&self.shared.options);
-        let mut command = redis::cmd("HGETALL");
-        command.arg(&names.rows);
-        let slot = key::slot(names.rows.as_bytes());
-        let reply = self.send_directly(slot, &command, ROWS_TIMEOUT).await?;
-        let rows: Vec<(String, Vec<u8>)> =
-            redis::from_redis_value(reply).map_err(|_| StoreError::Corrupt)?;
+        let key = &names.rows;
+        let scan = |mut link: MultiplexedConnection| async move {
+            let (mut rows, mut cursor) = (HashMap::<String, Vec<u8>>::new(), 0);
+            loop {
+                let mut command = redis::cmd("HSCAN");
+                command.arg(key).arg(cursor).arg("COUNT").arg(ROWS_PER_CALL);
+                let (next, part): (u64, Vec<(String, Vec<u8>)>) =
+                    command.query_async(&mut link).await?;
+                for (name, row) in part {
+                    // A scan may return a row twice. The greater one is newer: its time comes first.
+                    let known = rows.entry(name).or_default();
+                    *known = std::mem::take(known).max(row);
+                }
+                if next == 0 {
+                    return Ok(rows);
+                }
+                cursor = next;
+            }
+        };
+        let rows = self.ask_table_within(ROWS_TIMEOUT, &names, scan).await?;
         let text = |row: &[u8]| {
             String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
         };
