@@ -21,7 +21,7 @@ use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
 use crate::clock::{Clock, Monotonic};
-use crate::limit::{Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source};
+use crate::limit::{Algorithm, Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
@@ -138,13 +138,21 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
         let mut local = Answers::new();
         self.local_store().charge_now(local_batch, &mut local);
 
-        let mut local = local.into_iter().flatten();
+        let mut local = zip(local.into_iter().flatten(), &shares);
         replace(&batch, answers, |charge| {
-            let mut decision = local.next().unwrap_or_else(|| deny(charge));
+            let Some((mut decision, share)) = local.next() else { return deny(charge) };
             decision.source = Source::Degraded;
             if !decision.allowed {
-                // Statistics compare it with the whole limit, which counts as used up.
-                decision.used_before = decision.used_before.max(n(charge, decision.limit));
+                let whole = n(charge.plan, decision.limit);
+                decision.used_before = match charge.plan.limits() {
+                    // What its reply leaves are the tokens of the share.
+                    [Limit { algorithm: Algorithm::ReduceBucket(_), .. }] => {
+                        let others = whole.saturating_sub(n(share, decision.limit));
+                        decision.used_before.saturating_add(others)
+                    }
+                    // Statistics compare it with the whole limit, which counts as used up.
+                    _ => decision.used_before.max(whole),
+                };
             }
             decision
         });
@@ -237,9 +245,9 @@ fn replace(
     }
 }
 
-/// The `n` of one of a charge's limits.
-fn n(charge: &Charge<'_>, limit: u8) -> u64 {
-    charge.plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
+/// The `n` of one of a plan's limits.
+fn n(plan: &Plan, limit: u8) -> u64 {
+    plan.limits().get(usize::from(limit)).map_or(0, |limit| limit.requests_per_unit.into())
 }
 
 /// The first limit that is enforced; else the first.
@@ -255,7 +263,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
         limit,
         would_deny: 0,
         used_before: 0,
-        remaining: n(charge, limit),
+        remaining: n(charge.plan, limit),
         reset_after: 0,
         retry_after: None,
         source: Source::Degraded,
@@ -271,7 +279,7 @@ fn deny(charge: &Charge<'_>) -> Decision {
             limit,
             would_deny: 0,
             // All hits count as over the limit.
-            used_before: n(charge, limit),
+            used_before: n(charge.plan, limit),
             remaining: 0,
             reset_after: RETRY_AFTER,
             retry_after: Some(RETRY_AFTER),

@@ -2,8 +2,9 @@
 //!
 //! With `k = max(0, floor((now - last) / T))`: `before = min(max, tokens + k refill)` and
 //! `last += k T`, also if the bucket is full. A charge is allowed iff `before >= h`; allowed or not,
-//! it leaves `max(0, before - h)`, and a strict one that leaves 0 sets `last = now`. The first charge
-//! finds `max` tokens and sets `last = now`.
+//! it leaves `max(0, before - h)`, and a strict one that leaves 0 sets `last = max(last, now)`: an older
+//! time must not let the same refills come twice. The first charge finds `max` tokens and sets
+//! `last = now`.
 //!
 //! State: the missing tokens and `last`. Cost: a division. Guarantee: over any span `L` at most
 //! `max + refill (floor(L / T) + 1)`. Source: `RL.REDUCE` of Smyte's rate limiter.
@@ -133,7 +134,7 @@ impl LimitAlgorithm for ReduceBucket {
     fn charge(&self, state: &mut State, now: Micros, hits: Hits, _: bool) {
         state.missing = state.missing.saturating_add(hits.count).min(self.max);
         if self.strict && state.missing == self.max {
-            state.last = self.time(now);
+            state.last = state.last.max(self.time(now));
         }
     }
 

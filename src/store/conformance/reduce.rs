@@ -131,7 +131,7 @@ fn reduce(
     if take > 0 {
         bucket.tokens = (before - i128::from(take)).max(0);
         if strict && bucket.tokens == 0 {
-            bucket.last = at;
+            bucket.last = bucket.last.max(at);
         }
         let lifetime = (max + refill - 1) / refill * interval * 1_000;
         bucket.gone = seconds(i128::from(now) + lifetime);

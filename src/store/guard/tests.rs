@@ -335,3 +335,17 @@ async fn policies_reply_tokens_that_say_whether_a_charge_is_allowed() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_local_denial_tells_the_tokens_that_the_share_had() {
+    let bucket = ReduceBucket { max: 10, refill: 10, interval: 86_400, strict: false, at: None };
+    for (replicas, replies) in [(1, [10, 6, 2, 0]), (2, [5, 1, 0, 0])] {
+        let (guard, _) = guarded(OnStoreFailure::Local, replicas);
+        down(&guard);
+        for reply in replies {
+            let decision = take(&guard, "d", "a", &Arc::new(bucket.plan()), 4).await;
+            assert_eq!(bucket.tokens_before(4, &decision), reply, "{replicas}: {decision:?}");
+            assert_eq!(decision.allowed, reply >= 4);
+        }
+    }
+}

@@ -15,11 +15,15 @@ const SCHEDULE: [(&str, &str); 9] = [
     ("RL.GET a 10 0", "!ERR value is not an integer or out of range"),
 ];
 
-const AT: [(&str, &str); 4] = [
+const AT: [(&str, &str); 7] = [
     ("RL.REDUCE b 2 60 TAKE 2 AT 1000", "2"),
     ("RL.REDUCE b 2 60 AT 1059", "0"),
     ("RL.REDUCE b 2 60 AT 1060 STRICT", "2"),
     ("RL.REDUCE b 2 60 AT 0", "1"),
+    // An older time brings nothing back, also with STRICT.
+    ("RL.REDUCE c 10 60 TAKE 10 AT 100000 STRICT", "10"),
+    ("RL.REDUCE c 10 60 AT 0 STRICT", "0"),
+    ("RL.REDUCE c 10 60 AT 100000", "0"),
 ];
 
 #[test]
@@ -73,10 +77,10 @@ fn pipelined_buckets_are_charged_in_order() {
 #[test]
 fn policies_reply_while_redis_is_away() {
     for (policy, replies) in [
-        ("error", ["!ERR store unavailable"; 3]),
-        ("allow", ["10", "10", "10"]),
-        ("deny", ["0", "0", "0"]),
-        ("local", ["10", "7", "4"]),
+        ("error", ["!ERR store unavailable"; 4]),
+        ("allow", ["10", "10", "10", "10"]),
+        ("deny", ["0", "0", "0", "0"]),
+        ("local", ["10", "7", "4", "1"]),
     ] {
         let mut redis = Server::start();
         let setup = setup(Some(&redis)).env("WEIR__STORE__BUDGET", "200ms");

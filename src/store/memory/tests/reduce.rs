@@ -70,3 +70,12 @@ async fn a_callers_time_refills_but_does_not_keep_or_expire() {
     clock.advance(60 * SECOND);
     assert_eq!(reduce(&store, at(65_000), 0).await, 10);
 }
+
+#[tokio::test]
+async fn a_strict_charge_at_an_older_time_brings_nothing_back() {
+    let (store, _clock) = store(1_000);
+    let at = |at, strict| ReduceBucket { at: Some(at), strict, ..MINUTE };
+    assert_eq!(reduce(&store, at(100_000_000, true), 10).await, 10);
+    assert_eq!(reduce(&store, at(0, true), 1).await, 0);
+    assert_eq!(reduce(&store, at(100_000_000, false), 10).await, 0);
+}

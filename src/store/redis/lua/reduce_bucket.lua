@@ -32,7 +32,11 @@ algorithms[NUMBER] = {
     local a, max = limit.at, limit[1]
     local sum = v[a] + hits
     v[a] = sum < max and sum or max
-    if v[a] == max and limit[5] > 0 then v[a + 1] = time(limit, t) end
+    if v[a] == max and limit[5] > 0 then
+      -- An older time must not let the same refills come twice.
+      local last, now = v[a + 1], time(limit, t)
+      v[a + 1] = now > last and now or last
+    end
     return true
   end,
   give_back = function(limit, v, _, hits)
