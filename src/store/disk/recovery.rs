@@ -64,6 +64,7 @@ pub fn load<C: Clock>(directory: &Directory, memory: &MemoryStore<C>) -> Recover
             load_file(directory, memory, file, &mut recovery);
         }
     }
+    memory.loaded();
     recovery
 }
 

@@ -135,6 +135,14 @@ impl<C: Clock> MemoryStore<C> {
         }
     }
 
+    /// Evicts what was loaded beyond the cap, once everything is loaded.
+    pub(in crate::store) fn loaded(&self) {
+        let now = self.now();
+        for Aligned(shard) in &self.shards {
+            shard.lock().loaded(now);
+        }
+    }
+
     /// Removes a key. That is no change.
     pub(in crate::store) fn forget(&self, shard: usize, print: &Print) {
         if let Some(Aligned(shard)) = self.shards.get(shard) {

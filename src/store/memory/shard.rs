@@ -229,10 +229,28 @@ impl Shard {
         packed.chain(self.boxed.slots().map(|slot| *slot.print())).collect()
     }
 
-    /// Inserts a slot as it was saved, in place of what the key has.
+    /// Inserts a slot as it was saved, in place of what the key has. Until [`loaded`](Self::loaded)
+    /// there may be twice as many keys: a log may have a new key before the removal of the one that
+    /// was evicted for it.
     pub(super) fn load<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
         self.forget(slot.print());
-        self.insert_unlisted(slot, now);
+        self.make_room::<V>(self.cap.saturating_mul(2), slot.random(), now);
+        V::table(self).insert(slot);
+    }
+
+    /// Evicts the keys that were loaded beyond the cap.
+    pub(super) fn loaded(&mut self, now: Now) {
+        let excess = self.keys().saturating_sub(self.cap);
+        // Steps of the golden ratio: evenly spread over both tables.
+        let mut random = 0_u16;
+        for _ in 0..excess {
+            random = random.wrapping_add(40_503);
+            self.evict(now, random);
+        }
+        if excess > 0 {
+            self.packed.shrink_to_fit();
+            self.boxed.shrink_to_fit();
+        }
     }
 
     /// Removes a key, without listing that as a change.
@@ -269,8 +287,10 @@ impl Shard {
     }
 
     fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
+        // The removed key is listed before the new one: replayed, there are never too many.
+        self.make_room::<V>(self.cap, slot.random(), now);
         self.list_change(slot.print());
-        self.insert_unlisted(slot, now);
+        V::table(self).insert(slot);
     }
 
     /// Lists a key as changed, if changes are listed. A slot that is in the table is marked so.
@@ -280,12 +300,12 @@ impl Shard {
         }
     }
 
-    fn insert_unlisted<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
+    /// Makes room for another key, of at most `cap`.
+    fn make_room<V: SlotValue>(&mut self, cap: usize, random: u16, now: Now) {
         V::table(self).sweep_on_insert(now);
-        if self.keys() >= self.cap {
-            self.evict(now, slot.random());
+        if self.keys() >= cap {
+            self.evict(now, random);
         }
-        V::table(self).insert(slot);
     }
 
     /// Evicts the least valuable key of a sample. A key at its limit is evicted only if
@@ -311,9 +331,13 @@ impl Shard {
             Some(Fill::Full) => self.evicted.full += 1,
             Some(Fill::Low | Fill::High) => self.evicted.live += 1,
         }
-        match victim {
+        let unlisted = match victim {
             Victim::Packed(candidate) => self.packed.drop_candidate(candidate),
             Victim::Boxed(candidate) => self.boxed.drop_candidate(candidate),
+        };
+        // Without a record of its removal it would return at the next start, and push out another.
+        if let Some(print) = unlisted {
+            self.list_change(&print);
         }
     }
 

@@ -252,8 +252,16 @@ impl<V> Table<V> {
         least
     }
 
-    pub(super) fn drop_candidate(&mut self, candidate: Candidate) {
-        self.remove(candidate.bucket);
+    /// Removes a slot that was sampled just now. Returns its fingerprint if the slot is to be listed
+    /// as changed: it is not yet, and had not expired.
+    pub(super) fn drop_candidate(&mut self, candidate: Candidate) -> Option<Print> {
+        let (slot, _) = self.slots.get_bucket_entry(candidate.bucket).ok()?.remove();
+        (!slot.is_listed() && candidate.worth.fill.is_some()).then_some(slot.print)
+    }
+
+    /// Moves to the smallest table that has room for its slots.
+    pub(super) fn shrink_to_fit(&mut self) {
+        self.slots.shrink_to(0, |slot| place(&slot.print));
     }
 
     fn remove(&mut self, bucket: usize) {

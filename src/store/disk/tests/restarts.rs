@@ -156,3 +156,74 @@ async fn the_number_of_shards_follows_max_keys_down_and_little_up() {
     let error = home.try_open(NEVER, NEVER).unwrap_err();
     assert!(error.to_string().contains("set store.memory.max_keys to at most 16383"), "{error}");
 }
+
+/// Returns the fingerprints of all keys.
+fn keys(store: &Disk) -> Vec<[u8; 11]> {
+    let shards = 0..store.memory.shards();
+    let mut keys: Vec<_> = shards.flat_map(|shard| store.memory.prints(shard)).collect();
+    keys.sort_unstable();
+    keys
+}
+
+#[tokio::test]
+async fn a_full_store_has_the_same_keys_after_a_restart() {
+    for (max_keys, compact) in [(1_000, NEVER), (5_000, NEVER), (1_000, Duration::ZERO)] {
+        let (mut home, hour) = (Home { max_keys, ..Home::new() }, plan(20, Unit::Hour));
+        let store = home.try_open(SOON, compact).unwrap();
+        for i in 0..4 * max_keys {
+            // Some are at their limit.
+            take(&store, "d", &i.to_string(), &hour, i as u64 % 3 * 10).await;
+            if i % (max_keys / 5) == 0 {
+                wait_for_sync(&store);
+            }
+        }
+        let before = keys(&store);
+        assert!(before.len() > max_keys * 9 / 10);
+        store.finish().await;
+        drop(store);
+        let store = home.open();
+        assert_eq!(keys(&store), before, "{max_keys} {compact:?}");
+        assert_eq!(store.memory.stats().evicted.live, 0);
+        store.finish().await;
+        drop(store);
+        // With fewer keys, what is evicted at the start does not return either.
+        home.max_keys = max_keys / 2;
+        let store = home.open();
+        let before = keys(&store);
+        assert!(before.len() <= max_keys / 2);
+        store.finish().await;
+        drop(store);
+        home.max_keys = max_keys;
+        assert_eq!(keys(&home.open()), before);
+    }
+}
+
+#[tokio::test]
+async fn a_reset_of_an_evicted_key_lasts() {
+    let (mut home, hour) = (Home { max_keys: 1_000, ..Home::new() }, plan(20, Unit::Hour));
+    let key = |i: usize| format!("early {i}");
+    let store = home.try_open(SOON, NEVER).unwrap();
+    for i in 0..20 {
+        take(&store, "d", &key(i), &hour, 1).await;
+    }
+    wait_for_sync(&store);
+    for i in 0..4_000 {
+        take(&store, "d", &i.to_string(), &hour, 1).await;
+        if i % 200 == 0 {
+            wait_for_sync(&store);
+        }
+    }
+    for i in 0..20 {
+        let key = key(i);
+        let entries = [("key", key.as_str())];
+        let key = Key { domain: "d", entries: &entries };
+        store.reset(StateKey { key, plan: &hour }, Duration::ZERO).await.unwrap();
+    }
+    store.finish().await;
+    drop(store);
+    home.max_keys = 2_000;
+    let store = home.open();
+    for i in 0..20 {
+        assert_eq!(used(&store, "d", &key(i), &hour).await, 0, "{i}");
+    }
+}
