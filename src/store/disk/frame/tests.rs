@@ -83,7 +83,7 @@ proptest! {
         let at = at.index(bytes.len());
         bytes[at] ^= 1_u8 << bit;
         let hit = starts.partition_point(|&start| start <= at) - 1;
-        let mut left = payloads.clone();
+        let mut left = payloads;
         left.remove(hit);
         prop_assert_eq!(read(&bytes), (left, Damage { frames: 1, torn: false }));
     }
