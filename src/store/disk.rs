@@ -33,6 +33,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -77,6 +78,11 @@ pub enum OpenError {
     )]
     Version { path: PathBuf, version: u32, known: u32 },
     #[error(
+        "store.disk.path is {path:?}, of which the file {file} cannot be read: {error}: repair that, \
+         or remove the file to lose what was counted in it"
+    )]
+    Unreadable { path: PathBuf, file: String, error: io::Error },
+    #[error(
         "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
          at most {max_keys}, or name an empty directory"
     )]
@@ -99,6 +105,7 @@ pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
     status: Arc<Status>,
     writer: SyncSender<Command>,
+    thread: JoinHandle<()>,
     path: PathBuf,
 }
 
@@ -130,8 +137,9 @@ impl<C: Clock> DiskStore<C> {
         let (writer, commands) = sync_channel(1);
         let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);
         let started = std::thread::Builder::new().name("weir-disk".to_owned());
-        started.spawn(move || thread.run()).map_err(|error| OpenError::Io(path.clone(), error))?;
-        Ok(DiskStore { memory, status, writer, path })
+        let spawned = started.spawn(move || thread.run());
+        let thread = spawned.map_err(|error| OpenError::Io(path.clone(), error))?;
+        Ok(DiskStore { memory, status, writer, thread, path })
     }
 
     /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves
@@ -140,9 +148,14 @@ impl<C: Clock> DiskStore<C> {
         let (done, finished) = oneshot::channel();
         // A thread that was told so already has ended or will.
         let told = self.status.is_loaded() && self.writer.try_send(Command::Finish(done)).is_ok();
+        let (status, has_ended) = (self.status.clone(), self.thread.is_finished());
         async move {
-            if told {
-                let _ = finished.await;
+            let failed = if told { finished.await.is_err() } else { has_ended };
+            if failed && !status.has_saved_all() {
+                tracing::error!(
+                    sync_age_ms = status.sync_age().as_millis(),
+                    "the thread that saves counters had failed: a restart loses the latest hits"
+                );
             }
         }
     }

@@ -33,6 +33,8 @@ pub struct FileId {
 pub struct Directory {
     path: PathBuf,
     meta: Meta,
+    /// Whether `meta` was damaged, or missing beside other files.
+    lost_meta: bool,
     /// Locked while it is open.
     _lock: File,
 }
@@ -66,9 +68,15 @@ impl Directory {
             let max_keys = (2048 << (meta.shard_bits + MAX_SHARD_GROWTH_BITS)) - 1;
             return Err(OpenError::TooManyKeys { path: path.to_owned(), max_keys });
         }
-        let directory = Directory { path: path.to_owned(), meta, _lock: lock };
+        let mut directory =
+            Directory { path: path.to_owned(), meta, lost_meta: false, _lock: lock };
         let files = directory.files().map_err(failed)?;
+        for &file in &files {
+            // What cannot be read now may be whole: it must not be replaced.
+            directory.check(file).map_err(|error| directory.unreadable(file, error))?;
+        }
         if read == MetaFile::Damaged || (read == MetaFile::Absent && !files.is_empty()) {
+            directory.lost_meta = true;
             tracing::error!(
                 path = %path.display(),
                 "the file meta of store.disk.path is damaged or missing: all keys start over"
@@ -86,6 +94,23 @@ impl Directory {
 
     pub fn meta(&self) -> Meta {
         self.meta
+    }
+
+    pub fn lost_meta(&self) -> bool {
+        self.lost_meta
+    }
+
+    /// Returns the error of a file that cannot be read.
+    pub fn unreadable(&self, file: FileId, error: io::Error) -> OpenError {
+        OpenError::Unreadable { path: self.path.clone(), file: file.name(), error }
+    }
+
+    /// Opens a file, unless it is no regular one.
+    fn check(&self, file: FileId) -> io::Result<()> {
+        if fs::metadata(self.path.join(file.name()))?.is_file() {
+            self.read(file)?;
+        }
+        Ok(())
     }
 
     /// Returns the seal of a file.

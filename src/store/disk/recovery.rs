@@ -5,6 +5,7 @@
 
 use std::io;
 
+use super::OpenError;
 use super::directory::{Directory, FileId, FileKind};
 use super::frame::{Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
@@ -17,6 +18,7 @@ pub struct Recovery {
     /// The largest number of a file.
     pub last_number: u64,
     pub snapshot_bytes: u64,
+    pub snapshot_records: u64,
     pub logs: u64,
     pub log_bytes: u64,
     pub records: u64,
@@ -32,7 +34,7 @@ pub struct DamageCounts {
     pub frames: u64,
     /// Records without a meaning in valid frames.
     pub records: u64,
-    /// Files that could not be read to their end, and snapshots that are not whole.
+    /// Snapshots that are not whole, and a lost `meta`.
     pub files: u64,
 }
 
@@ -43,39 +45,52 @@ impl DamageCounts {
 }
 
 /// Loads all into `memory`, which has no keys yet.
-pub fn load<C: Clock>(directory: &Directory, memory: &MemoryStore<C>) -> Recovery {
+///
+/// # Errors
+///
+/// A file cannot be read, which is no damage: it may be whole.
+pub fn load<C: Clock>(
+    directory: &Directory,
+    memory: &MemoryStore<C>,
+) -> Result<Recovery, OpenError> {
     let mut recovery = Recovery::default();
-    let files = directory.files().unwrap_or_else(|error| {
-        unreadable(directory, "", &error, &mut recovery.damage);
-        Vec::new()
-    });
+    recovery.damage.files += u64::from(directory.lost_meta());
+    let files =
+        directory.files().map_err(|error| OpenError::Io(directory.path().to_owned(), error))?;
     recovery.last_number = files.last().map_or(0, |file| file.number);
     let mut snapshots: Vec<_> =
         files.iter().copied().filter(|file| file.kind == FileKind::Snapshot).collect();
     // The only snapshot is loaded, whole or not.
     let start = match &*snapshots {
         [] | [_] => snapshots.pop(),
-        _ => snapshots.into_iter().rev().find(|&file| is_whole(directory, file)),
+        _ => loop {
+            match snapshots.pop() {
+                Some(file) if is_whole(directory, file)? => break Some(file),
+                Some(_) => {}
+                None => break None,
+            }
+        },
     };
     for &file in &files {
         let is_replaced =
             |start: FileId| file < start || file.kind == FileKind::Snapshot && file != start;
         if !start.is_some_and(is_replaced) {
-            load_file(directory, memory, file, &mut recovery);
+            load_file(directory, memory, file, &mut recovery)?;
         }
     }
     memory.loaded();
-    recovery
+    Ok(recovery)
 }
 
-fn is_whole(directory: &Directory, file: FileId) -> bool {
+fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
     let mut records = 0;
     let ended = read_file(directory, file, |bytes, _| {
         while record::read(bytes).is_some() {
             records += 1;
         }
     });
-    ended.is_ok_and(|ended| ended.is_whole_snapshot(records))
+    let ended = ended.map_err(|error| directory.unreadable(file, error))?;
+    Ok(ended.is_whole_snapshot(records))
 }
 
 fn load_file<C: Clock>(
@@ -83,7 +98,7 @@ fn load_file<C: Clock>(
     memory: &MemoryStore<C>,
     file: FileId,
     recovery: &mut Recovery,
-) {
+) -> Result<(), OpenError> {
     let bits = directory.meta().shard_bits;
     let (mut records, mut invalid) = (0, 0);
     let read = read_file(directory, file, |bytes, shard_bits| {
@@ -107,10 +122,7 @@ fn load_file<C: Clock>(
     });
     recovery.records += records;
     recovery.damage.records += invalid;
-    let ended = match read {
-        Ok(ended) => ended,
-        Err(error) => return unreadable(directory, &file.name(), &error, &mut recovery.damage),
-    };
+    let ended = read.map_err(|error| directory.unreadable(file, error))?;
     recovery.damage.frames += ended.damaged_frames;
     match file.kind {
         FileKind::Log => {
@@ -119,11 +131,12 @@ fn load_file<C: Clock>(
             recovery.torn_logs += u64::from(ended.torn);
         }
         FileKind::Snapshot => {
-            recovery.snapshot_bytes = ended.bytes;
+            (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
             let whole = ended.is_whole_snapshot(records);
             recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
         }
     }
+    Ok(())
 }
 
 /// How the reading of a file ended.
@@ -178,9 +191,4 @@ fn read_file(
     }
     (ended.damaged_frames, ended.torn) = (frames.damage().frames, frames.damage().torn);
     Ok(ended)
-}
-
-fn unreadable(directory: &Directory, name: &str, error: &io::Error, damage: &mut DamageCounts) {
-    damage.files += 1;
-    tracing::error!(path = %directory.path().join(name).display(), %error, "cannot read counters");
 }

@@ -14,6 +14,8 @@ pub struct Status {
     /// The same as `loading`, for the path of requests.
     is_loaded: AtomicBool,
     loading: watch::Sender<bool>,
+    /// Whether the thread has ended as it was told to.
+    has_saved_all: AtomicBool,
     /// All changes until then are on disk.
     synced: Mutex<Instant>,
     pub loaded_records: AtomicU64,
@@ -34,6 +36,7 @@ impl Default for Status {
         Status {
             is_loaded: AtomicBool::new(false),
             loading: watch::Sender::new(true),
+            has_saved_all: AtomicBool::new(false),
             synced: Mutex::new(Instant::now()),
             loaded_records: AtomicU64::new(0),
             load_micros: AtomicU64::new(0),
@@ -70,6 +73,15 @@ impl Status {
         self.synced(Instant::now());
         self.is_loaded.store(true, Ordering::Release);
         self.loading.send_replace(false);
+    }
+
+    /// Records that the thread ends as it was told to.
+    pub fn saved_all(&self) {
+        self.has_saved_all.store(true, Ordering::Release);
+    }
+
+    pub fn has_saved_all(&self) -> bool {
+        self.has_saved_all.load(Ordering::Acquire)
     }
 
     /// Resolves when everything is loaded.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 
+use super::OpenError;
 use super::copy::Copier;
 use super::directory::{Directory, FileId};
 use super::record::RECORD_BYTES;
@@ -73,6 +74,7 @@ pub struct Writer<C> {
     /// Bytes of the logs since the last snapshot, without the one that is being written.
     older_log_bytes: u64,
     snapshot_bytes: u64,
+    snapshot_records: u64,
     /// Whether files that no snapshot replaced yet are damaged.
     is_damaged: bool,
     /// The number of the next files.
@@ -107,6 +109,7 @@ impl<C: Clock> Writer<C> {
             log_number: 0,
             older_log_bytes: 0,
             snapshot_bytes: 0,
+            snapshot_records: 0,
             is_damaged: false,
             next_number: 1,
             next_sync: now,
@@ -121,12 +124,17 @@ impl<C: Clock> Writer<C> {
 
     /// Loads everything, then writes until a command ends that or the store is dropped.
     pub fn run(mut self) {
-        self.load();
+        if let Err(error) = self.load() {
+            // The store does not get ready, and no file is changed.
+            tracing::error!(%error, "cannot load counters from disk");
+            return;
+        }
         let done = loop {
             if let Some(done) = self.finishing.take() {
                 break done;
             }
-            let wait = self.next_sync.saturating_duration_since(Instant::now());
+            let due = if self.log.is_some() { self.next_sync } else { self.retry_at };
+            let wait = due.saturating_duration_since(Instant::now());
             match self.commands.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => self.tick(),
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -134,6 +142,7 @@ impl<C: Clock> Writer<C> {
             }
         };
         self.save_all();
+        self.status.saved_all();
         // Unlocks the directory first.
         drop(self);
         // The receiver may have been dropped.
@@ -148,12 +157,13 @@ impl<C: Clock> Writer<C> {
         self.finishing.is_some()
     }
 
-    fn load(&mut self) {
+    fn load(&mut self) -> Result<(), OpenError> {
         let started = Instant::now();
-        let recovery = recovery::load(&self.directory, &self.memory);
+        let recovery = recovery::load(&self.directory, &self.memory)?;
         let took = started.elapsed();
         self.next_number = recovery.last_number.saturating_add(1);
         (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
+        self.snapshot_records = recovery.snapshot_records;
         // Looked at with the first sync: it may be obsolete since long.
         self.compact_at = Instant::now();
         self.is_damaged = recovery.damage.is_any();
@@ -163,6 +173,7 @@ impl<C: Clock> Writer<C> {
         }
         self.status.loaded(&recovery, took);
         self.next_sync = Instant::now() + self.schedule.sync;
+        Ok(())
     }
 
     fn log_recovery(&self, recovery: &Recovery, took: Duration) {
@@ -188,7 +199,10 @@ impl<C: Clock> Writer<C> {
         self.next_number = number.saturating_add(1);
         let file = FileId::log(number);
         let log = self.directory.create(file)?;
-        self.directory.sync()?;
+        if let Err(error) = self.directory.sync() {
+            self.discard(file);
+            return Err(error);
+        }
         let log = RecordFile::new(log, self.directory.seal(file), self.directory.meta().shard_bits);
         if let Some(older) = self.log.replace(log) {
             self.older_log_bytes += older.bytes();
@@ -266,7 +280,8 @@ impl<C: Clock> Writer<C> {
         if now < self.compact_at {
             return false;
         }
-        let live = self.memory.stats().keys as u64 * RECORD_BYTES;
+        let in_snapshot = self.snapshot_bytes.checked_div(self.snapshot_records).unwrap_or(0);
+        let live = self.memory.stats().keys as u64 * in_snapshot.max(RECORD_BYTES);
         self.is_damaged
             || log_bytes + self.snapshot_bytes > 2 * live + self.schedule.min_obsolete_bytes
     }

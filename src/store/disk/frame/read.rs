@@ -24,8 +24,8 @@ pub struct Frame<'a> {
 pub struct Damage {
     /// Frames that are missing before others, as far as that can be counted.
     pub frames: u64,
-    /// Whether bytes after the last valid frame are no frame, as where a process was killed while it
-    /// wrote.
+    /// Whether the bytes after the last valid frame are the start of one, as where a process was killed
+    /// while it wrote. Other bytes are a damaged frame.
     pub torn: bool,
 }
 
@@ -44,6 +44,8 @@ pub struct FrameReader<R> {
     expected: u64,
     /// Whether bytes were skipped since the last valid frame.
     skipped: bool,
+    /// Whether the first of them are the start of a frame that the file ends within.
+    is_cut: bool,
     damage: Damage,
 }
 
@@ -57,6 +59,7 @@ impl<R: Read> FrameReader<R> {
             ended: false,
             expected: 0,
             skipped: false,
+            is_cut: false,
             damage: Damage::default(),
         }
     }
@@ -76,7 +79,9 @@ impl<R: Read> FrameReader<R> {
             self.fill()?;
             let left = &self.buffer[self.at..];
             if left.is_empty() {
-                self.damage.torn = self.skipped;
+                self.damage.torn = self.skipped && self.is_cut;
+                self.damage.frames += u64::from(self.skipped && !self.is_cut);
+                self.skipped = false;
                 return Ok(None);
             }
             if let Some(header) = self.valid_frame() {
@@ -95,7 +100,12 @@ impl<R: Read> FrameReader<R> {
                     payload: &self.buffer[start..end],
                 }));
             }
-            self.skipped = true;
+            if !self.skipped {
+                let header = Header::read(self.seal, left);
+                let length = header.map_or(0, |header| header.length as usize);
+                self.is_cut = left.len() < HEADER_BYTES + length;
+                self.skipped = true;
+            }
             // To the next magic, of which the start may be at the end of the buffer.
             let next = left.get(1..).and_then(|rest| memmem::find(rest, &MAGIC));
             self.at += match next {

@@ -89,10 +89,9 @@ async fn a_flipped_byte_anywhere_only_makes_counts_older() {
             fs::write(&path, bytes).unwrap();
             let (store, hits) = hits(&copy, &plan).await;
             assert!(hits.iter().all(|&hits| hits <= 3), "{name:?} {at}: {hits:?}");
-            // Each file is one frame, which no other file replaces; the end of a log may be torn.
+            // Each file is one frame, which no other file replaces.
             let lost = hits.iter().any(|&hits| hits < 3);
-            let is_log = name.to_str().unwrap().starts_with("log");
-            assert!(!lost || is_log || is_damaged(&store), "{name:?} {at}");
+            assert!(!lost || is_damaged(&store), "{name:?} {at}");
             take(&store, "d", "new", &plan, 1).await;
             store.finish().await;
             assert_eq!(used(&copy.open(), "d", "new", &plan).await, 1);
@@ -172,6 +171,52 @@ async fn a_directory_without_its_secret_starts_over() {
     assert_eq!(hits, [0; KEYS]);
     assert!(is_damaged(&store));
     assert!(matches!(Meta::read(&home.path()).unwrap(), MetaFile::Valid(_)));
+}
+
+#[tokio::test]
+async fn a_lost_meta_beside_logs_counts_as_damage() {
+    for meta in [Some("x"), None] {
+        let (home, plan) = (Home::new(), plan(3, Unit::Year));
+        let store = home.open();
+        take(&store, "d", "a", &plan, 1).await;
+        store.finish().await;
+        drop(store);
+        assert!(!is_damaged(&home.open()));
+        let path = home.path().join("meta");
+        match meta {
+            Some(meta) => fs::write(path, meta).unwrap(),
+            None => fs::remove_file(path).unwrap(),
+        }
+        assert!(home.open().status.damaged_files.load(Ordering::Relaxed) > 0, "{meta:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_opened_refuses_to_start_and_stays() {
+    let (home, _) = filled().await;
+    let snapshot = home.files().into_iter().find(|name| name.starts_with("snap")).unwrap();
+    let path = home.path().join(&snapshot);
+    fs::remove_file(&path).unwrap();
+    // Also root cannot open it.
+    std::os::unix::fs::symlink(&snapshot, &path).unwrap();
+    let error = home.try_open(SOON, Duration::ZERO).unwrap_err().to_string();
+    assert!(error.contains(&format!("the file {snapshot} cannot be read")), "{error}");
+    assert!(fs::symlink_metadata(&path).is_ok());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_not_replaced() {
+    let (home, _) = filled().await;
+    // It can be opened, but not read.
+    fs::create_dir(home.path().join("log.99")).unwrap();
+    let before = home.files();
+    let schedule = Schedule { sync: SOON, compact: Duration::ZERO, min_obsolete_bytes: 0 };
+    let store = wait_for("the directory is unlocked", || {
+        DiskStore::open_with(home.clock.clone(), home.options(SOON), schedule).ok()
+    });
+    wait_for("the thread has ended", || store.thread.is_finished().then_some(()));
+    assert!(!store.is_ready());
+    assert_eq!(home.files(), before);
 }
 
 #[test]

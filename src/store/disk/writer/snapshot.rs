@@ -32,11 +32,8 @@ impl<C: Clock> Writer<C> {
         };
         match self.write_snapshot(number, true) {
             Ok(Ended::Whole) => self.replaced_by(number),
-            Ok(Ended::Abandoned) => self.discard(FileId::snapshot(number)),
-            Err(error) => {
-                self.discard(FileId::snapshot(number));
-                self.warn(&error);
-            }
+            Ok(Ended::Abandoned) => {}
+            Err(error) => self.warn(&error),
         }
     }
 
@@ -46,29 +43,42 @@ impl<C: Clock> Writer<C> {
         if let Some(log) = self.log.take() {
             self.older_log_bytes += log.bytes();
         }
-        let number = self.next_number;
-        let ended = self.start_log().and_then(|number| self.write_snapshot(number, false));
-        match ended {
-            Ok(_) => {
-                self.status.synced(started);
-                self.replaced_by(number);
-            }
-            Err(error) => {
-                self.log = None;
-                self.discard(FileId::snapshot(number));
-                self.discard(FileId::log(number));
-                self.warn(&error);
-            }
+        match self.start_log() {
+            Ok(number) => match self.write_snapshot(number, false) {
+                Ok(_) => {
+                    self.status.synced(started);
+                    self.replaced_by(number);
+                }
+                Err(error) => {
+                    self.log = None;
+                    self.discard(FileId::log(number));
+                    self.warn(&error);
+                }
+            },
+            Err(error) => self.warn(&error),
         }
         self.report_sizes();
     }
 
-    /// Writes all keys to a snapshot. With `saves_changes` it saves changes meanwhile; without, it
-    /// drops the lists of changes, which it contains.
+    /// Writes all keys to a snapshot, and discards it unless it gets whole. With `saves_changes` it
+    /// saves changes meanwhile; without, it drops the lists of changes, which it contains.
     fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
         let file = FileId::snapshot(number);
         let (seal, bits) = (self.directory.seal(file), self.directory.meta().shard_bits);
-        let mut snapshot = RecordFile::new(self.directory.create(file)?, seal, bits);
+        let snapshot = RecordFile::new(self.directory.create(file)?, seal, bits);
+        let ended = self.fill_snapshot(file, snapshot, saves_changes);
+        if !matches!(ended, Ok(Ended::Whole)) {
+            self.discard(file);
+        }
+        ended
+    }
+
+    fn fill_snapshot(
+        &mut self,
+        file: FileId,
+        mut snapshot: RecordFile,
+        saves_changes: bool,
+    ) -> io::Result<Ended> {
         for shard in 0..self.memory.shards() {
             if !saves_changes {
                 // Before the keys are copied: what changes later is listed again.
@@ -86,7 +96,7 @@ impl<C: Clock> Writer<C> {
                 self.save_changes_or_all();
                 self.report_sizes();
             }
-            let log_goes_on = self.log.is_some() && self.log_number == number;
+            let log_goes_on = self.log.is_some() && self.log_number == file.number;
             if !log_goes_on || self.is_finishing() {
                 return Ok(Ended::Abandoned);
             }
@@ -94,6 +104,7 @@ impl<C: Clock> Writer<C> {
         snapshot.finish()?;
         self.directory.finish(file)?;
         self.snapshot_bytes = snapshot.bytes();
+        self.snapshot_records = snapshot.records();
         self.status.written_bytes.fetch_add(snapshot.bytes(), Ordering::Relaxed);
         self.status.written_records.fetch_add(snapshot.records(), Ordering::Relaxed);
         self.status.snapshots.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +131,7 @@ impl<C: Clock> Writer<C> {
     }
 
     /// Removes a file that is of no use. If that fails, the next start or snapshot does it.
-    fn discard(&self, file: FileId) {
+    pub(super) fn discard(&self, file: FileId) {
         let _ = self.directory.remove(file);
     }
 }
