@@ -33,9 +33,13 @@ use crate::connections::ConnectionHandle;
 use crate::limit::ReduceBucket;
 use crate::service::RateLimit;
 use crate::store::{States, Store};
+use crate::throttle;
 
 /// How often the file of the password is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a client may take from the process.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +62,7 @@ pub struct Resp<S> {
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
     stats: Arc<RespStats>,
+    http_log: throttle::Throttle,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
@@ -71,6 +76,7 @@ impl<S: Store + States + 'static> Resp<S> {
             buckets: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),
+            http_log: throttle::Throttle::new(LOG_INTERVAL),
         }
     }
 

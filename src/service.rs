@@ -238,12 +238,11 @@ impl<S: Store + States> RateLimit<S> {
         domain: &str,
         descriptor: &limiter::Descriptor<'_>,
         spans: &[Micros],
-        budget: Duration,
         then: impl FnOnce(&Inspection<'_>) -> T,
     ) -> Result<T, RequestError> {
         let rules = self.rules.load();
         let active = rules.as_deref().ok_or(RequestError::NoRules)?;
-        let store = self.limiter.store();
+        let (store, budget) = (self.limiter.store(), store_budget(self.options.budget, None));
         let inspection = Box::pin(inspect(store, active, domain, descriptor, spans, budget)).await;
         let inspection = inspection.map_err(|why| RequestError::BadDescriptor(0, why))?;
         Ok(then(&inspection))

@@ -86,12 +86,10 @@ impl Plan {
         }
         let in_flight = |limit: &Limit| limit.algorithm.counts_in_flight();
         let concurrency = limits.iter().position(in_flight).map(|at| at as u8);
-        let mut hasher = DefaultHasher::new();
-        hasher.write(shape.as_bytes());
         Plan {
             limits: limits.into(),
+            shape_hash: hash(&shape),
             shape: shape.into(),
-            shape_hash: hasher.finish(),
             log_bounds,
             concurrency,
             near_from: Box::default(),
@@ -116,7 +114,7 @@ impl Plan {
     /// Returns the plan of one limit with a given shape. Its states continue under every plan of that shape, so its
     /// limit must be able to read all of them.
     pub fn with_shape(limit: Limit, shape: &str) -> Plan {
-        Plan { shape: shape.into(), ..Plan::new(vec![limit]) }
+        Plan { shape_hash: hash(shape), shape: shape.into(), ..Plan::new(vec![limit]) }
     }
 
     pub fn limits(&self) -> &[Limit] {
@@ -414,6 +412,13 @@ enum Binding {
     Allows(std::cmp::Reverse<u64>, Micros),
     /// The longest wait; no wait at all is the longest.
     Denies(Micros),
+}
+
+/// Hashes a shape.
+fn hash(shape: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(shape.as_bytes());
+    hasher.finish()
 }
 
 impl State {

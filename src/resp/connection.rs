@@ -9,7 +9,7 @@ use std::future::{poll_fn, ready};
 use std::io;
 use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
-use std::task;
+use std::task::Poll;
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesOrdered, StreamExt};
@@ -44,6 +44,8 @@ pub(super) struct Connection<'a, S, Stream> {
     handle: &'a ConnectionHandle,
     session: Session,
     replies: Replies,
+    /// Bytes read since others had their turn.
+    turn: usize,
 }
 
 /// Requests that wait for the store, in order.
@@ -56,29 +58,41 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         handle: &'a ConnectionHandle,
     ) -> Connection<'a, S, Stream> {
         let session = Session::new(resp.next_id(), &resp.password);
-        Connection { resp, stream, handle, session, replies: Replies::default() }
+        Connection { resp, stream, handle, session, replies: Replies::default(), turn: 0 }
     }
 
     /// Serves the connection until it is closed, or until `shutdown` turns true and what was read is answered.
-    pub async fn serve(mut self, mut shutdown: watch::Receiver<bool>) {
+    pub async fn serve(mut self, shutdown: watch::Receiver<bool>) {
+        if self.serve_requests(shutdown).await.is_err() {
+            return;
+        }
+        self.handle.set_busy(false);
+        // With TLS, the client learns that nothing is missing.
+        tokio::select! {
+            _ = timeout(self.resp.limits.timeout, self.stream.shutdown()) => {}
+            () = self.handle.evicted() => {}
+        }
+    }
+
+    /// Returns an error if the client can be sent nothing more.
+    async fn serve_requests(&mut self, mut shutdown: watch::Receiver<bool>) -> Result<(), Closed> {
         let (mut input, mut parser) = (Vec::new(), Parser::default());
         // When the rest of a request has to be there.
         let mut deadline: Option<Instant> = None;
         loop {
-            let (handle, is_idle) = (self.handle, input.is_empty());
+            let (handle, is_idle, is_last) = (self.handle, input.is_empty(), *shutdown.borrow());
             let read = tokio::select! {
                 biased;
                 read = self.read(&mut input, deadline) => read,
-                () = handle.evicted() => return,
+                () = handle.evicted() => return Err(Closed),
                 // The rest of a request is waited for.
-                _ = shutdown.wait_for(|shutdown| *shutdown), if is_idle => return,
+                _ = shutdown.wait_for(|shutdown| *shutdown), if is_idle => return Ok(()),
             };
             // 0: closed by the client, or too slow.
-            let Ok(read @ 1..) = read else { return };
-            let Ok(answered) = self.answer_all(&input, &mut parser).await else {
+            let Ok(1..) = read else { return Ok(()) };
+            let Ok(answered) = self.answer_all(&input, &mut parser, &shutdown).await else {
                 // The reply to QUIT or to a broken protocol, if the client can still be sent anything.
-                let _ = self.write().await;
-                return;
+                return self.write().await;
             };
             self.handle.set_busy(false);
             input.drain(..answered);
@@ -87,13 +101,17 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 (input, deadline) = (Vec::new(), None);
                 self.replies.free();
                 if *shutdown.borrow() {
-                    return;
+                    return Ok(());
                 }
+            } else if is_last && answered > 0 {
+                // The request that was incomplete is answered. A client that never pauses would go on for ever.
+                return Ok(());
             } else if answered > 0 || deadline.is_none() {
                 deadline = Instant::now().checked_add(self.resp.limits.timeout);
             }
-            if read == READ_BYTES {
+            if self.turn >= READ_BYTES {
                 // There may be more to read, so that this connection would not wait by itself.
+                self.turn = 0;
                 yield_now().await;
             }
         }
@@ -105,7 +123,12 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             // On the stack: a connection that waits has no buffer.
             let mut bytes = [const { MaybeUninit::uninit() }; READ_BYTES];
             let mut bytes = ReadBuf::uninit(&mut bytes);
-            task::ready!(Pin::new(&mut self.stream).poll_read(cx, &mut bytes))?;
+            let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(cx, &mut bytes) else {
+                self.turn = 0;
+                return Poll::Pending;
+            };
+            read?;
+            self.turn += bytes.filled().len();
             input.extend_from_slice(bytes.filled());
             Ok(bytes.filled().len()).into()
         });
@@ -116,7 +139,12 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
     }
 
     /// Answers all complete requests, and writes the replies. Returns the length of the requests.
-    async fn answer_all(&mut self, input: &[u8], parser: &mut Parser) -> Result<usize, Closed> {
+    async fn answer_all(
+        &mut self,
+        input: &[u8],
+        parser: &mut Parser,
+        shutdown: &watch::Receiver<bool>,
+    ) -> Result<usize, Closed> {
         let (mut waiting, mut start) = (Waiting::new(), 0);
         loop {
             let rest = &input[start..];
@@ -124,7 +152,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 Ok(Some(request)) => {
                     self.handle.set_busy(true);
                     start += request.length;
-                    let answered = self.answer(rest, &request, &mut waiting).await;
+                    let answered = self.answer(rest, &request, &mut waiting, shutdown).await;
                     if self.session.is_authenticated() {
                         // Others are evicted first.
                         self.handle.count_request();
@@ -151,6 +179,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         input: &'b [u8],
         request: &RespRequest,
         waiting: &mut Waiting<'b>,
+        shutdown: &watch::Receiver<bool>,
     ) -> Result<(), Closed>
     where
         'a: 'b,
@@ -159,14 +188,15 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         let words: SmallVec<[&[u8]; 16]> = words.map(Option::unwrap_or_default).collect();
         let before = self.replies.len();
         let after = self.session.answer(&words, &self.resp.password, &mut self.replies);
-        let mut may_wait = after != After::Close;
+        let (mut may_wait, mut runs_alone) = (!matches!(after, After::Close | After::Http), false);
         match after {
             After::Run(command) if self.resp.rate_limit.is_immediate() => {
                 command.run(self.resp, &words[1..], &mut self.replies).await;
             }
             After::Run(command) => {
-                may_wait = !command.runs_alone();
-                if !may_wait {
+                runs_alone = command.runs_alone();
+                if runs_alone {
+                    may_wait = false;
                     self.wait_for(waiting).await?;
                 }
                 let (resp, mut replies) = (self.resp, Replies::new(self.replies.version));
@@ -181,8 +211,27 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         if !may_wait || waiting.len() >= MAX_WAITING {
             self.wait_for(waiting).await?;
         }
-        if after == After::Close {
-            return Err(Closed);
+        match after {
+            After::Http => {
+                self.resp.stats.protocol_errors.inc();
+                if let Some(suppressed) = self.resp.http_log.pass() {
+                    tracing::warn!(
+                        suppressed,
+                        "connection for Redis clients sent HTTP and was closed"
+                    );
+                }
+                return Err(Closed);
+            }
+            After::Close => return Err(Closed),
+            After::Continue | After::Run(_) => {}
+        }
+        if runs_alone {
+            // A pipeline of them may take long: the client may be gone, which only writing to it tells.
+            self.write().await?;
+            self.handle.set_busy(false);
+            if *shutdown.borrow() || self.handle.evicted().now_or_never().is_some() {
+                return Err(Closed);
+            }
         }
         if waiting.is_empty() && self.replies.len() >= WRITE_BYTES {
             self.write().await?;

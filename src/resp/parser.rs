@@ -148,6 +148,10 @@ impl Parser {
                 }
                 _ => {
                     let length = memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
+                    // Redis joins quoted parts to a word.
+                    if memchr2(b'"', b'\'', &rest[..length]).is_some() {
+                        return Err(ProtocolError::Quotes);
+                    }
                     self.add(at..at + 1 + length)?;
                     at += 1 + length;
                 }

@@ -19,6 +19,8 @@ pub struct Session {
 pub enum After {
     Continue,
     Close,
+    /// The request is HTTP: close, so that no web page makes a browser send commands.
+    Http,
     /// Nothing is replied yet.
     Run(Command),
 }
@@ -54,6 +56,7 @@ impl Session {
                 replies.simple("OK");
                 return After::Close;
             }
+            ("POST" | "HOST:", _) => return After::Http,
             ("HELLO", _) => self.hello(arguments, password, replies),
             ("AUTH", [given]) => self.auth(None, given, password, replies),
             ("AUTH", [user, given]) => self.auth(Some(user), given, password, replies),

@@ -21,7 +21,9 @@ use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
 use crate::clock::{Clock, Monotonic};
-use crate::limit::{Algorithm, Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source};
+use crate::limit::{
+    Algorithm, Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source,
+};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;

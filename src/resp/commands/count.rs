@@ -1,7 +1,5 @@
 //! `WEIR.COUNT`: the hits of a span, after more are added or not.
 
-use std::time::Duration;
-
 use super::check::{decide, read_entries, read_hits};
 use super::{CommandError, text};
 use crate::duration::read_duration;
@@ -12,9 +10,6 @@ use crate::resp::reply::Replies;
 use crate::store::{States, Store};
 
 const NAME: &str = "weir.count";
-
-/// The time that the store has to read a state.
-const BUDGET: Duration = Duration::from_secs(1);
 
 /// `WEIR.COUNT domain span [ADD hits] key value [key value …]`. A first key `ADD` needs `ADD 0` before it.
 pub(super) async fn count<S: Store + States>(
@@ -45,7 +40,7 @@ async fn count_hits<S: Store + States>(
     }
     let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
     resp.rate_limit
-        .inspect(domain, &descriptor, &[span], BUDGET, |inspection| {
+        .inspect(domain, &descriptor, &[span], |inspection| {
             let state = inspection.state.as_ref().ok_or_else(|| {
                 CommandError::Span("no limit counts hits of these keys and values".to_owned())
             })?;

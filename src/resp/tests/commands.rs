@@ -36,7 +36,7 @@ descriptors:
 struct Client {
     stream: DuplexStream,
     clock: Arc<ManualClock>,
-    _shutdown: watch::Sender<bool>,
+    shutdown: watch::Sender<bool>,
 }
 
 impl Client {
@@ -73,7 +73,7 @@ impl Client {
         tokio::spawn(async move {
             resp.serve(served, &Arc::new(connections.register()), stopped).await;
         });
-        Client { stream, clock, _shutdown: shutdown }
+        Client { stream, clock, shutdown }
     }
 
     /// Sends lines, and returns what is replied to them.
@@ -376,5 +376,42 @@ async fn a_store_that_fails_is_an_error() {
         ["RL.REDUCE a 10 5", "RL.PGET a 10 5", "CL.THROTTLE a 10 5 1", "WEIR.CHECK shop 1 user a"]
     {
         assert_eq!(client.send(line).await, "-ERR store unavailable", "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_never_pauses_cannot_delay_a_shutdown() {
+    let mut client = Client::connect(Password::None);
+    assert_eq!(client.send("PING").await, "+PONG");
+    client.stream.write_all(b"ECHO a").await.unwrap();
+    // The incomplete request is read.
+    tokio::task::yield_now().await;
+    client.shutdown.send(true).unwrap();
+    let (mut reader, mut writer) = tokio::io::split(client.stream);
+    let sending = async {
+        // Whatever is read together ends within a request.
+        while writer.write_all(b"\r\nECHO a").await.is_ok() {}
+    };
+    let reading = async {
+        let mut replies = Vec::new();
+        reader.read_to_end(&mut replies).await.unwrap();
+        replies
+    };
+    let (_, replies) =
+        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(sending, reading) })
+            .await
+            .expect("the connection ends");
+    assert!(replies.starts_with(b"$1\r\na\r\n") || replies.is_empty());
+}
+
+#[tokio::test]
+async fn http_requests_are_not_executed() {
+    for request in ["POST / HTTP/1.1", "host: localhost", "Post /"] {
+        let mut client = Client::connect(Password::None);
+        let lines = format!("PING\r\n{request}\r\n\r\nWEIR.CHECK shop 1 user ann\r\n");
+        client.stream.write_all(lines.as_bytes()).await.unwrap();
+        let mut replies = String::new();
+        client.stream.read_to_string(&mut replies).await.unwrap();
+        assert_eq!(replies, "+PONG\r\n", "{request}");
     }
 }

@@ -43,7 +43,9 @@ fn people_can_type_requests() {
         Ok(vec![words(&["PING"]), words(&[]), words(&["echo", "hi"]), words(&["QUIT"])])
     );
     assert_eq!(read_all(b"ECHO \"a b\"  'c\"'\n", 99), Ok(vec![words(&["ECHO", "a b", "c\""])]));
-    for unbalanced in ["ECHO \"a\r\n", "ECHO 'a'b\r\n", "ECHO \"a\\n\"\r\n"] {
+    for unbalanced in
+        ["ECHO \"a\r\n", "ECHO 'a'b\r\n", "ECHO \"a\\n\"\r\n", "ECHO a\"b\r\n", "ECHO a'b c'\r\n"]
+    {
         assert_eq!(read_all(unbalanced.as_bytes(), 99), Err(ProtocolError::Quotes));
     }
     assert_eq!(read_all(&[b'a'; 5_000], 99), Err(ProtocolError::LongLine));
