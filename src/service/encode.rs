@@ -43,10 +43,7 @@ fn status_len(status: &Status<'_>) -> usize {
     varint_len(1, code(status.over_limit))
         + limit.map_or(0, |limit| field_len(limit_len(limit)))
         + varint_len(3, status.remaining.into())
-        + match response::has_reset(status) {
-            true => field_len(varint_len(1, status.reset_seconds())),
-            false => 0,
-        }
+        + response::reset_seconds(status).map_or(0, |seconds| field_len(varint_len(1, seconds)))
 }
 
 fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
@@ -56,9 +53,9 @@ fn put_status(status: &Status<'_>, out: &mut Vec<u8>) {
         put_limit(limit, out);
     }
     put_varint_field(3, status.remaining.into(), out);
-    if response::has_reset(status) {
-        put_length(4, varint_len(1, status.reset_seconds()), out);
-        put_varint_field(1, status.reset_seconds(), out);
+    if let Some(seconds) = response::reset_seconds(status) {
+        put_length(4, varint_len(1, seconds), out);
+        put_varint_field(1, seconds, out);
     }
 }
 

@@ -42,16 +42,19 @@ fn status(status: &Status<'_>) -> DescriptorStatus {
         code: code(status.over_limit),
         current_limit: status.limit.as_ref().map(current_limit),
         limit_remaining: status.remaining,
-        duration_until_reset: has_reset(status).then(|| prost_types::Duration {
-            seconds: i64::try_from(status.reset_seconds()).unwrap_or(i64::MAX),
+        duration_until_reset: reset_seconds(status).map(|seconds| prost_types::Duration {
+            seconds: i64::try_from(seconds).unwrap_or(i64::MAX),
             nanos: 0,
         }),
     }
 }
 
-/// Returns whether a status has a time of reset: that of its limit, or of the control that blocks.
-pub(super) fn has_reset(status: &Status<'_>) -> bool {
-    status.limit.is_some() || status.reset_seconds() > 0
+/// Returns the time of reset in whole seconds, if there is one: that of the limit, or of the control that
+/// blocks.
+#[inline]
+pub(super) fn reset_seconds(status: &Status<'_>) -> Option<u64> {
+    let seconds = status.reset_seconds();
+    (status.limit.is_some() || seconds > 0).then_some(seconds)
 }
 
 /// Returns the API's number of a limit's unit.
