@@ -111,8 +111,10 @@ const events = {
       abort.abort();
       if (needsToken(lost)) {
         onLost(lost, null);
-        if (await askForToken(lost)) { failures = 0; continue; }
-        await this.wait(null);
+        // Waits from here on: the button may be pressed before the event of the closed dialog arrives.
+        const retried = this.wait(null);
+        if (await askForToken(lost)) failures = 0;
+        else await retried;
         continue;
       }
       // Spread, so that the pages of a restarted server do not come back all at once.
