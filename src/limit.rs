@@ -91,11 +91,10 @@ impl Limit {
         })
     }
 
-    /// Returns the hits from which on a limit is near its n: a part of it, computed with 32-bit floats
-    /// like in the reference.
-    pub fn near_from(&self, ratio: f32) -> u64 {
-        // A cast of what is not a number in range takes the nearest that is.
-        f64::from(self.requests_per_unit as f32 * ratio).ceil() as u64
+    /// Returns how many hits are near n: a part of it, computed with 32-bit floats like in the
+    /// reference.
+    pub fn near_threshold(&self, ratio: f32) -> f32 {
+        self.requests_per_unit as f32 * ratio
     }
 
     /// Judges hits by an advanced state. Zero hits are a peek: denied if the limit is exceeded where

@@ -100,7 +100,9 @@ impl Plan {
     /// Lets decisions tell which limits, besides the binding one, have this part of their n used. A
     /// plan of one limit has no others.
     pub fn with_near_limit_ratio(mut self, ratio: Option<f32>) -> Plan {
-        let from = |ratio| self.limits.iter().map(move |limit| limit.near_from(ratio)).collect();
+        let from = |ratio| {
+            self.limits.iter().map(move |limit| limit.near_threshold(ratio).ceil() as u64).collect()
+        };
         self.near_from = ratio.filter(|_| self.limits.len() > 1).map(from).unwrap_or_default();
         self.near_limit_ratio = ratio;
         self

@@ -8,7 +8,7 @@ use crate::rules::{Domain, Found, RuleStats, sent_path};
 
 /// The hits of a decided charge, split.
 pub(super) struct CountedHits {
-    pub near_limit: NearLimit,
+    near_threshold: f32,
     hits: u64,
     split: HitSplit,
     allowed: bool,
@@ -18,14 +18,20 @@ pub(super) struct CountedHits {
 impl CountedHits {
     /// Splits a charge of `hits` by the limit that decided.
     pub fn new(hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) -> CountedHits {
-        let near_limit = NearLimit::new(limit.requests_per_unit, near_ratio);
+        let near_threshold = limit.near_threshold(near_ratio);
         CountedHits {
-            near_limit,
+            near_threshold,
             hits,
-            split: split(hits, decision.used_before, limit.requests_per_unit, near_limit),
+            split: split(hits, decision.used_before, limit.requests_per_unit, near_threshold),
             allowed: decision.allowed,
             denied_locally: decision.source == Source::DeniedLocally,
         }
+    }
+
+    /// Returns whether a number of hits is near the limit.
+    #[inline]
+    pub fn is_near(&self, used: u64) -> bool {
+        used as f64 >= f64::from(self.near_threshold)
     }
 
     /// The hits over the limit.
@@ -88,29 +94,6 @@ pub(super) fn count(
     }
 }
 
-/// Where hits are near a limit: `limit x ratio`, computed with 32-bit floats like in the reference.
-#[derive(Clone, Copy)]
-pub(super) struct NearLimit(f32);
-
-impl NearLimit {
-    fn new(limit: u32, ratio: f32) -> NearLimit {
-        NearLimit(limit as f32 * ratio)
-    }
-
-    /// Returns whether a number of hits is at or over it.
-    #[inline]
-    pub fn is_reached(self, used: u64) -> bool {
-        used >= self.floor() && used as f64 >= f64::from(self.0)
-    }
-
-    /// Returns the hits after which the reference counts further ones as near the limit.
-    #[inline]
-    fn floor(self) -> u64 {
-        // A cast rounds down what is not negative.
-        self.0 as u64
-    }
-}
-
 /// How many hits of a charge are over the limit, and how many near it.
 #[derive(Debug, PartialEq, Eq)]
 struct HitSplit {
@@ -119,8 +102,9 @@ struct HitSplit {
 }
 
 /// Splits hits as the reference does: the counts of both for the same traffic agree.
-fn split(hits: u64, before: u64, limit: u32, near_limit: NearLimit) -> HitSplit {
-    let near_from = near_limit.floor();
+fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
+    // The cast rounds down: after so many hits the reference counts further ones as near.
+    let near_from = near_threshold as u64;
     let limit = u64::from(limit);
     let after = before.saturating_add(hits);
     if after > limit {
@@ -147,7 +131,7 @@ mod tests {
     use super::*;
 
     fn split(hits: u64, before: u64, limit: u32, ratio: f32) -> HitSplit {
-        super::split(hits, before, limit, NearLimit::new(limit, ratio))
+        super::split(hits, before, limit, limit as f32 * ratio)
     }
 
     #[test]

@@ -60,7 +60,7 @@ fn near<'a>(
 ) -> NearAdmissions<'a> {
     let mut near = NearAdmissions::new();
     let used = decision.used_before.saturating_add(hits);
-    if counted.near_limit.is_reached(used) {
+    if counted.is_near(used) {
         let (limit, reset_after) = (decision.limit, decision.reset_after);
         near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
     }

@@ -83,7 +83,7 @@ pub struct TopRow {
     pub count: u64,
     pub error: u64,
     #[serde(flatten)]
-    pub near: Option<NearLimit>,
+    pub near: Option<LimitUsage>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -94,7 +94,7 @@ pub struct TopEntry {
 
 /// A limit at its last admission at or over `near_limit_ratio`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct NearLimit {
+pub struct LimitUsage {
     /// The name of the limit; of several without names, the index; else empty.
     pub limit: String,
     pub used: u64,
@@ -130,7 +130,7 @@ pub(super) fn by_fraction(
         b_used.cmp(&a_used).then(b.count.cmp(&a.count))
     };
     let near = |near: &Near| {
-        Some(NearLimit {
+        Some(LimitUsage {
             limit: near.limit.to_string(),
             used: near.used,
             n: near.n,
@@ -146,7 +146,7 @@ fn list<P>(
     seconds: u64,
     redaction: &Redaction,
     order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> std::cmp::Ordering,
-    near: impl Fn(&P) -> Option<NearLimit>,
+    near: impl Fn(&P) -> Option<LimitUsage>,
 ) -> TopList {
     let Merged { mut rows, total, unlisted } = merged;
     if let Some(filter) = query.filter {
