@@ -221,7 +221,7 @@ async fn a_file_that_cannot_be_read_is_not_replaced() {
     let store = wait_for("the directory is unlocked", || {
         DiskStore::open_with(home.clock.clone(), home.options(SOON), schedule).ok()
     });
-    let error = store.load_error().await;
+    let error = timeout(Duration::from_secs(60), store.load_error()).await.unwrap();
     assert!(error.contains("the file log.99 cannot be read"), "{error}");
     assert!(!store.is_ready());
     store.finish().await;

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 fn write_errors(store: &Disk) -> u64 {
     store.status.write_errors.load(Ordering::Relaxed)
 }
@@ -55,7 +57,8 @@ impl Clock for FaultyClock {
 async fn a_thread_that_fails_while_loading_is_reported() {
     let (home, clock) = (Home::new(), Arc::new(FaultyClock(AtomicBool::new(true))));
     let store = DiskStore::open(clock, home.options(SOON)).unwrap();
-    assert_eq!(store.load_error().await, "the thread that loads counters from disk has failed");
+    let error = timeout(MINUTE, store.load_error()).await.unwrap();
+    assert_eq!(error, "the thread that loads counters from disk has failed");
     assert!(!store.is_ready());
     store.finish().await;
 }
