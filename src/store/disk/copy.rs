@@ -103,6 +103,8 @@ impl Copier {
                 self.copy_long(memory, shard, &print, file)?;
             }
         }
+        // One large state must not stay allocated.
+        self.bytes.shrink_to(2 * SLICE_BYTES);
         Ok(())
     }
 
@@ -143,8 +145,6 @@ impl Copier {
             }
         }
         file.append(bytes)?;
-        // One long log must not stay allocated.
-        bytes.shrink_to(2 * SLICE_BYTES);
         *log = LogCopy::default();
         Ok(())
     }
