@@ -4,6 +4,7 @@
 //! ```text
 //! cargo bench --bench disk -- --latency              # 100 000 changed keys a second, for 20 s each
 //! cargo bench --bench disk -- --keys 50000000        # in memory about 2.7 GB
+//! cargo bench --bench disk -- --long-log             # one key with a log of 15 MB, saved every second
 //! ```
 
 use std::fs;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use weir::clock::{Clock, ManualClock, SystemClock};
-use weir::limit::{Limit, Op, Plan, SECOND, Unit};
+use weir::limit::{Algorithm, Limit, Op, Plan, SECOND, SlidingLog, Unit};
 use weir::store::disk::{DiskStore, Options};
 use weir::store::memory::MemoryStore;
 use weir::store::{Answers, Batch, Charge, Key, Operations, Role, Store};
@@ -109,6 +110,40 @@ fn measure_latency(path: &Path) {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "the thread that saves needs a core, too")]
+fn pause() {
+    std::thread::sleep(Duration::from_micros(200));
+}
+
+/// Charges a key whose log is saved meanwhile, and prints the longest charge of each second.
+fn measure_long_log(path: &Path) {
+    const HITS: u32 = 2_000_000;
+    let clock = Arc::new(ManualClock::new(1_800_000_000 * SECOND));
+    let algorithm = Algorithm::SlidingLog(SlidingLog { n: HITS, period: 31_536_000 * SECOND });
+    let limit = Limit::fixed_window(HITS, Unit::Year, 1).unwrap();
+    let plan = Arc::new(Plan::new(vec![Limit { charge_denied: false, algorithm, ..limit }]));
+    let one_hit = |store: &DiskStore<_>| {
+        clock.advance(1_000);
+        charge(store, &plan, 1);
+    };
+    let store = open(clock.clone(), path, 1_000);
+    (0..HITS - 100_000).for_each(|_| one_hit(&store));
+    let mut longest = Vec::new();
+    for _ in 0..20 {
+        let (start, mut worst) = (Instant::now(), Duration::ZERO);
+        while start.elapsed() < Duration::from_secs(1) {
+            let before = Instant::now();
+            one_hit(&store);
+            worst = worst.max(before.elapsed());
+            pause();
+        }
+        longest.push(worst);
+    }
+    longest.sort_unstable();
+    println!("longest charge of each second: {longest:.2?}");
+    finish(store);
+}
+
 fn measure_size(path: &Path, keys: u64) {
     let clock = Arc::new(ManualClock::new(1_800_000_000 * SECOND));
     let max_keys = keys as usize * 5 / 4;
@@ -145,6 +180,9 @@ fn main() {
     let directory = tempfile::tempdir_in(".").unwrap();
     if arguments.iter().any(|argument| argument == "--latency") {
         measure_latency(directory.path());
+    }
+    if arguments.iter().any(|argument| argument == "--long-log") {
+        measure_long_log(directory.path());
     }
     let keys = arguments.iter().skip_while(|argument| *argument != "--keys").nth(1);
     if let Some(keys) = keys.and_then(|keys| keys.parse().ok()) {

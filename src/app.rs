@@ -278,7 +278,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// A thread could not start, or failed.
+    /// A thread could not start, or failed, or counters cannot be loaded from disk.
     pub async fn run(mut self, stop: impl Future<Output = Stop>) -> anyhow::Result<()> {
         let (close, closed) = watch::channel(false);
         let lifecycle = Lifecycle {
@@ -298,8 +298,14 @@ impl App {
         }
         tokio::spawn(self.access.clone().follow());
         let servers = self.start(&closed)?;
+        let ended = async {
+            tokio::select! {
+                ended = servers.ended() => ended,
+                error = limiter.store().load_error() => Err(anyhow::Error::msg(error)),
+            }
+        };
         tokio::select! {
-            stopped = lifecycle.run(servers.ended(), stop) => stopped,
+            stopped = lifecycle.run(ended, stop) => stopped,
             // None of these ends.
             () = follow_store(limiter.store(), &health), if follows_store => Ok(()),
             () = limiter.store().maintain() => Ok(()),

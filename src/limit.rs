@@ -31,6 +31,7 @@ pub use plan::{
     CountError, HoldLevels, KeyState, LimitReading, Op, Packed, Plan, SpanCount, State,
 };
 pub(crate) use saved::SavedNumbers;
+pub(crate) use saved::log_copy::{LogCopy, NextPart};
 pub use unit::Unit;
 pub use verdict::{ChargeOutcome, Decision, Fill, Levels, NearLimit, NearLimits, Source, Verdict};
 

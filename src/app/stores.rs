@@ -27,10 +27,13 @@ pub(super) fn make(
     settings: &Settings,
     clock: Arc<SystemClock>,
 ) -> Result<ConfiguredStore, OpenError> {
-    if let Some(options) = settings.disk_options() {
-        return DiskStore::open(clock, options).map(ConfiguredStore::Disk);
-    }
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
+    let (on_failure, replicas) = (*store.on_failure, *store.replicas);
+    if let Some(options) = settings.disk_options() {
+        let disk = DiskStore::open(clock.clone(), options)?;
+        let guard = Guard::new(disk, clock, on_failure, replicas, max_keys);
+        return Ok(ConfiguredStore::Disk(Box::new(guard)));
+    }
     let Some((redis, per_second)) = settings.redis_options() else {
         return Ok(ConfiguredStore::Memory(MemoryStore::new(clock, max_keys)));
     };
@@ -38,6 +41,6 @@ pub(super) fn make(
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
     let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
-    let guard = Guard::new(denying, clock, *store.on_failure, *store.replicas, max_keys);
+    let guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
     Ok(ConfiguredStore::Redis(Box::new(guard)))
 }

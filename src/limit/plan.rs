@@ -430,16 +430,19 @@ impl State {
         State { limits, log }
     }
 
-    /// Appends the state as it is saved.
-    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+    pub(crate) fn log(&self) -> &HitLog {
+        &self.log
+    }
+
+    /// Appends the state as it is saved, without its log, which follows.
+    pub(crate) fn save_limits(&self, out: &mut Vec<u8>) {
         saved::put(out, self.limits.len() as u64);
         for limit in &self.limits {
             limit.save(out);
         }
-        self.log.save(out);
     }
 
-    /// Reads what [`save`](Self::save) has written; none if no state is written like that.
+    /// Reads a saved state with its log; none if no state is written like that.
     pub(crate) fn restore(bytes: &[u8]) -> Option<State> {
         let mut numbers = SavedNumbers::new(bytes);
         let len = numbers.next_len()?;

@@ -6,6 +6,10 @@
 //! difference to the one before. What is written stays readable by later versions: an algorithm whose
 //! numbers change takes a new tag.
 
+pub(crate) mod log_copy;
+
+use super::Micros;
+
 /// Appends a number.
 pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
@@ -13,6 +17,16 @@ pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     out.push(number as u8);
+}
+
+/// Appends the length of a log and its stamps, the oldest first.
+pub(super) fn put_log<'s>(out: &mut Vec<u8>, len: usize, stamps: impl Iterator<Item = &'s Micros>) {
+    put(out, len as u64);
+    let mut before = 0;
+    for &stamp in stamps {
+        put(out, stamp.wrapping_sub(before));
+        before = stamp;
+    }
 }
 
 /// The numbers of a state that are not read yet.

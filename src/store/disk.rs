@@ -8,11 +8,13 @@
 //! | --- | --- |
 //! | `lock` | locked by the process that uses the directory |
 //! | `meta` | version, secret of the fingerprints, number of shards |
+//! | `closed` | the sizes of the other files, if the last process has ended as it should |
 //! | `snap.N` | all keys of when `log.N` was started, or later |
 //! | `log.N` | what changed since then |
 //!
 //! Snapshots and logs consist of frames with records.
 
+mod closed;
 mod copy;
 mod directory;
 mod frame;
@@ -32,8 +34,7 @@ use std::future::Future;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -67,7 +68,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("store.disk.path is {0:?}: {1}")]
-    Io(PathBuf, #[source] io::Error),
+    Io(PathBuf, io::Error),
     #[error(
         "store.disk.path is {0:?}, which another process uses: give each process its own directory"
     )]
@@ -105,8 +106,8 @@ pub struct DiskStore<C> {
     memory: Arc<MemoryStore<C>>,
     status: Arc<Status>,
     writer: SyncSender<Command>,
-    thread: JoinHandle<()>,
     path: PathBuf,
+    sync: Duration,
 }
 
 impl<C: Clock> DiskStore<C> {
@@ -114,7 +115,7 @@ impl<C: Clock> DiskStore<C> {
     ///
     /// # Errors
     ///
-    /// The directory cannot be used. Nothing in it is changed then.
+    /// The directory cannot be used. No file with counters is changed then.
     pub fn open(clock: C, options: Options) -> Result<DiskStore<C>, OpenError> {
         let schedule = Schedule {
             sync: options.sync,
@@ -129,7 +130,7 @@ impl<C: Clock> DiskStore<C> {
         options: Options,
         schedule: Schedule,
     ) -> Result<DiskStore<C>, OpenError> {
-        let Options { path, max_keys, .. } = options;
+        let Options { path, sync, max_keys } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
         let meta = directory.meta();
         let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);
@@ -138,25 +139,46 @@ impl<C: Clock> DiskStore<C> {
         let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);
         let started = std::thread::Builder::new().name("weir-disk".to_owned());
         let spawned = started.spawn(move || thread.run());
-        let thread = spawned.map_err(|error| OpenError::Io(path.clone(), error))?;
-        Ok(DiskStore { memory, status, writer, thread, path })
+        spawned.map_err(|error| OpenError::Io(path.clone(), error))?;
+        Ok(DiskStore { memory, status, writer, path, sync })
+    }
+
+    /// Resolves if the files cannot be loaded, with the error. No file is changed then.
+    pub async fn load_error(&self) -> String {
+        self.status.wait_until_failed().await
     }
 
     /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves
-    /// when that is done; at once while nothing is loaded yet.
+    /// when that is done; at once while nothing is loaded yet. What is not saved when this ends, or is
+    /// dropped, is logged.
     pub fn finish(&self) -> impl Future<Output = ()> + Send + use<C> {
         let (done, finished) = oneshot::channel();
-        // A thread that was told so already has ended or will.
-        let told = self.status.is_loaded() && self.writer.try_send(Command::Finish(done)).is_ok();
-        let (status, has_ended) = (self.status.clone(), self.thread.is_finished());
+        let sent = self.status.is_loaded().then(|| self.writer.try_send(Command::Finish(done)));
+        // If there is such a command already, its sender waits for the end.
+        let is_concerned = matches!(sent, Some(Ok(()) | Err(TrySendError::Disconnected(_))));
+        let unsaved = is_concerned.then(|| Unsaved(self.status.clone()));
         async move {
-            let failed = if told { finished.await.is_err() } else { has_ended };
-            if failed && !status.has_saved_all() {
-                tracing::error!(
-                    sync_age_ms = status.sync_age().as_millis(),
-                    "the thread that saves counters had failed: a restart loses the latest hits"
-                );
+            // Dropped last.
+            let _unsaved = unsaved;
+            if let Some(Ok(())) = sent {
+                // An error means that the thread has failed.
+                let _ = finished.await;
             }
+        }
+    }
+}
+
+/// Logs when it is dropped that not all is saved.
+#[derive(Debug)]
+struct Unsaved(Arc<Status>);
+
+impl Drop for Unsaved {
+    fn drop(&mut self) {
+        if self.0.is_loaded() && !self.0.has_saved_all() {
+            tracing::error!(
+                sync_age_ms = self.0.sync_age().as_millis(),
+                "not all counters are saved: a restart loses the latest hits"
+            );
         }
     }
 }

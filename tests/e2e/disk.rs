@@ -73,6 +73,35 @@ fn it_is_ready_when_everything_is_loaded() {
 }
 
 #[test]
+fn until_everything_is_loaded_the_policy_decides() {
+    let directory = tempfile::tempdir().unwrap();
+    // A log that ends when the test has opened and closed it.
+    let log = directory.path().join("log.1");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let weir = on_disk(directory.path(), "20ms").env("WEIR__STORE__ON_FAILURE", "deny");
+    let weir = weir.start_unhealthy();
+    wait_for("it denies", || try_hit(weir.http, "a").map(|hit| assert!(!hit.allowed)));
+    // Nevertheless it is not ready.
+    assert_eq!(http::get(weir.http, "/readyz").status, 503);
+    drop(OpenOptions::new().write(true).open(&log).unwrap());
+    wait_for("it is ready", || weir.is_healthy().then_some(()));
+    let hit = try_hit(weir.http, "a").unwrap();
+    assert!(hit.allowed && hit.remaining == 2_999);
+}
+
+#[test]
+fn files_that_cannot_be_read_end_it() {
+    let directory = tempfile::tempdir().unwrap();
+    // It can be opened, but not read.
+    std::fs::create_dir(directory.path().join("log.1")).unwrap();
+    let mut weir = on_disk(directory.path(), "20ms").start_unhealthy();
+    assert_eq!(weir.wait_until_ended().code(), Some(1));
+    let said = weir.said_in_all();
+    assert!(said.contains("the file log.1 cannot be read: Is a directory"), "{said}");
+    assert!(directory.path().join("log.1").is_dir());
+}
+
+#[test]
 fn a_second_process_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let weir = on_disk(directory.path(), "1s").start();

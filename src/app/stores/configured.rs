@@ -1,5 +1,6 @@
 //! The store that the settings name: the only place that distinguishes kinds of stores.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,11 +24,14 @@ type Clock = Arc<SystemClock>;
 /// may be counted separately.
 type GuardedRedis = Guard<DenyLocally<PerSecond<RedisStore>, Clock>, Clock>;
 
+/// Memory and disk: what fails until everything is loaded is answered by policy.
+type GuardedDisk = Guard<DiskStore<Clock>, Clock>;
+
 /// Memory, memory and disk, or Redis.
 #[derive(Debug)]
 pub(in crate::app) enum ConfiguredStore {
     Memory(MemoryStore<Clock>),
-    Disk(DiskStore<Clock>),
+    Disk(Box<GuardedDisk>),
     Redis(Box<GuardedRedis>),
 }
 
@@ -46,8 +50,16 @@ impl ConfiguredStore {
     /// Returns the disk, if counters are there too.
     pub fn disk(&self) -> Option<&DiskStore<Clock>> {
         match self {
-            ConfiguredStore::Disk(disk) => Some(disk),
+            ConfiguredStore::Disk(guard) => Some(guard.inner()),
             _ => None,
+        }
+    }
+
+    /// Resolves with the error if counters cannot be loaded from disk.
+    pub async fn load_error(&self) -> String {
+        match self.disk() {
+            Some(disk) => disk.load_error().await,
+            None => pending().await,
         }
     }
 }
@@ -88,8 +100,12 @@ impl Operations for ConfiguredStore {
         dispatch!(self, store => store.connect().await);
     }
 
+    /// Counters on disk are waited for whatever the policy: until then all limits start over.
     fn is_ready(&self) -> bool {
-        dispatch!(self, store => store.is_ready())
+        match self.disk() {
+            Some(disk) => disk.is_ready(),
+            None => dispatch!(self, store => store.is_ready()),
+        }
     }
 
     fn is_connected(&self) -> bool {

@@ -185,12 +185,7 @@ impl HitLog {
     /// Appends the log as it is saved. A summary has nothing to save: its log is kept elsewhere.
     pub fn save(&self, out: &mut Vec<u8>) {
         let HitLog::Stamps(stamps) = self else { return saved::put(out, 0) };
-        saved::put(out, stamps.len() as u64);
-        let mut before = 0;
-        for &stamp in stamps {
-            saved::put(out, stamp.wrapping_sub(before));
-            before = stamp;
-        }
+        saved::put_log(out, stamps.len(), stamps.iter());
     }
 
     /// Reads what [`save`](Self::save) has written; none if that was no log.

@@ -39,7 +39,8 @@ group! {
         /// less 3 ms, at most 50 ms; 15 ms for callers without one. A duration: that long, or the
         /// caller's `grpc-timeout` less 3 ms if that is shorter.
         budget: AutoOrDuration = "auto";
-        /// The decision when the store fails: `error` leaves it to Envoy; `allow` and `deny` apply to
+        /// The decision when the store fails (Redis does not answer, or counters are not loaded from
+        /// disk yet): `error` leaves it to Envoy; `allow` and `deny` apply to
         /// every request; `local` enforces this replica's share of the limits, in memory. A domain
         /// can override it with on_store_failure.
         on_failure: OnStoreFailure = "error";

@@ -5,12 +5,19 @@ use std::io;
 use super::record;
 use super::record_file::RecordFile;
 use crate::clock::Clock;
+use crate::limit::{LogCopy, NextPart, State};
 use crate::store::memory::MemoryStore;
 use crate::store::memory::fingerprint::Print;
+use crate::store::memory::saving::{SavedSlot, SavedValue};
 
-/// A shard is unlocked after that many keys or bytes: some tens of microseconds.
+/// A shard is unlocked after that many keys or bytes, and one state more: within 0.1 ms, except for a
+/// state of many thousand holds, all of which every charge of its key reads too. Longer logs are
+/// copied in parts.
 const SLICE_KEYS: usize = 256;
 const SLICE_BYTES: usize = 64 << 10;
+
+/// How often a copy in parts is tried before a log is copied as a whole.
+const MAX_TRIES: usize = 4;
 
 /// Copies slots in slices, each under the lock of its shard, and writes them after that.
 #[derive(Debug, Default)]
@@ -18,6 +25,9 @@ pub struct Copier {
     bytes: Vec<u8>,
     /// Where each record of `bytes` ends.
     ends: Vec<usize>,
+    /// Keys of a slice whose logs are to be copied in parts.
+    long: Vec<Print>,
+    log: LogCopy,
 }
 
 impl Copier {
@@ -65,17 +75,22 @@ impl Copier {
         let shard_number = shard as u16;
         let mut left = prints;
         while !left.is_empty() {
-            let Copier { bytes, ends } = self;
+            let Copier { bytes, ends, long, .. } = self;
             bytes.clear();
+            bytes.reserve(2 * SLICE_BYTES);
             ends.clear();
             let mut looked = 0;
             left = memory.copy_slots(shard, left, |print, slot| {
                 looked += 1;
                 let is_left_out =
                     live_at.is_some_and(|now| slot.is_none_or(|slot| slot.expires <= now));
-                if !is_left_out {
-                    record::write(shard_number, print, slot, bytes);
-                    ends.push(bytes.len());
+                match has_long_log(&slot) {
+                    _ if is_left_out => {}
+                    true => long.push(*print),
+                    false => {
+                        record::write(shard_number, print, slot, bytes);
+                        ends.push(bytes.len());
+                    }
                 }
                 looked < SLICE_KEYS && bytes.len() < SLICE_BYTES
             });
@@ -84,9 +99,77 @@ impl Copier {
                 file.append(bytes.get(start..end).unwrap_or_default())?;
                 start = end;
             }
+            for print in std::mem::take(&mut self.long) {
+                self.copy_long(memory, shard, &print, file)?;
+            }
         }
-        // One long log must not stay allocated.
+        // One large state must not stay allocated.
         self.bytes.shrink_to(2 * SLICE_BYTES);
         Ok(())
+    }
+
+    /// Appends the record of a key with a long log.
+    fn copy_long<C: Clock>(
+        &mut self,
+        memory: &MemoryStore<C>,
+        shard: usize,
+        print: &Print,
+        file: &mut RecordFile,
+    ) -> io::Result<()> {
+        let Copier { bytes, log, .. } = self;
+        for tries in 0.. {
+            bytes.clear();
+            log.clear();
+            let mut begun = None;
+            memory.copy_slots(shard, std::slice::from_ref(print), |print, slot| {
+                match slot {
+                    Some(slot @ SavedSlot { value: SavedValue::Boxed(state), .. })
+                        if LogCopy::suits(state.log()) && tries < MAX_TRIES =>
+                    {
+                        begun = Some(record::write_without_log(shard as u16, &slot, state, bytes));
+                        log.begin(state.log());
+                    }
+                    // It is not long any more.
+                    slot => record::write(shard as u16, print, slot, bytes),
+                }
+                false
+            });
+            match begun {
+                None => break,
+                Some(state) if copy_rest(memory, shard, print, log) => {
+                    log.save(bytes);
+                    state.end(bytes);
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        file.append(bytes)?;
+        *log = LogCopy::default();
+        Ok(())
+    }
+}
+
+fn has_long_log(slot: &Option<SavedSlot<SavedValue<&State>>>) -> bool {
+    match slot {
+        Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::suits(state.log()),
+        _ => false,
+    }
+}
+
+/// Copies the rest of a log. Returns false if that has to start over.
+fn copy_rest<C: Clock>(
+    memory: &MemoryStore<C>,
+    shard: usize,
+    print: &Print,
+    log: &mut LogCopy,
+) -> bool {
+    loop {
+        log.prepare();
+        match memory.read_boxed(shard, print, |state| log.go_on(state.log())) {
+            Some(NextPart::More) => {}
+            Some(NextPart::None) => return true,
+            Some(NextPart::Moved) | None => return false,
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
+use super::closed;
 use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
 
@@ -45,11 +46,16 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// The directory cannot be used, or another process uses it, or its format is unknown. Nothing in
-    /// it is changed then.
+    /// The directory cannot be used, or another process uses it, or its format is unknown. No file with
+    /// counters is changed then.
     pub fn open(path: &Path, shard_bits: u8) -> Result<Directory, OpenError> {
         let failed = |error| OpenError::Io(path.to_owned(), error);
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+        if !path.exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
+            // Makes the new directory last. Its parent may not be readable.
+            let parent = path.parent().filter(|parent| *parent != Path::new(""));
+            let _ = File::open(parent.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
+        }
         let lock = create_or_open(&path.join("lock")).map_err(failed)?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -58,7 +64,9 @@ impl Directory {
         }
         let read = Meta::read(path).map_err(failed)?;
         let meta = match read {
-            MetaFile::Valid(meta) => Meta { shard_bits: meta.shard_bits.min(shard_bits), ..meta },
+            MetaFile::Valid(meta) | MetaFile::OneCopy(meta) => {
+                Meta { shard_bits: meta.shard_bits.min(shard_bits), ..meta }
+            }
             MetaFile::Version(version) => {
                 return Err(OpenError::Version { path: path.to_owned(), version, known: VERSION });
             }
@@ -139,6 +147,26 @@ impl Directory {
         File::open(self.path.join(file.name()))
     }
 
+    /// Returns the sizes of files that were closed by the last process, if it has closed all.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be read.
+    pub fn closed(&self) -> io::Result<Vec<(FileId, u64)>> {
+        closed::read(&self.path)
+    }
+
+    /// Records the sizes of all files: nothing is written any more.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written.
+    pub fn close(&self) -> io::Result<()> {
+        let size = |file: FileId| Ok((file, fs::metadata(self.path.join(file.name()))?.len()));
+        let sizes = self.files()?.into_iter().map(size).collect::<io::Result<Vec<_>>>()?;
+        closed::write(&self.path, &sizes)
+    }
+
     /// Creates a log, or a snapshot under the name that it has until it is whole.
     ///
     /// # Errors
@@ -147,7 +175,10 @@ impl Directory {
     pub fn create(&self, file: FileId) -> io::Result<File> {
         let name = match file.kind {
             FileKind::Snapshot => file.unfinished_name(),
-            FileKind::Log => file.name(),
+            FileKind::Log => {
+                closed::remove(&self.path)?;
+                file.name()
+            }
         };
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path.join(name))
     }
@@ -227,7 +258,7 @@ impl FileId {
     }
 
     /// Returns the file of a name; none if it is none of ours.
-    fn of_name(name: &str) -> Option<FileId> {
+    pub fn of_name(name: &str) -> Option<FileId> {
         let (kind, number) = name.split_once('.')?;
         let number = number.parse().ok()?;
         let file = match kind {
@@ -239,6 +270,11 @@ impl FileId {
     }
 }
 
-fn create_or_open(path: &Path) -> io::Result<File> {
+/// Opens a file to write it, which only its owner can read.
+///
+/// # Errors
+///
+/// It cannot be opened or created.
+pub fn create_or_open(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
 }

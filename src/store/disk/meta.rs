@@ -46,6 +46,8 @@ pub struct Meta {
 pub enum MetaFile {
     Absent,
     Valid(Meta),
+    /// One of the copies is damaged.
+    OneCopy(Meta),
     /// Of another version.
     Version(u32),
     Damaged,
@@ -71,7 +73,12 @@ impl Meta {
             Err(error) => return Err(error),
         };
         let second = bytes.get(SECOND_COPY..).unwrap_or_default();
-        Ok(decode(&bytes).or_else(|| decode(second)).unwrap_or(MetaFile::Damaged))
+        Ok(match (decode(&bytes), decode(second)) {
+            (Some(MetaFile::Valid(meta)), None) | (None, Some(MetaFile::Valid(meta))) => {
+                MetaFile::OneCopy(meta)
+            }
+            (first, second) => first.or(second).unwrap_or(MetaFile::Damaged),
+        })
     }
 
     /// Writes the file `meta` of a directory, in place of another.
@@ -140,11 +147,13 @@ mod tests {
         for at in (0..whole.len()).filter(|at| at % SECOND_COPY < 50) {
             let mut bytes = whole.clone();
             bytes[at] ^= 0x10;
+            let is_in_copy = at % SECOND_COPY < 45;
+            let left = if is_in_copy { MetaFile::OneCopy(meta) } else { MetaFile::Valid(meta) };
             fs::write(&path, &bytes).unwrap();
-            assert_eq!(Meta::read(directory).unwrap(), MetaFile::Valid(meta), "{at}");
+            assert_eq!(Meta::read(directory).unwrap(), left, "{at}");
             bytes.truncate(at);
             fs::write(&path, &bytes).unwrap();
-            let left = if at < 45 { MetaFile::Damaged } else { MetaFile::Valid(meta) };
+            let left = if at < 45 { MetaFile::Damaged } else { MetaFile::OneCopy(meta) };
             assert_eq!(Meta::read(directory).unwrap(), left, "{at}");
         }
     }

@@ -12,6 +12,8 @@ const SYNC_AGE: MetricFamily = MetricFamily::gauge(
     "Time since the start of the last completed sync: what a crash loses at most",
     &[],
 );
+const SYNC_INTERVAL: MetricFamily =
+    MetricFamily::gauge("disk_sync_interval_seconds", "The setting store.disk.sync", &[]);
 const BYTES: MetricFamily =
     MetricFamily::gauge("disk_bytes", "Bytes of the files of the durable store", &["file"]);
 const WRITTEN_BYTES: MetricFamily =
@@ -29,6 +31,11 @@ const DAMAGE: MetricFamily = MetricFamily::gauge(
     "disk_damaged",
     "Frames, records and files found damaged at the start",
     &["part"],
+);
+const TORN_LOGS: MetricFamily = MetricFamily::gauge(
+    "disk_torn_logs",
+    "Logs found at the start that end within a frame, as after a crash",
+    &[],
 );
 const LOADED_RECORDS: MetricFamily =
     MetricFamily::gauge("disk_loaded_records", "Records read at the start", &[]);
@@ -65,6 +72,7 @@ impl<C: Clock> Operations for DiskStore<C> {
         let get = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let status = &self.status;
         sink.gauge(SYNC_AGE, status.sync_age().as_secs_f64());
+        sink.gauge(SYNC_INTERVAL, self.sync.as_secs_f64());
         sink.family(BYTES);
         for (file, bytes) in [("log", &status.log_bytes), ("snapshot", &status.snapshot_bytes)] {
             sink.sample(&[("file", file)], SampleValue::Gauge(get(bytes) as f64));
@@ -81,6 +89,7 @@ impl<C: Clock> Operations for DiskStore<C> {
         ] {
             sink.sample(&[("part", part)], SampleValue::Gauge(get(count) as f64));
         }
+        sink.gauge(TORN_LOGS, get(&status.torn_logs) as f64);
         sink.gauge(LOADED_RECORDS, get(&status.loaded_records) as f64);
         sink.gauge(LOAD_SECONDS, get(&status.load_micros) as f64 / 1e6);
     }

@@ -39,28 +39,58 @@ pub fn write(
     slot: Option<SavedSlot<SavedValue<&State>>>,
     out: &mut Vec<u8>,
 ) {
-    let (kind, fill) = match &slot {
-        None => (REMOVED, 0),
-        Some(SavedSlot { value: SavedValue::Packed(_), fill, .. }) => (PACKED, *fill as u8),
-        Some(SavedSlot { value: SavedValue::Boxed(_), fill, .. }) => (BOXED, *fill as u8),
-    };
-    out.push(kind | fill << 4);
+    match slot {
+        None => write_head(REMOVED, shard, print, out),
+        Some(slot) => match slot.value {
+            SavedValue::Packed(packed) => {
+                write_slot(PACKED, shard, &slot, out);
+                packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            }
+            SavedValue::Boxed(state) => {
+                let boxed = write_without_log(shard, &slot, state, out);
+                state.log().save(out);
+                boxed.end(out);
+            }
+        },
+    }
+}
+
+/// Appends the record of a key with a boxed state, up to the log of the state, which is to follow.
+pub fn write_without_log<V>(
+    shard: u16,
+    slot: &SavedSlot<V>,
+    state: &State,
+    out: &mut Vec<u8>,
+) -> BoxedState {
+    write_slot(BOXED, shard, slot, out);
+    let boxed = BoxedState(out.len());
+    out.extend_from_slice(&[0; 4]);
+    state.save_limits(out);
+    boxed
+}
+
+fn write_slot<V>(kind: u8, shard: u16, slot: &SavedSlot<V>, out: &mut Vec<u8>) {
+    write_head(kind | (slot.fill as u8) << 4, shard, &slot.print, out);
+    out.extend_from_slice(&slot.expires.min(WRITTEN_NEVER).to_le_bytes()[..5]);
+}
+
+fn write_head(kind: u8, shard: u16, print: &Print, out: &mut Vec<u8>) {
+    out.push(kind);
     out.extend_from_slice(&shard.to_le_bytes());
     out.extend_from_slice(print);
-    let Some(slot) = slot else { return };
-    out.extend_from_slice(&slot.expires.min(WRITTEN_NEVER).to_le_bytes()[..5]);
-    match slot.value {
-        SavedValue::Packed(packed) => {
-            packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
-        }
-        SavedValue::Boxed(state) => {
-            let start = out.len();
-            out.extend_from_slice(&[0; 4]);
-            state.save(out);
-            let length = (out.len() - start - 4) as u32;
-            if let Some(field) = out.get_mut(start..start + 4) {
-                field.copy_from_slice(&length.to_le_bytes());
-            }
+}
+
+/// Where a boxed state that is being written has its length.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxedState(usize);
+
+impl BoxedState {
+    /// Fills in the length.
+    pub fn end(self, out: &mut [u8]) {
+        let end = self.0 + 4;
+        let length = (out.len() - end) as u32;
+        if let Some(field) = out.get_mut(self.0..end) {
+            field.copy_from_slice(&length.to_le_bytes());
         }
     }
 }

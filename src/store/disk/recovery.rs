@@ -2,6 +2,8 @@
 //!
 //! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key
 //! wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
+//!
+//! A file that was closed is damaged if it has another size now. Other logs may end within a frame.
 
 use std::io;
 
@@ -13,7 +15,7 @@ use crate::clock::Clock;
 use crate::store::memory::MemoryStore;
 
 /// What was loaded, and what could not be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The largest number of a file.
     pub last_number: u64,
@@ -25,6 +27,8 @@ pub struct Recovery {
     /// Logs that end within a frame, as after a crash.
     pub torn_logs: u64,
     pub damage: DamageCounts,
+    /// Files that a newer snapshot replaces, in order.
+    pub replaced: Vec<FileId>,
 }
 
 /// What is not as it was written, other than the end of a log.
@@ -34,7 +38,8 @@ pub struct DamageCounts {
     pub frames: u64,
     /// Records without a meaning in valid frames.
     pub records: u64,
-    /// Snapshots that are not whole, and a lost `meta`.
+    /// Snapshots that are not whole, files that are missing or shorter than when they were closed, and a
+    /// lost `meta`.
     pub files: u64,
 }
 
@@ -55,31 +60,41 @@ pub fn load<C: Clock>(
 ) -> Result<Recovery, OpenError> {
     let mut recovery = Recovery::default();
     recovery.damage.files += u64::from(directory.lost_meta());
-    let files =
-        directory.files().map_err(|error| OpenError::Io(directory.path().to_owned(), error))?;
+    let path = || directory.path().to_owned();
+    let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
     recovery.last_number = files.last().map_or(0, |file| file.number);
-    let mut snapshots: Vec<_> =
-        files.iter().copied().filter(|file| file.kind == FileKind::Snapshot).collect();
-    // The only snapshot is loaded, whole or not.
-    let start = match &*snapshots {
-        [] | [_] => snapshots.pop(),
-        _ => loop {
-            match snapshots.pop() {
-                Some(file) if is_whole(directory, file)? => break Some(file),
-                Some(_) => {}
-                None => break None,
-            }
-        },
-    };
+    let closed = directory.closed().map_err(|error| OpenError::Io(path(), error))?;
+    let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
+    recovery.damage.files += missing as u64;
+    let start = newest_whole_snapshot(directory, &files, &mut recovery)?;
     for &file in &files {
-        let is_replaced =
-            |start: FileId| file < start || file.kind == FileKind::Snapshot && file != start;
-        if !start.is_some_and(is_replaced) {
-            load_file(directory, memory, file, &mut recovery)?;
+        let is_skipped = |start: FileId| file.kind == FileKind::Snapshot && file != start;
+        if start.is_some_and(|start| file < start) {
+            recovery.replaced.push(file);
+        } else if !start.is_some_and(is_skipped) {
+            let bytes = closed.iter().find(|(closed, _)| *closed == file).map(|(_, bytes)| *bytes);
+            load_file(directory, memory, file, bytes, &mut recovery)?;
         }
     }
     memory.loaded();
     Ok(recovery)
+}
+
+/// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no
+/// file is older than is that, whole or not.
+fn newest_whole_snapshot(
+    directory: &Directory,
+    files: &[FileId],
+    recovery: &mut Recovery,
+) -> Result<Option<FileId>, OpenError> {
+    let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
+    for file in snapshots.rev() {
+        if files.first() == Some(&file) || is_whole(directory, file)? {
+            return Ok(Some(file));
+        }
+        recovery.damage.files += 1;
+    }
+    Ok(None)
 }
 
 fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
@@ -97,6 +112,7 @@ fn load_file<C: Clock>(
     directory: &Directory,
     memory: &MemoryStore<C>,
     file: FileId,
+    closed_bytes: Option<u64>,
     recovery: &mut Recovery,
 ) -> Result<(), OpenError> {
     let bits = directory.meta().shard_bits;
@@ -128,7 +144,9 @@ fn load_file<C: Clock>(
         FileKind::Log => {
             recovery.logs += 1;
             recovery.log_bytes += ended.bytes;
-            recovery.torn_logs += u64::from(ended.torn);
+            let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
+            recovery.damage.files += u64::from(is_cut);
+            recovery.torn_logs += u64::from(ended.torn && !is_cut);
         }
         FileKind::Snapshot => {
             (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);

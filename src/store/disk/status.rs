@@ -8,12 +8,21 @@ use tokio::sync::watch;
 
 use super::recovery::Recovery;
 
+/// How far loading is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Loading {
+    Going,
+    Done,
+    /// With the error.
+    Failed(String),
+}
+
 /// Counts and times for metrics, and whether the store is loaded.
 #[derive(Debug)]
 pub struct Status {
     /// The same as `loading`, for the path of requests.
     is_loaded: AtomicBool,
-    loading: watch::Sender<bool>,
+    loading: watch::Sender<Loading>,
     /// Whether the thread has ended as it was told to.
     has_saved_all: AtomicBool,
     /// All changes until then are on disk.
@@ -23,6 +32,7 @@ pub struct Status {
     pub damaged_frames: AtomicU64,
     pub damaged_records: AtomicU64,
     pub damaged_files: AtomicU64,
+    pub torn_logs: AtomicU64,
     pub snapshot_bytes: AtomicU64,
     pub log_bytes: AtomicU64,
     pub written_bytes: AtomicU64,
@@ -35,7 +45,7 @@ impl Default for Status {
     fn default() -> Self {
         Status {
             is_loaded: AtomicBool::new(false),
-            loading: watch::Sender::new(true),
+            loading: watch::Sender::new(Loading::Going),
             has_saved_all: AtomicBool::new(false),
             synced: Mutex::new(Instant::now()),
             loaded_records: AtomicU64::new(0),
@@ -43,6 +53,7 @@ impl Default for Status {
             damaged_frames: AtomicU64::new(0),
             damaged_records: AtomicU64::new(0),
             damaged_files: AtomicU64::new(0),
+            torn_logs: AtomicU64::new(0),
             snapshot_bytes: AtomicU64::new(0),
             log_bytes: AtomicU64::new(0),
             written_bytes: AtomicU64::new(0),
@@ -68,11 +79,29 @@ impl Status {
         set(&self.damaged_frames, recovery.damage.frames);
         set(&self.damaged_records, recovery.damage.records);
         set(&self.damaged_files, recovery.damage.files);
+        set(&self.torn_logs, recovery.torn_logs);
         set(&self.snapshot_bytes, recovery.snapshot_bytes);
         set(&self.log_bytes, recovery.log_bytes);
         self.synced(Instant::now());
         self.is_loaded.store(true, Ordering::Release);
-        self.loading.send_replace(false);
+        self.loading.send_replace(Loading::Done);
+    }
+
+    /// Records that the files cannot be loaded.
+    pub fn not_loaded(&self, error: String) {
+        self.loading.send_replace(Loading::Failed(error));
+    }
+
+    /// Reports that the thread has failed, which only a bug can cause.
+    pub fn thread_failed(&self) {
+        self.write_errors.fetch_add(1, Ordering::Relaxed);
+        if self.is_loaded() {
+            tracing::error!(
+                "the thread that saves counters has failed: a restart loses all hits from now on"
+            );
+        } else {
+            self.not_loaded("the thread that loads counters from disk has failed".to_owned());
+        }
     }
 
     /// Records that the thread ends as it was told to.
@@ -87,7 +116,17 @@ impl Status {
     /// Resolves when everything is loaded.
     pub async fn wait_until_loaded(&self) {
         // The sender is in `self`, so the channel does not close.
-        let _ = self.loading.subscribe().wait_for(|loading| !loading).await;
+        let _ = self.loading.subscribe().wait_for(|loading| *loading == Loading::Done).await;
+    }
+
+    /// Resolves when loading has failed, with the error.
+    pub async fn wait_until_failed(&self) -> String {
+        let mut loading = self.loading.subscribe();
+        let failed = loading.wait_for(|loading| matches!(loading, Loading::Failed(_))).await;
+        match failed.as_deref() {
+            Ok(Loading::Failed(error)) => error.clone(),
+            _ => String::new(),
+        }
     }
 
     /// Records that all changes until `instant` are on disk.

@@ -16,6 +16,7 @@ use crate::store::conformance::{self, DAWN, charge, model, plan, take};
 use crate::store::{Charge, Key, Operations, Role, StateKey, States};
 
 mod damage;
+mod failures;
 mod restarts;
 mod sizes;
 

@@ -126,8 +126,7 @@ impl<C: Clock> Writer<C> {
     pub fn run(mut self) {
         if let Err(error) = self.load() {
             // The store does not get ready, and no file is changed.
-            tracing::error!(%error, "cannot load counters from disk");
-            return;
+            return self.status.not_loaded(error.to_string());
         }
         let done = loop {
             if let Some(done) = self.finishing.take() {
@@ -142,7 +141,12 @@ impl<C: Clock> Writer<C> {
             }
         };
         self.save_all();
-        self.status.saved_all();
+        if self.log.is_some() {
+            self.status.saved_all();
+            if let Err(error) = self.directory.close() {
+                tracing::warn!(%error, "cannot record the sizes of the files of counters");
+            }
+        }
         // Unlocks the directory first.
         drop(self);
         // The receiver may have been dropped.
@@ -171,6 +175,7 @@ impl<C: Clock> Writer<C> {
         if let Err(error) = self.directory.remove_unused().and_then(|()| self.start_log()) {
             self.fail(&error);
         }
+        self.remove(&recovery.replaced);
         self.status.loaded(&recovery, took);
         self.next_sync = Instant::now() + self.schedule.sync;
         Ok(())
@@ -269,7 +274,7 @@ impl<C: Clock> Writer<C> {
         Ok(true)
     }
 
-    fn is_compaction_due(&self) -> bool {
+    fn is_compaction_due(&mut self) -> bool {
         let (now, log_bytes) = (Instant::now(), self.log_bytes());
         if now < self.retry_at {
             return false;
@@ -280,6 +285,8 @@ impl<C: Clock> Writer<C> {
         if now < self.compact_at {
             return false;
         }
+        // To count the keys, all shards are locked.
+        self.compact_at = now + self.schedule.compact;
         let in_snapshot = self.snapshot_bytes.checked_div(self.snapshot_records).unwrap_or(0);
         let live = self.memory.stats().keys as u64 * in_snapshot.max(RECORD_BYTES);
         self.is_damaged
@@ -298,12 +305,42 @@ impl<C: Clock> Writer<C> {
         self.warn(error);
     }
 
+    /// Removes files that a snapshot replaces, the oldest first: whatever is left after a crash is whole.
+    fn remove(&mut self, replaced: &[FileId]) {
+        for &file in replaced {
+            if let Err(error) = self.directory.remove(file) {
+                // The next start or snapshot tries it again.
+                return self.warn_compaction(&error);
+            }
+        }
+    }
+
+    /// Counts and logs an error after which the log goes on.
+    fn warn_compaction(&mut self, error: &io::Error) {
+        let retry_ms = self.back_off().as_millis();
+        if let Some(suppressed) = self.errors.pass() {
+            tracing::error!(
+                path = %self.directory.path().display(),
+                %error,
+                retry_ms,
+                suppressed,
+                "cannot replace files of counters by a snapshot: counters are saved, but files grow"
+            );
+        }
+    }
+
+    /// Counts an error, and sets when to try again. Returns the wait.
+    fn back_off(&mut self) -> Duration {
+        self.status.write_errors.fetch_add(1, Ordering::Relaxed);
+        let wait = self.backoff;
+        self.retry_at = Instant::now() + wait;
+        self.backoff = (wait * 2).min(MAX_BACKOFF);
+        wait
+    }
+
     /// Counts and logs a write error, and sets when to try again.
     fn warn(&mut self, error: &io::Error) {
-        self.status.write_errors.fetch_add(1, Ordering::Relaxed);
-        self.retry_at = Instant::now() + self.backoff;
-        let retry_ms = self.backoff.as_millis();
-        self.backoff = (self.backoff * 2).min(MAX_BACKOFF);
+        let retry_ms = self.back_off().as_millis();
         if let Some(suppressed) = self.errors.pass() {
             tracing::error!(
                 path = %self.directory.path().display(),
@@ -319,5 +356,13 @@ impl<C: Clock> Writer<C> {
     fn report_sizes(&self) {
         self.status.snapshot_bytes.store(self.snapshot_bytes, Ordering::Relaxed);
         self.status.log_bytes.store(self.log_bytes(), Ordering::Relaxed);
+    }
+}
+
+impl<C> Drop for Writer<C> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.status.thread_failed();
+        }
     }
 }

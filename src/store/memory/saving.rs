@@ -1,6 +1,6 @@
 //! What is saved of a memory store: its changes, copies of its slots, and their way back.
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::changes::Changed;
 use super::fingerprint::{Fingerprints, Print};
@@ -73,7 +73,7 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the
-    /// shard, until it returns false. Slots that are copied count as not changed any more. Returns the
+    /// shard, until it returns false. Who waits for the shard comes first then. Slots that are copied count as not changed any more. Returns the
     /// keys that are left.
     pub(in crate::store) fn copy_slots<'p>(
         &self,
@@ -96,10 +96,24 @@ impl<C: Clock> MemoryStore<C> {
                 None => None,
             };
             if !copy(print, slot) {
+                MutexGuard::unlock_fair(shard);
                 return prints.get(i + 1..).unwrap_or_default();
             }
         }
         &[]
+    }
+
+    /// Calls `read` with the boxed state of a key, if it has one, under the lock of the shard.
+    pub(in crate::store) fn read_boxed<T>(
+        &self,
+        shard: usize,
+        print: &Print,
+        read: impl FnOnce(&State) -> T,
+    ) -> Option<T> {
+        let shard = self.shards.get(shard)?.0.lock();
+        let read = shard.get::<Box<State>>(print).map(|state| read(state));
+        MutexGuard::unlock_fair(shard);
+        read
     }
 
     fn saved<'s, V>(

@@ -89,7 +89,8 @@ impl<R: Read> FrameReader<R> {
                 let end = start + header.length as usize;
                 self.at = end;
                 let missing = header.sequence - self.expected;
-                self.damage.frames += missing.max(u64::from(self.skipped));
+                let missing_frames = missing.max(u64::from(self.skipped));
+                self.damage.frames = self.damage.frames.saturating_add(missing_frames);
                 let follows = missing == 0 && !self.skipped;
                 (self.skipped, self.expected) = (false, header.sequence.saturating_add(1));
                 let Header { kind, shard_bits, .. } = header;

@@ -66,6 +66,10 @@ fn is_damaged(store: &Disk) -> bool {
     counts.iter().any(|count| count.load(Ordering::Relaxed) > 0)
 }
 
+fn torn_logs(store: &Disk) -> u64 {
+    store.status.torn_logs.load(Ordering::Relaxed)
+}
+
 /// The paths of all files but the lock.
 fn files(home: &Home) -> Vec<PathBuf> {
     let entries = fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -117,6 +121,9 @@ async fn a_file_that_is_cut_or_missing_only_makes_counts_older() {
             }
             let (store, hits) = hits(&copy, &plan).await;
             assert!(hits.iter().all(|&hits| hits <= 3), "{name:?} {cut:?}: {hits:?}");
+            let lost = hits.iter().any(|&hits| hits < 3);
+            assert!(!lost || is_damaged(&store), "{name:?} {cut:?}");
+            assert_eq!(torn_logs(&store), 0, "{name:?} {cut:?}");
             take(&store, "d", "new", &plan, 1).await;
             store.finish().await;
             assert_eq!(used(&copy.open(), "d", "new", &plan).await, 1);
@@ -214,8 +221,10 @@ async fn a_file_that_cannot_be_read_is_not_replaced() {
     let store = wait_for("the directory is unlocked", || {
         DiskStore::open_with(home.clock.clone(), home.options(SOON), schedule).ok()
     });
-    wait_for("the thread has ended", || store.thread.is_finished().then_some(()));
+    let error = timeout(Duration::from_secs(60), store.load_error()).await.unwrap();
+    assert!(error.contains("the file log.99 cannot be read"), "{error}");
     assert!(!store.is_ready());
+    store.finish().await;
     assert_eq!(home.files(), before);
 }
 
@@ -249,6 +258,85 @@ async fn a_damaged_snapshot_is_replaced_by_the_one_before() {
     for (cut, name) in [(bytes.len(), "whole"), (bytes.len() - 1, "cut"), (0, "empty")] {
         let both = copied(&old);
         fs::write(both.path().join(&newest), &bytes[..cut]).unwrap();
-        assert_eq!(hits(&both, &plan).await.1, [3; KEYS], "{name}");
+        let (store, hits) = hits(&both, &plan).await;
+        assert_eq!(hits, [3; KEYS], "{name}");
+        let is_whole = name == "whole";
+        assert_eq!(is_damaged(&store), !is_whole, "{name}");
+        // What a whole snapshot replaces is gone, and only that.
+        let is_left = |file: &&String| old.files().contains(file);
+        let left = both.files().iter().filter(is_left).count();
+        assert_eq!(left, if is_whole { 0 } else { old.files().len() }, "{name}");
+        assert!(both.files().contains(&newest));
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_first_snapshot_does_not_hide_older_logs() {
+    let (home, plan) = (Home::new(), plan(3, Unit::Year));
+    let store = home.open();
+    for i in 0..KEYS {
+        take(&store, "d", &i.to_string(), &plan, 2).await;
+    }
+    store.finish().await;
+    drop(store);
+    let old = copied(&home);
+    let store = home.try_open(SOON, Duration::ZERO).unwrap();
+    make_obsolete(&home, &store).await;
+    let snapshot = wait_for("there is a snapshot", || {
+        home.files().into_iter().find(|name| name.starts_with("snap"))
+    });
+    store.finish().await;
+    let mut bytes = fs::read(home.path().join(&snapshot)).unwrap();
+    bytes[50] ^= 1;
+    fs::write(old.path().join(&snapshot), bytes).unwrap();
+    let (store, hits) = hits(&old, &plan).await;
+    assert_eq!(hits, [2; KEYS]);
+    assert!(is_damaged(&store));
+}
+
+#[tokio::test]
+async fn only_a_log_that_was_not_closed_may_be_torn() {
+    let (home, plan) = (Home::new(), plan(3, Unit::Year));
+    let store = home.open();
+    take(&store, "d", "a", &plan, 1).await;
+    store.finish().await;
+    drop(store);
+    let [log] = &*home.files() else { panic!("{:?}", home.files()) };
+    let opened = |change: &dyn Fn(&Path)| {
+        let copy = copied(&home);
+        change(&copy.path());
+        let store = copy.open();
+        (is_damaged(&store), torn_logs(&store))
+    };
+    let cut = |path: &Path| {
+        let bytes = fs::read(path.join(log)).unwrap();
+        fs::write(path.join(log), &bytes[..bytes.len() - 1]).unwrap();
+    };
+    assert_eq!(opened(&|_| {}), (false, 0));
+    assert_eq!(opened(&cut), (true, 0));
+    assert_eq!(opened(&|path| fs::write(path.join(log), "").unwrap()), (true, 0));
+    assert_eq!(opened(&|path| fs::remove_file(path.join(log)).unwrap()), (true, 0));
+    let killed = |path: &Path| fs::remove_file(path.join("closed")).unwrap();
+    assert_eq!(opened(&killed), (false, 0));
+    assert_eq!(opened(&|path| (killed(path), cut(path)).0), (false, 1));
+    // A process that is killed leaves no record of sizes, whatever one before has left.
+    let store = home.try_open(SOON, NEVER).unwrap();
+    take(&store, "d", "a", &plan, 1).await;
+    wait_for_sync(&store);
+    assert!(!home.path().join("closed").exists());
+}
+
+#[tokio::test]
+async fn a_damaged_copy_of_meta_is_repaired() {
+    let home = Home::new();
+    drop(home.open());
+    let path = home.path().join("meta");
+    let whole = fs::read(&path).unwrap();
+    for at in [20, 4096 + 20] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        assert!(!is_damaged(&home.open()));
+        assert_eq!(fs::read(&path).unwrap(), whole, "{at}");
     }
 }

@@ -1,5 +1,7 @@
 //! What a directory takes, and what is too large for a frame or a list.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::*;
 use crate::limit::{Algorithm, Limit, SlidingLog};
 
@@ -37,7 +39,7 @@ async fn a_log_that_grows_is_replaced_by_a_snapshot() {
             };
             assert!(store.try_charge(batch, &mut Answers::new()));
         }
-        (store.status.snapshots.load(std::sync::atomic::Ordering::Relaxed) > 1).then_some(())
+        (store.status.snapshots.load(Relaxed) > 1).then_some(())
     });
     let counted = used(&store, "d", "1", &hour).await;
     store.finish().await;
@@ -48,10 +50,7 @@ async fn a_log_that_grows_is_replaced_by_a_snapshot() {
 #[tokio::test]
 async fn a_state_longer_than_a_frame_survives() {
     const HITS: u32 = 300_000;
-    let limit = Limit::fixed_window(HITS, Unit::Year, 1).unwrap();
-    let algorithm = Algorithm::SlidingLog(SlidingLog { n: HITS, period: 31_536_000 * SECOND });
-    let log = Arc::new(Plan::new(vec![Limit { charge_denied: false, algorithm, ..limit }]));
-    let home = Home::new();
+    let (home, log) = (Home::new(), hit_log(HITS));
     let store = home.open();
     for _ in 0..3_000 {
         assert!(take(&store, "d", "a", &log, 100).await.allowed);
@@ -65,6 +64,69 @@ async fn a_state_longer_than_a_frame_survives() {
     assert!(!take(&store, "d", "a", &log, 1).await.allowed);
     assert_eq!(used(&store, "d", "a", &log).await, u64::from(HITS));
     assert_eq!(used(&store, "d", "b", &log).await, 1);
+}
+
+/// A plan of `n` hits a year, of which each has a stamp.
+fn hit_log(n: u32) -> Arc<Plan> {
+    let limit = Limit::fixed_window(n, Unit::Year, 1).unwrap();
+    let algorithm = Algorithm::SlidingLog(SlidingLog { n, period: 31_536_000 * SECOND });
+    Arc::new(Plan::new(vec![Limit { charge_denied: false, algorithm, ..limit }]))
+}
+
+#[tokio::test]
+async fn a_long_log_is_saved_while_it_is_charged() {
+    let (home, log) = (Home::new(), hit_log(2_000_000));
+    let store = home.try_open(SOON, NEVER).unwrap();
+    let mut hits = 0;
+    wait_for("the log was saved many times", || {
+        for _ in 0..20 {
+            home.clock.advance(1_000);
+            let entries = [("key", "a")];
+            let key = Key { domain: "d", entries: &entries };
+            let of = Charge { key, plan: &log, op: Op::Take(50), hold: None, role: Role::Enforced };
+            let batch = Batch {
+                charges: &[of],
+                together: false,
+                quota_passes: false,
+                budget: Duration::ZERO,
+                on_failure: None,
+            };
+            assert!(hits > 1_900_000 || store.try_charge(batch, &mut Answers::new()));
+            hits += if hits > 1_900_000 { 0 } else { 50 };
+        }
+        let written = store.status.written_records.load(Relaxed);
+        (written > 20 && hits > 100_000).then_some(())
+    });
+    store.finish().await;
+    drop(store);
+    assert_eq!(used(&home.open(), "d", "a", &log).await, hits);
+}
+
+#[tokio::test]
+async fn an_idle_directory_of_large_states_is_not_written_again() {
+    let (home, log) = (Home::new(), hit_log(1_000));
+    let store = home.try_open(SOON, Duration::ZERO).unwrap();
+    for i in 0..100 {
+        take(&store, "d", &i.to_string(), &log, 200).await;
+    }
+    wait_for_sync(&store);
+    // Whether there are two snapshots or one depends on when the first was begun.
+    for _ in 0..3 {
+        wait_for_sync(&store);
+    }
+    let (files, snapshots) = (home.files(), store.status.snapshots.load(Relaxed));
+    assert!(snapshots > 0, "{files:?}");
+    for _ in 0..10 {
+        wait_for_sync(&store);
+    }
+    assert_eq!((home.files(), store.status.snapshots.load(Relaxed)), (files, snapshots));
+    store.finish().await;
+    drop(store);
+    let store = home.try_open(SOON, Duration::ZERO).unwrap();
+    for _ in 0..10 {
+        wait_for_sync(&store);
+    }
+    assert_eq!(store.status.snapshots.load(Relaxed), 0);
 }
 
 #[tokio::test]

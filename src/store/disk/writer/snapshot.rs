@@ -28,12 +28,12 @@ impl<C: Clock> Writer<C> {
         let number = match self.start_log() {
             Ok(number) => number,
             // The older log is as good as it was.
-            Err(error) => return self.warn(&error),
+            Err(error) => return self.warn_compaction(&error),
         };
         match self.write_snapshot(number, true) {
             Ok(Ended::Whole) => self.replaced_by(number),
             Ok(Ended::Abandoned) => {}
-            Err(error) => self.warn(&error),
+            Err(error) => self.warn_compaction(&error),
         }
     }
 
@@ -111,8 +111,7 @@ impl<C: Clock> Writer<C> {
         Ok(Ended::Whole)
     }
 
-    /// Removes the files that a snapshot replaces, the oldest first: whatever is left after a crash is
-    /// whole.
+    /// Records that a snapshot is whole, and removes the files that it replaces.
     fn replaced_by(&mut self, number: u64) {
         self.older_log_bytes = 0;
         self.is_damaged = false;
@@ -121,13 +120,9 @@ impl<C: Clock> Writer<C> {
             let path = self.directory.path().display();
             tracing::info!(%path, "counters are saved again");
         }
-        let replaced = self.directory.files().unwrap_or_default();
-        for file in replaced.into_iter().filter(|file| file.number < number) {
-            if let Err(error) = self.directory.remove(file) {
-                // The next snapshot replaces it too.
-                return self.warn(&error);
-            }
-        }
+        let mut replaced = self.directory.files().unwrap_or_default();
+        replaced.retain(|file| file.number < number);
+        self.remove(&replaced);
     }
 
     /// Removes a file that is of no use. If that fails, the next start or snapshot does it.

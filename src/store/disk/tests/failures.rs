@@ -1,0 +1,90 @@
+//! Writing that fails, and a thread that fails.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn write_errors(store: &Disk) -> u64 {
+    store.status.write_errors.load(Ordering::Relaxed)
+}
+
+fn snapshots(store: &Disk) -> u64 {
+    store.status.snapshots.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn writing_is_tried_again_before_the_next_sync() {
+    let (home, plan) = (Home::new(), plan(3, Unit::Year));
+    fs::create_dir_all(home.path().join("log.7.tmp")).unwrap();
+    // It is to be removed at the start, but is no file.
+    let store = home.open();
+    assert_eq!(write_errors(&store), 1);
+    take(&store, "d", "a", &plan, 2).await;
+    wait_for("all is written, although a sync is not due", || {
+        (snapshots(&store) == 1).then_some(())
+    });
+    drop(store);
+    fs::remove_dir(home.path().join("log.7.tmp")).unwrap();
+    assert_eq!(used(&home.open(), "d", "a", &plan).await, 2);
+}
+
+#[tokio::test]
+async fn a_file_in_the_way_is_not_removed() {
+    let home = Home::new();
+    let name = format!("log.{}", u64::MAX);
+    fs::create_dir_all(home.path()).unwrap();
+    fs::write(home.path().join(&name), "not ours").unwrap();
+    let store = home.open();
+    wait_for("writing has failed again", || (write_errors(&store) >= 2).then_some(()));
+    assert_eq!(fs::read(home.path().join(&name)).unwrap(), b"not ours");
+}
+
+/// A clock that panics on the thread of the store.
+#[derive(Debug, Default)]
+struct FaultyClock(AtomicBool);
+
+impl Clock for FaultyClock {
+    fn now(&self) -> Micros {
+        let here = std::thread::current().name() == Some("weir-disk");
+        assert!(!(here && self.0.load(Ordering::Relaxed)), "this panic is a part of the test");
+        DAWN
+    }
+}
+
+#[tokio::test]
+async fn a_thread_that_fails_while_loading_is_reported() {
+    let (home, clock) = (Home::new(), Arc::new(FaultyClock(AtomicBool::new(true))));
+    let store = DiskStore::open(clock, home.options(SOON)).unwrap();
+    let error = timeout(MINUTE, store.load_error()).await.unwrap();
+    assert_eq!(error, "the thread that loads counters from disk has failed");
+    assert!(!store.is_ready());
+    store.finish().await;
+}
+
+#[tokio::test]
+async fn decisions_go_on_if_the_thread_fails() {
+    let (home, clock) = (Home::new(), Arc::new(FaultyClock::default()));
+    let schedule = Schedule { sync: SOON, compact: Duration::ZERO, min_obsolete_bytes: 0 };
+    let store = DiskStore::open_with(clock.clone(), home.options(SOON), schedule).unwrap();
+    store.connect().await;
+    clock.0.store(true, Ordering::Relaxed);
+    let plan = plan(3, Unit::Year);
+    wait_for("a snapshot was begun", || {
+        let entries = [("key", "a")];
+        let key = Key { domain: "d", entries: &entries };
+        let of = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let batch = Batch {
+            charges: &[of],
+            together: false,
+            quota_passes: false,
+            budget: Duration::ZERO,
+            on_failure: None,
+        };
+        assert!(store.try_charge(batch, &mut Answers::new()));
+        (store.status.write_errors.load(Ordering::Relaxed) > 0).then_some(())
+    });
+    store.finish().await;
+    assert!(!store.status.has_saved_all());
+}
