@@ -4,6 +4,7 @@ use std::io;
 
 use super::record;
 use super::record_file::RecordFile;
+use super::writer::Commands;
 use crate::clock::Clock;
 use crate::limit::{LogCopy, NextPart, State};
 use crate::store::memory::MemoryStore;
@@ -42,8 +43,9 @@ impl Copier {
         shard: usize,
         prints: &[Print],
         log: &mut RecordFile,
+        commands: &mut Commands,
     ) -> io::Result<()> {
-        self.copy(memory, shard, prints, None, log)
+        self.copy((memory, shard), prints, None, log, commands)
     }
 
     /// Appends the records of all keys of a shard that have not expired.
@@ -56,20 +58,22 @@ impl Copier {
         memory: &MemoryStore<C>,
         shard: usize,
         snapshot: &mut RecordFile,
+        commands: &mut Commands,
     ) -> io::Result<()> {
         // Keys that are inserted meanwhile are listed as changed.
         let prints = memory.prints(shard);
-        self.copy(memory, shard, &prints, Some(memory.now_seconds()), snapshot)
+        let now = memory.now_seconds();
+        self.copy((memory, shard), &prints, Some(now), snapshot, commands)
     }
 
     /// With a time, keys that have expired then or have no slot are left out.
     fn copy<C: Clock>(
         &mut self,
-        memory: &MemoryStore<C>,
-        shard: usize,
+        (memory, shard): (&MemoryStore<C>, usize),
         prints: &[Print],
         live_at: Option<u64>,
         file: &mut RecordFile,
+        commands: &mut Commands,
     ) -> io::Result<()> {
         // There are at most 2^16 shards.
         let shard_number = shard as u16;
@@ -102,6 +106,7 @@ impl Copier {
             for print in std::mem::take(&mut self.long) {
                 self.copy_long(memory, shard, &print, file)?;
             }
+            commands.rest();
         }
         // One large state must not stay allocated.
         self.bytes.shrink_to(2 * SLICE_BYTES);

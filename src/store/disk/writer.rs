@@ -12,10 +12,8 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
-
-use tokio::sync::oneshot;
 
 use super::OpenError;
 use super::copy::Copier;
@@ -29,7 +27,11 @@ use crate::store::memory::MemoryStore;
 use crate::store::memory::changes::Changed;
 use crate::throttle::Throttle;
 
+mod commands;
 mod snapshot;
+
+use self::commands::Next;
+pub use self::commands::{Command, Commands};
 
 /// Logs are not compacted below this size.
 const MIN_LOG_BYTES: u64 = 64 << 20;
@@ -53,20 +55,13 @@ pub struct Schedule {
     pub min_obsolete_bytes: u64,
 }
 
-/// What the thread is to do besides.
-#[derive(Debug)]
-pub enum Command {
-    /// Saves all changes and ends; then sends.
-    Finish(oneshot::Sender<()>),
-}
-
 #[derive(Debug)]
 pub struct Writer<C> {
     memory: Arc<MemoryStore<C>>,
     directory: Directory,
     status: Arc<Status>,
     schedule: Schedule,
-    commands: Receiver<Command>,
+    commands: Commands,
     /// None after an error.
     log: Option<RecordFile>,
     /// The number of the last log.
@@ -86,8 +81,6 @@ pub struct Writer<C> {
     retry_at: Instant,
     errors: Throttle,
     copier: Copier,
-    /// Who waits for the end.
-    finishing: Option<oneshot::Sender<()>>,
 }
 
 impl<C: Clock> Writer<C> {
@@ -104,7 +97,7 @@ impl<C: Clock> Writer<C> {
             directory,
             status,
             schedule,
-            commands,
+            commands: Commands::new(commands),
             log: None,
             log_number: 0,
             older_log_bytes: 0,
@@ -118,7 +111,6 @@ impl<C: Clock> Writer<C> {
             retry_at: now,
             errors: Throttle::new(LOG_INTERVAL),
             copier: Copier::default(),
-            finishing: None,
         }
     }
 
@@ -128,18 +120,14 @@ impl<C: Clock> Writer<C> {
             // The store does not get ready, and no file is changed.
             return self.status.not_loaded(error.to_string());
         }
-        let done = loop {
-            if let Some(done) = self.finishing.take() {
-                break done;
-            }
+        loop {
             let due = if self.log.is_some() { self.next_sync } else { self.retry_at };
-            let wait = due.saturating_duration_since(Instant::now());
-            match self.commands.recv_timeout(wait) {
-                Err(RecvTimeoutError::Timeout) => self.tick(),
-                Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Command::Finish(done)) => break done,
+            match self.commands.wait(due.saturating_duration_since(Instant::now())) {
+                Next::Work => self.tick(),
+                Next::Finish => break,
+                Next::Dropped => return,
             }
-        };
+        }
         self.save_all();
         if self.log.is_some() {
             self.status.saved_all();
@@ -148,17 +136,10 @@ impl<C: Clock> Writer<C> {
             }
         }
         // Unlocks the directory first.
+        let done = self.commands.take_finishing();
         drop(self);
         // The receiver may have been dropped.
-        let _ = done.send(());
-    }
-
-    /// Returns whether the thread is to end as soon as possible.
-    fn is_finishing(&mut self) -> bool {
-        if let Ok(Command::Finish(done)) = self.commands.try_recv() {
-            self.finishing = Some(done);
-        }
-        self.finishing.is_some()
+        let _ = done.map(|done| done.send(()));
     }
 
     fn load(&mut self) -> Result<(), OpenError> {
@@ -262,7 +243,8 @@ impl<C: Clock> Writer<C> {
         for shard in 0..self.memory.shards() {
             match self.memory.take_changes(shard) {
                 Changed::Keys(prints) => {
-                    self.copier.changes(&self.memory, shard, &prints, log)?;
+                    let Writer { copier, memory, commands, .. } = self;
+                    copier.changes(memory, shard, &prints, log, commands)?;
                 }
                 Changed::TooMany => return Ok(false),
             }

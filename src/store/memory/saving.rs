@@ -1,5 +1,7 @@
 //! What is saved of a memory store: its changes, copies of its slots, and their way back.
 
+use std::hint::black_box;
+
 use parking_lot::{Mutex, MutexGuard};
 
 use super::changes::Changed;
@@ -12,6 +14,9 @@ use crate::limit::{Fill, Packed, SECOND, State};
 
 /// A key that expires later than can be written: only eviction removes it.
 pub(in crate::store) const NEVER: u64 = u64::MAX;
+
+/// How many keys are looked up ahead of their copy.
+const READ_AHEAD: usize = 256;
 
 /// A key's slot as it is saved.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -73,8 +78,8 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the
-    /// shard, until it returns false. Who waits for the shard comes first then. Slots that are copied count as not changed any more. Returns the
-    /// keys that are left.
+    /// shard, until it returns false. Then a thread that waits for the shard comes first. Slots that are
+    /// copied count as not changed any more. Returns the keys that are left.
     pub(in crate::store) fn copy_slots<'p>(
         &self,
         shard: usize,
@@ -83,6 +88,9 @@ impl<C: Clock> MemoryStore<C> {
     ) -> &'p [Print] {
         let Some(Aligned(shard)) = self.shards.get(shard) else { return &[] };
         let mut shard = shard.lock();
+        // Look-ups that do not depend on each other wait for memory at the same time.
+        let ahead = prints.iter().take(READ_AHEAD);
+        black_box(ahead.filter(|key| shard.get::<Packed>(key).is_some()).count());
         for (i, print) in prints.iter().enumerate() {
             let slot = match shard.slot(print) {
                 Some(AnySlot::Packed(slot)) => {

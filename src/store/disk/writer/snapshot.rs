@@ -84,7 +84,7 @@ impl<C: Clock> Writer<C> {
                 // Before the keys are copied: what changes later is listed again.
                 self.memory.take_changes(shard);
             }
-            self.copier.snapshot(&self.memory, shard, &mut snapshot)?;
+            self.copier.snapshot(&self.memory, shard, &mut snapshot, &mut self.commands)?;
             if snapshot.unsynced_bytes() >= SYNC_BYTES {
                 snapshot.sync()?;
             }
@@ -97,7 +97,7 @@ impl<C: Clock> Writer<C> {
                 self.report_sizes();
             }
             let log_goes_on = self.log.is_some() && self.log_number == file.number;
-            if !log_goes_on || self.is_finishing() {
+            if !log_goes_on || self.commands.is_finishing() {
                 return Ok(Ended::Abandoned);
             }
         }
