@@ -1,6 +1,7 @@
 //! Copies slots from memory to files, without locking a shard for long.
 
 use std::io;
+use std::time::Duration;
 
 use super::record;
 use super::record_file::RecordFile;
@@ -16,6 +17,10 @@ use crate::store::memory::saving::{SavedSlot, SavedValue};
 /// copied in parts.
 const SLICE_KEYS: usize = 256;
 const SLICE_BYTES: usize = 64 << 10;
+
+/// The time between two parts. Without it, clients of the shard would meet a locked one most of the time,
+/// and whoever has to sleep for a lock wakes up late on a busy machine.
+const PART_PAUSE: Duration = Duration::from_micros(50);
 
 /// How often a copy in parts is tried before a log is copied as a whole.
 const MAX_TRIES: usize = 4;
@@ -171,10 +176,16 @@ fn copy_rest<C: Clock>(
 ) -> bool {
     loop {
         log.prepare();
+        pause();
         match memory.read_boxed(shard, print, |state| log.go_on(state.log())) {
             Some(NextPart::More) => {}
             Some(NextPart::None) => return true,
             Some(NextPart::Moved) | None => return false,
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the thread that saves has no connections")]
+fn pause() {
+    std::thread::sleep(PART_PAUSE);
 }
