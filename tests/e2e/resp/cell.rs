@@ -48,6 +48,7 @@ fn command(numbers: &mut Numbers, schedule: u64) -> Vec<String> {
 /// time of that in nanoseconds, and replies with its seconds cut off.
 fn exact_reset(cell: &mut Client, key: &str) -> f64 {
     let Reply::Text(full_at) = cell.send(&["GET", key]).unwrap() else { return 0.0 };
+    let full_at = String::from_utf8(full_at).unwrap();
     let full_at = Duration::from_nanos(full_at.parse().unwrap());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     full_at.saturating_sub(now).as_secs_f64()
