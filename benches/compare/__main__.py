@@ -14,13 +14,14 @@ import time
 from build import programs
 from lab import Lab
 from results import Results
-from scenarios import cpu, hostile, latency, memory, other, redis, replay, start, throughput, tls
+from scenarios import cpu, hostile, latency, memory, other, redis, replay, resp, start, throughput, tls
 
 SCENARIOS = {
     "cpu": cpu,
     "throughput": throughput,
     "latency": latency,
     "redis": redis,
+    "resp": resp,
     "start": start,
     "memory": memory,
     "hostile": hostile,
