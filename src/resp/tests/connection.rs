@@ -172,7 +172,8 @@ async fn a_client_without_the_password_gets_little_memory() {
     let mut stream = server.connect();
     send_part(&mut stream, 20_000, 10).await;
     let mut reply = String::new();
-    stream.read_to_string(&mut reply).await.unwrap();
+    let read = timeout(PATIENCE, stream.read_to_string(&mut reply));
+    read.await.expect("the end of the connection").unwrap();
     assert_eq!(reply, "-ERR Protocol error: unauthenticated bulk length\r\n");
     let mut stream = server.connect();
     stream.write_all(b"AUTH secret\r\n").await.unwrap();
@@ -196,6 +197,8 @@ async fn a_client_that_never_pauses_cannot_delay_a_shutdown() {
     // The incomplete request is read.
     yield_now().await;
     client.shutdown.send(true).unwrap();
+    // The server notices the shutdown, and waits for the rest of the request.
+    yield_now().await;
     let (mut reader, mut writer) = tokio::io::split(client.stream);
     let sending = async {
         // Whatever is read together ends within a request.
