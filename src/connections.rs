@@ -1,4 +1,5 @@
-//! The open connections of one listener: their limit, and which one is evicted for a newcomer.
+//! The open connections of one listener: their limit, which one is evicted for a newcomer, and the
+//! memory that their clients may use.
 //!
 //! A newcomer is never refused while a connection is idle. Connections are evicted in this order:
 //!
@@ -10,11 +11,13 @@
 //! accepted beyond the limit, for requests that cost nothing.
 
 mod accept;
+mod budget;
 mod entry;
 #[cfg(test)]
 mod tests;
 
 pub use accept::accept;
+pub use budget::{BudgetLimits, ConnectionBudget, MemoryBudget, Reservation};
 pub use entry::ConnectionHandle;
 
 use std::collections::HashMap;

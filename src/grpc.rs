@@ -5,7 +5,6 @@
 //! when the store answers. The responses to requests that arrived with one read, or that the store
 //! answered together, therefore leave with one write. All other methods are served by tonic.
 
-mod budget;
 mod call;
 mod client_wait;
 mod connection;
@@ -28,14 +27,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use self::budget::{ConnectionBudget, MemoryBudget};
 use self::connection::CallContext;
 use self::outbound::Outbound;
 pub use self::read_scheduler::ReadScheduler;
 use self::stats::CallTimer;
 pub use self::stats::GrpcStats;
 use self::throttled_io::ThrottledIo;
-use crate::connections::ConnectionHandle;
+use crate::connections::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
 use crate::store::Store;
 use crate::throttle::Throttle;
@@ -79,17 +77,25 @@ pub struct Grpc<S> {
 /// The shortest interval between two log lines of one kind that clients can cause.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Bytes per connection that do not count against [`Limits::max_buffered`].
+const FREE_BYTES: usize = 128 << 10;
+
 /// The path of `ShouldRateLimit`.
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 impl<S: Store + 'static> Grpc<S> {
     pub fn new(rate_limit: RateLimit<S>, routes: Routes, limits: Limits) -> Grpc<S> {
+        let budget = BudgetLimits {
+            setting: "grpc.max_buffered",
+            max_bytes: limits.max_buffered,
+            free_bytes: FREE_BYTES,
+        };
         Grpc {
             rate_limit,
             routes: routes.prepare(),
             limits,
             sampler: Sampler::default(),
-            budget: MemoryBudget::new(limits.max_buffered),
+            budget: MemoryBudget::new(budget),
             stats: Arc::new(GrpcStats::default()),
             abuse_log: Throttle::new(LOG_INTERVAL),
         }

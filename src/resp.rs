@@ -2,7 +2,7 @@
 //!
 //! - `parser`, `reply`: the protocol, in versions 2 and 3
 //! - `connection`: reads, answers and writes, in turns with other connections
-//! - `session`: commands about the connection itself
+//! - `session`: commands about the connection itself; `password`: what it is compared with
 //! - `commands`: those that charge or read the store; `plans` keeps the plans that they describe
 
 mod commands;
@@ -16,6 +16,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,13 +25,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use self::commands::Throttle;
 use self::connection::Connection;
 pub use self::password::Password;
 use self::plans::Plans;
 pub use self::stats::RespStats;
-use crate::connections::ConnectionHandle;
-use crate::limit::ReduceBucket;
+use crate::connections::{BudgetLimits, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
 use crate::store::{States, Store};
 use crate::throttle;
@@ -41,13 +40,28 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The shortest interval between two log lines of one kind.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a client may take from the process.
+/// The bounds of [`Limits::max_request`].
+pub const MIN_REQUEST_BYTES: usize = 4 << 10;
+pub const MAX_REQUEST_BYTES: usize = 16 << 20;
+
+/// The least [`Limits::max_buffered`], in requests of the largest size. One connection gets an eighth of it, for a request
+/// and a reply as large, each in a buffer of up to twice its length.
+pub const BUFFERED_REQUESTS: usize = 32;
+
+/// Bytes per connection that do not count against [`Limits::max_buffered`]. Requests and replies below 16 KiB each always
+/// fit.
+const FREE_BYTES: usize = 64 << 10;
+
+/// What clients may take from the process.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The timeout of receiving the rest of a request, and of a client reading replies.
     pub timeout: Duration,
     /// The largest request, in bytes.
     pub max_request: usize,
+    /// Bytes of partly received requests and unread replies across all connections. The first 64 KiB of each connection are
+    /// free.
+    pub max_buffered: usize,
 }
 
 /// Serves connections of Redis clients.
@@ -57,26 +71,33 @@ pub struct Resp<S> {
     limits: Limits,
     password: Password,
     connections: AtomicU64,
-    throttles: Plans<Throttle>,
-    buckets: Plans<ReduceBucket>,
+    budget: Arc<MemoryBudget>,
+    plans: Plans,
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
     stats: Arc<RespStats>,
     http_log: throttle::Throttle,
+    password_log: throttle::Throttle,
 }
 
 impl<S: Store + States + 'static> Resp<S> {
     pub fn new(rate_limit: RateLimit<S>, limits: Limits, password: Password) -> Resp<S> {
+        let budget = BudgetLimits {
+            setting: "resp.max_buffered",
+            max_bytes: limits.max_buffered,
+            free_bytes: FREE_BYTES,
+        };
         Resp {
             rate_limit,
             limits,
             password,
             connections: AtomicU64::new(0),
-            throttles: Plans::new(),
-            buckets: Plans::new(),
+            budget: MemoryBudget::new(budget),
+            plans: Plans::new(),
             accepts_at: true,
             stats: Arc::default(),
             http_log: throttle::Throttle::new(LOG_INTERVAL),
+            password_log: throttle::Throttle::new(LOG_INTERVAL),
         }
     }
 
@@ -85,14 +106,16 @@ impl<S: Store + States + 'static> Resp<S> {
         Resp { accepts_at: false, ..self }
     }
 
-    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered.
+    /// Serves a connection until it is closed, or `shutdown` turns true and what was read is answered. `peer` is for the
+    /// log.
     pub async fn serve(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
         handle: &ConnectionHandle,
+        peer: Option<SocketAddr>,
         shutdown: watch::Receiver<bool>,
     ) {
-        Connection::new(self, stream, handle).serve(shutdown).await;
+        Connection::new(self, stream, handle, peer).serve(shutdown).await;
     }
 }
 
@@ -101,19 +124,44 @@ impl<S> Resp<S> {
         &self.stats
     }
 
-    /// Reads the password again when its file changes. Never ends.
-    pub async fn follow_password(self: Arc<Self>) {
-        let mut ticks = interval(POLL_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            // A few bytes, on a thread that serves nobody.
-            self.password.poll();
-        }
-    }
-
     /// Numbers the connections, for `CLIENT ID`.
     fn next_id(&self) -> u64 {
         self.connections.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts a wrong password.
+    fn count_wrong_password(&self, peer: Option<SocketAddr>) {
+        self.stats.wrong_passwords.inc();
+        if let Some(suppressed) = self.password_log.pass() {
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(peer, suppressed, "Redis client sent a wrong password");
+        }
+    }
+
+    /// Counts a connection that sent HTTP.
+    fn count_http(&self, peer: Option<SocketAddr>) {
+        self.stats.protocol_errors.inc();
+        if let Some(suppressed) = self.http_log.pass() {
+            let peer = peer.map(tracing::field::display);
+            tracing::warn!(
+                peer,
+                suppressed,
+                "connection for Redis clients sent HTTP and was closed"
+            );
+        }
+    }
+}
+
+impl<S: Send + Sync + 'static> Resp<S> {
+    /// Reads the password again when its file changes. Ends only if there is none.
+    pub async fn follow_password(self: Arc<Self>) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while self.password.is_needed() {
+            ticks.tick().await;
+            let resp = self.clone();
+            // A file system may not respond. It fails only if the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || resp.password.poll()).await;
+        }
     }
 }

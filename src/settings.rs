@@ -14,6 +14,7 @@ mod options;
 mod otlp;
 mod redis;
 pub mod reference;
+mod resp;
 mod secret;
 pub mod setting;
 mod statsd;
@@ -107,6 +108,7 @@ impl Settings {
         }
         settings.check_drain(&mut errors);
         settings.check_debug(&mut errors);
+        settings.check_resp(&mut errors);
         otlp::check(&settings, &mut errors);
         settings.check_tls(&mut errors);
         if errors.is_empty() { Ok(settings) } else { Err(errors) }

@@ -10,9 +10,19 @@ use parking_lot::Mutex;
 /// The size limit of a token.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 
-/// A file with a token, which is read again when it changes.
+/// What a file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretKind {
+    /// Sent in a header.
+    Token,
+    /// Sent as a text of any characters but control characters.
+    Password,
+}
+
+/// A file with a token or a password, which is read again when it changes.
 pub struct TokenFile {
     setting: &'static str,
+    kind: SecretKind,
     path: PathBuf,
     state: Mutex<State>,
 }
@@ -39,15 +49,20 @@ impl TokenFile {
     /// # Errors
     ///
     /// It cannot be used. The message names the setting, the file, the cause and the fix.
-    pub fn load(setting: &'static str, path: PathBuf) -> Result<TokenFile, String> {
-        match read(&path) {
+    pub fn load(
+        setting: &'static str,
+        kind: SecretKind,
+        path: PathBuf,
+    ) -> Result<TokenFile, String> {
+        match read(kind, &path) {
             Ok(token) => {
                 let state = Mutex::new(State { token, error: None });
-                Ok(TokenFile { setting, path, state })
+                Ok(TokenFile { setting, kind, path, state })
             }
             Err(error) => Err(format!(
-                "{setting}: {}: {error}; write a token into it, such as `openssl rand -hex 32` prints",
-                path.display()
+                "{setting}: {}: {error}; write a {} into it, such as `openssl rand -hex 32` prints",
+                path.display(),
+                kind.name()
             )),
         }
     }
@@ -59,7 +74,7 @@ impl TokenFile {
 
     /// Reads the file again. An unusable one leaves its last token valid. Returns whether it has another token.
     pub fn poll(&self) -> bool {
-        let read = read(&self.path);
+        let read = read(self.kind, &self.path);
         let (setting, path) = (self.setting, self.path.display());
         let mut state = self.state.lock();
         match read {
@@ -67,14 +82,14 @@ impl TokenFile {
                 state.error = None;
                 let is_new = std::mem::replace(&mut state.token, token) != token;
                 if is_new {
-                    tracing::info!(setting, %path, "token reloaded");
+                    tracing::info!(setting, %path, "secret reloaded");
                 }
                 return is_new;
             }
             Err(error) if state.error.as_ref() != Some(&error) => {
                 tracing::error!(
                     setting, %path, error,
-                    "changed token file is unusable: the previous token stays valid"
+                    "changed secret file is unusable: the previous secret stays valid"
                 );
                 state.error = Some(error);
             }
@@ -84,8 +99,30 @@ impl TokenFile {
     }
 }
 
+impl SecretKind {
+    fn name(self) -> &'static str {
+        match self {
+            SecretKind::Token => "token",
+            SecretKind::Password => "password",
+        }
+    }
+
+    /// Returns what is wrong with the characters of a secret.
+    fn check(self, secret: &[u8]) -> Result<(), String> {
+        match self {
+            SecretKind::Token if !secret.iter().all(u8::is_ascii_graphic) => {
+                Err("the token has spaces, or characters that are not ASCII".to_owned())
+            }
+            SecretKind::Password if secret.iter().any(u8::is_ascii_control) => {
+                Err("the password has several lines, or control characters".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Reads the token in a file, without the white space around it.
-fn read(path: &Path) -> Result<TokenHash, String> {
+fn read(kind: SecretKind, path: &Path) -> Result<TokenHash, String> {
     let mut text = Vec::new();
     let file = File::open(path).map(|file| file.take(MAX_TOKEN_BYTES + 1));
     file.and_then(|mut file| file.read_to_end(&mut text)).map_err(|error| error.to_string())?;
@@ -96,8 +133,33 @@ fn read(path: &Path) -> Result<TokenHash, String> {
     if token.is_empty() {
         return Err("the file is empty".to_owned());
     }
-    if !token.iter().all(u8::is_ascii_graphic) {
-        return Err("the token has spaces, or characters that are not ASCII".to_owned());
-    }
+    kind.check(token)?;
     Ok(blake3::hash(token))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(kind: SecretKind, text: &str) -> Result<TokenFile, String> {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("secret");
+        std::fs::write(&path, text).unwrap();
+        let loaded = TokenFile::load("test.file", kind, path.clone());
+        loaded.map_err(|error| error.replace(path.to_str().unwrap(), "FILE"))
+    }
+
+    #[test]
+    fn a_password_has_any_characters_but_control_characters() {
+        let password = "correct horse, Batterie ñ \"'";
+        let file = load(SecretKind::Password, &format!("  {password}\r\n")).unwrap();
+        assert!(file.has(password.as_bytes()) && !file.has(b"correct horse"));
+        assert_eq!(
+            load(SecretKind::Password, "one\ntwo\n").unwrap_err(),
+            "test.file: FILE: the password has several lines, or control characters; write a \
+             password into it, such as `openssl rand -hex 32` prints"
+        );
+        assert!(load(SecretKind::Password, " \n").unwrap_err().contains("the file is empty"));
+        assert!(load(SecretKind::Token, "a b").unwrap_err().contains("the token has spaces"));
+    }
 }

@@ -14,7 +14,8 @@ import time
 from build import programs
 from lab import Lab
 from results import Results
-from scenarios import cpu, disk, hostile, latency, memory, other, redis, replay, start, throughput, tls
+from scenarios import (
+    cpu, disk, hostile, latency, memory, other, redis, replay, resp, start, throughput, tls)
 
 SCENARIOS = {
     "cpu": cpu,
@@ -22,6 +23,7 @@ SCENARIOS = {
     "latency": latency,
     "redis": redis,
     "disk": disk,
+    "resp": resp,
     "start": start,
     "memory": memory,
     "hostile": hostile,

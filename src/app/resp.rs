@@ -19,7 +19,7 @@ use crate::store::Operations;
 use crate::store::redis::Clock;
 use crate::threads;
 use crate::tls::Certificates;
-use crate::token_file::TokenFile;
+use crate::token_file::{SecretKind, TokenFile};
 use crate::workers::Workers;
 
 /// How long a client whose host is gone keeps its connection.
@@ -50,7 +50,8 @@ impl RespListener {
         }
         let password = match settings.resp.password_file.value.clone() {
             Some(path) => Password::File(
-                TokenFile::load("resp.password_file", path).map_err(anyhow::Error::msg)?,
+                TokenFile::load("resp.password_file", SecretKind::Password, path)
+                    .map_err(anyhow::Error::msg)?,
             ),
             None => Password::None,
         };
@@ -94,21 +95,22 @@ impl RespListener {
                         tracing::debug!(%error, "connection closed before it was served");
                         return;
                     }
+                    let peer = socket.peer();
                     let stream = opener.open(socket, &handle, &mut draining).await;
                     let Some(stream) = stream else { return };
-                    resp.serve(stream, &handle, draining).await;
+                    resp.serve(stream, &handle, peer, draining).await;
                 }
             };
             let limiter = limiter.clone();
             (async move { limiter.store().connect().await }, serve)
         })?;
         let (socket, resp, mut closed) = (self.socket, self.resp, closed.clone());
-        let started = threads::start("weir-resp-accept", move || async move {
+        let started = threads::start("weir-resp", move || async move {
             tokio::spawn(resp.follow_password());
             let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
             let Some(listener) = register(socket) else { return };
             workers.serve(listener, connections, closed, || ()).await;
         });
-        started.context("cannot start the thread weir-resp-accept")
+        started.context("cannot start the thread weir-resp")
     }
 }

@@ -20,12 +20,12 @@ use http::{Method, Request, Response, StatusCode};
 use tonic::{Code, Status};
 
 use super::Grpc;
-use super::budget::Reservation;
 use super::client_wait::{ClientWait, PartialRequest, PendingResponse};
 use super::connection::CallContext;
 use super::framing::read;
 use super::hold_guard::HoldGuard;
 use super::stats::Started;
+use crate::connections::Reservation;
 use crate::limiter::Holds;
 use crate::service::{RequestView, parse_timeout};
 use crate::store::Store;
@@ -168,7 +168,7 @@ impl CompleteRequest {
     }
 }
 
-/// The status of a call that [`MemoryBudget`](super::budget::MemoryBudget) has no room for.
+/// The status of a call that [`MemoryBudget`](crate::connections::MemoryBudget) has no room for.
 pub(super) fn memory_exceeded() -> Status {
     let text = "buffered requests and responses use too much memory (setting grpc.max_buffered): \
                 send smaller requests, complete them, or read the responses";

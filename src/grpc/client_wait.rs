@@ -10,12 +10,12 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
-use super::budget::Reservation;
 use super::call::{self, CallOutcome, CallState, CompleteRequest};
 use super::connection::CallContext;
 use super::hold_guard::HoldGuard;
 use super::outbound::{Outbound, RESPONSE_OVERHEAD_BYTES};
 use super::{Limits, framing};
+use crate::connections::Reservation;
 use crate::store::Store;
 use crate::trace::RequestTrace;
 

@@ -60,12 +60,11 @@ use self::calls::{CallPool, Calls, TooManyResets};
 use self::handshake::handshake;
 use self::keep_alive::KeepAlive;
 use super::Grpc;
-use super::budget::ConnectionBudget;
 use super::call::CompleteRequest;
 use super::client_wait::ClientWait;
 use super::outbound::Outbound;
 use super::stats::CallTimer;
-use crate::connections::ConnectionHandle;
+use crate::connections::{ConnectionBudget, ConnectionHandle};
 use crate::store::Store;
 
 /// How long an evicted client may take to react to GOAWAY: a newcomer waits for its place.

@@ -1,13 +1,15 @@
 //! One connection, from its first request to its close.
 //!
-//! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and lets other
-//! connections have their turn. Nothing more is read until the client has taken the replies, so it can keep neither the
-//! thread nor much memory busy. Replies are in the order of the requests. If the store does not answer at once, the
-//! requests that were read together go to it together.
+//! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and yields to other
+//! connections. Nothing more is read until the client has read the replies, so it can keep neither the thread nor much
+//! memory busy. The memory for a partly received request and for unread replies counts against a budget of all
+//! connections. Replies are in the order of the requests. If the store does not answer at once, the requests that were
+//! read together go to it together.
 
 use std::future::{poll_fn, ready};
 use std::io;
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -20,10 +22,10 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Resp;
-use super::parser::{Parser, RespRequest};
+use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
 use super::session::{After, Session};
-use crate::connections::ConnectionHandle;
+use crate::connections::{ConnectionBudget, ConnectionHandle, Reservation};
 use crate::store::{States, Store};
 
 /// Bytes that are read at a time.
@@ -31,6 +33,12 @@ const READ_BYTES: usize = 16 << 10;
 
 /// Replies are sent when they are longer, even if more requests were read.
 const WRITE_BYTES: usize = 16 << 10;
+
+/// The largest request of a client that has not sent the password yet.
+const MAX_UNAUTHENTICATED_BYTES: usize = 16 << 10;
+
+const MEMORY_REFUSAL: &str =
+    "ERR buffered requests and replies use too much memory (setting resp.max_buffered)";
 
 /// Requests of one connection that wait for the store at a time.
 const MAX_WAITING: usize = 256;
@@ -42,9 +50,15 @@ pub(super) struct Connection<'a, S, Stream> {
     resp: &'a Resp<S>,
     stream: Stream,
     handle: &'a ConnectionHandle,
+    /// For the log.
+    peer: Option<SocketAddr>,
     session: Session,
     replies: Replies,
-    /// Bytes read since others had their turn.
+    /// The memory of a partly received request.
+    partial: Reservation,
+    /// The memory of replies that the client has not read yet.
+    unread: Reservation,
+    /// Bytes read since other connections had their turn.
     turn: usize,
 }
 
@@ -56,9 +70,13 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         resp: &'a Resp<S>,
         stream: Stream,
         handle: &'a ConnectionHandle,
+        peer: Option<SocketAddr>,
     ) -> Connection<'a, S, Stream> {
         let session = Session::new(resp.next_id(), &resp.password);
-        Connection { resp, stream, handle, session, replies: Replies::default(), turn: 0 }
+        let budget = ConnectionBudget::new(&resp.budget);
+        let (partial, unread) = (budget.reservation(), budget.reservation());
+        let replies = Replies::default();
+        Connection { resp, stream, handle, peer, session, replies, partial, unread, turn: 0 }
     }
 
     /// Serves the connection until it is closed, or until `shutdown` turns true and what was read is answered.
@@ -90,21 +108,28 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             };
             // 0: closed by the client, or too slow.
             let Ok(1..) = read else { return Ok(()) };
+            if !self.partial.resize(input.capacity()) {
+                self.resp.stats.memory_refusals.inc();
+                self.replies.error(MEMORY_REFUSAL);
+                return self.write().await;
+            }
             let Ok(answered) = self.answer_all(&input, &mut parser, &shutdown).await else {
                 // The reply to QUIT or to a broken protocol, if the client can still be sent anything.
                 return self.write().await;
             };
             self.handle.set_busy(false);
-            input.drain(..answered);
+            if answered > 0 {
+                // With no more memory than the rest needs: none while the connection is idle.
+                input = input.split_off(answered);
+                self.partial.resize(input.capacity());
+            }
             if input.is_empty() {
-                // Idle connections keep no buffers.
-                (input, deadline) = (Vec::new(), None);
-                self.replies.free();
+                deadline = None;
                 if *shutdown.borrow() {
                     return Ok(());
                 }
             } else if is_last && answered > 0 {
-                // The request that was incomplete is answered. A client that never pauses would go on for ever.
+                // The request that was incomplete is answered. A client that never pauses would be served forever.
                 return Ok(());
             } else if answered > 0 || deadline.is_none() {
                 deadline = Instant::now().checked_add(self.resp.limits.timeout);
@@ -147,8 +172,10 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
     ) -> Result<usize, Closed> {
         let (mut waiting, mut start) = (Waiting::new(), 0);
         loop {
-            let rest = &input[start..];
-            match parser.read(rest, self.resp.limits.max_request) {
+            let (rest, is_authenticated) = (&input[start..], self.session.is_authenticated());
+            let max = self.resp.limits.max_request;
+            let max = if is_authenticated { max } else { max.min(MAX_UNAUTHENTICATED_BYTES) };
+            match parser.read(rest, max) {
                 Ok(Some(request)) => {
                     self.handle.set_busy(true);
                     start += request.length;
@@ -162,13 +189,19 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 Ok(None) => break,
                 Err(error) => {
                     self.resp.stats.protocol_errors.inc();
-                    self.wait_for(&mut waiting).await?;
+                    self.wait_for(&mut waiting).await;
+                    let error = match error {
+                        ProtocolError::TooLarge if !is_authenticated => {
+                            ProtocolError::Unauthenticated
+                        }
+                        error => error,
+                    };
                     self.replies.error(&format!("ERR {error}"));
                     return Err(Closed);
                 }
             }
         }
-        self.wait_for(&mut waiting).await?;
+        self.wait_for(&mut waiting).await;
         self.write().await?;
         Ok(start)
     }
@@ -197,7 +230,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 runs_alone = command.runs_alone();
                 if runs_alone {
                     may_wait = false;
-                    self.wait_for(waiting).await?;
+                    self.wait_for(waiting).await;
                 }
                 let (resp, mut replies) = (self.resp, Replies::new(self.replies.version));
                 waiting.push_back(Box::pin(async move {
@@ -209,24 +242,19 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             _ => waiting.push_back(Box::pin(ready(self.replies.split_off(before)))),
         }
         if !may_wait || waiting.len() >= MAX_WAITING {
-            self.wait_for(waiting).await?;
+            self.wait_for(waiting).await;
         }
         match after {
             After::Http => {
-                self.resp.stats.protocol_errors.inc();
-                if let Some(suppressed) = self.resp.http_log.pass() {
-                    tracing::warn!(
-                        suppressed,
-                        "connection for Redis clients sent HTTP and was closed"
-                    );
-                }
+                self.resp.count_http(self.peer);
                 return Err(Closed);
             }
             After::Close => return Err(Closed),
+            After::WrongPassword => self.resp.count_wrong_password(self.peer),
             After::Continue | After::Run(_) => {}
         }
         if runs_alone {
-            // A pipeline of them may take long: the client may be gone, which only writing to it tells.
+            // A pipeline of them may take long. Only writing shows whether the client has disconnected.
             self.write().await?;
             self.handle.set_busy(false);
             if *shutdown.borrow() || self.handle.evicted().now_or_never().is_some() {
@@ -239,15 +267,12 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         Ok(())
     }
 
-    /// Waits until the store has answered all requests.
-    async fn wait_for(&mut self, waiting: &mut Waiting<'_>) -> Result<(), Closed> {
+    /// Waits until the store has answered all requests. Nothing is sent in between, so that all replies count as unread
+    /// while the client does not read.
+    async fn wait_for(&mut self, waiting: &mut Waiting<'_>) {
         while let Some(replies) = waiting.next().await {
             self.replies.append(&replies);
-            if self.replies.len() >= WRITE_BYTES {
-                self.write().await?;
-            }
         }
-        Ok(())
     }
 
     /// Sends the replies.
@@ -263,6 +288,10 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         // Nearly always, the socket takes them at once.
         let written = match (&mut write).now_or_never() {
             Some(written) => written.is_ok(),
+            None if !self.unread.resize(replies.capacity()) => {
+                self.resp.stats.memory_refusals.inc();
+                false
+            }
             None => {
                 // Then it may be evicted although it is busy.
                 self.handle.set_stalled(true);
@@ -274,7 +303,8 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 written
             }
         };
-        self.replies.reuse(replies);
+        drop(replies);
+        self.unread.resize(0);
         if written { Ok(()) } else { Err(Closed) }
     }
 }

@@ -53,6 +53,8 @@ pub enum ProtocolError {
     Quotes,
     #[error("Protocol error: the request is larger than resp.max_request")]
     TooLarge,
+    #[error("Protocol error: unauthenticated bulk length")]
+    Unauthenticated,
 }
 
 impl Parser {
@@ -169,7 +171,7 @@ impl Parser {
     }
 }
 
-/// A number, none if it is not one; and where the line after it starts.
+/// A number, none if the text is not one; and the start of the line after it.
 type Length = (Option<i64>, usize);
 
 /// Reads the number after the byte at `at`. None if its line is not complete.

@@ -19,8 +19,8 @@ impl Password {
         !matches!(self, Password::None)
     }
 
-    /// Whether a client has sent the right one. How long this takes does not tell how much of it is right.
-    pub(super) fn is(&self, given: &[u8]) -> bool {
+    /// Returns whether a client has sent the right one. The time this takes does not depend on how much of it is right.
+    pub(super) fn matches(&self, given: &[u8]) -> bool {
         match self {
             Password::None => true,
             Password::File(file) => file.has(given),

@@ -1,33 +1,51 @@
 //! Plans that commands describe, kept so that a command seldom builds one.
 
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use crate::limit::Plan;
+use super::commands::Throttle;
+use crate::limit::{Plan, ReduceBucket};
 
-/// The places for plans. Applications use a few different ones.
+/// The number of plans that are kept. Applications use a few different ones.
 const PLACES: usize = 1_024;
 
-/// A place for a plan and its parameters.
-type Place<P> = ArcSwapOption<(P, Arc<Plan>)>;
+/// The numbers in a command that describe a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Parameters {
+    Throttle(Throttle),
+    Bucket(ReduceBucket),
+}
 
-/// Plans by the parameters `P` of a command. Two that share a place replace each other.
-pub struct Plans<P> {
-    places: Box<[Place<P>]>,
+/// A place for a plan and its parameters.
+type Place = ArcSwapOption<(Parameters, Arc<Plan>)>;
+
+/// Plans by their parameters. Two that share a place replace each other.
+pub struct Plans {
+    places: Box<[Place]>,
     /// Clients cannot choose parameters that share a place.
     hasher: RandomState,
 }
 
-impl<P: Copy + Eq + Hash> Plans<P> {
-    pub fn new() -> Plans<P> {
+impl Parameters {
+    /// Builds the plan; none if the parameters are out of range.
+    fn plan(self) -> Option<Plan> {
+        match self {
+            Parameters::Throttle(throttle) => throttle.plan(),
+            Parameters::Bucket(bucket) => Some(bucket.plan()),
+        }
+    }
+}
+
+impl Plans {
+    pub fn new() -> Plans {
         let places = (0..PLACES).map(|_| ArcSwapOption::empty()).collect();
         Plans { places, hasher: RandomState::new() }
     }
 
-    /// Returns the plan of these parameters. Builds it if it is not kept; none if `build` has none.
-    pub fn get(&self, parameters: P, build: impl FnOnce() -> Option<Plan>) -> Option<Arc<Plan>> {
+    /// Returns the plan of these parameters, which is built if it is not kept; none if they are out of range.
+    pub fn get(&self, parameters: Parameters) -> Option<Arc<Plan>> {
         let hash = self.hasher.hash_one(parameters);
         let place = self.places.get(usize::try_from(hash % PLACES as u64).ok()?)?;
         if let Some(kept) = &*place.load()
@@ -35,13 +53,13 @@ impl<P: Copy + Eq + Hash> Plans<P> {
         {
             return Some(kept.1.clone());
         }
-        let plan = Arc::new(build()?);
+        let plan = Arc::new(parameters.plan()?);
         place.store(Some(Arc::new((parameters, plan.clone()))));
         Some(plan)
     }
 }
 
-impl<P> std::fmt::Debug for Plans<P> {
+impl std::fmt::Debug for Plans {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Plans").finish_non_exhaustive()
     }

@@ -30,17 +30,6 @@ impl Replies {
         std::mem::take(&mut self.text)
     }
 
-    /// Returns the memory of replies that were taken.
-    pub fn reuse(&mut self, mut text: Vec<u8>) {
-        text.clear();
-        self.text = text;
-    }
-
-    /// Frees the memory of replies that were sent.
-    pub fn free(&mut self) {
-        self.text = Vec::new();
-    }
-
     /// Removes the replies from a length on, and returns them.
     pub fn split_off(&mut self, length: usize) -> Replies {
         Replies { version: self.version, text: self.text.split_off(length) }

@@ -1,4 +1,6 @@
-//! One connection: who it is, and the commands that need no store.
+//! The session of one connection, and the commands that need no store.
+
+use std::borrow::Cow;
 
 use super::Password;
 use super::commands::Command;
@@ -6,7 +8,7 @@ use super::parser::read_integer;
 use super::reply::{Replies, Version};
 use crate::version;
 
-/// What a connection has said about itself.
+/// The state of one connection: its name, and whether it has sent the password.
 #[derive(Debug)]
 pub struct Session {
     id: u64,
@@ -14,13 +16,15 @@ pub struct Session {
     is_authenticated: bool,
 }
 
-/// What to do after a request was looked at.
+/// What to do after a request was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
     Continue,
     Close,
     /// The request is HTTP: close, so that no web page makes a browser send commands.
     Http,
+    /// The password or the user name is wrong, as was replied.
+    WrongPassword,
     /// Nothing is replied yet.
     Run(Command),
 }
@@ -31,7 +35,7 @@ const MAX_NAME_BYTES: usize = 256;
 /// Longer names are no command.
 const MAX_COMMAND_BYTES: usize = 32;
 
-/// How much of an unknown name is repeated.
+/// How much of an unknown name an error repeats.
 const MAX_ECHOED_BYTES: usize = 128;
 
 const WRONG_PASSWORD: &str = "WRONGPASS invalid username-password pair or user is disabled.";
@@ -57,9 +61,9 @@ impl Session {
                 return After::Close;
             }
             ("POST" | "HOST:", _) => return After::Http,
-            ("HELLO", _) => self.hello(arguments, password, replies),
-            ("AUTH", [given]) => self.auth(None, given, password, replies),
-            ("AUTH", [user, given]) => self.auth(Some(user), given, password, replies),
+            ("HELLO", _) => return self.hello(arguments, password, replies),
+            ("AUTH", [given]) => return self.auth(None, given, password, replies),
+            ("AUTH", [user, given]) => return self.auth(Some(user), given, password, replies),
             ("RESET", []) => {
                 *self = Session::new(self.id, password);
                 replies.version = Version::Two;
@@ -72,10 +76,13 @@ impl Session {
             ("PING", []) => replies.simple("PONG"),
             ("PING" | "ECHO", [text]) => replies.bulk(text),
             ("SELECT", [b"0"]) => replies.simple("OK"),
-            ("SELECT", [_]) => replies.error("ERR DB index is out of range"),
+            ("SELECT", [index]) => replies.error(match read_integer(index) {
+                Some(_) => "ERR DB index is out of range",
+                None => "ERR value is not an integer or out of range",
+            }),
             ("CLIENT", [subcommand, rest @ ..]) => self.client(subcommand, rest, replies),
             ("COMMAND", []) => replies.array(0),
-            ("COMMAND", [subcommand, ..]) => command(subcommand, replies),
+            ("COMMAND", [subcommand, rest @ ..]) => command(subcommand, rest, replies),
             ("INFO", _) => replies.bulk(info().as_bytes()),
             ("PING" | "ECHO" | "SELECT" | "CLIENT", _) => wrong_count(name, replies),
             _ => match Command::named(name) {
@@ -92,37 +99,58 @@ impl Session {
         given: &[u8],
         password: &Password,
         replies: &mut Replies,
-    ) {
+    ) -> After {
         if user.is_none() && !password.is_needed() {
-            return replies.error(
+            replies.error(
                 "ERR AUTH <password> called without any password configured for the default user. \
                  Are you sure your configuration is correct?",
             );
+            return After::Continue;
         }
-        if self.is_right(user.unwrap_or(b"default"), given, password) {
-            replies.simple("OK");
-        } else {
+        if !self.authenticate(user.unwrap_or(b"default"), given, password) {
             replies.error(WRONG_PASSWORD);
+            return After::WrongPassword;
         }
+        replies.simple("OK");
+        After::Continue
     }
 
-    fn is_right(&mut self, user: &[u8], given: &[u8], password: &Password) -> bool {
-        let is_right = user == b"default" && password.is(given);
+    /// Returns whether a user name and a password are right.
+    fn authenticate(&mut self, user: &[u8], given: &[u8], password: &Password) -> bool {
+        let is_right = user == b"default" && password.matches(given);
         self.is_authenticated |= is_right;
         is_right
     }
 
     /// `HELLO [2|3 [AUTH user password] [SETNAME name]]`.
-    fn hello(&mut self, arguments: &[&[u8]], password: &Password, replies: &mut Replies) {
+    fn hello(&mut self, arguments: &[&[u8]], password: &Password, replies: &mut Replies) -> After {
+        match self.read_hello(arguments, password, replies.version) {
+            Ok(version) => {
+                replies.version = version;
+                self.introduce(replies);
+                After::Continue
+            }
+            Err(error) => {
+                replies.error(error);
+                if error == WRONG_PASSWORD { After::WrongPassword } else { After::Continue }
+            }
+        }
+    }
+
+    /// Reads the arguments of `HELLO`, and applies all but the version, which it returns.
+    fn read_hello(
+        &mut self,
+        arguments: &[&[u8]],
+        password: &Password,
+        version: Version,
+    ) -> Result<Version, &'static str> {
         let (version, mut rest) = match arguments {
-            [] => (replies.version, arguments),
+            [] => (version, arguments),
             [number, rest @ ..] => match read_integer(number) {
                 Some(2) => (Version::Two, rest),
                 Some(3) => (Version::Three, rest),
-                Some(_) => return replies.error("NOPROTO unsupported protocol version"),
-                None => {
-                    return replies.error("ERR Protocol version is not an integer or out of range");
-                }
+                Some(_) => return Err("NOPROTO unsupported protocol version"),
+                None => return Err("ERR Protocol version is not an integer or out of range"),
             },
         };
         let mut name = None;
@@ -130,8 +158,8 @@ impl Session {
             rest = match rest {
                 [] => break,
                 [option, user, given, rest @ ..] if option.eq_ignore_ascii_case(b"AUTH") => {
-                    if !self.is_right(user, given, password) {
-                        return replies.error(WRONG_PASSWORD);
+                    if !self.authenticate(user, given, password) {
+                        return Err(WRONG_PASSWORD);
                     }
                     rest
                 }
@@ -139,29 +167,29 @@ impl Session {
                     name = Some(given);
                     rest
                 }
-                _ => return replies.error("ERR Syntax error in HELLO"),
+                _ => return Err("ERR Syntax error in HELLO"),
             };
         }
         if !self.is_authenticated {
-            return replies.error(
+            return Err(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> \
                  AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol \
                  version at the same time",
             );
         }
-        if let Some(name) = name
-            && !self.set_name(name, replies)
-        {
-            return;
-        }
-        replies.version = version;
+        name.map_or(Ok(()), |name| self.set_name(name))?;
+        Ok(version)
+    }
+
+    /// Replies to `HELLO`.
+    fn introduce(&self, replies: &mut Replies) {
         replies.map(7);
         for (key, value) in [("server", "weir"), ("version", version::VERSION)] {
             replies.bulk(key.as_bytes());
             replies.bulk(value.as_bytes());
         }
         replies.bulk(b"proto");
-        replies.integer(if version == Version::Two { 2 } else { 3 });
+        replies.integer(if replies.version == Version::Two { 2 } else { 3 });
         replies.bulk(b"id");
         replies.integer(self.id.cast_signed());
         for (key, value) in [("mode", "standalone"), ("role", "master")] {
@@ -177,12 +205,14 @@ impl Session {
             (b"ID", []) => replies.integer(self.id.cast_signed()),
             (b"GETNAME", []) if self.name.is_empty() => replies.null(),
             (b"GETNAME", []) => replies.bulk(&self.name),
-            (b"SETNAME", [name]) => {
-                if self.set_name(name, replies) {
-                    replies.simple("OK");
-                }
-            }
-            (b"SETINFO", [_, _]) => replies.simple("OK"),
+            (b"SETNAME", [name]) => match self.set_name(name) {
+                Ok(()) => replies.simple("OK"),
+                Err(error) => replies.error(error),
+            },
+            (b"SETINFO", [attribute, _]) => match &*attribute.to_ascii_lowercase() {
+                b"lib-name" | b"lib-ver" => replies.simple("OK"),
+                _ => replies.error(&format!("ERR Unrecognized option '{}'", echoed(attribute))),
+            },
             (b"ID" | b"GETNAME" | b"SETNAME" | b"SETINFO", _) => {
                 wrong_count("client", replies);
             }
@@ -191,30 +221,31 @@ impl Session {
         }
     }
 
-    /// Sets the name, or replies why it cannot be set.
-    fn set_name(&mut self, name: &[u8], replies: &mut Replies) -> bool {
-        let is_good = |byte: &u8| (b'!'..=b'~').contains(byte);
-        if name.len() > MAX_NAME_BYTES || !name.iter().all(is_good) {
-            replies
-                .error("ERR Client names cannot contain spaces, newlines or special characters.");
-            return false;
+    /// Sets the name, or returns why it cannot be set.
+    fn set_name(&mut self, name: &[u8]) -> Result<(), &'static str> {
+        if name.len() > MAX_NAME_BYTES || !name.iter().all(u8::is_ascii_graphic) {
+            return Err("ERR Client names cannot contain spaces, newlines or special characters.");
         }
         self.name = name.to_vec();
-        true
+        Ok(())
     }
 }
 
-/// `COMMAND` without anything in it: clients that look for commands there send them all the same.
-fn command(subcommand: &[u8], replies: &mut Replies) {
+/// `COMMAND`, which lists nothing: clients that look commands up send them even if they are not listed.
+fn command(subcommand: &[u8], names: &[&[u8]], replies: &mut Replies) {
     match &*subcommand.to_ascii_uppercase() {
         b"COUNT" => replies.integer(0),
         b"DOCS" => replies.map(0),
-        b"INFO" | b"LIST" => replies.array(0),
+        b"INFO" => {
+            replies.array(names.len());
+            names.iter().for_each(|_| replies.null());
+        }
+        b"LIST" => replies.array(0),
         _ => replies.error("ERR unknown subcommand of COMMAND: use COUNT or DOCS"),
     }
 }
 
-/// Writes a name in upper case; what is no name becomes a text that is no command.
+/// Writes a name in upper case. Returns an empty text if it cannot be the name of a command.
 fn upper_case<'b>(name: &[u8], upper: &'b mut [u8; MAX_COMMAND_BYTES]) -> &'b str {
     let Some(upper) = upper.get_mut(..name.len()) else { return "" };
     upper.copy_from_slice(name);
@@ -223,8 +254,12 @@ fn upper_case<'b>(name: &[u8], upper: &'b mut [u8; MAX_COMMAND_BYTES]) -> &'b st
 }
 
 fn unknown(name: &[u8], replies: &mut Replies) {
-    let name = name.get(..MAX_ECHOED_BYTES).unwrap_or(name);
-    replies.error(&format!("ERR unknown command '{}'", String::from_utf8_lossy(name)));
+    replies.error(&format!("ERR unknown command '{}'", echoed(name)));
+}
+
+/// Returns what an error repeats of a text that a client has sent.
+fn echoed(text: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(text.get(..MAX_ECHOED_BYTES).unwrap_or(text))
 }
 
 fn info() -> String {

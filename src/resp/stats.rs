@@ -3,11 +3,13 @@
 use super::commands::Command;
 use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 
-/// Counts of commands and of what clients do wrong.
+/// Counts of commands and of clients that are refused or disconnected.
 #[derive(Debug, Default)]
 pub struct RespStats {
     commands: [Counter; Command::ALL.len()],
     pub(super) protocol_errors: Counter,
+    pub(super) wrong_passwords: Counter,
+    pub(super) memory_refusals: Counter,
 }
 
 const COMMANDS: MetricFamily =
@@ -15,6 +17,16 @@ const COMMANDS: MetricFamily =
 const PROTOCOL_ERRORS: MetricFamily = MetricFamily::counter(
     "resp_protocol_errors",
     "Connections of Redis clients closed because of invalid or too large requests",
+    &[],
+);
+const WRONG_PASSWORDS: MetricFamily = MetricFamily::counter(
+    "resp_wrong_passwords",
+    "Wrong passwords and user names of Redis clients",
+    &[],
+);
+const MEMORY_REFUSALS: MetricFamily = MetricFamily::counter(
+    "resp_memory_refusals",
+    "Connections of Redis clients closed because of resp.max_buffered",
     &[],
 );
 
@@ -33,5 +45,7 @@ impl MetricSource for RespStats {
             sink.sample(&[("command", command.label())], SampleValue::Counter(counter.get()));
         }
         sink.counter(PROTOCOL_ERRORS, self.protocol_errors.get());
+        sink.counter(WRONG_PASSWORDS, self.wrong_passwords.get());
+        sink.counter(MEMORY_REFUSALS, self.memory_refusals.get());
     }
 }

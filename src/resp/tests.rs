@@ -1,5 +1,7 @@
-//! The parser, commands over a connection in memory, and plans that are kept.
+//! The parser, commands and connections in memory, and plans that are kept.
 
+mod client;
 mod commands;
+mod connection;
 mod parser;
 mod plans;

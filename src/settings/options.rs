@@ -13,7 +13,7 @@ use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::rules::source::Selection;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
-use crate::{controls, grpc, http, limiter, resp, rules, service, store, top, watch, xds};
+use crate::{controls, grpc, http, limiter, rules, service, store, top, watch, xds};
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
@@ -26,7 +26,7 @@ const MAX_AUTO_THREADS: usize = 16;
 const MIN_CONTROL_POLL: Duration = Duration::from_millis(10);
 
 /// Returns a timeout for which 0 means unlimited.
-fn timeout(setting: Duration) -> Duration {
+pub(super) fn timeout(setting: Duration) -> Duration {
     if setting.is_zero() { Duration::MAX } else { setting }
 }
 
@@ -165,12 +165,6 @@ impl Settings {
             max_buffered: *self.http.max_buffered,
             json_errors: *self.http.json_errors,
         }
-    }
-
-    /// Returns what Redis clients may take.
-    pub fn resp_limits(&self) -> resp::Limits {
-        let resp = &self.resp;
-        resp::Limits { timeout: timeout(*resp.timeout), max_request: *resp.max_request }
     }
 
     /// Returns how requests of a protocol are answered.

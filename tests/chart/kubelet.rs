@@ -50,6 +50,7 @@ pub struct Running {
     pub grpc: SocketAddr,
     pub http: SocketAddr,
     pub debug: SocketAddr,
+    pub resp: Option<SocketAddr>,
     program: Program,
 }
 
@@ -246,9 +247,11 @@ impl Node {
     pub fn start(mut self) -> Running {
         self.mount();
         let mut free_ports: Vec<String> = Vec::new();
-        for setting in
-            ["grpc.address", "http.address", "debug.address", "metrics.prometheus.address"]
-        {
+        let ports = self.container["ports"].list();
+        let serves_resp = ports.iter().any(|port| port["name"] == "resp");
+        let addresses =
+            ["grpc.address", "http.address", "debug.address", "metrics.prometheus.address"];
+        for setting in addresses.into_iter().chain(serves_resp.then_some("resp.address")) {
             free_ports.extend(["--set".to_owned(), format!("{setting}=127.0.0.1:0")]);
         }
         let free_ports: Vec<&str> = free_ports.iter().map(String::as_str).collect();
@@ -261,7 +264,8 @@ impl Node {
             address.parse().unwrap_or_else(|e| panic!("{rest}: {e}"))
         };
         let (grpc, http, debug) = (listens("gRPC"), listens("HTTP"), listens("debug"));
-        Running { node: self, grpc, http, debug, program }
+        let resp = serves_resp.then(|| listens("RESP"));
+        Running { node: self, grpc, http, debug, resp, program }
     }
 }
 

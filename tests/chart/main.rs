@@ -22,6 +22,7 @@ mod package;
 mod pod;
 mod refusals;
 mod reload;
+mod resp;
 mod start;
 mod support;
 mod upgrade;

@@ -122,7 +122,7 @@ fn a_network_policy_lets_traffic_through_that_weir_needs() {
         rules.map(|port| port["port"].to_string()).collect::<Vec<_>>()
     };
     let ingress = ports(&policy["ingress"]);
-    for port in ["\"grpc\"", "\"http\"", "\"metrics\""] {
+    for port in ["\"grpc\"", "\"http\"", "\"resp\"", "\"metrics\""] {
         assert!(ingress.contains(&port.to_owned()), "{policy}");
     }
     let egress = ports(&policy["egress"]);

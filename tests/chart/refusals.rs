@@ -162,6 +162,16 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("debug: { existingSecret: a, readTokenKey: token }", &["are both token"]),
     ("settings: { debug: { require_token: true } }", &["debug.existingSecret"]),
     ("settings: { controls: { file: /a } }", &["controls.existingClaim"]),
+    ("settings: { resp: { address: ':1' } }", &["resp.enabled", "service.ports.resp"]),
+    ("settings: { resp: { password_file: /a } }", &["resp.existingSecret"]),
+    ("resp: { existingSecret: a }", &["resp.existingSecret has no effect", "resp.enabled=true"]),
+    (
+        "resp: { enabled: true, existingSecret: a, passwordKey: '' }",
+        &["resp.existingSecret needs resp.passwordKey"],
+    ),
+    ("resp: { enabled: true }\nservice: { ports: { resp: 8080 } }", &["8080", "different ports"]),
+    ("tls: { resp: { enabled: true, secret: a } }", &["tls.resp.enabled", "resp.enabled=true"]),
+    ("resp: { enabled: true }\ntls: { resp: { enabled: true } }", &["tls.resp.secret"]),
     ("tls: { grpc: { enabled: true } }", &["tls.grpc.secret"]),
     ("tls: { http: { secret: a } }", &["tls.http.enabled=true"]),
     (

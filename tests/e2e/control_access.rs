@@ -100,7 +100,7 @@ fn a_replaced_token_is_valid_soon_and_the_old_one_no_longer() {
     assert_eq!((status("reader"), status("writer")), (401, 200));
     fs::remove_file(weir.path("read")).unwrap();
     wait_for("the error is logged", || {
-        weir.said().contains("changed token file is unusable").then_some(())
+        weir.said().contains("changed secret file is unusable").then_some(())
     });
     assert_eq!(status("second"), 200);
 }

@@ -3,7 +3,7 @@
 {{/* Fails with all problems of the values. */}}
 {{- define "weir.check" -}}
 {{- $problems := list -}}
-{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "tls" "settings" "env" "drain" -}}
+{{- range $check := list "names" "replicas" "rules" "store" "redis" "controls" "debug" "resp" "tls" "settings" "env" "drain" -}}
 {{- range include (printf "weir.check.%s" $check) $ | splitList "\n" -}}
 {{- $problems = append $problems (trim .) -}}
 {{- end -}}
@@ -20,6 +20,9 @@ the Service would be named {{ include "weir.fullname" . }}, but a name must star
 {{- with .Values.service.ports }}
 {{- if eq (int64 .grpc) (int64 .http) }}
 service.ports.grpc and service.ports.http are both {{ .grpc }}: write different ports
+{{- end }}
+{{- if and $.Values.resp.enabled (has (int64 .resp) (list (int64 .grpc) (int64 .http))) }}
+service.ports.resp is {{ .resp }}, as another of service.ports: write different ports
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -148,8 +151,22 @@ debug.readTokenKey and debug.writeTokenKey are both {{ .readTokenKey }}, so that
 {{- end }}
 {{- end -}}
 
+{{- define "weir.check.resp" -}}
+{{- with .Values.resp }}
+{{- if and .existingSecret (not .enabled) }}
+resp.existingSecret has no effect: set resp.enabled=true
+{{- end }}
+{{- if and .existingSecret (not .passwordKey) }}
+resp.existingSecret needs resp.passwordKey, the key of the password
+{{- end }}
+{{- if and $.Values.tls.resp.enabled (not .enabled) }}
+tls.resp.enabled has no effect: set resp.enabled=true
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "weir.check.tls" -}}
-{{- range $listener := list "grpc" "http" }}
+{{- range $listener := list "grpc" "http" "resp" }}
 {{- with get $.Values.tls $listener }}
 {{- if not .enabled }}
 {{- range $key := list "secret" "clientCaSecret" "clientDnsSans" "clientUriSans" }}
@@ -173,7 +190,7 @@ tls.{{ $listener }}.clientDnsSans and clientUriSans need tls.{{ $listener }}.cli
 tls.certManager.enabled needs tls.certManager.issuerRef.name, the name of an Issuer or ClusterIssuer
 {{- end }}
 {{- if not (include "weir.certManagerUsed" $) }}
-tls.certManager.enabled has no effect: set tls.grpc.enabled=true or tls.http.enabled=true, without a secret
+tls.certManager.enabled has no effect: set tls.grpc.enabled=true, tls.http.enabled=true or tls.resp.enabled=true, without a secret
 {{- end }}
 {{- end }}
 {{- end }}
@@ -247,6 +264,9 @@ grpc.uds: the Services need the port
 grpc.tls: use the value tls.grpc
 http.address: the container's port is fixed; use the value service.ports.http
 http.tls: use the value tls.http
+resp.address: the container's port is fixed; use the values resp.enabled and service.ports.resp
+resp.password_file: use the values resp.existingSecret and resp.passwordKey
+resp.tls: use the value tls.resp
 debug.address: it stays on loopback; use kubectl port-forward to reach it
 debug.read_token_file: use the values debug.existingSecret and debug.readTokenKey
 debug.write_token_file: use the values debug.existingSecret and debug.writeTokenKey

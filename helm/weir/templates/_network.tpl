@@ -1,6 +1,6 @@
 {{/* Ports: of Services, and those that network policies allow. */}}
 
-{{/* Returns the ports of a Service that leads to weir. Takes a list: the root context, the ports of gRPC and HTTP. */}}
+{{/* Returns the ports of a Service that leads to weir. Takes a list: the root context, the ports of gRPC, HTTP and the Redis protocol. */}}
 {{- define "weir.servicePorts" -}}
 {{- $values := (index . 0).Values -}}
 - name: grpc
@@ -11,6 +11,13 @@
   port: {{ index . 2 }}
   targetPort: http
   appProtocol: {{ ternary "https" "http" $values.tls.http.enabled }}
+{{- if $values.resp.enabled }}
+- name: resp
+  port: {{ index . 3 }}
+  targetPort: resp
+  # Not redis: a proxy that understands Redis would not know the commands of weir.
+  appProtocol: {{ ternary "tls" "tcp" $values.tls.resp.enabled }}
+{{- end }}
 {{- end -}}
 
 {{/* Returns the ports of the addresses in a URL, such as a:1,b:2 or rediss://a:1/0. Takes a list: the URL, the default port. */}}

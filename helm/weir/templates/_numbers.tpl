@@ -41,7 +41,7 @@
 
 {{/*
 Returns the resources of weir. A key takes at most 57 bytes in memory, here 64; on disk, 24 more for the
-list of changes. The rest is for requests in progress (grpc.max_buffered and http.max_buffered, 80 MiB), for parsing a large body of /json (90 MiB), connections and rules.
+list of changes. The rest is for requests in progress (grpc.max_buffered, http.max_buffered and resp.max_buffered, 96 MiB), for parsing a large body of /json (90 MiB), connections and rules.
 */}}
 {{- define "weir.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}

@@ -84,6 +84,9 @@ spec:
       ports:
         - { name: grpc, containerPort: 8081 }
         - { name: http, containerPort: 8080 }
+        {{- if .Values.resp.enabled }}
+        - { name: resp, containerPort: 6380 }
+        {{- end }}
         - { name: metrics, containerPort: 9090 }
       startupProbe:
         {{- include "weir.probe" (list . "/livez") | nindent 8 }}

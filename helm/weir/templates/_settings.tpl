@@ -36,6 +36,14 @@ grpc:
 http:
   address: ":8080"
   {{- include "weir.serverTls" (list "http" .Values.tls.http) | nindent 2 }}
+{{- if .Values.resp.enabled }}
+resp:
+  address: ":6380"
+  {{- if .Values.resp.existingSecret }}
+  password_file: /etc/weir/secrets/resp/password
+  {{- end }}
+  {{- include "weir.serverTls" (list "resp" .Values.tls.resp) | nindent 2 }}
+{{- end }}
 {{- with .Values.debug }}
 {{- if .existingSecret }}
 debug:
@@ -100,7 +108,7 @@ sentinel:
 {{- end }}
 {{- end -}}
 
-{{/* Returns the TLS settings of a listener. Takes a list: `grpc` or `http`, its values. */}}
+{{/* Returns the TLS settings of a listener. Takes a list: `grpc`, `http` or `resp`, its values. */}}
 {{- define "weir.serverTls" -}}
 {{- $listener := index . 0 -}}
 {{- with index . 1 -}}

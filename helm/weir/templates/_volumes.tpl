@@ -7,7 +7,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Returns the name of the secret with weir's certificate for a listener. Takes a list: the root context, `grpc` or `http`. */}}
+{{/* Returns the name of the secret with weir's certificate for a listener. Takes a list: the root context, `grpc`, `http` or `resp`. */}}
 {{- define "weir.certificateSecret" -}}
 {{- $root := index . 0 -}}
 {{- $tls := get $root.Values.tls (index . 1) -}}
@@ -17,7 +17,7 @@
 {{/* Returns a list of the secrets to mount, each with its name, the volume, the path below /etc/weir, and its keys with their files. */}}
 {{- define "weir.secrets" -}}
 {{- $root := . -}}
-{{- range $listener := list "grpc" "http" -}}
+{{- range $listener := list "grpc" "http" "resp" -}}
 {{- $tls := get $root.Values.tls $listener -}}
 {{- if $tls.enabled }}
 - { volume: {{ $listener }}-tls, path: tls/{{ $listener }}, secret: {{ include "weir.certificateSecret" (list $root $listener) | quote }}, items: { tls.crt: tls.crt, tls.key: tls.key } }
@@ -39,6 +39,9 @@
 - { volume: sentinel-password, path: secrets/sentinel, secret: {{ quote .sentinel.existingSecret }}, items: { {{ quote .sentinel.passwordKey }}: password } }
 {{- end }}
 {{- end }}
+{{- end }}
+{{- with .Values.resp.existingSecret }}
+- { volume: resp-password, path: secrets/resp, secret: {{ quote . }}, items: { {{ quote $root.Values.resp.passwordKey }}: password } }
 {{- end }}
 {{- with .Values.debug }}
 {{- if .existingSecret }}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use tokio::sync::watch;
 
-use crate::token_file::TokenFile;
+use crate::token_file::{SecretKind, TokenFile};
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ impl Tokens {
             (TokenKind::Read, "debug.read_token_file", read),
         ];
         let files = files.into_iter().filter_map(|(kind, setting, path)| {
-            path.map(|path| Ok((kind, TokenFile::load(setting, path)?)))
+            path.map(|path| Ok((kind, TokenFile::load(setting, SecretKind::Token, path)?)))
         });
         let files = files.collect::<Result<_, String>>()?;
         Ok(Tokens { files, replaced: watch::Sender::new(0) })

@@ -7,6 +7,7 @@ use super::{CommandError, DOMAIN, text};
 use crate::limit::{Op, Plan, ReduceBucket};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
+use crate::resp::plans::Parameters;
 use crate::resp::reply::Replies;
 use crate::store::{Key, Store};
 
@@ -102,8 +103,11 @@ impl Reduce {
 
 /// Returns the plan of a bucket. One for a certain time is used once.
 fn plan<S>(resp: &Resp<S>, bucket: ReduceBucket) -> Arc<Plan> {
-    let kept = || resp.buckets.get(bucket, || Some(bucket.plan()));
-    bucket.at.map_or_else(kept, |_| None).unwrap_or_else(|| Arc::new(bucket.plan()))
+    let kept = match bucket.at {
+        None => resp.plans.get(Parameters::Bucket(bucket)),
+        Some(_) => None,
+    };
+    kept.unwrap_or_else(|| Arc::new(bucket.plan()))
 }
 
 fn read_number(argument: &[u8]) -> Result<i64, CommandError> {

@@ -4,6 +4,7 @@ use super::{CommandError, DOMAIN, text};
 use crate::limit::{Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, Source};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
+use crate::resp::plans::Parameters;
 use crate::resp::reply::Replies;
 use crate::store::{Key, Store};
 
@@ -19,7 +20,8 @@ pub struct Throttle {
 }
 
 impl Throttle {
-    fn plan(&self) -> Option<Plan> {
+    /// Builds the plan of its limit; none if its numbers are out of range.
+    pub fn plan(&self) -> Option<Plan> {
         let gcra = Gcra::continuing(self.count, u64::from(self.seconds) * SECOND, self.burst);
         let limit = Limit {
             name: Box::default(),
@@ -50,20 +52,12 @@ pub(super) async fn throttle<S: Store>(
     // One hit more than the burst may come at once.
     let burst = read_number(burst)?.checked_add(1).ok_or(CommandError::Integer)?;
     let throttle = Throttle { burst, count: read_number(count)?, seconds: read_number(period)? };
-    let plan = resp.throttles.get(throttle, || throttle.plan()).ok_or(CommandError::Integer)?;
+    let plan = resp.plans.get(Parameters::Throttle(throttle)).ok_or(CommandError::Integer)?;
     let key = Key { domain: DOMAIN, entries: &[("throttle", text(key)?)] };
     let answer = resp.rate_limit.charge_key(key, &plan, Op::Take(quantity.into())).await;
     let decision = answer.map_err(|_| CommandError::Store)?;
     let (is_limited, retry_after) = verdict(quantity, &decision, &plan);
-    let remaining = match plan.limits() {
-        // A repeated denial does not say what remains.
-        [Limit { algorithm: Algorithm::Gcra(gcra), .. }]
-            if decision.source == Source::DeniedLocally =>
-        {
-            gcra.remaining_at(decision.reset_after)
-        }
-        _ => decision.remaining.min(burst.into()),
-    };
+    let remaining = remaining(&decision, &plan).min(burst.into());
     replies.array(5);
     replies.integer(is_limited.into());
     replies.integer(burst.into());
@@ -71,6 +65,18 @@ pub(super) async fn throttle<S: Store>(
     replies.integer(retry_after.map_or(-1, seconds));
     replies.integer(seconds(decision.reset_after));
     Ok(())
+}
+
+/// Returns what a decision leaves.
+fn remaining(decision: &Decision, plan: &Plan) -> u64 {
+    let [Limit { algorithm: Algorithm::Gcra(gcra), .. }] = plan.limits() else { return 0 };
+    match decision.source {
+        // A repeated denial does not say what remains.
+        Source::DeniedLocally => gcra.remaining_at(decision.reset_after),
+        // The policy `allow` charges nothing. It answers the n of the limit, which is `count` here.
+        Source::Degraded if decision.allowed && decision.reset_after == 0 => gcra.burst(),
+        _ => decision.remaining,
+    }
 }
 
 /// Returns whether a quantity is limited, and until when; none if it is not, or forever.

@@ -1,97 +1,17 @@
 //! Commands over a connection in memory, answered by rules and the memory store.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use proptest::prelude::*;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
-use tokio::sync::watch;
 
+use super::client::Client;
 use crate::clock::ManualClock;
-use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
-use crate::controls::ActiveRules;
 use crate::limit::{ReduceBucket, SECOND};
-use crate::limiter::{Limiter, Options};
-use crate::resp::{Limits, Password, Resp};
-use crate::rules::source::RuleFile;
-use crate::rules::{self, RuleSet};
-use crate::service::{self, RateLimit};
+use crate::resp::{Password, Resp};
+use crate::store::StoreError;
 use crate::store::conformance::fakes::Fake;
 use crate::store::conformance::reduce;
 use crate::store::memory::MemoryStore;
-use crate::store::{States, Store, StoreError};
-
-const RULES: &str = "
-domain: shop
-descriptors:
-  - key: user
-    rate_limits:
-      - { name: burst, unit: second, requests_per_unit: 2, algorithm: gcra, burst: 2 }
-  - key: log
-    rate_limit: { unit: minute, requests_per_unit: 5, algorithm: sliding_log }
-  - key: free
-    rate_limit: { unlimited: true }
-";
-
-struct Client {
-    stream: DuplexStream,
-    clock: Arc<ManualClock>,
-    shutdown: watch::Sender<bool>,
-}
-
-impl Client {
-    fn connect(password: Password) -> Client {
-        let clock = Arc::new(ManualClock::new(1_700_000_000 * SECOND));
-        Client::connect_to(MemoryStore::new(clock.clone(), 1_000), clock, password, |resp| resp)
-    }
-
-    /// Connects to a server that is `with` an option.
-    fn connect_to<S: Store + States + 'static>(
-        store: S,
-        clock: Arc<ManualClock>,
-        password: Password,
-        with: impl FnOnce(Resp<S>) -> Resp<S>,
-    ) -> Client {
-        let limiter = Limiter::new(store, Options::default());
-        let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
-        let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
-        assert_eq!(problems, []);
-        let rules = Arc::new(ActiveRules::of(rules));
-        let rate_limit = RateLimit::new(Arc::new(limiter), rules, service::Options::default());
-        let limits = Limits { timeout: Duration::from_secs(1), max_request: 1_000 };
-        let resp = with(Resp::new(rate_limit, limits, password));
-        let limits = ConnectionLimits {
-            listener: "test",
-            setting: "test.max_connections",
-            max: 1,
-            overflow: 0,
-            min_idle: Duration::ZERO,
-        };
-        let connections = Connections::new(limits, ConnectionCounts::default());
-        let (stream, served) = tokio::io::duplex(1 << 16);
-        let (shutdown, stopped) = watch::channel(false);
-        tokio::spawn(async move {
-            resp.serve(served, &Arc::new(connections.register()), stopped).await;
-        });
-        Client { stream, clock, shutdown }
-    }
-
-    /// Sends lines, and returns what is replied to them.
-    async fn send(&mut self, lines: &str) -> String {
-        self.send_until(lines, "ECHO end", "$3\r\nend\r\n").await
-    }
-
-    /// Sends lines and a last one, whose reply ends what is returned.
-    async fn send_until(&mut self, lines: &str, last: &str, end: &str) -> String {
-        self.stream.write_all(format!("{lines}\r\n{last}\r\n").as_bytes()).await.unwrap();
-        let mut replies = Vec::new();
-        while !replies.ends_with(end.as_bytes()) {
-            assert_ne!(self.stream.read_buf(&mut replies).await.unwrap(), 0);
-        }
-        let replies = String::from_utf8(replies).unwrap();
-        replies.strip_suffix(end).unwrap().replace("\r\n", " ").trim_end_matches(' ').to_owned()
-    }
-}
 
 #[tokio::test]
 async fn requests_are_decided_by_rules() {
@@ -204,6 +124,8 @@ async fn errors_are_worded_as_by_redis() {
         ("WEIR.CHECKALL shop 1 0", "-ERR value is not an integer or out of range"),
         ("WEIR.CHECKALL shop 1", "-ERR wrong number of arguments for 'weir.checkall' command"),
         ("SELECT 1", "-ERR DB index is out of range"),
+        ("SELECT a", "-ERR value is not an integer or out of range"),
+        ("CLIENT SETINFO other x", "-ERR Unrecognized option 'other'"),
         ("HELLO 4", "-NOPROTO unsupported protocol version"),
         ("ECHO", "-ERR wrong number of arguments for 'echo' command"),
     ] {
@@ -223,6 +145,7 @@ async fn clients_introduce_themselves() {
     assert!(hello.starts_with("%7 $6 server $4 weir"), "{hello}");
     assert!(hello.contains("$5 proto :3"), "{hello}");
     assert_eq!(client.send("COMMAND DOCS\r\nCOMMAND COUNT").await, "%0 :0");
+    assert_eq!(client.send("COMMAND INFO get set\r\nCOMMAND INFO").await, "*2 _ _ *0");
     assert_eq!(client.send("RESET\r\nCOMMAND DOCS\r\nCLIENT GETNAME").await, "+RESET *0 $-1");
 }
 
@@ -376,42 +299,5 @@ async fn a_store_that_fails_is_an_error() {
         ["RL.REDUCE a 10 5", "RL.PGET a 10 5", "CL.THROTTLE a 10 5 1", "WEIR.CHECK shop 1 user a"]
     {
         assert_eq!(client.send(line).await, "-ERR store unavailable", "{line}");
-    }
-}
-
-#[tokio::test]
-async fn a_client_that_never_pauses_cannot_delay_a_shutdown() {
-    let mut client = Client::connect(Password::None);
-    assert_eq!(client.send("PING").await, "+PONG");
-    client.stream.write_all(b"ECHO a").await.unwrap();
-    // The incomplete request is read.
-    tokio::task::yield_now().await;
-    client.shutdown.send(true).unwrap();
-    let (mut reader, mut writer) = tokio::io::split(client.stream);
-    let sending = async {
-        // Whatever is read together ends within a request.
-        while writer.write_all(b"\r\nECHO a").await.is_ok() {}
-    };
-    let reading = async {
-        let mut replies = Vec::new();
-        reader.read_to_end(&mut replies).await.unwrap();
-        replies
-    };
-    let (_, replies) =
-        tokio::time::timeout(Duration::from_secs(20), async { tokio::join!(sending, reading) })
-            .await
-            .expect("the connection ends");
-    assert!(replies.starts_with(b"$1\r\na\r\n") || replies.is_empty());
-}
-
-#[tokio::test]
-async fn http_requests_are_not_executed() {
-    for request in ["POST / HTTP/1.1", "host: localhost", "Post /"] {
-        let mut client = Client::connect(Password::None);
-        let lines = format!("PING\r\n{request}\r\n\r\nWEIR.CHECK shop 1 user ann\r\n");
-        client.stream.write_all(lines.as_bytes()).await.unwrap();
-        let mut replies = String::new();
-        client.stream.read_to_string(&mut replies).await.unwrap();
-        assert_eq!(replies, "+PONG\r\n", "{request}");
     }
 }

@@ -38,8 +38,8 @@ group! {
     RuntimeSettings "runtime" {
         // Each thread has its own connection to Redis, so that a container without a CPU limit on a large
         // machine would have many.
-        /// Threads that serve gRPC; 0: one per CPU of the cgroup's quota, rounded up, else one per core, at
-        /// most 16.
+        /// Threads that serve gRPC, and as many more for Redis clients if resp.address is set; 0: one per CPU
+        /// of the cgroup's quota, rounded up, else one per core, at most 16.
         threads: Int<usize, 0, 1_024> = "0";
     }
 }

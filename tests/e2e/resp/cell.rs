@@ -1,5 +1,7 @@
 //! CL.THROTTLE beside redis-cell, which `scripts/build-redis-cell` builds as a module for Redis.
 
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
 use super::{setup, start};
 use crate::support::redis::{Client, Reply, Server};
 use crate::support::tools::tool;
@@ -42,6 +44,16 @@ fn command(numbers: &mut Numbers, schedule: u64) -> Vec<String> {
     words
 }
 
+/// Returns how long it takes until redis-cell's limit has its full allowance again, in seconds, exactly: it keeps the
+/// time of that in nanoseconds, and replies with its seconds cut off.
+fn exact_reset(cell: &mut Client, key: &str) -> f64 {
+    let Reply::Text(full_at) = cell.send(&["GET", key]).unwrap() else { return 0.0 };
+    let full_at = String::from_utf8(full_at).unwrap();
+    let full_at = Duration::from_nanos(full_at.parse().unwrap());
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    full_at.saturating_sub(now).as_secs_f64()
+}
+
 #[test]
 fn throttles_are_those_of_redis_cell() {
     let Some(module) = tool("redis-cell/redis_cell.so", "WEIR_REDIS_CELL") else { return };
@@ -53,20 +65,29 @@ fn throttles_are_those_of_redis_cell() {
         for schedule in seed..seed + 200 {
             let mut numbers = Numbers(schedule);
             let mut sent = Vec::new();
+            let started = Instant::now();
             for _ in 0..20 {
                 sent.push(command(&mut numbers, schedule));
                 let words: Vec<&str> = sent[sent.len() - 1].iter().map(String::as_str).collect();
                 let [ours, theirs] = clients.each_mut().map(|client| client.send(&words).unwrap());
                 let [ours, theirs] =
                     [ours, theirs].map(|it| it.list().iter().map(Reply::int).collect::<Vec<_>>());
-                // weir rounds up and redis-cell down, a moment later. Never is not a second before now.
-                let is_close = |i: usize| match (ours[i], theirs[i]) {
+                let number = |i: usize| words.get(i).map_or(1.0, |word| word.parse().unwrap());
+                let (limit, interval) = (number(2) + 1.0, number(4) / number(3));
+                let reset = exact_reset(&mut clients[1], words[1]);
+                let retry = reset + (number(5) - limit) * interval;
+                // Neither server gets a command at the very time of the other.
+                let apart = started.elapsed().as_secs_f64() + 1e-5;
+                // weir rounds up.
+                let is_close = |i: usize, exact: f64| match (ours[i], theirs[i]) {
                     (-1, theirs) => theirs == -1,
-                    (ours, theirs) => theirs >= 0 && (0..=2).contains(&(ours - theirs)),
+                    (_, -1) => false,
+                    (ours, _) => (-apart..1.0 + apart).contains(&(ours as f64 - exact)),
                 };
                 assert!(
-                    ours[..3] == theirs[..3] && is_close(3) && is_close(4),
-                    "weir: {ours:?}, redis-cell: {theirs:?}, after {sent:#?}"
+                    ours[..3] == theirs[..3] && is_close(3, retry) && is_close(4, reset),
+                    "weir: {ours:?}, redis-cell: {theirs:?}, exactly {retry} and {reset}, \
+                     {apart} s apart, after {sent:#?}"
                 );
             }
         }

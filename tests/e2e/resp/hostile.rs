@@ -69,6 +69,45 @@ fn a_client_that_does_not_read_is_closed_and_takes_little_memory() {
 }
 
 #[test]
+fn large_requests_and_replies_share_a_budget() {
+    const CLIENTS: usize = 128;
+    let setup = setup(None).env("WEIR__RESP__MAX_REQUEST", "1MiB");
+    let (weir, address) = start(setup.env("WEIR__RESP__MAX_BUFFERED", "32MiB"));
+    let refused = || weir.metric("weir_resp_memory_refusals_total");
+    let before = weir.resident_bytes();
+    let text = "x".repeat(1_000_000);
+    let whole = format!("*2\r\n$4\r\nECHO\r\n${}\r\n{text}\r\n", text.len());
+    // Half of the clients keep weir waiting for the rest of a request, the others do not read.
+    let hostile: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for (i, mut client) in hostile.iter().enumerate() {
+            let whole = &whole;
+            scope.spawn(move || {
+                // weir may have closed the connection.
+                client.set_write_timeout(Some(PATIENCE)).unwrap();
+                let _ = match i % 2 {
+                    0 => client.write_all(&whole.as_bytes()[..900_000]),
+                    _ => (0..8).try_for_each(|_| client.write_all(whole.as_bytes())),
+                };
+            });
+        }
+        wait_for("the budget is used up", || (refused() > CLIENTS as u64 / 4).then_some(()));
+        let mut client = Client::connect(address.port()).unwrap();
+        assert!(ask(&mut client, "WEIR.CHECK shop 1 many a").starts_with("[1 "));
+        let grown = weir.resident_bytes().saturating_sub(before);
+        // The budget, the free part of each, and what an allocator keeps.
+        assert!(grown < 64 << 20, "{grown} bytes");
+        for client in &hostile {
+            let _ = client.shutdown(std::net::Shutdown::Both);
+        }
+    });
+    drop(hostile);
+    let mut client = Client::connect(address.port()).unwrap();
+    let reply = client.send(&["ECHO", &text]).unwrap();
+    assert!(reply.text() == text);
+}
+
+#[test]
 fn a_slow_sender_is_closed_and_an_idle_client_is_not() {
     let (_weir, address) = start(setup(None).env("WEIR__RESP__TIMEOUT", "300ms"));
     let mut idle = Client::connect(address.port()).unwrap();

@@ -76,11 +76,11 @@ fn pipelined_buckets_are_charged_in_order() {
 
 #[test]
 fn policies_reply_while_redis_is_away() {
-    for (policy, replies) in [
-        ("error", ["!ERR store unavailable"; 4]),
-        ("allow", ["10", "10", "10", "10"]),
-        ("deny", ["0", "0", "0", "0"]),
-        ("local", ["10", "7", "4", "1"]),
+    for (policy, replies, throttled) in [
+        ("error", ["!ERR store unavailable"; 4], "!ERR store unavailable"),
+        ("allow", ["10", "10", "10", "10"], "[0 6 6 -1 0]"),
+        ("deny", ["0", "0", "0", "0"], "[1 6 0 1 1]"),
+        ("local", ["10", "7", "4", "1"], "[0 6 5 -1 120]"),
     ] {
         let mut redis = Server::start();
         let setup = setup(Some(&redis)).env("WEIR__STORE__BUDGET", "200ms");
@@ -91,5 +91,6 @@ fn policies_reply_while_redis_is_away() {
         for reply in replies {
             assert_eq!(ask(&mut client, "RL.REDUCE a 10 86400 TAKE 3"), reply, "{policy}");
         }
+        assert_eq!(ask(&mut client, "CL.THROTTLE a 5 1 120"), throttled, "{policy}");
     }
 }

@@ -1,28 +1,34 @@
-//! TLS and a password, with redis-cli.
+//! TLS: with redis-cli and a password, and the end of connections.
 
 use std::process::Command;
 
-use super::{setup, start};
-use crate::support::certificates::Authority;
-use crate::support::tls::SERVER_NAME;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
-#[test]
-fn redis_cli_connects_with_tls_and_a_password() {
-    let authority = Authority::new();
+use super::{setup, start};
+use crate::support::PATIENCE;
+use crate::support::certificates::Authority;
+use crate::support::tls::{SERVER_NAME, TlsClient};
+use crate::support::weir::Setup;
+
+/// `weir serve` with a certificate of an authority.
+fn with_tls(authority: &Authority) -> Setup {
     let server = authority.sign(&[SERVER_NAME]);
     let setup = setup(None)
         .file("tls.crt", &server.cert)
         .file("tls.key", &server.key)
         .file("ca.crt", &authority.pem)
-        .file("password", "secret\n")
         .env("WEIR__RESP__TLS__ENABLED", "true");
-    let path = |name| setup.path(name);
-    let (cert, key, password) = (path("tls.crt"), path("tls.key"), path("password"));
-    let setup = setup
-        .env("WEIR__RESP__TLS__CERT", cert)
-        .env("WEIR__RESP__TLS__KEY", key)
-        .env("WEIR__RESP__PASSWORD_FILE", password);
-    let (weir, address) = start(setup);
+    let (cert, key) = (setup.path("tls.crt"), setup.path("tls.key"));
+    setup.env("WEIR__RESP__TLS__CERT", cert).env("WEIR__RESP__TLS__KEY", key)
+}
+
+#[test]
+fn redis_cli_connects_with_tls_and_a_password() {
+    let authority = Authority::new();
+    let setup = with_tls(&authority).file("password", "secret\n");
+    let password = setup.path("password");
+    let (weir, address) = start(setup.env("WEIR__RESP__PASSWORD_FILE", password));
     let run = |arguments: &[&str]| {
         let output = Command::new("redis-cli")
             .args(["-h", "127.0.0.1", "-p", &address.port().to_string(), "--no-auth-warning"])
@@ -45,4 +51,31 @@ fn redis_cli_connects_with_tls_and_a_password() {
     assert!(run(&tls).contains("NOAUTH"));
     let plain = run(&["-a", "secret"]);
     assert!(!plain.contains("per-user"), "{plain}");
+}
+
+/// Without a closing notice, reading would be an error: someone else may have cut the replies off.
+#[tokio::test]
+async fn connections_end_with_a_closing_notice() {
+    let authority = Authority::new();
+    let (mut weir, address) = start(with_tls(&authority));
+    let client = TlsClient::new(&authority, None).offering(&[]);
+    for (sent, reply) in [
+        ("PING\r\nQUIT\r\n", "+PONG\r\n+OK\r\n"),
+        ("*a\r\n", "-ERR Protocol error: invalid multibulk length\r\n"),
+        ("POST / HTTP/1.1\r\n", ""),
+    ] {
+        let mut stream = client.connect(address).await.unwrap();
+        stream.write_all(sent.as_bytes()).await.unwrap();
+        let mut replies = String::new();
+        let read = timeout(PATIENCE, stream.read_to_string(&mut replies));
+        read.await.expect("an end in time").expect("a closing notice");
+        assert_eq!(replies, reply, "{sent}");
+    }
+    let mut idle = client.connect(address).await.unwrap();
+    idle.write_all(b"PING\r\n").await.unwrap();
+    idle.read_exact(&mut [0; 7]).await.unwrap();
+    weir.signal("TERM");
+    let read = timeout(PATIENCE, idle.read(&mut [0])).await.expect("an end in time");
+    assert_eq!(read.expect("a closing notice"), 0);
+    weir.wait_until_ended();
 }

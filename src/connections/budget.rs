@@ -1,8 +1,8 @@
 //! The memory for partly received requests and unread responses.
 //!
-//! The first [`FREE_BYTES`] of a connection are free, so that a client with small requests is
-//! served whatever other clients hold. What a connection holds beyond that counts against a budget
-//! that all connections share, and of which one connection gets at most an eighth.
+//! The first bytes of a connection are free, so that a client with small requests is served
+//! whatever other clients hold. What a connection holds beyond that counts against a budget that all
+//! connections share, and of which one connection gets at most an eighth.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,41 +12,62 @@ use parking_lot::Mutex;
 use super::LOG_INTERVAL;
 use crate::throttle::Throttle;
 
-/// Bytes per connection that do not count against the budget.
-pub(super) const FREE_BYTES: usize = 128 << 10;
-
 /// One connection may hold the budget divided by this.
 const CONNECTION_DIVISOR: usize = 8;
 
 /// The budget that all connections share.
 #[derive(Debug)]
-pub(super) struct MemoryBudget {
-    max_bytes: usize,
+pub struct MemoryBudget {
+    limits: BudgetLimits,
     held_bytes: AtomicUsize,
     log: Throttle,
 }
 
+/// The limits of a budget.
+#[derive(Clone, Copy, Debug)]
+pub struct BudgetLimits {
+    /// The setting that has the size of the budget.
+    pub setting: &'static str,
+    pub max_bytes: usize,
+    /// Bytes per connection that do not count against the budget.
+    pub free_bytes: usize,
+}
+
 impl MemoryBudget {
-    pub fn new(max_bytes: usize) -> Arc<MemoryBudget> {
+    pub fn new(limits: BudgetLimits) -> Arc<MemoryBudget> {
         let log = Throttle::new(LOG_INTERVAL);
-        Arc::new(MemoryBudget { max_bytes, held_bytes: AtomicUsize::new(0), log })
+        Arc::new(MemoryBudget { limits, held_bytes: AtomicUsize::new(0), log })
+    }
+
+    /// Returns how much of what a connection holds counts.
+    fn counted(&self, held: usize) -> usize {
+        held.saturating_sub(self.limits.free_bytes)
     }
 
     fn try_acquire(&self, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
         let before = self.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before.saturating_add(bytes) <= self.max_bytes;
+        let fits = before.saturating_add(bytes) <= self.limits.max_bytes;
         if !fits {
             self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
         fits
     }
 
+    fn release(&self, bytes: usize) {
+        if bytes > 0 {
+            self.held_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
     fn log_refusal(&self) {
         if let Some(suppressed) = self.log.pass() {
             tracing::warn!(
-                setting = "grpc.max_buffered",
+                setting = self.limits.setting,
                 suppressed,
-                "gRPC request refused: buffered requests and responses use too much memory"
+                "client refused: buffered requests and responses use too much memory"
             );
         }
     }
@@ -54,7 +75,7 @@ impl MemoryBudget {
 
 /// The part of the budget that one connection uses.
 #[derive(Debug)]
-pub(super) struct ConnectionBudget {
+pub struct ConnectionBudget {
     budget: Arc<MemoryBudget>,
     held_bytes: Mutex<usize>,
 }
@@ -71,8 +92,10 @@ impl ConnectionBudget {
     fn try_acquire(&self, bytes: usize) -> bool {
         let mut held = self.held_bytes.lock();
         let after = held.saturating_add(bytes);
+        let counted = |held| self.budget.counted(held);
         let more = counted(after) - counted(*held);
-        let fits = counted(after) <= self.budget.max_bytes / CONNECTION_DIVISOR || more == 0;
+        let most = self.budget.limits.max_bytes / CONNECTION_DIVISOR;
+        let fits = counted(after) <= most || more == 0;
         if !fits || !self.budget.try_acquire(more) {
             drop(held);
             self.budget.log_refusal();
@@ -84,20 +107,15 @@ impl ConnectionBudget {
 
     fn release(&self, bytes: usize) {
         let mut held = self.held_bytes.lock();
-        let less = counted(*held) - counted(*held - bytes);
+        let less = self.budget.counted(*held) - self.budget.counted(*held - bytes);
         *held -= bytes;
-        self.budget.held_bytes.fetch_sub(less, Ordering::Relaxed);
+        self.budget.release(less);
     }
 }
 
-/// Returns how much of what a connection holds counts against the budget.
-fn counted(held: usize) -> usize {
-    held.saturating_sub(FREE_BYTES)
-}
-
-/// The memory that one call holds, released when this is dropped.
+/// The memory of one buffer, released when this is dropped.
 #[derive(Debug)]
-pub(super) struct Reservation {
+pub struct Reservation {
     connection: Arc<ConnectionBudget>,
     bytes: usize,
 }
@@ -129,10 +147,16 @@ mod tests {
 
     const MAX: usize = 1 << 20;
     const PART: usize = MAX / CONNECTION_DIVISOR;
+    const FREE_BYTES: usize = 128 << 10;
+
+    fn budget(max_bytes: usize) -> Arc<MemoryBudget> {
+        let setting = "test.max_buffered";
+        MemoryBudget::new(BudgetLimits { setting, max_bytes, free_bytes: FREE_BYTES })
+    }
 
     #[test]
     fn a_connection_gets_an_eighth_of_the_budget_and_returns_it() {
-        let budget = MemoryBudget::new(MAX);
+        let budget = budget(MAX);
         let account = ConnectionBudget::new(&budget);
         let (mut one, mut two) = (account.reservation(), account.reservation());
         assert!(one.resize(FREE_BYTES) && budget.held_bytes.load(Ordering::Relaxed) == 0);
@@ -147,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_free_bytes_do_not_depend_on_other_connections() {
-        let budget = MemoryBudget::new(MAX);
+        let budget = budget(MAX);
         let reservations: Vec<Reservation> = (0..CONNECTION_DIVISOR)
             .map(|_| {
                 let mut reservation = ConnectionBudget::new(&budget).reservation();
@@ -167,7 +191,7 @@ mod tests {
         fn the_budget_is_the_sum_of_what_connections_hold_beyond_the_free_bytes(
             steps in prop::collection::vec((0..6_usize, 0..3_usize, 0..3 * FREE_BYTES), 0..200),
         ) {
-            let budget = MemoryBudget::new(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
+            let budget = budget(2 * FREE_BYTES * CONNECTION_DIVISOR / 3);
             let accounts: Vec<_> = (0..6).map(|_| ConnectionBudget::new(&budget)).collect();
             let reservation = |account: &Arc<ConnectionBudget>| account.reservation();
             let mut reservations: Vec<[Reservation; 3]> =
@@ -182,11 +206,12 @@ mod tests {
                 for (account, reservations) in accounts.iter().zip(&reservations) {
                     let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
                     prop_assert_eq!(*account.held_bytes.lock(), held);
-                    prop_assert!(counted(held) <= budget.max_bytes / CONNECTION_DIVISOR);
-                    total += counted(held);
+                    let counted = budget.counted(held);
+                    prop_assert!(counted <= budget.limits.max_bytes / CONNECTION_DIVISOR);
+                    total += counted;
                 }
                 prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), total);
-                prop_assert!(total <= budget.max_bytes);
+                prop_assert!(total <= budget.limits.max_bytes);
             }
             drop(reservations);
             prop_assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
