@@ -47,10 +47,12 @@ impl Changes {
 
     /// Empties the list. The slots stay marked until they are copied.
     pub fn take(&mut self) -> Changed {
-        match std::mem::take(&mut self.is_full) {
-            true => Changed::TooMany,
-            false => Changed::Keys(std::mem::take(&mut self.prints)),
+        if std::mem::take(&mut self.is_full) {
+            return Changed::TooMany;
         }
+        // As many again find room, so that charges seldom wait for memory.
+        let room = Vec::with_capacity((2 * self.prints.len()).min(self.max));
+        Changed::Keys(std::mem::replace(&mut self.prints, room))
     }
 }
 
