@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 /// The time after which the thread rests, and for how long: while it copies much, it takes up to a
-/// quarter of a processor. Without rests, requests wait some milliseconds until the system takes the
+/// fifth of a processor. Without rests, requests wait some milliseconds until the system takes the
 /// processor from it.
-const WORK: Duration = Duration::from_micros(200);
-const REST: Duration = Duration::from_micros(600);
+const WORK: Duration = Duration::from_micros(50);
+const REST: Duration = Duration::from_micros(200);
 
 /// What the thread is to do besides.
 #[derive(Debug)]

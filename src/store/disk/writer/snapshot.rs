@@ -92,8 +92,9 @@ impl<C: Clock> Writer<C> {
                 continue;
             }
             if Instant::now() >= self.next_sync {
-                self.next_sync = Instant::now() + self.schedule.sync;
                 self.save_changes_or_all();
+                // From its end: if it took longer than that, the snapshot goes on nevertheless.
+                self.next_sync = Instant::now() + self.schedule.sync;
                 self.report_sizes();
             }
             let log_goes_on = self.log.is_some() && self.log_number == file.number;
