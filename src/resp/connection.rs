@@ -223,7 +223,8 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         let after = self.session.answer(&words, &self.resp.password, &mut self.replies);
         let (mut may_wait, mut runs_alone) = (!matches!(after, After::Close | After::Http), false);
         match after {
-            After::Run(command) if self.resp.rate_limit.is_immediate() => {
+            // A store may turn immediate while earlier requests still wait for it.
+            After::Run(command) if waiting.is_empty() && self.resp.rate_limit.is_immediate() => {
                 command.run(self.resp, &words[1..], &mut self.replies).await;
             }
             After::Run(command) => {

@@ -70,6 +70,7 @@ impl Parser {
         max: usize,
     ) -> Result<Option<RespRequest>, ProtocolError> {
         match self.advance(buffer, max) {
+            Ok(true) if self.at > max => Err(ProtocolError::TooLarge),
             Ok(true) => {
                 let Parser { at, arguments, .. } = std::mem::take(self);
                 Ok(Some(RespRequest { arguments, length: at }))

@@ -241,7 +241,7 @@ fn command(subcommand: &[u8], names: &[&[u8]], replies: &mut Replies) {
             names.iter().for_each(|_| replies.null());
         }
         b"LIST" => replies.array(0),
-        _ => replies.error("ERR unknown subcommand of COMMAND: use COUNT or DOCS"),
+        _ => replies.error("ERR unknown subcommand of COMMAND: use COUNT, DOCS, INFO or LIST"),
     }
 }
 

@@ -79,7 +79,7 @@ pub enum OpenError {
     )]
     Version { path: PathBuf, version: u32, known: u32 },
     #[error(
-        "store.disk.path is {path:?}, of which the file {file} cannot be read: {error}: repair that, \
+        "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
          or remove the file to lose what was counted in it"
     )]
     Unreadable { path: PathBuf, file: String, error: io::Error },
@@ -99,7 +99,8 @@ pub enum OpenError {
 /// changed since the last completed sync: hits are admitted again, and hits given back count again
 /// until they expire.
 ///
-/// **Bounded.** As the memory store, and up to 11 bytes a key for the list of changes. If writing fails,
+/// **Bounded.** As the memory store, up to 22 bytes a key for the list of changes, and while a long log is saved three times its
+/// size. If writing fails,
 /// charges go on; what changed is written when that is possible again. A directory takes at most two
 /// snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
 pub struct DiskStore<C> {
@@ -149,12 +150,11 @@ impl<C: Clock> DiskStore<C> {
     }
 
     /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves
-    /// when that is done; at once while nothing is loaded yet. What is not saved when this ends, or is
+    /// when that is done; at once while nothing is loaded yet, and for a second caller. What is not saved when this ends, or is
     /// dropped, is logged.
     pub fn finish(&self) -> impl Future<Output = ()> + Send + use<C> {
         let (done, finished) = oneshot::channel();
         let sent = self.status.is_loaded().then(|| self.writer.try_send(Command::Finish(done)));
-        // If there is such a command already, its sender waits for the end.
         let is_concerned = matches!(sent, Some(Ok(()) | Err(TrySendError::Disconnected(_))));
         let unsaved = is_concerned.then(|| Unsaved(self.status.clone()));
         async move {
@@ -200,7 +200,7 @@ impl<C: Clock> Store for DiskStore<C> {
     }
 
     fn is_immediate(&self) -> bool {
-        true
+        self.status.is_loaded()
     }
 }
 

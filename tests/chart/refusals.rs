@@ -164,6 +164,14 @@ const REFUSED: &[(&str, &[&str])] = &[
     ("settings: { controls: { file: /a } }", &["controls.existingClaim"]),
     ("settings: { resp: { address: ':1' } }", &["resp.enabled", "service.ports.resp"]),
     ("settings: { resp: { password_file: /a } }", &["resp.existingSecret"]),
+    (
+        "settings: { resp: { max_request: 8KiB } }",
+        &["settings.resp has no effect", "resp.enabled=true"],
+    ),
+    (
+        "{ resp: { enabled: true }, service: { ports: { resp: 8081 } } }",
+        &["service.ports.resp and service.ports.grpc are both 8081"],
+    ),
     ("resp: { existingSecret: a }", &["resp.existingSecret has no effect", "resp.enabled=true"]),
     (
         "resp: { enabled: true, existingSecret: a, passwordKey: '' }",

@@ -21,8 +21,12 @@ the Service would be named {{ include "weir.fullname" . }}, but a name must star
 {{- if eq (int64 .grpc) (int64 .http) }}
 service.ports.grpc and service.ports.http are both {{ .grpc }}: write different ports
 {{- end }}
-{{- if and $.Values.resp.enabled (has (int64 .resp) (list (int64 .grpc) (int64 .http))) }}
-service.ports.resp is {{ .resp }}, as another of service.ports: write different ports
+{{- if $.Values.resp.enabled }}
+{{- range $name, $port := dict "grpc" .grpc "http" .http }}
+{{- if eq (int64 $port) (int64 $.Values.service.ports.resp) }}
+service.ports.resp and service.ports.{{ $name }} are both {{ $port }}: write different ports
+{{- end }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -158,6 +162,9 @@ resp.existingSecret has no effect: set resp.enabled=true
 {{- end }}
 {{- if and .existingSecret (not .passwordKey) }}
 resp.existingSecret needs resp.passwordKey, the key of the password
+{{- end }}
+{{- if and $.Values.settings.resp (not .enabled) }}
+settings.resp has no effect: set resp.enabled=true
 {{- end }}
 {{- if and $.Values.tls.resp.enabled (not .enabled) }}
 tls.resp.enabled has no effect: set resp.enabled=true

@@ -15,7 +15,7 @@
 - name: resp
   port: {{ index . 3 }}
   targetPort: resp
-  # Not redis: a proxy that understands Redis would not know the commands of weir.
+  {{- /* Not redis: a proxy that understands Redis would not know the commands of weir. */}}
   appProtocol: {{ ternary "tls" "tcp" $values.tls.resp.enabled }}
 {{- end }}
 {{- end -}}

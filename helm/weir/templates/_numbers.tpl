@@ -41,14 +41,15 @@
 
 {{/*
 Returns the resources of weir. A key takes at most 57 bytes in memory, here 64; on disk, 24 more for the
-list of changes. The rest is for requests in progress (grpc.max_buffered, http.max_buffered and resp.max_buffered, 96 MiB), for parsing a large body of /json (90 MiB), connections and rules.
+list of changes. The rest is for requests in progress (grpc.max_buffered and http.max_buffered, 80 MiB), for parsing a
+large body of /json (90 MiB), connections and rules. Redis clients take up to 108 MiB.
 */}}
 {{- define "weir.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}
 {{- $limits := $resources.limits | default dict -}}
 {{- if not (hasKey $limits "memory") -}}
 {{- $keys := mulf (.Values.store.memory.maxKeys | float64) (ternary 88 64 (eq .Values.store.kind "disk")) -}}
-{{- $bytes := addf $keys (mul 256 1048576) | int64 -}}
+{{- $bytes := addf $keys (mul (ternary 364 256 .Values.resp.enabled) 1048576) | int64 -}}
 {{- with dig "memory" "" ($resources.requests | default dict) -}}
 {{- $bytes = max $bytes (include "weir.bytes" (list . "resources.requests.memory") | int64) -}}
 {{- end -}}

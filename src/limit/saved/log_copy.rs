@@ -14,7 +14,7 @@ const PART_STAMPS: usize = 8 << 10;
 ///
 /// The newest stamps are copied first, so hits that are charged later are not seen, and stamps that
 /// expire meanwhile are missing or not. Hits that are given back meanwhile are in the copy. So it is the
-/// log of when it was begun, as far as that still counts.
+/// log of when it was started, as far as that still counts.
 #[derive(Debug, Default)]
 pub(crate) struct LogCopy {
     /// The newest first.
@@ -23,7 +23,7 @@ pub(crate) struct LogCopy {
     counted: usize,
     /// How many stamps at the end are equal.
     equal: usize,
-    /// The length of the log when the copy was begun.
+    /// The length of the log when the copy was started.
     len: usize,
     /// The oldest stamp of the log, when it was last seen.
     oldest: Micros,
@@ -42,7 +42,7 @@ pub(crate) enum NextPart {
 
 impl LogCopy {
     /// Returns whether a log is long enough to be copied in parts.
-    pub fn suits(log: &HitLog) -> bool {
+    pub fn is_long(log: &HitLog) -> bool {
         matches!(log, HitLog::Stamps(stamps) if stamps.len() > PART_STAMPS)
     }
 
@@ -73,7 +73,7 @@ impl LogCopy {
     }
 
     /// Copies the next part. Takes no longer for a longer log.
-    pub fn go_on(&mut self, log: &HitLog) -> NextPart {
+    pub fn copy_next(&mut self, log: &HitLog) -> NextPart {
         let (HitLog::Stamps(stamps), Some(last)) = (log, self.stamps.last()) else {
             return NextPart::Moved;
         };
@@ -144,7 +144,7 @@ mod tests {
             copy.prepare();
             between(log);
             let room = copy.stamps.capacity();
-            match copy.go_on(log) {
+            match copy.copy_next(log) {
                 NextPart::More => {}
                 NextPart::None => return Some(restored(&copy)),
                 NextPart::Moved => return None,
@@ -188,7 +188,7 @@ mod tests {
         }
 
         /// The copy counts at least what counts now without the hits since, and at most what counted
-        /// when it was begun.
+        /// when it was started.
         #[test]
         fn a_log_that_is_charged_is_copied_as_it_was(
             hits in hits(),
@@ -223,7 +223,7 @@ mod tests {
             prop_assert!(live(&copied) <= live(&before));
             prop_assert!(live(&copied) + since >= live(&stamps(&log)));
             if !given_back {
-                // The newest of when it was begun, and all that count.
+                // The newest of when it was started, and all that count.
                 prop_assert_eq!(&before[before.len() - copied.len()..], &copied);
                 prop_assert!(live(&copied) + since >= live(&before).min(n as usize));
             }

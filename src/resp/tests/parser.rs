@@ -68,6 +68,13 @@ fn invalid_requests_are_named() {
     // Many strings that are each small enough.
     let large = encode(&vec![vec![b'x'; 1_000]; 70]);
     assert_eq!(read_all(&large, 4_096), Err(ProtocolError::TooLarge));
+    // However a request of this size and one byte more arrive.
+    let of_length =
+        |length: usize| encode(&vec![vec![b'x'; length - "*1\r\n$65522\r\n\r\n".len()]]);
+    for piece in [1, 4_096, MAX - 1, MAX, MAX + 1] {
+        assert!(read_all(&of_length(MAX), piece).is_ok(), "{piece}");
+        assert_eq!(read_all(&of_length(MAX + 1), piece), Err(ProtocolError::TooLarge), "{piece}");
+    }
     assert_eq!(read_all(b"*0\r\n*-1\r\n", 1), Ok(vec![words(&[]), words(&[])]));
 }
 

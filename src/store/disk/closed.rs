@@ -13,14 +13,14 @@ use super::directory::FileId;
 
 const NAME: &str = "closed";
 
-/// Returns the sizes; none if there is no valid file.
+/// Returns the sizes; none if there is no file.
 ///
 /// # Errors
 ///
-/// The file cannot be read.
+/// The file cannot be read, or is damaged.
 pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
     match fs::read(directory.join(NAME)) {
-        Ok(bytes) => Ok(decode(&bytes).unwrap_or_default()),
+        Ok(bytes) => decode(&bytes).ok_or_else(|| io::Error::other("the file is damaged")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(error),
     }
@@ -32,10 +32,13 @@ pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
 ///
 /// They cannot be written.
 pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
-    let mut file = super::directory::create_or_open(&directory.join(NAME))?;
+    // A crash must not leave half of it.
+    let unfinished = directory.join("closed.tmp");
+    let mut file = super::directory::create_or_open(&unfinished)?;
     file.set_len(0)?;
     io::Write::write_all(&mut file, encode(sizes).as_bytes())?;
     file.sync_all()?;
+    fs::rename(unfinished, directory.join(NAME))?;
     File::open(directory)?.sync_all()
 }
 

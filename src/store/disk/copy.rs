@@ -1,7 +1,6 @@
 //! Copies slots from memory to files, without locking a shard for long.
 
 use std::io;
-use std::time::Duration;
 
 use super::record;
 use super::record_file::RecordFile;
@@ -17,10 +16,6 @@ use crate::store::memory::saving::{SavedSlot, SavedValue};
 /// copied in parts.
 const SLICE_KEYS: usize = 256;
 const SLICE_BYTES: usize = 64 << 10;
-
-/// The time between two parts. Without it, clients of the shard would meet a locked one most of the time,
-/// and whoever has to sleep for a lock wakes up late on a busy machine.
-const PART_PAUSE: Duration = Duration::from_micros(50);
 
 /// How often a copy in parts is tried before a log is copied as a whole.
 const MAX_TRIES: usize = 4;
@@ -71,7 +66,7 @@ impl Copier {
         self.copy((memory, shard), &prints, Some(now), snapshot, commands)
     }
 
-    /// With a time, keys that have expired then or have no slot are left out.
+    /// With a time, keys that have expired then or have no slot are skipped.
     fn copy<C: Clock>(
         &mut self,
         (memory, shard): (&MemoryStore<C>, usize),
@@ -88,13 +83,14 @@ impl Copier {
             bytes.clear();
             bytes.reserve(2 * SLICE_BYTES);
             ends.clear();
+            long.clear();
             let mut looked = 0;
             left = memory.copy_slots(shard, left, |print, slot| {
                 looked += 1;
-                let is_left_out =
+                let is_skipped =
                     live_at.is_some_and(|now| slot.is_none_or(|slot| slot.expires <= now));
                 match has_long_log(&slot) {
-                    _ if is_left_out => {}
+                    _ if is_skipped => {}
                     true => long.push(*print),
                     false => {
                         record::write(shard_number, print, slot, bytes);
@@ -109,7 +105,7 @@ impl Copier {
                 start = end;
             }
             for print in std::mem::take(&mut self.long) {
-                self.copy_long(memory, shard, &print, file)?;
+                self.copy_long(memory, shard, &print, file, commands)?;
             }
             commands.rest();
         }
@@ -125,18 +121,20 @@ impl Copier {
         shard: usize,
         print: &Print,
         file: &mut RecordFile,
+        commands: &mut Commands,
     ) -> io::Result<()> {
         let Copier { bytes, log, .. } = self;
         for tries in 0.. {
             bytes.clear();
             log.clear();
-            let mut begun = None;
+            let mut started = None;
             memory.copy_slots(shard, std::slice::from_ref(print), |print, slot| {
                 match slot {
                     Some(slot @ SavedSlot { value: SavedValue::Boxed(state), .. })
-                        if LogCopy::suits(state.log()) && tries < MAX_TRIES =>
+                        if LogCopy::is_long(state.log()) && tries < MAX_TRIES =>
                     {
-                        begun = Some(record::write_without_log(shard as u16, &slot, state, bytes));
+                        started =
+                            Some(record::write_without_log(shard as u16, &slot, state, bytes));
                         log.begin(state.log());
                     }
                     // It is not long any more.
@@ -144,9 +142,9 @@ impl Copier {
                 }
                 false
             });
-            match begun {
+            match started {
                 None => break,
-                Some(state) if copy_rest(memory, shard, print, log) => {
+                Some(state) if copy_rest(memory, shard, print, log, commands) => {
                     log.save(bytes);
                     state.end(bytes);
                     break;
@@ -162,7 +160,7 @@ impl Copier {
 
 fn has_long_log(slot: &Option<SavedSlot<SavedValue<&State>>>) -> bool {
     match slot {
-        Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::suits(state.log()),
+        Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::is_long(state.log()),
         _ => false,
     }
 }
@@ -173,19 +171,15 @@ fn copy_rest<C: Clock>(
     shard: usize,
     print: &Print,
     log: &mut LogCopy,
+    commands: &mut Commands,
 ) -> bool {
     loop {
         log.prepare();
-        pause();
-        match memory.read_boxed(shard, print, |state| log.go_on(state.log())) {
+        commands.pause();
+        match memory.read_boxed(shard, print, |state| log.copy_next(state.log())) {
             Some(NextPart::More) => {}
             Some(NextPart::None) => return true,
             Some(NextPart::Moved) | None => return false,
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the thread that saves has no connections")]
-fn pause() {
-    std::thread::sleep(PART_PAUSE);
 }

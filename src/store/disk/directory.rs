@@ -156,6 +156,16 @@ impl Directory {
         closed::read(&self.path)
     }
 
+    /// Removes the sizes, before any of the files changes.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be removed.
+    pub fn remove_sizes(&self) -> io::Result<()> {
+        closed::remove(&self.path)?;
+        self.sync()
+    }
+
     /// Records the sizes of all files: nothing is written any more.
     ///
     /// # Errors

@@ -63,7 +63,12 @@ pub fn load<C: Clock>(
     let path = || directory.path().to_owned();
     let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
     recovery.last_number = files.last().map_or(0, |file| file.number);
-    let closed = directory.closed().map_err(|error| OpenError::Io(path(), error))?;
+    let closed = directory.closed().unwrap_or_else(|error| {
+        let path = directory.path().display();
+        tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
+        recovery.damage.files += 1;
+        Vec::new()
+    });
     let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
     recovery.damage.files += missing as u64;
     let start = newest_whole_snapshot(directory, &files, &mut recovery)?;
@@ -88,12 +93,15 @@ fn newest_whole_snapshot(
     recovery: &mut Recovery,
 ) -> Result<Option<FileId>, OpenError> {
     let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
+    let mut damaged = 0;
     for file in snapshots.rev() {
         if files.first() == Some(&file) || is_whole(directory, file)? {
+            recovery.damage.files += damaged;
             return Ok(Some(file));
         }
-        recovery.damage.files += 1;
+        damaged += 1;
     }
+    // All are loaded, and counted then.
     Ok(None)
 }
 

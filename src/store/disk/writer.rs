@@ -25,23 +25,17 @@ use super::status::Status;
 use crate::clock::Clock;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::changes::Changed;
-use crate::throttle::Throttle;
 
 mod commands;
+mod retry;
 mod snapshot;
 
 use self::commands::Next;
 pub use self::commands::{Command, Commands};
+use self::retry::Retry;
 
 /// Logs are not compacted below this size.
 const MIN_LOG_BYTES: u64 = 64 << 20;
-
-/// The wait after a write error, which doubles up to the maximum.
-const MIN_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(60);
-
-/// How often write errors are logged.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// When is written.
 #[derive(Clone, Copy, Debug)]
@@ -76,10 +70,9 @@ pub struct Writer<C> {
     next_number: u64,
     next_sync: Instant,
     compact_at: Instant,
-    /// After an error: the wait that follows the next one, and when to try again.
-    backoff: Duration,
-    retry_at: Instant,
-    errors: Throttle,
+    /// After an error of saving, and of a snapshot.
+    saving: Retry,
+    compacting: Retry,
     copier: Copier,
 }
 
@@ -107,9 +100,8 @@ impl<C: Clock> Writer<C> {
             next_number: 1,
             next_sync: now,
             compact_at: now,
-            backoff: MIN_BACKOFF,
-            retry_at: now,
-            errors: Throttle::new(LOG_INTERVAL),
+            saving: Retry::new(),
+            compacting: Retry::new(),
             copier: Copier::default(),
         }
     }
@@ -121,7 +113,7 @@ impl<C: Clock> Writer<C> {
             return self.status.not_loaded(error.to_string());
         }
         loop {
-            let due = if self.log.is_some() { self.next_sync } else { self.retry_at };
+            let due = if self.log.is_some() { self.next_sync } else { self.saving.at };
             match self.commands.wait(due.saturating_duration_since(Instant::now())) {
                 Next::Work => self.tick(),
                 Next::Finish => break,
@@ -149,14 +141,16 @@ impl<C: Clock> Writer<C> {
         self.next_number = recovery.last_number.saturating_add(1);
         (self.snapshot_bytes, self.older_log_bytes) = (recovery.snapshot_bytes, recovery.log_bytes);
         self.snapshot_records = recovery.snapshot_records;
-        // Looked at with the first sync: it may be obsolete since long.
+        // Checked at the first sync: much may have expired before the start.
         self.compact_at = Instant::now();
         self.is_damaged = recovery.damage.is_any();
         self.log_recovery(&recovery, took);
-        if let Err(error) = self.directory.remove_unused().and_then(|()| self.start_log()) {
-            self.fail(&error);
+        // The sizes first: they list files that are removed.
+        let removed = self.directory.remove_sizes().and_then(|()| self.directory.remove_unused());
+        match removed.and_then(|()| self.start_log()) {
+            Ok(_) => self.remove(&recovery.replaced),
+            Err(error) => self.fail(&error),
         }
-        self.remove(&recovery.replaced);
         self.status.loaded(&recovery, took);
         self.next_sync = Instant::now() + self.schedule.sync;
         Ok(())
@@ -202,7 +196,7 @@ impl<C: Clock> Writer<C> {
         let now = Instant::now();
         self.next_sync = now + self.schedule.sync;
         if self.log.is_none() {
-            if now >= self.retry_at {
+            if now >= self.saving.at {
                 self.start_over();
             }
             return;
@@ -258,7 +252,7 @@ impl<C: Clock> Writer<C> {
 
     fn is_compaction_due(&mut self) -> bool {
         let (now, log_bytes) = (Instant::now(), self.log_bytes());
-        if now < self.retry_at {
+        if now < self.compacting.at {
             return false;
         }
         if log_bytes > self.snapshot_bytes.max(MIN_LOG_BYTES) {
@@ -299,8 +293,9 @@ impl<C: Clock> Writer<C> {
 
     /// Counts and logs an error after which the log goes on.
     fn warn_compaction(&mut self, error: &io::Error) {
-        let retry_ms = self.back_off().as_millis();
-        if let Some(suppressed) = self.errors.pass() {
+        self.status.write_errors.fetch_add(1, Ordering::Relaxed);
+        let retry_ms = self.compacting.back_off().as_millis();
+        if let Some(suppressed) = self.compacting.log.pass() {
             tracing::error!(
                 path = %self.directory.path().display(),
                 %error,
@@ -311,19 +306,11 @@ impl<C: Clock> Writer<C> {
         }
     }
 
-    /// Counts an error, and sets when to try again. Returns the wait.
-    fn back_off(&mut self) -> Duration {
-        self.status.write_errors.fetch_add(1, Ordering::Relaxed);
-        let wait = self.backoff;
-        self.retry_at = Instant::now() + wait;
-        self.backoff = (wait * 2).min(MAX_BACKOFF);
-        wait
-    }
-
     /// Counts and logs a write error, and sets when to try again.
     fn warn(&mut self, error: &io::Error) {
-        let retry_ms = self.back_off().as_millis();
-        if let Some(suppressed) = self.errors.pass() {
+        self.status.write_errors.fetch_add(1, Ordering::Relaxed);
+        let retry_ms = self.saving.back_off().as_millis();
+        if let Some(suppressed) = self.saving.log.pass() {
             tracing::error!(
                 path = %self.directory.path().display(),
                 %error,

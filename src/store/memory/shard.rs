@@ -281,6 +281,10 @@ impl Shard {
         (self.packed.shrink(), self.boxed.shrink())
     }
 
+    pub(super) fn has_boxed(&self) -> bool {
+        self.boxed.len() > 0
+    }
+
     /// The buckets of the larger table.
     pub(super) fn buckets(&self) -> usize {
         self.packed.buckets().max(self.boxed.buckets())

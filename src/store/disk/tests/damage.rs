@@ -222,7 +222,7 @@ async fn a_file_that_cannot_be_read_is_not_replaced() {
         DiskStore::open_with(home.clock.clone(), home.options(SOON), schedule).ok()
     });
     let error = timeout(Duration::from_secs(60), store.load_error()).await.unwrap();
-    assert!(error.contains("the file log.99 cannot be read"), "{error}");
+    assert!(error.contains("log.99 in it cannot be read"), "{error}");
     assert!(!store.is_ready());
     store.finish().await;
     assert_eq!(home.files(), before);

@@ -11,14 +11,18 @@ use tokio::sync::oneshot;
 const WORK: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_micros(200);
 
-/// What the thread is to do besides.
+/// The time between two parts of a long log. Without it, requests would find the shard locked most of
+/// the time, and a thread that sleeps until it is unlocked wakes up late on a busy machine.
+const PART_PAUSE: Duration = Duration::from_micros(50);
+
+/// What the thread is asked to do.
 #[derive(Debug)]
 pub enum Command {
     /// Saves all changes and ends; then sends.
     Finish(oneshot::Sender<()>),
 }
 
-/// What is next.
+/// What the thread does next.
 #[derive(Debug)]
 pub enum Next {
     /// The time is up: save what is due.
@@ -32,7 +36,7 @@ pub enum Next {
 #[derive(Debug)]
 pub struct Commands {
     receiver: Receiver<Command>,
-    /// Who waits for the end.
+    /// The sender to notify at the end.
     finishing: Option<oneshot::Sender<()>>,
     rested: Instant,
 }
@@ -67,7 +71,12 @@ impl Commands {
         }
     }
 
-    /// Returns who waits for the end.
+    /// Pauses between two parts of a long log, but not if the thread is to end.
+    pub fn pause(&mut self) {
+        self.wait(PART_PAUSE);
+    }
+
+    /// Returns the sender to notify at the end.
     pub fn take_finishing(&mut self) -> Option<oneshot::Sender<()>> {
         self.finishing.take()
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::{MIN_BACKOFF, Writer};
+use super::Writer;
 use crate::clock::Clock;
 use crate::store::disk::directory::FileId;
 use crate::store::disk::record_file::RecordFile;
@@ -116,8 +116,8 @@ impl<C: Clock> Writer<C> {
     fn replaced_by(&mut self, number: u64) {
         self.older_log_bytes = 0;
         self.is_damaged = false;
-        if self.backoff > MIN_BACKOFF {
-            self.backoff = MIN_BACKOFF;
+        self.compacting.reset();
+        if self.saving.reset() {
             let path = self.directory.path().display();
             tracing::info!(%path, "counters are saved again");
         }
