@@ -97,7 +97,7 @@ fn files_that_cannot_be_read_end_it() {
     let mut weir = on_disk(directory.path(), "20ms").start_unhealthy();
     assert_eq!(weir.wait_until_ended().code(), Some(1));
     let said = weir.said_in_all();
-    assert!(said.contains("the file log.1 cannot be read: Is a directory"), "{said}");
+    assert!(said.contains("log.1 in it cannot be read: Is a directory"), "{said}");
     assert!(directory.path().join("log.1").is_dir());
 }
 
