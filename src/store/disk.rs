@@ -8,7 +8,7 @@
 //! | --- | --- |
 //! | `lock` | locked by the process that uses the directory |
 //! | `meta` | version, secret of the fingerprints, number of shards |
-//! | `closed` | the sizes of the other files, if the last process has ended as it should |
+//! | `closed` | the sizes of the other files, if the last process shut down cleanly |
 //! | `snap.N` | all keys of when `log.N` was started, or later |
 //! | `log.N` | what changed since then |
 //!

@@ -106,6 +106,21 @@ fn wait_for_sync(store: &Disk) {
     });
 }
 
+/// Charges hits at once. Returns whether the store did so.
+fn take_now<C: Clock>(store: &DiskStore<C>, key: &str, plan: &Arc<Plan>, hits: u64) -> bool {
+    let entries = [("key", key)];
+    let key = Key { domain: "d", entries: &entries };
+    let charge = Charge { key, plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
+    let batch = Batch {
+        charges: &[charge],
+        together: false,
+        quota_passes: false,
+        budget: Duration::ZERO,
+        on_failure: None,
+    };
+    store.try_charge(batch, &mut Answers::new())
+}
+
 async fn used(store: &Disk, domain: &str, key: &str, plan: &Arc<Plan>) -> u64 {
     take(store, domain, key, plan, 0).await.used_before
 }

@@ -153,7 +153,8 @@ impl Bins {
         let tick = |at: &Micros| {
             let place = (at - self.start) as f64 / length.max(1) as f64;
             if days {
-                let form = if length < 400 * DAY { "%b %-d" } else { "%b %Y" };
+                // In a year, no day of the month is there twice.
+                let form = if length < 365 * DAY { "%b %-d" } else { "%b %Y" };
                 return Tick { place, label: format(*at, form), day: None };
             }
             let form = match (fraction, second) {
@@ -259,6 +260,7 @@ mod tests {
         assert_eq!(labels(AT, HOUR, 24 * 5, 6), ["Nov 23", "Nov 24", "Nov 25", "Nov 26", "Nov 27"]);
         assert_eq!(labels(AT, DAY, 100, 6), ["Dec 1", "Jan 1", "Feb 1", "Mar 1"]);
         assert_eq!(labels(AT, 30 * DAY, 100, 6), ["Jan 2028", "Jan 2030", "Jan 2032", "Jan 2034"]);
+        assert_eq!(labels(661_690_000 * SECOND, DAY, 380, 2), ["Jan 1991", "Jan 1992"]);
         assert_eq!(labels(0, 30_000 * DAY, 200, 6), ["Jan 5000"]);
         assert_eq!(labels(AT, SECOND, 1, 3), ["10:05:00 Nov 22", "10:05:00.5", "10:05:01"]);
         assert_eq!(labels(AT / DAY * DAY, DAY, 1, 2), ["Nov 22", "Nov 23"]);

@@ -72,17 +72,7 @@ async fn decisions_go_on_if_the_thread_fails() {
     clock.0.store(true, Ordering::Relaxed);
     let plan = plan(3, Unit::Year);
     wait_for("a snapshot was begun", || {
-        let entries = [("key", "a")];
-        let key = Key { domain: "d", entries: &entries };
-        let of = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
-        let batch = Batch {
-            charges: &[of],
-            together: false,
-            quota_passes: false,
-            budget: Duration::ZERO,
-            on_failure: None,
-        };
-        assert!(store.try_charge(batch, &mut Answers::new()));
+        assert!(take_now(&store, "a", &plan, 1));
         (store.status.write_errors.load(Ordering::Relaxed) > 0).then_some(())
     });
     store.finish().await;

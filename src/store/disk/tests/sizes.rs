@@ -27,18 +27,7 @@ async fn a_log_that_grows_is_replaced_by_a_snapshot() {
     let store = home.try_open(SOON, SOON).unwrap();
     wait_for("there was a snapshot", || {
         for i in 0..1_000 {
-            let key = i.to_string();
-            let entries = [("key", key.as_str())];
-            let key = Key { domain: "d", entries: &entries };
-            let of = Charge { key, plan: &hour, op: Op::Take(1), hold: None, role: Role::Enforced };
-            let batch = Batch {
-                charges: &[of],
-                together: false,
-                quota_passes: false,
-                budget: Duration::ZERO,
-                on_failure: None,
-            };
-            assert!(store.try_charge(batch, &mut Answers::new()));
+            assert!(take_now(&store, &i.to_string(), &hour, 1));
         }
         (store.status.snapshots.load(Relaxed) > 1).then_some(())
     });
@@ -82,17 +71,7 @@ async fn a_long_log_is_saved_while_it_is_charged() {
     let saved = wait_for("the log was saved many times", || {
         for _ in 0..20 {
             home.clock.advance(1_000);
-            let entries = [("key", "a")];
-            let key = Key { domain: "d", entries: &entries };
-            let of = Charge { key, plan: &log, op: Op::Take(50), hold: None, role: Role::Enforced };
-            let batch = Batch {
-                charges: &[of],
-                together: false,
-                quota_passes: false,
-                budget: Duration::ZERO,
-                on_failure: None,
-            };
-            assert!(hits > 1_900_000 || store.try_charge(batch, &mut Answers::new()));
+            assert!(hits > 1_900_000 || take_now(&store, "a", &log, 50));
             hits += if hits > 1_900_000 { 0 } else { 50 };
         }
         let written = store.status.written_records.load(Relaxed);
