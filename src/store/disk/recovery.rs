@@ -93,13 +93,11 @@ fn newest_whole_snapshot(
     recovery: &mut Recovery,
 ) -> Result<Option<FileId>, OpenError> {
     let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
-    let mut damaged = 0;
-    for file in snapshots.rev() {
+    for (damaged, file) in snapshots.rev().enumerate() {
         if files.first() == Some(&file) || is_whole(directory, file)? {
-            recovery.damage.files += damaged;
+            recovery.damage.files += damaged as u64;
             return Ok(Some(file));
         }
-        damaged += 1;
     }
     // All are loaded, and counted then.
     Ok(None)
