@@ -103,7 +103,7 @@ struct HitSplit {
 
 /// Splits hits as the reference does: the counts of both for the same traffic agree.
 fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
-    // The cast rounds down: after so many hits the reference counts further ones as near.
+    // The cast rounds down: above this number of hits, the reference counts further ones as near.
     let near_from = near_threshold as u64;
     let limit = u64::from(limit);
     let after = before.saturating_add(hits);

@@ -26,9 +26,6 @@ pub struct Copier {
     bytes: Vec<u8>,
     /// Where each record of `bytes` ends.
     ends: Vec<usize>,
-    /// Keys of a slice whose logs are to be copied in parts.
-    long: Vec<Print>,
-    log: LogCopy,
 }
 
 impl Copier {
@@ -79,11 +76,12 @@ impl Copier {
         let shard_number = shard as u16;
         let mut left = prints;
         while !left.is_empty() {
-            let Copier { bytes, ends, long, .. } = self;
+            let Copier { bytes, ends } = self;
             bytes.clear();
             bytes.reserve(2 * SLICE_BYTES);
             ends.clear();
-            long.clear();
+            // Keys whose logs are to be copied in parts.
+            let mut long = Vec::new();
             let mut looked = 0;
             left = memory.copy_slots(shard, left, |print, slot| {
                 looked += 1;
@@ -104,7 +102,7 @@ impl Copier {
                 file.append(bytes.get(start..end).unwrap_or_default())?;
                 start = end;
             }
-            for print in std::mem::take(&mut self.long) {
+            for print in long {
                 self.copy_long(memory, shard, &print, file, commands)?;
             }
             commands.rest();
@@ -123,7 +121,8 @@ impl Copier {
         file: &mut RecordFile,
         commands: &mut Commands,
     ) -> io::Result<()> {
-        let Copier { bytes, log, .. } = self;
+        let Copier { bytes, .. } = self;
+        let mut log = LogCopy::default();
         for tries in 0.. {
             bytes.clear();
             log.clear();
@@ -144,7 +143,7 @@ impl Copier {
             });
             match started {
                 None => break,
-                Some(state) if copy_rest(memory, shard, print, log, commands) => {
+                Some(state) if copy_rest(memory, shard, print, &mut log, commands) => {
                     log.save(bytes);
                     state.end(bytes);
                     break;
@@ -152,9 +151,7 @@ impl Copier {
                 Some(_) => {}
             }
         }
-        file.append(bytes)?;
-        *log = LogCopy::default();
-        Ok(())
+        file.append(bytes)
     }
 }
 

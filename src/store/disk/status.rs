@@ -23,7 +23,7 @@ pub struct Status {
     /// The same as `loading`, for the path of requests.
     is_loaded: AtomicBool,
     loading: watch::Sender<Loading>,
-    /// Whether the thread has ended as it was told to.
+    /// Whether the thread has ended as it was asked to.
     has_saved_all: AtomicBool,
     /// All changes until then are on disk.
     synced: Mutex<Instant>,
@@ -104,7 +104,7 @@ impl Status {
         }
     }
 
-    /// Records that the thread ends as it was told to.
+    /// Records that the thread ends as it was asked to.
     pub fn saved_all(&self) {
         self.has_saved_all.store(true, Ordering::Release);
     }
