@@ -302,3 +302,15 @@ fn links_have_existing_targets() {
     }
     assert_eq!(broken, "");
 }
+
+#[test]
+fn the_readme_names_the_exceptions_for_variables() {
+    let variables = read("docs/compatibility.md");
+    assert!(variables.contains("These variables differ:"));
+    let readme = read("README.md");
+    let claim = readme.split("\n- ").find(|item| item.starts_with("**Drop-in.**"));
+    let claim = claim.expect("a claim").replace('\n', " ");
+    let sentence = claim.split(". ").find(|sentence| sentence.contains("variables"));
+    let sentence = sentence.expect("a sentence about variables");
+    assert!(sentence.contains("(docs/compatibility.md#variables)"), "{sentence}");
+}

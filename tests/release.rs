@@ -78,6 +78,76 @@ fn the_versions_agree() {
     assert!(error.contains(&format!("name it v{version}")), "{error}");
 }
 
+/// Parses a version of Rust, such as `1.95` or `1.88.0`.
+fn rust_version(text: &str) -> Vec<u32> {
+    let mut version: Vec<u32> = text.split('.').map(|part| part.parse().expect(text)).collect();
+    version.resize(3, 0);
+    version
+}
+
+/// Returns the `rust-version` of a manifest.
+fn promised(manifest: &str) -> String {
+    let text = read(manifest);
+    let line = text.lines().find_map(|line| line.strip_prefix("rust-version = "));
+    line.unwrap_or_else(|| panic!("{manifest} has no rust-version")).trim_matches('"').to_owned()
+}
+
+#[test]
+fn the_oldest_rust_is_the_same_everywhere() {
+    let version = promised("Cargo.toml");
+    assert_eq!(promised("benches/load/Cargo.toml"), version);
+    let pages = ["README.md", "CONTRIBUTING.md", "docs/install.md"];
+    for page in pages {
+        let text = read(page);
+        let mut named = text.split("[Rust](https://rustup.rs) ").skip(1).peekable();
+        assert!(named.peek().is_some(), "{page} names no version of Rust");
+        for rest in named {
+            assert!(rest.starts_with(&format!("{version} or later")), "{page}");
+        }
+    }
+    assert!(read("Dockerfile").contains(&format!("/rust:{version}-")), "the Dockerfile");
+    for manifest in ["Cargo.toml", "benches/load/Cargo.toml", "fuzz/Cargo.toml"] {
+        let mut metadata = Command::new(env!("CARGO"));
+        metadata.args(["metadata", "--locked", "--format-version", "1", "--manifest-path"]);
+        // One platform, so that the result does not depend on the machine.
+        metadata.args([manifest, "--filter-platform", "x86_64-unknown-linux-gnu"]);
+        let output = metadata.current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "{}", printed(&output));
+        let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        for package in metadata["packages"].as_array().unwrap() {
+            let Some(needed) = package["rust_version"].as_str() else { continue };
+            let name = &package["name"];
+            assert!(rust_version(needed) <= rust_version(&version), "{name} needs Rust {needed}");
+        }
+    }
+}
+
+#[test]
+fn the_oldest_rust_builds_everything() {
+    let tools = tempfile::tempdir().unwrap();
+    stand_in(tools.path(), "rustup", "");
+    stand_in(tools.path(), "cargo", "");
+    let path = std::env::var("PATH").unwrap();
+    let mut build = Command::new("scripts/build-rust-version");
+    build.env("PATH", format!("{}:{path}", tools.path().display()));
+    let version = promised("Cargo.toml");
+    let printed = succeed(&mut build);
+    let lines: Vec<&str> = printed.lines().collect();
+    let cargo = format!("cargo +{version}.0");
+    assert_eq!(
+        lines,
+        [
+            &format!("rustup toolchain install {version}.0 --profile minimal"),
+            &format!("{cargo} --version"),
+            &format!("{cargo} build --locked --all-targets"),
+            &format!(
+                "{cargo} build --locked --all-targets --manifest-path benches/load/Cargo.toml"
+            ),
+        ]
+    );
+    assert!(read(".github/workflows/ci.yaml").contains("run: scripts/build-rust-version\n"));
+}
+
 /// The build stage has nothing but the files that .dockerignore names.
 #[test]
 fn the_build_stage_has_what_cargo_needs() {
