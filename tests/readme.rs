@@ -1,9 +1,9 @@
 //! Runs the commands of README.md as they are pasted, in order, and compares the outputs it shows.
 //!
 //! `weir` and `envoy` on the PATH are the binary under test and the Envoy that the other tests use.
-//! `cargo` is a stand-in that accepts the README's install command and nothing else, because
-//! installing toolchains and building weir again is left out. Nothing else is replaced: the ports
-//! are the default ones, so runs take turns through a file lock.
+//! `cargo` is a stand-in that accepts the README's commands and nothing else, because installing
+//! toolchains and building weir again is left out. `scripts/test` is left to .ci/run, of which this is a
+//! part. Nothing else is replaced: the ports are the default ones, so runs take turns through a file lock.
 
 #![allow(clippy::disallowed_methods, reason = "tests wait for other processes")]
 
@@ -14,11 +14,26 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use session::Session;
 
 /// The ports of the commands: two of weir, its debug port, Envoy and Envoy's own backend.
 const PORTS: [u16; 5] = [8081, 8080, 6070, 10000, 10001];
+
+/// Starts weir from the sources.
+const SERVE: &str = "cargo run --release --locked -- serve --rules examples/rules";
+
+/// Runs all tests.
+const TEST: &str = "scripts/test";
+
+/// The lines that are seen without much scrolling.
+const TWO_SCREENS: usize = 80;
+
+const MAX_LINES: usize = 180;
+
+/// Set where a test runs itself with signals ignored.
+const IGNORES_SIGNALS: &str = "WEIR_TEST_IGNORES_SIGNALS";
 
 /// Starts weir and Envoy.
 const TRY_ENVOY: &str = "scripts/try-envoy";
@@ -38,8 +53,8 @@ fn commands_of_the_readme_work_as_pasted() {
     let other = readme.lines().filter_map(|line| line.strip_prefix("```"));
     let other = other.filter(|language| !["", "sh", "text", "yaml"].contains(language));
     assert_eq!(other.count(), 0, "commands are in `sh` blocks, or they would not be run");
-    assert!(steps.iter().any(|step| step.commands.contains("cargo install")), "installs weir");
     assert!(steps.iter().any(|step| step.commands.contains(TRY_ENVOY)), "starts Envoy");
+    let steps: Vec<Step> = steps.into_iter().filter(|step| !runs(step, TEST)).collect();
 
     let _turn = take_turn();
     // A limit by the minute is hit later if a new minute starts in between, as the README says, and
@@ -52,6 +67,59 @@ fn commands_of_the_readme_work_as_pasted() {
             Err(_) => {}
         }
     }
+}
+
+/// Whether a block is this command alone.
+fn runs(step: &Step, command: &str) -> bool {
+    step.commands.trim_end() == command
+}
+
+#[test]
+fn the_first_screens_run_weir_and_its_tests() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let count = readme.lines().count();
+    assert!(count <= MAX_LINES, "{count} lines: move what is not for everybody to its page");
+    let steps = steps(&readme);
+    let line = |command: &str| {
+        let found: Vec<&Step> = steps.iter().filter(|step| runs(step, command)).collect();
+        assert_eq!(found.len(), 1, "one block is {command:?} alone");
+        found[0].line
+    };
+    // Nothing else is needed before.
+    assert_eq!(line(SERVE), steps[0].line, "the first command serves");
+    assert!(line(TEST) < TWO_SCREENS, "line {}", line(TEST));
+    assert!(line(SERVE) < line("cargo install --locked --path ."));
+    let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
+    let steps = ci.lines().filter_map(|line| line.trim().strip_prefix("step "));
+    let is_test = |step: &&str| step.contains(TEST) || step.contains("cargo test");
+    let tests: Vec<&str> = steps.filter(is_test).collect();
+    assert_eq!(tests, [TEST], ".ci/run runs the tests with the README's command alone");
+}
+
+#[test]
+fn sessions_start_with_the_default_signals() {
+    if std::env::var_os(IGNORES_SIGNALS).is_none() {
+        // As `nohup` and a shell's `&` start programs.
+        let mut ignoring = Command::new("bash");
+        let script = "trap '' INT QUIT HUP TERM; exec \"$0\" --exact \"$1\"";
+        ignoring.args(["-c", script]).arg(std::env::current_exe().unwrap());
+        let test = "sessions_start_with_the_default_signals";
+        let ran = ignoring.arg(test).env(IGNORES_SIGNALS, "1").output().unwrap();
+        let printed = String::from_utf8_lossy(&ran.stdout);
+        assert!(ran.status.success() && printed.contains(" 1 passed"), "{printed}");
+        return;
+    }
+    let ignored = |text: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        let mask = u64::from_str_radix(line.expect("a mask").trim(), 16).unwrap();
+        // The C library has others for itself.
+        mask & 0x7fff_ffff
+    };
+    assert_ne!(ignored(&fs::read_to_string("/proc/self/status").unwrap()), 0, "the test's own");
+    let tools = tempfile::tempdir().unwrap();
+    let mut session = Session::new(&root(), tools.path(), &[]);
+    let printed = session.run("cat /proc/self/status").unwrap();
+    assert_eq!(ignored(&printed), 0, "{printed}");
 }
 
 fn run(steps: &[Step]) -> Result<(), String> {
@@ -71,6 +139,7 @@ fn run(steps: &[Step]) -> Result<(), String> {
         };
         let printed = printed.map_err(describe)?;
         if let Some(shown) = output {
+            let compare = if commands.trim_end() == SERVE { compare_log } else { compare };
             compare(shown, &printed).map_err(describe)?;
         }
     }
@@ -80,7 +149,7 @@ fn run(steps: &[Step]) -> Result<(), String> {
 /// Whether the last command of a block runs until it is stopped.
 fn starts_a_server(commands: &str) -> bool {
     let last = commands.lines().last().unwrap_or_default();
-    last.starts_with("weir serve") || last.starts_with(TRY_ENVOY)
+    last == SERVE || last.starts_with(TRY_ENVOY)
 }
 
 /// Waits for other runs, which use the same ports.
@@ -125,6 +194,23 @@ fn compare(shown: &str, printed: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that a log has the shown lines and no others, after their times.
+fn compare_log(shown: &str, printed: &str) -> Result<(), String> {
+    let sorted = |lines: Vec<&str>| {
+        let mut lines: Vec<String> = lines.into_iter().map(without_numbers).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let with_time = printed.lines().map(|line| Some(line.split_once("Z ")?.1.trim_start()));
+    let printed: Option<Vec<&str>> = with_time.collect();
+    let printed = printed.ok_or("a line of the log has no time")?;
+    let (shown, printed) = (sorted(shown.lines().collect()), sorted(printed));
+    match shown == printed {
+        true => Ok(()),
+        false => Err(format!("the log differs\nshown:\n{shown:#?}\nprinted:\n{printed:#?}")),
+    }
+}
+
 /// Returns the HTTP status that a line is or, in a status line, has.
 fn status(line: &str) -> Option<u16> {
     let text = line.strip_prefix("HTTP/1.1 ").map_or(line, |rest| rest.get(..3).unwrap_or(rest));
@@ -146,7 +232,9 @@ fn install_tools(tools: &Path) {
     symlink(env!("CARGO_BIN_EXE_weir"), tools.join("weir")).unwrap();
     symlink(envoy(), tools.join("envoy")).unwrap();
     let cargo = tools.join("cargo");
-    fs::write(&cargo, "#!/bin/sh\n[ \"$*\" = 'install --locked --path .' ]\n").unwrap();
+    let script = "#!/bin/sh\ncase \"cargo $*\" in\n'cargo install --locked --path .') ;;\n";
+    let script = format!("{script}'{SERVE}') shift 4; exec weir \"$@\" ;;\n*) exit 1 ;;\nesac\n");
+    fs::write(&cargo, script).unwrap();
     fs::set_permissions(&cargo, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
@@ -190,6 +278,16 @@ fn steps_pair_commands_with_outputs() {
             Step { line: 12, commands: "c\n".into(), output: None },
         ]
     );
+}
+
+#[test]
+fn logs_are_compared_as_a_whole() {
+    let shown = "WARN a 1\nINFO b\n";
+    assert_eq!(compare_log(shown, "1Z  WARN a 2\n2Z  INFO b\n"), Ok(()));
+    assert_eq!(compare_log(shown, "1Z  INFO b\n2Z  WARN a 2\n"), Ok(()));
+    for printed in ["1Z  WARN a 2\n", "1Z WARN a 2\n2Z INFO b\n3Z INFO c\n", "WARN a 1\nINFO b\n"] {
+        assert!(compare_log(shown, printed).is_err(), "{printed}");
+    }
 }
 
 #[test]

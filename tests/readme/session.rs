@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Starts a block that runs until it is stopped. Returns what it has printed once it has
-    /// printed the last line of `shown`.
+    /// printed the last line of `shown`, and as many lines.
     pub fn start(&mut self, commands: &str, shown: &str) -> Result<String, String> {
         let output = self.output.path().join(self.servers.len().to_string());
         let file = File::create(&output).unwrap();
@@ -73,7 +73,8 @@ impl Session {
         wait(&format!("{last:?} was not printed"), || {
             self.check_servers()?;
             let printed = fs::read_to_string(&output).unwrap();
-            Ok(printed.contains(last).then_some(printed))
+            let has_all = printed.matches('\n').count() >= shown.lines().count();
+            Ok((has_all && printed.contains(last)).then_some(printed))
         })
     }
 
@@ -101,8 +102,10 @@ impl Session {
     }
 
     fn bash(&self, script: &str) -> Command {
-        let mut bash = Command::new("bash");
-        bash.args(["-c", script]).current_dir(&self.directory).stdin(Stdio::null());
+        // A shell cannot trap what was ignored before, as `nohup` and the `&` of scripts do.
+        let mut bash = Command::new("env");
+        bash.args(["--default-signal", "bash", "-c", script]);
+        bash.current_dir(&self.directory).stdin(Stdio::null());
         // Variables set for the test run must not change what the commands do.
         bash.env_clear().env("PATH", &self.path);
         bash
