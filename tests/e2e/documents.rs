@@ -38,7 +38,7 @@ fn files_below(directory: &str) -> Vec<PathBuf> {
 /// What belongs to a text: the other files of its directory, document or ConfigMap, and the commands that
 /// the document shows.
 #[derive(Default)]
-struct Context {
+pub(super) struct Context {
     files: Vec<(String, String)>,
     commands: Vec<markdown::Block>,
 }
@@ -57,9 +57,9 @@ impl Context {
 }
 
 /// A YAML text with its place.
-struct Text {
-    place: String,
-    text: String,
+pub(super) struct Text {
+    pub place: String,
+    pub text: String,
     context: Rc<Context>,
 }
 
@@ -68,7 +68,7 @@ fn is_yaml(path: &Path) -> bool {
 }
 
 /// Returns the YAML of files and of fenced blocks.
-fn texts() -> Vec<Text> {
+pub(super) fn texts() -> Vec<Text> {
     let mut texts = Vec::new();
     let files = ["docs", "examples"].map(files_below).concat();
     for path in files.iter().chain([&"README.md".into()]) {
@@ -127,7 +127,7 @@ fn check(place: &str, text: &str, context: &Context) -> Result<Vec<&'static str>
     if has("static_resources") {
         return envoy::validate(text).map(|()| vec!["Envoy"]);
     }
-    if has("health_checks") {
+    if has("health_checks") && !has("load_assignment") {
         return envoy::validate(&in_cluster(&documents[0])).map(|()| vec!["part of a cluster"]);
     }
     if has("mappings") {

@@ -1,11 +1,14 @@
-//! The configurations of docs/envoy.md, in a real Envoy.
+//! The configurations of docs/envoy.md, in a real Envoy. Its cluster is that of all other documents and examples.
 
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use serde_json::Value;
+
+use super::documents;
 use crate::support::weir::{Setup, serving};
-use crate::support::{PATIENCE, envoy, http, wait_for};
+use crate::support::{PATIENCE, envoy, http, wait_for, yaml};
 
 const DOCUMENT: &str = include_str!("../../docs/envoy.md");
 
@@ -101,6 +104,56 @@ fn blocks_with(first_line: &str) -> Vec<&'static str> {
 
 fn complete_example() -> &'static str {
     blocks_with("static_resources:")[0]
+}
+
+/// Returns weir's cluster, which the page explains.
+pub(super) fn cluster() -> Value {
+    let (_, section) = DOCUMENT.split_once("\n## The cluster\n").expect("a section");
+    let block = section.split("```yaml\n").nth(1).and_then(|text| text.split("```").next());
+    yaml::document(block.expect("a block"))
+}
+
+/// Adds weir's clusters and the health checks of parts of clusters.
+fn clusters<'v>(value: &'v Value, found: &mut Vec<&'v Value>) {
+    match value {
+        Value::Array(items) => items.iter().for_each(|item| clusters(item, found)),
+        Value::Object(fields) => {
+            let is_weir = fields.contains_key("load_assignment") && value["name"] == "weir";
+            if is_weir || fields.contains_key("health_checks") {
+                return found.push(value);
+            }
+            fields.values().for_each(|field| clusters(field, found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn all_documents_and_examples_have_the_same_cluster() {
+    let wanted = cluster();
+    let (mut whole, mut parts) = (0, 0);
+    for documents::Text { place, text, .. } in documents::texts() {
+        let envoys = text.contains("load_assignment") || text.contains("health_checks");
+        let values = if envoys { yaml::documents(&text) } else { Vec::new() };
+        let mut found = Vec::new();
+        values.iter().for_each(|value| clusters(value, &mut found));
+        for cluster in found {
+            let fields = cluster.as_object().unwrap();
+            let is_whole = fields.contains_key("load_assignment");
+            *(if is_whole { &mut whole } else { &mut parts }) += 1;
+            for (key, value) in fields {
+                // Its address, and what TLS adds.
+                if !["load_assignment", "transport_socket"].contains(&key.as_str()) {
+                    assert_eq!(*value, wanted[key], "{place}: {key}");
+                }
+            }
+            for key in wanted.as_object().unwrap().keys().filter(|_| is_whole) {
+                assert!(fields.contains_key(key), "{place}: {key} is missing");
+            }
+        }
+    }
+    // docs/envoy.md, its complete example and TLS; examples/envoy and examples/compose; docs/health.md.
+    assert!(whole >= 6 && parts >= 1, "{whole} clusters and {parts} parts");
 }
 
 /// Returns the place of a part in [`SURROUNDINGS`].

@@ -2,7 +2,7 @@
 //! Envoy fails a request whose call to weir fails, so each lost call shows.
 
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::support::envoy::{Envoy, Replica};
 use crate::support::redis::Server;
@@ -11,6 +11,8 @@ use crate::support::service_address::ServiceAddress;
 use crate::support::traffic::{Outcomes, Traffic};
 use crate::support::weir::{Setup, Weir, serving};
 use crate::support::{envoy, wait_for};
+
+use super::envoy_docs;
 
 const RULES: &str = "\
 domain: edge
@@ -53,12 +55,11 @@ impl SlowRedis {
 }
 
 /// Starts a replica where an earlier one was.
-fn start_at(redis: &SlowRedis, grpc: SocketAddr, http: SocketAddr) -> Weir {
+fn start_again(replica: impl Fn() -> Setup, grpc: SocketAddr, http: SocketAddr) -> Weir {
     let (grpc, http) = (grpc.to_string(), http.to_string());
     // Another process may have taken the port for a moment.
     wait_for("the port is free", || {
-        let setup =
-            redis.replica().arg("--grpc-address").arg(&grpc).arg("--http-address").arg(&http);
+        let setup = replica().arg("--grpc-address").arg(&grpc).arg("--http-address").arg(&http);
         setup.arg("--debug-address").arg("127.0.0.1:0").try_start().ok()
     })
 }
@@ -113,7 +114,7 @@ fn restart_with_health_checks(check: &str, probed: impl Fn(&Weir) -> SocketAddr)
             (envoy.calls_to(replica.grpc) > calls + 20).then_some(())
         });
         stop(replica);
-        *replica = start_at(&redis, replica.grpc, replica.http);
+        *replica = start_again(|| redis.replica(), replica.grpc, replica.http);
         both_healthy();
         wait_for_answers(&traffic, 100);
     }
@@ -128,6 +129,40 @@ fn with_grpc_health_checks_a_restart_loses_no_request() {
 #[test]
 fn with_http_health_checks_a_restart_loses_no_request() {
     restart_with_health_checks("http_health_check: { path: /readyz }", |weir| weir.http);
+}
+
+/// Envoy has just started, so that it has not used the cluster when it first checks its health. With
+/// `WEIR_LONG_TESTS`, replicas restart until its first minute is over.
+#[test]
+fn with_the_documented_cluster_a_restart_in_envoys_first_minute_loses_no_request() {
+    let started = Instant::now();
+    let is_over = || match std::env::var_os("WEIR_LONG_TESTS") {
+        Some(_) => started.elapsed() > Duration::from_secs(75),
+        None => true,
+    };
+    // With the default `drain.delay`.
+    let start = || serving(RULES);
+    let mut replicas = [start().start(), start().start()];
+    let endpoints = replicas.each_ref().map(Replica::of);
+    let envoy = envoy::with_documented_cluster(&endpoints, envoy_docs::cluster());
+    let traffic = Traffic::start(envoy.address, CLIENTS, PER_SECOND);
+    loop {
+        for replica in &mut replicas {
+            let calls = envoy.calls_to(replica.grpc);
+            wait_for("the replica is called", || {
+                (envoy.calls_to(replica.grpc) > calls + 20).then_some(())
+            });
+            stop(replica);
+            *replica = start_again(&start, replica.grpc, replica.http);
+            wait_for("both replicas are healthy", || {
+                (envoy.stat("cluster.weir.membership_healthy") == 2).then_some(())
+            });
+            wait_for_answers(&traffic, 100);
+            if is_over() {
+                return assert_none_lost(&envoy, &traffic.stop());
+            }
+        }
+    }
 }
 
 /// As Envoy Gateway configures it: Envoy knows one address and checks no health; Kubernetes sends new

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::backend::Backend;
@@ -12,7 +13,7 @@ use super::backend::Backend;
 use super::certificates::{Authority, Identity};
 use super::program::Program;
 use super::weir::Weir;
-use super::{http, wait_for};
+use super::{http, wait_for, yaml};
 
 /// A running Envoy and the backend behind it.
 #[derive(Debug)]
@@ -119,8 +120,33 @@ pub fn tracing_to(weir: &Weir, collector: SocketAddr) -> Envoy {
     with(&config, &[Replica::of(weir)], "", "")
 }
 
+/// As [`in_front_of_replicas`], with a whole cluster of the docs instead, of which only the addresses are
+/// replaced.
+pub fn with_documented_cluster(replicas: &[Replica], mut documented: Value) -> Envoy {
+    let backend = Backend::start();
+    let config = include_str!("envoy.yaml");
+    let config = filled(config, replicas, "failure_mode_deny: true", "", &backend);
+    let mut config = yaml::document(&config);
+    let clusters = config["static_resources"]["clusters"].as_array_mut().expect("clusters");
+    let cluster = clusters.iter_mut().find(|cluster| cluster["name"] == "weir").expect("weir's");
+    documented["load_assignment"] = cluster["load_assignment"].take();
+    *cluster = documented;
+    start(&config.to_string(), backend)
+}
+
 fn with(config: &str, replicas: &[Replica], filter: &str, cluster: &str) -> Envoy {
     let backend = Backend::start();
+    start(&filled(config, replicas, filter, cluster, &backend), backend)
+}
+
+/// Fills the places of envoy.yaml.
+fn filled(
+    config: &str,
+    replicas: &[Replica],
+    filter: &str,
+    cluster: &str,
+    backend: &Backend,
+) -> String {
     let endpoint = |line: &str| -> String {
         let of = |replica: &Replica| {
             line.replace("{weir}", &replica.grpc.port().to_string())
@@ -132,12 +158,11 @@ fn with(config: &str, replicas: &[Replica], filter: &str, cluster: &str) -> Envo
         true => endpoint(line),
         false => line.to_owned(),
     });
-    let config = lines
+    lines
         .collect::<String>()
         .replace("{filter}", filter)
         .replace("{cluster}", cluster)
-        .replace("{backend}", &backend.address.port().to_string());
-    start(&config, backend)
+        .replace("{backend}", &backend.address.port().to_string())
 }
 
 /// Starts Envoy with the configuration of the example, on free ports.
