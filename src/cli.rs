@@ -24,6 +24,7 @@ pub mod rule_files;
 pub mod serve;
 pub mod settings;
 pub mod shorthand;
+mod size;
 pub mod state;
 pub mod test;
 pub mod top;

@@ -9,6 +9,31 @@ pub fn nearest<'a>(word: &str, words: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
+/// Suggests words for many misspelled ones, as long as that is quick: then for no more of them.
+#[derive(Debug)]
+pub struct Suggester {
+    /// How many more words to compare.
+    left: usize,
+}
+
+impl Default for Suggester {
+    fn default() -> Suggester {
+        Suggester { left: 1 << 20 }
+    }
+}
+
+impl Suggester {
+    /// As [`nearest`]; none where comparing all words would take too long.
+    pub fn nearest<'a>(
+        &mut self,
+        word: &str,
+        words: impl ExactSizeIterator<Item = &'a str>,
+    ) -> Option<&'a str> {
+        self.left = self.left.checked_sub(words.len())?;
+        nearest(word, words)
+    }
+}
+
 /// Returns the Levenshtein distance of two words; words of more than 100 bytes are never near.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -38,5 +63,20 @@ mod tests {
         assert_eq!(nearest("request_per_unit", words()), Some("requests_per_unit"));
         assert_eq!(nearest("unti", words()), Some("unit"));
         assert_eq!(nearest("burst", words()), None);
+    }
+
+    #[test]
+    fn many_words_get_a_bounded_number_of_comparisons() {
+        let names: Vec<String> = (0..1_000).map(|i| format!("name{i}")).collect();
+        let (mut suggester, compared) = (Suggester::default(), std::cell::Cell::new(0));
+        let mut suggested = 0;
+        for _ in 0..1_000_000 {
+            let count =
+                |name: &'_ String| compared.set(compared.get() + usize::from(!name.is_empty()));
+            let words = names.iter().inspect(|name| count(name)).map(String::as_str);
+            suggested += usize::from(suggester.nearest("nam999", words).is_some());
+        }
+        assert_eq!(suggested, 1_048, "the first get suggestions");
+        assert_eq!(compared.get(), 1_048_000);
     }
 }

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 
 use super::output::finish;
 use super::rule_files;
+use super::size::parse_size;
 use crate::escape::escape;
 use crate::limit::Limit;
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity, SourceFile};
@@ -54,10 +55,10 @@ pub struct CheckArgs {
     #[arg(long)]
     merge_domains: bool,
     /// Refuse larger files.
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     max_file: u64,
     /// Refuse limits that may need more state per key.
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     max_log_bytes: u64,
     /// List up to this many errors, and as many warnings, of each file.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]

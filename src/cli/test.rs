@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use super::output::finish;
+use super::size::parse_size;
 use crate::rules::source::{FileKind, Selection};
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
 use crate::terminal::has_colors;
@@ -40,10 +41,10 @@ pub struct TestArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "text")]
     output: Output,
     /// Refuse larger files.
-    #[arg(long, value_name = "BYTES", default_value_t = 64 << 20)]
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", value_parser = parse_size)]
     max_file: u64,
     /// Refuse limits that may need more state per key.
-    #[arg(long, value_name = "BYTES", default_value_t = 16 << 20)]
+    #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_size)]
     max_log_bytes: u64,
     /// List up to this many errors of each file.
     #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_PROBLEMS)]

@@ -6,7 +6,10 @@ use super::problem::{Problem, Severity};
 use super::problems::Problems;
 use super::read::ReplacedName;
 use super::{Origin, RuleSet, matcher::MatcherNode};
-use crate::suggest::nearest;
+use crate::suggest::Suggester;
+
+/// How often a wildcard is compared with another child of its node, in all of a set.
+const MAX_COMPARISONS: usize = 1 << 23;
 
 /// A name in `replaces`, with its domain and place.
 #[derive(Debug)]
@@ -26,9 +29,10 @@ impl Replaced {
 /// Warns about rules that no entry reaches, and about `replaces` that name nothing.
 pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) {
     let mut nodes: Vec<&MatcherNode> = set.domains.values().map(|domain| &domain.root).collect();
+    let mut comparisons = MAX_COMPARISONS;
     while let Some(node) = nodes.pop() {
         nodes.extend(node.children().map(|(_, below)| below));
-        for shadowed in node.shadowed() {
+        for shadowed in node.shadowed(&mut comparisons) {
             let message = match shadowed.any_value {
                 true => format!(
                     "no entry with the key '{}' gets here: the wildcard '{}' matches all of them",
@@ -63,11 +67,13 @@ fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) 
             continue;
         };
         let limits = plan.limits().iter().map(|limit| &*limit.name);
-        names.entry(rule.domain()).or_default().extend(limits.chain([&*rule.limit_name]));
+        let named = limits.chain([&*rule.limit_name]).filter(|name| !name.is_empty());
+        names.entry(rule.domain()).or_default().extend(named);
     }
+    let (none, mut suggester) = (HashSet::new(), Suggester::default());
     for Replaced { domain, name, origin } in replaced {
-        let names = names.get(&**domain);
-        if names.is_some_and(|names| names.contains(&**name)) {
+        let names = names.get(&**domain).unwrap_or(&none);
+        if names.contains(&**name) {
             continue;
         }
         if unlimited.contains(&(&**domain, &**name)) {
@@ -77,10 +83,7 @@ fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) 
             continue;
         }
         let message = format!("no rule of the domain '{domain}' has the name '{name}'");
-        let mut near: Vec<&str> = names.into_iter().flatten().copied().collect();
-        near.retain(|name| !name.is_empty());
-        near.sort_unstable();
-        let help = match nearest(name, near.into_iter()) {
+        let help = match suggester.nearest(name, names.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "write the `name` of another rule's limit, or remove the item".to_owned(),
         };

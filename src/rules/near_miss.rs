@@ -3,7 +3,7 @@
 use super::matcher::{Candidate, Level, Trace};
 use super::{Domain, Rule, RuleSet};
 use crate::entry::Entry;
-use crate::suggest::nearest;
+use crate::suggest::{Suggester, nearest};
 
 /// The most entries whose orders and subsets are tried.
 const MAX_ENTRIES: usize = 6;
@@ -42,7 +42,9 @@ impl RuleSet {
         let mut found = Vec::new();
         match self.domain(domain) {
             Some(domain) => domain.near_misses(entries, &mut found),
-            None => found.push(NearMiss::Domain(self.nearest_domain(domain))),
+            None => {
+                found.push(NearMiss::Domain(self.nearest_domain(domain, &mut Suggester::default())))
+            }
         }
         let mut others: Vec<_> =
             self.domains.iter().filter(|(name, _)| &***name != domain).collect();
@@ -53,10 +55,8 @@ impl RuleSet {
     }
 
     /// Returns the domain whose name is most like this one.
-    pub fn nearest_domain(&self, name: &str) -> Option<&str> {
-        let mut names: Vec<&str> = self.domains.keys().map(|name| &**name).collect();
-        names.sort_unstable();
-        nearest(name, names.into_iter())
+    pub fn nearest_domain(&self, name: &str, suggester: &mut Suggester) -> Option<&str> {
+        suggester.nearest(name, self.domains.keys().map(|name| &**name))
     }
 }
 

@@ -9,6 +9,12 @@ pub(super) struct SourceMap {
     segments: Vec<Segment>,
 }
 
+/// The last column of a line in which the start of a scalar is looked at, and the longest header of a block.
+const MAX_COLUMN: u32 = 1_000;
+
+/// The blank lines at the start of a literal block that are looked at.
+const MAX_BLANK_LINES: usize = 100;
+
 /// Lines and columns, counted from 1.
 type LineColumn = (u32, u32);
 
@@ -23,20 +29,27 @@ impl SourceMap {
     /// blocks and double-quoted scalars are mapped exactly, as manifests have them; others to their
     /// start.
     pub fn of_scalar(lines: &[&str], line: u32, column: u32, value: &str) -> SourceMap {
+        let start = SourceMap { segments: vec![Segment { value: (1, 1), file: (line, column) }] };
+        // A line may be the whole file, and have a million scalars.
+        if column > MAX_COLUMN {
+            return start;
+        }
         let above = (line.saturating_sub(1) as usize).min(lines.len());
         let (before, rest) = lines.split_at(above);
-        let header = before.iter().rposition(|line| !line.trim().is_empty());
+        let near = &before[before.len().saturating_sub(MAX_BLANK_LINES)..];
+        let header = near.iter().rposition(|line| !is_blank(line));
+        let header = header.map(|header| before.len() - near.len() + header);
         if let Some(header) = header.filter(|&header| opens_literal(before[header])) {
             return SourceMap::of_literal(&lines[header + 1..], header as u32 + 1, value);
         }
-        let (start, below) =
-            rest.split_first().map_or(("", rest), |(start, below)| (*start, below));
-        let mut rest = start.chars().skip(column.saturating_sub(1) as usize);
+        let (first, below) =
+            rest.split_first().map_or(("", rest), |(first, below)| (*first, below));
+        let mut rest = first.chars().skip(column.saturating_sub(1) as usize);
         if rest.next() == Some('"') {
             let below = below.iter().flat_map(|line| iter::once('\n').chain(line.chars()));
             return SourceMap::of_quoted(rest.chain(below), (line, column + 1));
         }
-        SourceMap { segments: vec![Segment { value: (1, 1), file: (line, column) }] }
+        start
     }
 
     /// A literal block after this line, with the lines below: a line of it is a line of the value, less
@@ -120,8 +133,16 @@ impl SourceMap {
     }
 }
 
+/// Whether a line is short and blank.
+fn is_blank(line: &str) -> bool {
+    line.len() <= MAX_COLUMN as usize && line.trim().is_empty()
+}
+
 /// Whether a line ends with the `|` of a literal block, which the parser does not report.
 fn opens_literal(line: &str) -> bool {
+    if line.len() > MAX_COLUMN as usize {
+        return false;
+    }
     let line = line.split(" #").next().unwrap_or_default();
     let last = line.split_whitespace().next_back().unwrap_or_default();
     let is_indicator = |c: char| matches!(c, '+' | '-' | '1'..='9');
@@ -173,6 +194,21 @@ mod tests {
         check(r#"{"k": "one two\n  three\n\"four\" five\u00e9 six\n"}"#, 6);
         check("k: \"one\\n\\\n  \\  two\\n\\\n  three\"\n", 3);
         check("k: \"one two\n  three\n\n  four  \n  five\"\n", 5);
+    }
+
+    #[test]
+    fn far_from_the_start_of_a_long_line_scalars_are_mapped_to_their_start() {
+        let before = "x".repeat(MAX_COLUMN as usize - 10);
+        let near = format!("{{\"k\": \"{}one two\"}}", "");
+        assert_eq!(places(&near)[1].1, (1, 12));
+        let far = format!("{{k: \"one two\", {before}: a}}");
+        assert_eq!(places(&far)[1].1, (1, 10));
+        let far = SourceMap::of_scalar(&[&" ".repeat(2_000)], 1, MAX_COLUMN + 1, "one two");
+        assert_eq!(far.segments.len(), 1);
+        assert_eq!(far.locate(1, 5), (1, MAX_COLUMN + 5));
+        // A header, or what looks like one, is short and near.
+        assert!(!opens_literal(&format!("k: {before}{before} |")));
+        assert!(opens_literal("k: |"));
     }
 
     #[test]

@@ -84,8 +84,9 @@ impl<'a> Node<'a> {
         self.style == Style::Plain && self.text().is_some()
     }
 
-    pub fn is_list(&self) -> bool {
-        matches!(self.content(), Content::List(_))
+    /// The items of a list.
+    pub fn items(&self) -> Option<&[Node<'a>]> {
+        if let Content::List(items) = self.content() { Some(items) } else { None }
     }
 
     /// Whether this is the key `<<`, which merges another map.

@@ -18,10 +18,16 @@ use crate::rules::tree::Node;
 use crate::rules::yaml::{self, SyntaxError};
 use crate::rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
 
+/// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
+/// `rate_limits` and rules multiply.
+const MAX_EFFORT: usize = 1 << 28;
+
 /// What is found about the configurations, and the rules that they use.
 pub(super) struct Findings {
     problems: Problems,
     file: Arc<str>,
+    /// The work that may still be done; none after more was needed.
+    effort: Option<usize>,
 }
 
 impl Findings {
@@ -29,6 +35,21 @@ impl Findings {
     fn add(&mut self, position: Position, message: String, text: &str, help: &str) {
         let file = self.file.clone();
         self.add_at(&Origin { file, position }, message, text, help);
+    }
+
+    /// Counts work before it is done. Reports when it is too much, after which nothing may be done.
+    fn spend(&mut self, position: Position, effort: usize) -> bool {
+        let Some(left) = self.effort else { return false };
+        self.effort = left.checked_sub(effort);
+        if self.effort.is_none() {
+            let message = "the comparison with the rules takes too long, and was stopped here";
+            let help = "compare fewer listeners or rules at once, with a command for each part";
+            let problem = Problem::of_file(&self.file, message, help);
+            // It fits in, whatever else was found.
+            self.problems.start_file();
+            self.problems.push(Problem { position: Some(position), ..problem });
+        }
+        self.effort.is_some()
     }
 
     /// Adds a warning about any file.
@@ -51,7 +72,17 @@ pub(super) fn check(
     max_file: u64,
     max_problems: usize,
 ) {
-    let mut findings = Findings { problems: Problems::new(max_problems), file: "".into() };
+    let (problems, file) = (Problems::new(max_problems), "".into());
+    let findings = Findings { problems, file, effort: Some(MAX_EFFORT) };
+    check_into(findings, loaded, paths, max_file);
+}
+
+fn check_into(
+    mut findings: Findings,
+    loaded: &mut Loaded<SourceFile>,
+    paths: &[PathBuf],
+    max_file: u64,
+) {
     let mut sent = Vec::new();
     let mut is_complete = true;
     let files: Vec<RuleFile> =
@@ -82,10 +113,15 @@ pub(super) fn check(
             continue;
         };
         is_complete &= config.read(root, &mut findings, &mut sent);
+        if findings.effort.is_none() {
+            break;
+        }
         findings.problems.sort_file();
     }
     findings.problems.start_file();
-    compare::compare(&loaded.rules, &sent, is_complete, &mut findings);
+    if findings.effort.is_some() {
+        compare::compare(&loaded.rules, &sent, is_complete, &mut findings);
+    }
     let (problems, omitted) = findings.problems.into_parts();
     loaded.problems.extend(problems);
     loaded.omitted.errors += omitted.errors;
@@ -133,4 +169,52 @@ fn describe(sent: &Sent) -> String {
         actions::Values::OneOf(values) => format!("{key}={}", values.join("|")),
     };
     sent.entries.iter().map(entry).collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
+
+    /// The problems of 30 filters and 30 routes, with 30 rules, within this effort.
+    fn problems(effort: usize) -> Vec<String> {
+        let mut rules = "domain: d\ndescriptors:\n".to_owned();
+        let mut envoy = "listeners:\n- http_filters:\n".to_owned();
+        for i in 0..30 {
+            rules += &format!("- {{key: a, value: v{i}, rate_limit: {{unit: day}}}}\n");
+            envoy += &format!(
+                "  - {{name: f{i}, typed_config: {{'@type': x.filters.http.ratelimit.v3.RateLimit, \
+                 domain: d}}}}\n"
+            );
+        }
+        envoy += "  route_config:\n    virtual_hosts:\n    - routes:\n";
+        let actions = "[{actions: [{request_headers: {descriptor_key: a}}]}]";
+        let route = format!("      - route: {{cluster: c, rate_limits: {actions}}}\n");
+        envoy += &route.repeat(30);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("envoy.yaml");
+        std::fs::write(&path, envoy).unwrap();
+        let file = RuleFile { name: "rules.yaml".into(), text: rules };
+        let none = Problems::new(DEFAULT_MAX_PROBLEMS);
+        let mut loaded = Loaded::compile(vec![file.into()], none, &Options::default(), None);
+        let problems = Problems::new(DEFAULT_MAX_PROBLEMS);
+        let findings = Findings { problems, file: "".into(), effort: Some(effort) };
+        check_into(findings, &mut loaded, &[path], 1 << 20);
+        let shown = |problem: &Problem| {
+            assert!(problem.is_error() && problem.position.is_some(), "{problem}");
+            assert!(problem.help.contains("fewer"), "{problem}");
+            problem.message.clone()
+        };
+        loaded.problems.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn a_comparison_that_takes_too_long_is_an_error() {
+        let error = "the comparison with the rules takes too long, and was stopped here";
+        assert_eq!(problems(MAX_EFFORT), [""; 0]);
+        // On the first route; among the filters of it; among those of a later one.
+        for effort in [10, 1_000, 100_000] {
+            assert_eq!(problems(effort), [error], "{effort}");
+        }
+    }
 }

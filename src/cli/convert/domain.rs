@@ -1,5 +1,7 @@
 //! The rules of a domain, while they are gathered.
 
+use std::collections::HashMap;
+
 use super::yaml;
 use crate::limit::Unit;
 use crate::rules::source::RuleFile;
@@ -62,6 +64,8 @@ struct Rule {
     entry: PathEntry,
     limits: Vec<Limit>,
     descriptors: Vec<Rule>,
+    /// The descriptors by their names, see [`joined`].
+    index: HashMap<String, usize>,
 }
 
 /// The rules of a domain.
@@ -74,10 +78,6 @@ pub(super) struct Domain {
 impl Domain {
     pub fn new(name: &str) -> Domain {
         Domain { name: name.to_owned(), root: Rule::default() }
-    }
-
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     pub fn is_empty(&self) -> bool {
@@ -140,9 +140,7 @@ fn check(root: &Rule, path: &[PathEntry]) -> Result<(), String> {
         if entry.1.as_deref() == Some("") {
             return Err(format!("{}: an empty value matches every value in weir's rules", entry.0));
         }
-        let siblings = rule.map(|rule| rule.descriptors.as_slice()).unwrap_or_default();
-        let same_name = |rule: &&Rule| joined(&rule.entry) == joined(entry);
-        rule = siblings.iter().find(same_name);
+        rule = rule.and_then(|rule| rule.named(entry));
         if rule.is_some_and(|rule| rule.entry != *entry) {
             let name = joined(entry);
             return Err(format!(
@@ -166,12 +164,16 @@ fn joined((key, value): &PathEntry) -> String {
 
 impl Rule {
     fn below(&mut self, entry: PathEntry) -> &mut Rule {
-        let at = self.descriptors.iter().position(|rule| rule.entry == entry);
-        let at = at.unwrap_or_else(|| {
+        let at = *self.index.entry(joined(&entry)).or_insert(self.descriptors.len());
+        if at == self.descriptors.len() {
             self.descriptors.push(Rule { entry, ..Rule::default() });
-            self.descriptors.len() - 1
-        });
+        }
         &mut self.descriptors[at]
+    }
+
+    /// Returns the descriptor with the name of an entry.
+    fn named(&self, entry: &PathEntry) -> Option<&Rule> {
+        self.descriptors.get(*self.index.get(&joined(entry))?)
     }
 
     fn descriptors(&self) -> Node<'static> {

@@ -6,12 +6,17 @@
 
 mod expression;
 
+use std::collections::HashMap;
+
 use self::expression::{condition, variable};
 use super::Converted;
 use super::domain::{Domain, Limit, PathEntry};
 use crate::limit::Unit;
 use crate::rules::tree::{Content, Node, Value};
 use crate::rules::yaml;
+
+/// The most entries of a descriptor: each is a level of a rule file.
+const MAX_ENTRIES: usize = 200;
 
 const NOTE: &str = "Limitador applies every limit whose conditions a request meets. weir applies the \
                     one rule that a descriptor matches, so send a descriptor for each rule, with its \
@@ -30,7 +35,7 @@ pub(super) fn convert(name: &str, text: &str) -> Result<Converted, String> {
         format!("error: {name}: there is no list of limits, each with namespace and max_value")
     })?;
     let mut converted = Converted::default();
-    let mut domains: Vec<Domain> = Vec::new();
+    let mut domains = Domains::default();
     for limit in limits {
         if let Err(error) = add(&mut domains, limit) {
             let line = limit.position.line().unwrap_or_default();
@@ -38,7 +43,7 @@ pub(super) fn convert(name: &str, text: &str) -> Result<Converted, String> {
         }
     }
     converted.rules =
-        domains.iter().filter(|domain| !domain.is_empty()).map(Domain::text).collect();
+        domains.list.iter().filter(|domain| !domain.is_empty()).map(Domain::text).collect();
     if !converted.rules.is_empty() {
         converted.notes.push(NOTE);
     }
@@ -59,7 +64,7 @@ fn limits<'n>(root: &'n Node<'n>) -> Option<&'n [Node<'n>]> {
 }
 
 /// Adds a limit to its domain, unless anything in it has no equivalent.
-fn add(domains: &mut Vec<Domain>, limit: &Node<'_>) -> Result<(), String> {
+fn add(domains: &mut Domains, limit: &Node<'_>) -> Result<(), String> {
     let Content::Map(entries) = limit.content() else { return Err("it is not a map".to_owned()) };
     let known =
         ["namespace", "max_value", "seconds", "name", "id", "conditions", "variables", "policy"];
@@ -96,12 +101,25 @@ fn add(domains: &mut Vec<Domain>, limit: &Node<'_>) -> Result<(), String> {
     }
     let name = text(limit, "name").unwrap_or_default().to_owned();
     let limit = Limit { name, requests_per_unit, unit, multiplier, burst: None };
-    let at = domains.iter().position(|domain| domain.name() == namespace);
-    let at = at.unwrap_or_else(|| {
-        domains.push(Domain::new(namespace));
-        domains.len() - 1
-    });
-    domains.get_mut(at).map_or(Ok(()), |domain| domain.add(path, limit))
+    domains.named(namespace).map_or(Ok(()), |domain| domain.add(path, limit))
+}
+
+/// Domains in the order of their first limits.
+#[derive(Default)]
+struct Domains {
+    list: Vec<Domain>,
+    index: HashMap<String, usize>,
+}
+
+impl Domains {
+    /// Returns the domain with this name, which it adds if it is new.
+    fn named(&mut self, name: &str) -> Option<&mut Domain> {
+        let at = *self.index.entry(name.to_owned()).or_insert(self.list.len());
+        if at == self.list.len() {
+            self.list.push(Domain::new(name));
+        }
+        self.list.get_mut(at)
+    }
 }
 
 /// Adds an entry. All entries of a limit must be of one descriptor.
@@ -113,6 +131,9 @@ fn push(
 ) -> Result<(), String> {
     if *descriptor.get_or_insert(place.descriptor) != place.descriptor {
         return Err("it needs entries of several descriptors".to_owned());
+    }
+    if path.len() >= MAX_ENTRIES {
+        return Err(format!("it has over {MAX_ENTRIES} conditions and variables"));
     }
     if path.iter().any(|(key, _)| key == place.key) {
         return Err(format!("the key {:?} is repeated", place.key));

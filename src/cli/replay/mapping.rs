@@ -9,6 +9,7 @@ use super::{Failure, ReplayArgs};
 use crate::cli::values::{Reader, Section, is_null};
 use crate::duration::read_duration;
 use crate::limit::Micros;
+use crate::limiter;
 use crate::rules::source::{FileKind, Selection};
 use crate::rules::tree::Node;
 use crate::rules::{
@@ -79,13 +80,17 @@ impl Mapping {
             true => file.descriptors,
             false => args.descriptor.clone(),
         };
+        if descriptors.len() > limiter::Options::default().max_descriptors {
+            return Err(Failure::Usage(format!("error: {}\n", too_many(descriptors.len()))));
+        }
         if descriptors.is_empty() {
             return Err(missing("descriptor", "descriptors", "'path={path}'"));
         }
         let mut fields = Fields::default();
         let time = args.time.clone().or(file.time);
-        let time = fields.add(time.as_deref().unwrap_or(TIME));
-        let hits = args.hits.clone().or(file.hits).map(|name| fields.add(&name));
+        // The first fields have room.
+        let time = fields.add(time.as_deref().unwrap_or(TIME)).unwrap_or_default();
+        let hits = args.hits.clone().or(file.hits).and_then(|name| fields.add(&name));
         let descriptors = descriptors
             .iter()
             .map(|text| {
@@ -151,15 +156,27 @@ fn read_file(path: &Path) -> Result<Given, Failure> {
     Ok(given)
 }
 
+fn too_many(descriptors: usize) -> String {
+    let max = limiter::Options::default().max_descriptors;
+    format!("there are {descriptors} descriptors: a request has up to {max}")
+}
+
 fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Given {
     let mut given = Given::default();
     for (key, value) in reader.fields(root, &MAPPING) {
         match key {
             "domain" => given.domain = reader.name(value, key).map(str::to_owned),
             "descriptors" => {
-                for item in reader.list(value, key, "descriptors, such as 'path={path}'") {
+                let items = reader.list(value, key, "descriptors, such as 'path={path}'");
+                if items.len() > limiter::Options::default().max_descriptors {
+                    let help = "write those that one request has";
+                    reader.error(value.position, "", too_many(items.len()), help);
+                    continue;
+                }
+                let mut fields = Fields::default();
+                for item in items {
                     let Some(text) = reader.name(item, key) else { continue };
-                    match Template::parse(text, &mut Fields::default()) {
+                    match Template::parse(text, &mut fields) {
                         Ok(_) => given.descriptors.push(text.to_owned()),
                         Err(error) => reader.invalid(item, key, &error),
                     }

@@ -23,12 +23,17 @@ const BLOCK_BYTES: usize = 1 << 20;
 pub(super) struct Fields(Vec<String>);
 
 impl Fields {
-    /// Returns the index of a field, which it adds if it is new.
-    pub fn add(&mut self, name: &str) -> usize {
-        self.index(name.as_bytes()).unwrap_or_else(|| {
+    /// The most fields: each is looked for in each line.
+    pub const MAX: usize = 1_000;
+
+    /// Returns the index of a field, which it adds if it is new; none if there are too many.
+    pub fn add(&mut self, name: &str) -> Option<usize> {
+        let known = self.index(name.as_bytes());
+        if known.is_none() && self.0.len() < Fields::MAX {
             self.0.push(name.to_owned());
-            self.0.len() - 1
-        })
+            return Some(self.0.len() - 1);
+        }
+        known
     }
 
     pub fn index(&self, name: &[u8]) -> Option<usize> {

@@ -67,7 +67,10 @@ fn parse_value(value: &str, fields: &mut Fields) -> Result<SmallVec<[Part; 1]>, 
         if !text.is_empty() {
             parts.push(Part::Text(std::mem::take(&mut text)));
         }
-        parts.push(Part::Field(fields.add(name)));
+        let field = fields.add(name).ok_or_else(|| {
+            format!("there are over {} fields: write fewer different ones", Fields::MAX)
+        })?;
+        parts.push(Part::Field(field));
         rest = after;
     }
     text.push_str(rest);

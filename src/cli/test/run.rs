@@ -15,6 +15,7 @@ use crate::rules::source::{RuleFile, Selection};
 use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, sent_path};
 use crate::service::{self, response_headers};
 use crate::store::{Answer, Entry, StoreError};
+use crate::suggest::Suggester;
 
 /// The steps of a test whose failures are listed.
 const MAX_FAILURES: usize = 20;
@@ -50,8 +51,10 @@ pub(super) fn run_file(file: RuleFile, selection: &Selection, options: &Options)
     if !rules.is_good() {
         return FileReport::broken(file.name, rules.problems, rules.omitted, rules.files);
     }
-    let runs = tests.tests.into_iter().map(|test| run_test(test, &rules.rules, &tests.response));
-    FileReport { name: file.name, tests: runs.collect(), ..FileReport::default() }
+    let mut suggester = Suggester::default();
+    let run = |test| run_test(test, &rules.rules, &tests.response, &mut suggester);
+    let runs = tests.tests.into_iter().map(run).collect();
+    FileReport { name: file.name, tests: runs, ..FileReport::default() }
 }
 
 fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
@@ -64,7 +67,12 @@ fn load(tests: &TestFile, selection: &Selection, options: &Options) -> Loaded {
     Loaded::read_patched(&selection, &overlay, &options, None)
 }
 
-fn run_test(test: Test, rules: &RuleSet, response: &ResponseOptions) -> TestReport {
+fn run_test(
+    test: Test,
+    rules: &RuleSet,
+    response: &ResponseOptions,
+    suggester: &mut Suggester,
+) -> TestReport {
     let mut bench = Bench::new(&test, rules, response);
     let mut report = TestReport {
         name: test.name,
@@ -83,7 +91,7 @@ fn run_test(test: Test, rules: &RuleSet, response: &ResponseOptions) -> TestRepo
             report.omitted += 1;
             continue;
         }
-        differences.splice(0..0, unknown_domain(step, rules));
+        differences.splice(0..0, unknown_domain(step, rules, suggester));
         let (position, at) = (step.position, step.at);
         report.failures.push(Failure { position, step: i + 1, at, differences });
     }
@@ -92,12 +100,12 @@ fn run_test(test: Test, rules: &RuleSet, response: &ResponseOptions) -> TestRepo
 
 /// Returns the probable cause of differences: no rules have the domain. It is no difference by itself,
 /// because a test may expect that nothing applies, or send limits of its own.
-fn unknown_domain(step: &Step, rules: &RuleSet) -> Option<Difference> {
+fn unknown_domain(step: &Step, rules: &RuleSet, suggester: &mut Suggester) -> Option<Difference> {
     let needs_rules = step.descriptors.iter().any(|descriptor| descriptor.limit.is_none());
     if !needs_rules || rules.domain(&step.domain).is_some() {
         return None;
     }
-    let near = rules.nearest_domain(&step.domain);
+    let near = rules.nearest_domain(&step.domain, suggester);
     let near = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
     let actual = format!("'{}', which has none{near}", step.domain);
     Some(Difference::new("domain", "one with rules", actual))

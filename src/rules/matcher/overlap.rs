@@ -26,11 +26,13 @@ pub(in crate::rules) struct Shadowed<'n> {
 
 impl MatcherNode {
     /// Returns the children that no entry reaches. Clients can still send a wildcard's text itself, stars
-    /// included.
-    pub(in crate::rules) fn shadowed(&self) -> Vec<Shadowed<'_>> {
+    /// included. With no comparisons left, none is found.
+    pub(in crate::rules) fn shadowed(&self, comparisons: &mut usize) -> Vec<Shadowed<'_>> {
         let mut found = Vec::new();
         let mut check = |index: usize, probe: &str, earlier: &[Wildcard]| {
-            let mut earlier = earlier.iter().take(MAX_COMPARED);
+            let earlier = &earlier[..earlier.len().min(MAX_COMPARED).min(*comparisons)];
+            *comparisons -= earlier.len();
+            let mut earlier = earlier.iter();
             let Some(by) = earlier.find(|wildcard| wildcard.matches_all_of(probe)) else { return };
             let (child, by) = (&self.children[index], &self.children[by.child as usize]);
             found.push(Shadowed {

@@ -79,6 +79,16 @@ impl<'s> Level<'s> {
         found
     }
 
+    /// The number of its wildcards, which an entry is compared with one by one.
+    pub fn wildcards(self) -> usize {
+        self.0.wildcards()
+    }
+
+    /// The number of its descriptors.
+    pub fn size(self) -> usize {
+        self.0.children.len()
+    }
+
     /// Returns every descriptor that some entry with this key matches.
     pub fn reachable(self, key: &str) -> Vec<Candidate<'s>> {
         let start = format!("{key}_");

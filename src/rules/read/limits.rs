@@ -58,13 +58,15 @@ impl Reader<'_> {
                 let help = "move the limit of `rate_limit` into the list";
                 self.error(list.position, message, "", help);
             }
-            let items = self.maps(list, "rate_limits");
-            if (list.is_list() || is_null(list)) && !(1..=MAX_LIMITS).contains(&items.len()) {
-                let message = format!("config error, {} items in `rate_limits`", items.len());
+            let count = if is_null(list) { Some(0) } else { list.items().map(<[_]>::len) };
+            if let Some(count) = count.filter(|count| !(1..=MAX_LIMITS).contains(count)) {
+                let message = format!("config error, {count} items in `rate_limits`");
                 let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
                 self.error(list.position, message, "", &help);
+                // A million items would be read, and compared with each other, for nothing.
+                return Some(result);
             }
-            for item in &items {
+            for item in &self.maps(list, "rate_limits") {
                 let fields = self.limit_fields(&[item], item.position, Section::ListedLimit);
                 self.add_limit(&mut result, &fields, key);
             }

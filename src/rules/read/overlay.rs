@@ -4,6 +4,7 @@ use super::super::Origin;
 use super::super::keys::{Section, known_keys};
 use super::super::overlay::{Glob, LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use super::super::position::Position;
+use super::super::problem::Severity;
 use super::super::tree::{Content, Node, Value};
 use super::Reader;
 use super::values::{describe, is_null, text_of};
@@ -54,6 +55,11 @@ impl Reader<'_> {
             let Some(text) = self.key(key) else { continue };
             if let Some(name) = names.iter().find(|name| **name == text) {
                 fields.push((*name, value));
+                continue;
+            }
+            // To find a suggestion takes longer than everything else.
+            if !self.problems.has_room(Severity::Error) {
+                self.problems.omit(Severity::Error);
                 continue;
             }
             let message = format!("unknown key '{text}' in {what}");
@@ -151,15 +157,15 @@ impl Reader<'_> {
     }
 
     fn steps(&mut self, list: &Node<'_>) -> Vec<Step> {
-        let items = self.maps(list, "entries");
-        if list.is_list() && !(1..=MAX_ENTRIES).contains(&items.len()) {
-            let message = format!("{} items in `entries`", items.len());
+        let count = list.items().map(<[_]>::len);
+        if let Some(count) = count.filter(|count| !(1..=MAX_ENTRIES).contains(count)) {
+            let message = format!("{count} items in `entries`");
             let help =
                 format!("write 1 to {MAX_ENTRIES}; without `entries`, the patch matches all rules");
             self.error(list.position, message, "", &help);
             return Vec::new();
         }
-        items.into_iter().map(|item| self.step(item)).collect()
+        self.maps(list, "entries").into_iter().map(|item| self.step(item)).collect()
     }
 
     fn step(&mut self, node: &Node<'_>) -> Step {
@@ -221,6 +227,10 @@ impl Reader<'_> {
                     (name, &mut patch.rule_keys)
                 }
                 Some((name, _)) => (name, &mut patch.limit_keys),
+                None if !self.problems.has_room(Severity::Error) => {
+                    self.problems.omit(Severity::Error);
+                    continue;
+                }
                 None => {
                     let message = format!("unknown key '{name}' in `set`");
                     let names = known_keys().map(|(name, _)| name);

@@ -72,7 +72,7 @@ proptest! {
         }
         let set = good(&text);
         let domain = set.domain("d").unwrap();
-        let shadowed = domain.root.shadowed();
+        let shadowed = domain.root.shadowed(&mut 1_000_000);
         for (key, value) in requests {
             let trace = domain.trace(&[(&key, &value)]);
             let Some(end) = trace.end else { continue };
@@ -80,6 +80,24 @@ proptest! {
             prop_assert!(!hit || end.kind == MatchKind::Value, "{}={}: {}", key, value, end.text);
         }
     }
+}
+
+#[test]
+fn wildcards_are_compared_a_bounded_number_of_times() {
+    let mut text = "domain: d\ndescriptors:\n".to_owned();
+    for i in 100..200 {
+        text += &format!("- {{ key: k, value: 'v{i}*', {L} }}\n");
+    }
+    text += &format!("- {{ key: k, value: 'v100-*', {L} }}\n");
+    let set = good(&text);
+    let root = &set.domain("d").unwrap().root;
+    let mut left = 1_000_000;
+    assert_eq!(root.shadowed(&mut left).len(), 1, "v100* matches all of v100-*");
+    // Each with those before it.
+    assert_eq!(1_000_000 - left, 101 * 100 / 2);
+    let mut left = 99;
+    assert_eq!(root.shadowed(&mut left).len(), 0);
+    assert_eq!(left, 0);
 }
 
 fn near(set: &RuleSet, entries: &[(&str, &str)]) -> Vec<String> {

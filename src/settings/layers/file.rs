@@ -1,12 +1,21 @@
 //! Settings files, TOML or YAML.
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use config::{Config, FileFormat};
 
 use super::{Layer, flatten};
 use crate::settings::error::SettingError;
+use crate::settings::table;
+
+/// The largest settings file.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// How many unknown names are listed.
+const MAX_UNKNOWN: usize = 100;
 
 /// Reads a settings file. The origin of its values is its path.
 ///
@@ -23,10 +32,16 @@ pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> Result<Layer,
             return Err(SettingError::new(origin, message, "rename it to .toml or .yaml"));
         }
     };
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_BYTES + 1).read_to_string(&mut text));
+    read.map_err(|error| {
         let message = format!("cannot be read: {error}");
         SettingError::new(&origin, message, "name a file that can be read")
     })?;
+    if text.len() as u64 > MAX_BYTES {
+        let message = format!("the settings file has more than {MAX_BYTES} bytes");
+        return Err(SettingError::new(origin, message, "remove what weir does not need"));
+    }
     let file = Config::builder().add_source(config::File::from_str(&text, format)).build();
     let file = file.map_err(|error| {
         SettingError::new(&origin, syntax_error(&error.to_string()), "fix the file")
@@ -34,8 +49,18 @@ pub(super) fn read(path: &Path, errors: &mut Vec<SettingError>) -> Result<Layer,
     let mut leaves = BTreeMap::new();
     flatten("", &file.cache, &mut leaves);
     let mut layer = Layer::default();
+    let mut unknown = 0;
     for (name, value) in leaves {
-        layer.set(&name, &origin, value.kind, errors);
+        unknown += usize::from(table::find(&name).is_none());
+        // A suggestion takes longer than everything else.
+        if unknown <= MAX_UNKNOWN || table::find(&name).is_some() {
+            layer.set(&name, &origin, value.kind, errors);
+        }
+    }
+    if unknown > MAX_UNKNOWN {
+        let message = format!("{} more names are no settings", unknown - MAX_UNKNOWN);
+        let help = "remove them; `weir settings` lists all settings";
+        errors.push(SettingError::new(origin, message, help));
     }
     Ok(layer)
 }

@@ -4,7 +4,7 @@ use super::nodes::{get, has_type, is_true, list, text};
 use crate::rules::tree::Node;
 
 /// The values that an entry may have.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Values {
     Any,
     OneOf(Vec<String>),
@@ -15,6 +15,14 @@ pub(super) type SentEntry = (String, Values);
 
 /// The most descriptors that an item may be, because Envoy leaves out entries of absent headers.
 const MAX_VARIANTS: usize = 64;
+
+/// Returns the most values that the descriptors of an item have together.
+pub(super) fn size(item: &Node<'_>, clusters: &Values) -> usize {
+    let actions = list(item, "actions").len();
+    let variants = if actions < 6 { 1 << actions } else { MAX_VARIANTS };
+    let values = if let Values::OneOf(clusters) = clusters { 1 + clusters.len() } else { 1 };
+    1 + actions.saturating_mul(variants).saturating_mul(values)
+}
 
 /// Returns the descriptors that an item of `rate_limits` may send; none if an action is not known.
 /// `clusters` are those of the route.

@@ -1,24 +1,27 @@
 //! Compares the descriptors that Envoy sends with the rules.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::actions::{SentEntry, Values};
+use super::actions::Values;
 use super::config::Sent;
 use super::{Findings, describe};
 use crate::rules::{Candidate, Level, Rule, RuleSet};
-use crate::suggest::nearest;
+use crate::suggest::Suggester;
 
 /// Reports descriptors that no rule matches and, if all that is sent is known, rules that match none.
 pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {
     let mut reached = HashSet::new();
     let mut used = BTreeSet::new();
     let mut unknown = BTreeSet::new();
+    let mut compared = HashMap::new();
     let names: BTreeSet<&str> = rules.rules().map(Rule::domain).collect();
+    let mut suggester = Suggester::default();
     for sent in sent {
         let Some(domain) = rules.domain(&sent.domain) else {
             if unknown.insert(&sent.domain) {
                 let message = format!("there are no rules for the domain '{}'", sent.domain);
-                let help = match nearest(&sent.domain, names.iter().copied()) {
+                let help = match suggester.nearest(&sent.domain, names.iter().copied()) {
                     Some(near) => format!("did you mean '{near}'?"),
                     None => "write rules for it, or name the domain of the rules".to_owned(),
                 };
@@ -27,9 +30,18 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
             continue;
         };
         used.insert(sent.domain.as_str());
-        let ends = ends(domain.level(), &sent.entries);
-        let is_meant = |end: &Candidate<'_>| end.rule.is_some() || end.below.is_empty();
-        if !sent.has_limit && !ends.iter().any(is_meant) {
+        // Many routes send the same.
+        let known = compared.entry((sent.domain.as_str(), sent.entries.as_slice()));
+        let is_meant = match known {
+            Entry::Occupied(is_meant) => *is_meant.get(),
+            Entry::Vacant(new) => {
+                let Some(ends) = ends(domain.level(), sent, findings) else { return };
+                reached.extend(ends.iter().filter_map(|end| end.rule).map(address));
+                let is_meant = |end: &Candidate<'_>| end.rule.is_some() || end.below.is_empty();
+                *new.insert(ends.iter().any(is_meant))
+            }
+        };
+        if !sent.has_limit && !is_meant {
             let descriptor = describe(sent);
             let message = format!("no rule of the domain '{}' matches '{descriptor}'", sent.domain);
             let help = format!(
@@ -39,7 +51,6 @@ pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, finding
             );
             findings.add_at(&sent.origin, message, "", &help);
         }
-        reached.extend(ends.iter().filter_map(|end| end.rule).map(address));
     }
     if !is_complete {
         return;
@@ -65,11 +76,19 @@ fn address(rule: &Rule) -> usize {
     std::ptr::from_ref(rule) as usize
 }
 
-/// The descriptors of the rule file that the last entry may match.
-fn ends<'s>(level: Level<'s>, entries: &[SentEntry]) -> Vec<Candidate<'s>> {
+/// The descriptors of the rule file that the last entry may match; none if that takes too long.
+fn ends<'s>(level: Level<'s>, sent: &Sent, findings: &mut Findings) -> Option<Vec<Candidate<'s>>> {
     let mut levels = vec![level];
     let mut ends: Vec<Candidate<'s>> = Vec::new();
-    for (key, values) in entries {
+    for (key, values) in &sent.entries {
+        let effort = |level: &Level<'_>| match values {
+            Values::Any => level.size(),
+            Values::OneOf(values) => values.len().saturating_mul(1 + level.wildcards()),
+        };
+        let effort = levels.iter().map(effort).fold(1, usize::saturating_add);
+        if !findings.spend(sent.origin.position, effort) {
+            return None;
+        }
         let matches = |level: Level<'s>| match values {
             Values::Any => level.reachable(key),
             Values::OneOf(values) => values
@@ -83,5 +102,5 @@ fn ends<'s>(level: Level<'s>, entries: &[SentEntry]) -> Vec<Candidate<'s>> {
         ends.retain(|end| seen.insert(std::ptr::from_ref(end.origin)));
         levels = ends.iter().map(|end| end.below).collect();
     }
-    ends
+    Some(ends)
 }

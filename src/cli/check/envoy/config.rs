@@ -1,6 +1,6 @@
 //! Finds the rate-limit filters of an Envoy configuration.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Findings;
 use super::actions::{SentEntry, fixed};
@@ -39,12 +39,13 @@ pub(super) struct EnvoyConfig<'n, 'a> {
     /// Route configurations by name, for connection managers that get them over RDS.
     route_configs: HashMap<&'n str, &'n Node<'a>>,
     /// The keys of the static runtime layers that are 0.
-    pub runtime_zeros: Vec<String>,
+    pub runtime_zeros: HashSet<String>,
 }
 
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
     pub fn new(roots: &[&'n Node<'a>]) -> EnvoyConfig<'n, 'a> {
-        let mut config = EnvoyConfig { route_configs: HashMap::new(), runtime_zeros: Vec::new() };
+        let mut config =
+            EnvoyConfig { route_configs: HashMap::new(), runtime_zeros: HashSet::new() };
         for root in roots {
             walk(root, &mut |node| {
                 if get(node, "virtual_hosts").is_some() && !text(node, "name").is_empty() {
@@ -136,13 +137,15 @@ fn network_filter(node: &Node<'_>, findings: &Findings, sent: &mut Vec<Sent>) {
 }
 
 /// Adds the keys of a runtime layer, with dots between their levels, whose value is 0.
-fn add_zeros(layer: &Node<'_>, above: &str, zeros: &mut Vec<String>) {
+fn add_zeros(layer: &Node<'_>, above: &str, zeros: &mut HashSet<String>) {
     let Content::Map(entries) = layer.content() else { return };
     for (name, value) in entries {
         let name = name.text().unwrap_or_default();
         let name = if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") };
         match value.text() {
-            Some("0" | "false") => zeros.push(name),
+            Some("0" | "false") => {
+                zeros.insert(name);
+            }
             Some(_) => {}
             None => add_zeros(value, &name, zeros),
         }

@@ -4,14 +4,18 @@
 //! virtual host, the route configuration. Its `rate_limits` replace those of the filter, and these the
 //! ones of routes and virtual hosts, of which only items of the filter's stage are used.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Findings;
-use super::actions::{Values, descriptors};
+use super::actions::{Values, descriptors, size};
 use super::config::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
-use crate::rules::tree::Node;
+use crate::rules::tree::{Content, Node};
 use crate::rules::{Origin, Position};
+
+/// The effort of a filter on a route, and of a value that it sends: see [`Findings::spend`].
+const ROUTE_EFFORT: usize = 64;
+const VALUE_EFFORT: usize = 128;
 
 const LOCAL_FILTER_TYPE: &str = "filters.http.local_ratelimit.v3.LocalRateLimit";
 
@@ -30,6 +34,7 @@ pub(super) struct Routes<'c, 'n, 'a> {
 
 /// A route, and what configures filters on it, the most specific first.
 struct Route<'n, 'a> {
+    position: Position,
     rate_limits: &'n [Node<'a>],
     of_host: &'n [Node<'a>],
     includes_host: bool,
@@ -66,17 +71,22 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             self.is_complete &= get(host, "matcher").is_none();
             self.items_of(list(host, "rate_limits"));
             for route in list(host, "routes") {
+                if !self.findings.spend(route.position, ROUTE_EFFORT) {
+                    return false;
+                }
                 let Some(action) = get(route, "route") else { continue };
                 self.items_of(list(action, "rate_limits"));
+                let mut used = Route {
+                    position: route.position,
+                    rate_limits: list(action, "rate_limits"),
+                    of_host: list(host, "rate_limits"),
+                    includes_host: is_true(action, "include_vh_rate_limits"),
+                    clusters: clusters(action),
+                    configs: Vec::new(),
+                };
                 for configs in configs(route_config, host, route, action) {
-                    let route = Route {
-                        rate_limits: list(action, "rate_limits"),
-                        of_host: list(host, "rate_limits"),
-                        includes_host: is_true(action, "include_vh_rate_limits"),
-                        clusters: clusters(action),
-                        configs,
-                    };
-                    (0..self.filters.len()).for_each(|filter| self.route(filter, &route, sent));
+                    used.configs = configs;
+                    (0..self.filters.len()).for_each(|filter| self.route(filter, &used, sent));
                 }
             }
         }
@@ -84,7 +94,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             get(filter, "typed_config").is_some_and(|config| has_type(config, LOCAL_FILTER_TYPE))
         };
         let has_local = list(manager, "http_filters").iter().any(is_local);
-        let is_complete = self.is_complete;
+        let is_complete = self.is_complete && self.findings.effort.is_some();
         if is_complete {
             self.report(has_local);
         }
@@ -93,6 +103,9 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     fn items_of(&mut self, items: &'n [Node<'a>]) {
         for item in items {
+            if !self.findings.spend(item.position, ROUTE_EFFORT) {
+                return;
+            }
             let is_new = self.items.insert(item.position, (stage(item), false)).is_none();
             if is_new && let Some(hits) = get(item, "hits_addend") {
                 let message = "Envoy ignores `hits_addend` on routes and virtual hosts".to_owned();
@@ -104,6 +117,14 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     /// Adds what a filter sends for a route.
     fn route(&mut self, index: usize, route: &Route<'n, 'a>, sent: &mut Vec<Sent>) {
+        let names = |configs: &&Node<'_>| match configs.content() {
+            Content::Map(entries) => entries.len(),
+            _ => 0,
+        };
+        let names: usize = route.configs.iter().map(names).sum();
+        if !self.findings.spend(route.position, ROUTE_EFFORT + names) {
+            return;
+        }
         let filter = &self.filters[index];
         let own = route.configs.iter().find_map(|configs| get(configs, filter.name));
         if own.map_or(filter.is_disabled, |own| is_true(own, "disabled")) || filter.is_off {
@@ -144,6 +165,10 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
     ) {
         let filter = &self.filters[index];
         for item in items {
+            let effort = size(item, &route.clusters).saturating_mul(VALUE_EFFORT);
+            if !self.findings.spend(item.position, effort) {
+                return;
+            }
             let disable_key = text(item, "disable_key");
             let runtime_key = format!("ratelimit.{disable_key}.http_filter_enabled");
             let is_off =
@@ -178,6 +203,8 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
 
     /// Reports filters that never ask, and items that no filter uses.
     fn report(self, has_local: bool) {
+        let item_stages: HashSet<&str> = self.items.values().map(|(stage, _)| *stage).collect();
+        let filter_stages: HashSet<&str> = self.filters.iter().map(|it| it.stage).collect();
         for (index, filter) in self.filters.iter().enumerate() {
             if self.asking.contains(&index) {
                 continue;
@@ -187,7 +214,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             } else if self.items.is_empty() {
                 let help = "add `rate_limits` to a route, to a virtual host, or to the filter";
                 ("there are no `rate_limits`".to_owned(), help)
-            } else if self.items.values().all(|(stage, _)| *stage != filter.stage) {
+            } else if !item_stages.contains(filter.stage) {
                 let message = format!("no `rate_limits` have its stage, {}", filter.stage);
                 (message, "set the same `stage` in the filter and in the items")
             } else {
@@ -206,7 +233,7 @@ impl<'c, 'n, 'a> Routes<'c, 'n, 'a> {
             let (message, help) = if is_missing {
                 let help = "add the filter envoy.filters.http.ratelimit before the router";
                 ("there is no rate-limit filter".to_owned(), help)
-            } else if self.filters.iter().all(|filter| filter.stage != *stage) {
+            } else if !filter_stages.contains(stage) {
                 let message = format!("no filter has the stage {stage}");
                 (message, "set the same `stage` in the filter and in the item")
             } else {

@@ -7,6 +7,7 @@ use super::super::super::position::Position;
 use super::super::super::tree::Node;
 use super::super::Reader;
 use super::super::values::is_null;
+use super::MAX_LIMITS;
 use super::fields::Fields;
 use crate::limit::{Calendar, Unit};
 
@@ -44,7 +45,12 @@ impl Reader<'_> {
     ) -> Option<LimitMaps<'n>> {
         match rate_limits {
             Some(list) => {
-                let items = self.maps(list, "rate_limits").into_iter();
+                // Too many are reported with the list.
+                let is_good =
+                    |list: &&Node<'_>| list.items().is_none_or(|items| items.len() <= MAX_LIMITS);
+                let list = Some(list).filter(is_good);
+                let items = list.map(|list| self.maps(list, "rate_limits")).unwrap_or_default();
+                let items = items.into_iter();
                 let items = items.map(|item| self.key_nodes(&[item], Section::ListedLimit));
                 Some(LimitMaps::Several(items.collect()))
             }

@@ -1,0 +1,165 @@
+//! Files that would take quadratic time: each is one error with the place and what to write instead, or
+//! is read all the same. No test measures time: those without a bound would take hours.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+/// More items than anything may have, in a few MB.
+const MANY: usize = 100_000;
+
+const RULES: &str = "\
+domain: d
+descriptors:
+- key: a
+  rate_limit: { unit: day, requests_per_unit: 1 }
+";
+
+/// Runs `weir` beside [`RULES`]. Returns whether it succeeded, and what it printed as errors.
+fn weir(files: &[(&str, &str)], command: &str) -> (bool, String) {
+    let directory: TempDir = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("rules.yaml"), RULES).unwrap();
+    for (name, text) in files {
+        fs::write(directory.path().join(name), text).unwrap();
+    }
+    run(directory.path(), command)
+}
+
+fn run(directory: &Path, command: &str) -> (bool, String) {
+    let mut weir = Command::new(env!("CARGO_BIN_EXE_weir"));
+    weir.args(command.split_whitespace()).current_dir(directory).env_clear();
+    let ran = weir.output().unwrap();
+    (ran.status.success(), String::from_utf8(ran.stderr).unwrap())
+}
+
+/// Returns the first line of each error.
+fn errors(printed: &str) -> Vec<&str> {
+    printed.lines().filter(|line| line.contains("error: ")).collect()
+}
+
+#[test]
+fn too_many_limits_are_one_error() {
+    for item in ["{unit: day, requests_per_unit: 1, algorithm: gcra}", "{uni: day}", "x"] {
+        let limits = format!("    - {item}\n").repeat(MANY);
+        let rules = format!("domain: d\ndescriptors:\n- key: a\n  rate_limits:\n{limits}");
+        let (good, printed) = weir(&[("a.yaml", &rules)], "check a.yaml");
+        let error = "a.yaml:5:5: error: config error, 100000 items in `rate_limits`";
+        assert!(!good && printed.contains("help: write 1 to 16 limits, each as"), "{printed}");
+        assert_eq!(errors(&printed), [error]);
+
+        let overlay =
+            format!("patches:\n- match: {{domain: d}}\n  set:\n   rate_limits:\n{limits}");
+        let command = "check rules.yaml --overlay a.overlay.yaml";
+        let (good, printed) = weir(&[("a.overlay.yaml", &overlay)], command);
+        let error = "a.overlay.yaml:5:5: error: config error, 100000 items in `rate_limits`";
+        assert!(!good, "{printed}");
+        assert_eq!(errors(&printed), [error]);
+    }
+}
+
+#[test]
+fn unknown_names_have_suggestions_as_long_as_that_is_quick() {
+    let rule = |i| {
+        let limit = format!("unit: day, requests_per_unit: 1, name: name{i}");
+        format!("- {{key: a{i}, rate_limit: {{{limit}, replaces: [{{name: nome{i}}}]}}}}\n")
+    };
+    let rules: String = (0..20_000).map(rule).collect();
+    let rules = format!("domain: d\ndescriptors:\n{rules}");
+    let (good, printed) = weir(&[("a.yaml", &rules)], "check a.yaml");
+    assert!(good, "{printed}");
+    assert_eq!(printed.matches("did you mean `name").count(), (1 << 20) / 20_000);
+    assert!(printed.contains("or remove the item"), "the others have general help");
+    assert!(printed.ends_with(
+        "19000 more warnings are not listed (setting rules.max_problems, or --max-problems)\n"
+    ));
+
+    let unknown: String = (0..MANY).map(|i| format!("  shadow_mod{i}: true\n")).collect();
+    for patch in [
+        format!("patches:\n- match: {{domain: d}}\n{unknown}"),
+        format!("patches:\n- match: {{domain: d}}\n  set:\n{}", unknown.replace("  s", "    s")),
+    ] {
+        let command = "check rules.yaml --overlay a.overlay.yaml";
+        let (good, printed) = weir(&[("a.overlay.yaml", &patch)], command);
+        assert!(!good && printed.contains("99900 more errors are not listed"), "{printed}");
+    }
+}
+
+#[test]
+fn a_manifest_may_be_one_line() {
+    let entry = |i| format!(r#""a{i}.yaml": "domain: d{i}\n""#);
+    let data: Vec<String> = (0..20_000).map(entry).collect();
+    let data = data.join(", ");
+    let manifest = format!(r#"{{"apiVersion": "v1", "kind": "ConfigMap", "data": {{{data}}}}}"#);
+    let (good, printed) = weir(&[("a.yaml", &manifest)], "check a.yaml");
+    assert!(good, "{printed}");
+    // Errors have the place of their file in the manifest.
+    let broken = manifest.replace("domain: d19999", "domian: d19999");
+    let (good, printed) = weir(&[("a.yaml", &broken)], "check a.yaml");
+    let place = broken.find("\"domian").unwrap() + 1;
+    assert!(!good && printed.contains(&format!("a.yaml:1:{place}: error: ")), "{place}: {printed}");
+}
+
+#[test]
+fn mappings_of_logs_have_a_bounded_number_of_fields() {
+    let log = ("log.jsonl", "{\"time\": 1767225600, \"a\": 1}\n");
+    let command = "replay rules.yaml --traffic log.jsonl --mapping m.yaml";
+    let fields: String = (0..MANY).map(|i| format!("{{f{i}}}")).collect();
+    let one = format!("domain: d\ndescriptors: ['a={fields}']\n");
+    let (good, printed) = weir(&[log, ("m.yaml", &one)], command);
+    assert!(
+        !good && printed.contains("help: there are over 1000 fields: write fewer"),
+        "{printed}"
+    );
+    assert_eq!(errors(&printed).len(), 1, "{printed}");
+    let descriptors = "'a={a}', ".repeat(MANY);
+    let many = format!("domain: d\ndescriptors: [{descriptors}]\n");
+    let (good, printed) = weir(&[log, ("m.yaml", &many)], command);
+    let error = "m.yaml:2:14: error: there are 100000 descriptors: a request has up to 256";
+    assert!(!good, "{printed}");
+    assert_eq!(errors(&printed), [error]);
+}
+
+#[test]
+fn settings_files_are_bounded() {
+    let unknown: String = (0..30_000).map(|i| format!("zz{i} = 1\n")).collect();
+    let command = "serve --print-settings --settings a.toml";
+    let (good, printed) = weir(&[("a.toml", &unknown)], command);
+    assert!(
+        !good && printed.contains("a.toml: 29900 more names are no settings; remove"),
+        "{printed}"
+    );
+    assert_eq!(printed.matches("there is no setting").count(), 100, "{printed}");
+    let (good, printed) = weir(&[("a.toml", &"# comment\n".repeat(1 << 17))], command);
+    assert!(!good && printed.contains("a.toml: the settings file has more than 1048576 bytes; "));
+}
+
+#[test]
+fn limits_to_convert_are_found_by_name() {
+    let limit = |i| format!("- {{namespace: n{i}, max_value: 1, seconds: 60, variables: [a]}}\n");
+    let limits: String = (0..5_000).map(limit).collect();
+    let many: Vec<String> = (0..MANY).map(|i| format!("a{i}")).collect();
+    let long =
+        format!("- {{namespace: m, max_value: 1, seconds: 60, variables: [{}]}}\n", many.join(","));
+    let files = [("a.yaml", &*format!("{limits}{long}"))];
+    let (good, printed) = weir(&files, "convert a.yaml --from limitador --out out");
+    let left_out = "not converted: a.yaml:5001: it has over 200 conditions and variables\n";
+    assert!(!good && printed.starts_with(left_out), "{printed}");
+}
+
+#[test]
+fn sizes_of_files_are_written_as_in_settings() {
+    for command in ["check rules.yaml", "test a.test.yaml"] {
+        let test =
+            "rules: [rules.yaml]\ndomain: d\ntests: [{name: t, steps: [{descriptors: ['a=b']}]}]\n";
+        let files = [("a.test.yaml", test)];
+        for (size, is_enough) in [("64MiB", true), ("1KiB", true), ("70", false), ("1000", true)] {
+            let (good, printed) = weir(&files, &format!("{command} --max-file {size}"));
+            assert_eq!(good, is_enough, "{command} {size}: {printed}");
+        }
+        let (good, printed) = weir(&files, &format!("{command} --max-file 1parsec"));
+        let wanted = "write a size such as 64KiB, 1MiB, or a number of bytes";
+        assert!(!good && printed.contains(wanted), "{printed}");
+    }
+}
