@@ -41,6 +41,7 @@ pub use error::{ControlError, ErrorKind};
 pub use handle::{Controls, Options, PutOptions, Written};
 pub use plans::PlanError;
 pub use request::{Draft, Lasts};
+pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 
 /// The most controls.

@@ -11,22 +11,26 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
 use super::compiled::{Examined, examine};
 use super::error::{ControlError, ErrorKind};
 use super::request::check_id;
 use super::set::{ControlSet, Merged};
-use super::share::Sharing;
+use super::share::{FirstRead, Sharing};
 use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id, file};
 use crate::limit::Micros;
 use crate::rules::RuleSet;
-use crate::store::{SharedTable, StoreError};
+use crate::store::{SharedTable, TableError};
 use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the
+/// longest.
+const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
 /// The most controls that are compiled on the thread that changes them.
 const MAX_INLINE: usize = 100;
@@ -153,7 +157,7 @@ impl Controls {
     }
 
     /// Why the last exchange with other replicas failed; none if it did not, or there are none.
-    pub fn share_error(&self) -> Option<StoreError> {
+    pub fn share_error(&self) -> Option<TableError> {
         self.sharing.failed()
     }
 
@@ -333,16 +337,27 @@ impl Controls {
         self.set.lock().controls().cloned().collect()
     }
 
+    /// The first read of what other replicas have.
+    pub fn first_read(&self) -> watch::Receiver<FirstRead> {
+        self.sharing.first_read().subscribe()
+    }
+
     /// Drops controls that have ended, and exchanges changes with other replicas. Never ends.
     pub async fn run(&self, table: Option<&dyn SharedTable>) {
-        let mut ticks = interval(self.options.poll);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        if let Some(table) = table {
+            // Else the first exchange would fail only because nothing is connected yet.
+            table.tried().await;
+        }
+        let [mut retry, longest] = RETRY;
         loop {
+            self.run_once(table).await;
+            let is_read = table.is_none() || *self.sharing.first_read().borrow() == FirstRead::Done;
+            let wait = if is_read { self.options.poll } else { retry.min(self.options.poll) };
+            retry = longest.min(retry * 2);
             tokio::select! {
-                _ = ticks.tick() => {}
+                () = sleep(wait) => {}
                 () = self.wake.notified() => {}
             }
-            self.run_once(table).await;
         }
     }
 
@@ -372,6 +387,7 @@ impl Controls {
         if changed {
             self.activate().await;
         }
+        self.sharing.note_read(read);
         let exchanged = match read {
             Ok(()) => self.sharing.write(table, &self.set).await,
             Err(error) => Err(error),
