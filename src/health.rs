@@ -194,7 +194,7 @@ fn reasons(state: State, required: Required) -> Vec<NotServing> {
         (!state.store && !required.loading, NotServing::StoreSilent),
         (!state.store && required.loading, NotServing::StoreLoading),
         (state.store && state.store_lost, NotServing::StoreLost),
-        (required.controls && !state.controls, NotServing::ControlsUnread),
+        (required.controls && state.store && !state.controls, NotServing::ControlsUnread),
     ];
     // Allocates only if there is a reason.
     reasons.into_iter().filter_map(|(applies, reason)| applies.then_some(reason)).collect()
