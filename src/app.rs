@@ -21,7 +21,7 @@ use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
 use self::listen::{listen, listen_on_path};
 use self::resp::RespListener;
-use self::store_health::follow_store;
+use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
 use crate::clock::SystemClock;
 use crate::controls::{ActiveRules, ControlClock, Controls};
@@ -77,6 +77,8 @@ pub struct App {
     drain_timeout: Duration,
     /// Whether health follows the store after its first answer.
     follows_store: bool,
+    /// Whether health reports serving without what cannot be had at the start.
+    force_start: bool,
     flushers: Flushers,
 }
 
@@ -118,7 +120,8 @@ impl App {
         let limiter = Arc::new(limiter.with_redaction(redaction));
         let control_clock = ControlClock::new(clock.clone());
         let rules: Rules = Arc::new(ActiveRules::new(control_clock, *settings.rules.max_log_bytes));
-        let control_options = settings.control_options(limiter.store().shared_table().is_some());
+        let is_shared = limiter.store().shared_table().is_some();
+        let control_options = settings.control_options(is_shared);
         let controls = Arc::new(Controls::new(rules.clone(), control_options, {
             let limiter = limiter.clone();
             move || limiter.store().forget_denials()
@@ -138,6 +141,9 @@ impl App {
                     disk.finish().await;
                 }
             });
+        }
+        if is_shared {
+            health = health.with_shared_controls();
         }
         let health = Arc::new(health);
         let mut loader =
@@ -205,6 +211,7 @@ impl App {
             drain_delay: *settings.drain.delay,
             drain_timeout: *settings.drain.timeout,
             follows_store: *settings.health.follow_store,
+            force_start: *settings.health.force_start,
             flushers,
         })
     }
@@ -297,6 +304,9 @@ impl App {
             tokio::spawn(certificates.clone().follow());
         }
         tokio::spawn(self.access.clone().follow());
+        // As with a store that is away: a failure policy answers without it.
+        let needs_controls = !self.force_start && !limiter.store().is_ready();
+        tokio::spawn(report_controls(controls.first_read(), health.clone(), needs_controls));
         let servers = self.start(&closed)?;
         let ended = async {
             tokio::select! {

@@ -6,7 +6,7 @@
 //!
 //! [`Controls`] is the handle for operators. It applies a change here first, and then shares it: with
 //! Redis in a table that each process reads several times a second, and in memory in a file, if a
-//! setting names one.
+//! setting names one, with a copy.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
 //! - `index`, `changes`, `plans`, `compiled`, `snapshot`: what a decision uses
@@ -41,6 +41,7 @@ pub use error::{ControlError, ErrorKind};
 pub use handle::{Controls, Options, PutOptions, Written};
 pub use plans::PlanError;
 pub use request::{Draft, Lasts};
+pub use share::FirstRead;
 pub use snapshot::{ActiveRules, ActiveView, Snapshot};
 
 /// The most controls.

@@ -17,6 +17,8 @@ struct State {
     store: bool,
     /// Whether the store was reachable and is not any more.
     store_lost: bool,
+    /// Whether the controls of all replicas are known.
+    controls: bool,
     draining: bool,
     closed: bool,
 }
@@ -30,6 +32,7 @@ pub enum NotServing {
     StoreSilent,
     StoreLoading,
     StoreLost,
+    ControlsUnread,
 }
 
 impl fmt::Display for NotServing {
@@ -41,6 +44,7 @@ impl fmt::Display for NotServing {
             NotServing::StoreSilent => "redis has not answered yet",
             NotServing::StoreLoading => "counters are not loaded from disk yet",
             NotServing::StoreLost => "no connection to redis is up",
+            NotServing::ControlsUnread => "controls are not read from redis yet",
         })
     }
 }
@@ -61,6 +65,8 @@ struct Required {
     domain: bool,
     /// Whether what the store answers after is that it is loaded from disk.
     loading: bool,
+    /// Whether controls are shared by all replicas.
+    controls: bool,
 }
 
 /// The shortest time between two log lines about the same change.
@@ -72,7 +78,12 @@ impl Health {
     pub fn new(require_rules: bool, require_domain: bool) -> Health {
         Health {
             state: watch::Sender::new(State::default()),
-            required: Required { rules: require_rules, domain: require_domain, loading: false },
+            required: Required {
+                rules: require_rules,
+                domain: require_domain,
+                loading: false,
+                controls: false,
+            },
             serving_log: Throttle::new(LOG_INTERVAL),
             not_serving_log: Throttle::new(LOG_INTERVAL),
         }
@@ -82,6 +93,17 @@ impl Health {
     pub fn with_store_on_disk(mut self) -> Health {
         self.required.loading = true;
         self
+    }
+
+    /// Not serving until the controls that all replicas share are known.
+    pub fn with_shared_controls(mut self) -> Health {
+        self.required.controls = true;
+        self
+    }
+
+    /// Records that the controls that all replicas share are known, or not waited for.
+    pub fn controls_read(&self) {
+        self.update(|state| state.controls = true);
     }
 
     /// Records that rules with this number of domains are loaded.
@@ -172,6 +194,7 @@ fn reasons(state: State, required: Required) -> Vec<NotServing> {
         (!state.store && !required.loading, NotServing::StoreSilent),
         (!state.store && required.loading, NotServing::StoreLoading),
         (state.store && state.store_lost, NotServing::StoreLost),
+        (required.controls && state.store && !state.controls, NotServing::ControlsUnread),
     ];
     // Allocates only if there is a reason.
     reasons.into_iter().filter_map(|(applies, reason)| applies.then_some(reason)).collect()
@@ -205,6 +228,15 @@ mod tests {
         let health = Health::new(false, false).with_store_on_disk();
         assert_eq!(texts(&health), ["counters are not loaded from disk yet"]);
         health.store_answers();
+        assert!(health.is_serving());
+    }
+
+    #[test]
+    fn shared_controls_are_read_first() {
+        let health = Health::new(false, false).with_shared_controls();
+        health.store_answers();
+        assert_eq!(texts(&health), ["controls are not read from redis yet"]);
+        health.controls_read();
         assert!(health.is_serving());
     }
 

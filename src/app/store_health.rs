@@ -1,9 +1,13 @@
-//! Health that follows the store after its first answer, where a setting asks for it.
+//! Health that depends on the store: on its connections, where a setting asks for it, and on the controls
+//! that all replicas share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::controls::FirstRead;
 use crate::health::Health;
 use crate::store::Operations;
 
@@ -27,6 +31,23 @@ pub(super) async fn follow_store(store: &impl Operations, health: &Health) {
             FAILED_CHECKS => health.store_connected(false),
             _ => {}
         }
+    }
+}
+
+/// Reports to `health` when the controls of all replicas are active, or when reading them has failed and
+/// they are not needed.
+pub(super) async fn report_controls(
+    mut first_read: watch::Receiver<FirstRead>,
+    health: Arc<Health>,
+    are_needed: bool,
+) {
+    let is_known = |read: &FirstRead| match read {
+        FirstRead::Waiting => false,
+        FirstRead::Failed => !are_needed,
+        FirstRead::Done => true,
+    };
+    if first_read.wait_for(is_known).await.is_ok() {
+        health.controls_read();
     }
 }
 

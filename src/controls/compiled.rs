@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::changes::changed_limit;
-use super::index::Index;
+use super::index::{Index, Row};
 use super::plans::{Earlier, PlanError, Plans, RulesByKey};
 use super::{Action, Control, ControlClock};
 use crate::entry::Entry;
@@ -16,9 +16,37 @@ const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
 /// All controls, compiled for one set of rules.
 #[derive(Debug)]
 pub struct CompiledControls {
+    /// Blocks and allowances, which go before changed limits.
     index: Index,
-    plans: Plans,
+    limits: Arc<CompiledLimits>,
     clock: ControlClock,
+}
+
+/// The controls that change limits, with the plans of a set of rules.
+#[derive(Debug, Default)]
+pub(super) struct CompiledLimits {
+    pub index: Index,
+    pub plans: Plans,
+}
+
+impl CompiledLimits {
+    /// Compiles controls; plans that `earlier` has are not built again. Returns also why a rule keeps its
+    /// limits, if one does.
+    pub fn new(
+        index: Index,
+        rules: &RuleSet,
+        max_log_bytes: u64,
+        earlier: Option<&CompiledLimits>,
+    ) -> (CompiledLimits, Option<PlanError>) {
+        let earlier = earlier.map(CompiledLimits::plans);
+        let (plans, error) = Plans::new(&index, rules, max_log_bytes, earlier);
+        (CompiledLimits { index, plans }, error)
+    }
+
+    /// Its plans, for the next ones.
+    pub fn plans(&self) -> Earlier<'_> {
+        Earlier { index: &self.index, plans: &self.plans }
+    }
 }
 
 /// What a control does to a descriptor.
@@ -50,24 +78,16 @@ impl<'c> Effect<'c> {
 }
 
 impl CompiledControls {
-    /// Compiles controls; plans that `earlier` has are not built again. Returns also why a rule keeps its
-    /// limits, if one does.
     pub(super) fn new(
-        controls: impl IntoIterator<Item = Arc<Control>>,
-        rules: &RuleSet,
-        max_log_bytes: u64,
+        index: Index,
+        limits: Arc<CompiledLimits>,
         clock: ControlClock,
-        earlier: Option<&CompiledControls>,
-    ) -> (CompiledControls, Option<PlanError>) {
-        let now = clock.now();
-        let index = Index::new(controls.into_iter().filter(|control| !control.is_expired(now)));
-        let (plans, error) = Plans::new(&index, rules, max_log_bytes, earlier.map(Self::plans));
-        (CompiledControls { index, plans, clock }, error)
+    ) -> CompiledControls {
+        CompiledControls { index, limits, clock }
     }
 
-    /// Its plans, for the next ones.
-    pub(super) fn plans(&self) -> Earlier<'_> {
-        Earlier { index: &self.index, plans: &self.plans }
+    pub(super) fn limits(&self) -> &Arc<CompiledLimits> {
+        &self.limits
     }
 
     /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
@@ -82,25 +102,35 @@ impl CompiledControls {
     ) -> Option<Effect<'_>> {
         let mut read = None;
         let now = || *read.get_or_insert_with(|| self.clock.now());
-        let row = self.index.find(domain, entries, now, |row| match row.control.action {
-            Action::Limit(_) => {
-                plan.is_some_and(|plan| self.plans.get(plan, row.changes).is_some())
-            }
-            Action::Allow { .. } => true,
-            Action::Block => !is_refund,
-        })?;
+        let row = self
+            .index
+            .find(domain, entries, now, |row| !is_refund || row.control.action != Action::Block);
+        let Some(row) = row else { return self.find_limit(domain, entries, plan?) };
         let control = &*row.control;
-        match &control.action {
+        match control.action {
             Action::Block => {
                 let now = read.unwrap_or_else(|| self.clock.now());
                 let wait = control.until.map(|until| until.saturating_sub(now));
                 Some(Effect::Block { control, wait })
             }
-            Action::Allow { count } => Some(Effect::Allow { control, count: *count }),
-            Action::Limit(_) => {
-                Some(Effect::Limit { control, plan: self.plans.get(plan?, row.changes)? })
-            }
+            Action::Allow { count } => Some(Effect::Allow { control, count }),
+            Action::Limit(_) => None,
         }
+    }
+
+    /// Returns the other numbers for a plan.
+    fn find_limit(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        plan: &Arc<Plan>,
+    ) -> Option<Effect<'_>> {
+        let CompiledLimits { index, plans } = &*self.limits;
+        let mut read = None;
+        let now = || *read.get_or_insert_with(|| self.clock.now());
+        let accepts = |row: &Row| plans.get(plan, row.changes).is_some();
+        let row = index.find(domain, entries, now, accepts)?;
+        Some(Effect::Limit { control: &row.control, plan: plans.get(plan, row.changes)? })
     }
 }
 

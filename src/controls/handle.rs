@@ -1,32 +1,39 @@
 //! The handle for operators: lists, puts and deletes controls.
 
 mod admission;
+mod keep;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{Notify, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
+use self::keep::Missing;
 use super::compiled::{Examined, examine};
 use super::error::{ControlError, ErrorKind};
+use super::file::ControlFile;
 use super::request::check_id;
-use super::set::{ControlSet, Merged};
-use super::share::Sharing;
-use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id, file};
+use super::set::ControlSet;
+use super::share::{FirstRead, Sharing};
+use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id};
 use crate::limit::Micros;
 use crate::rules::RuleSet;
-use crate::store::{SharedTable, StoreError};
+use crate::store::{SharedTable, TableError};
 use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
 const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the
+/// longest.
+const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
 
 /// The most controls that are compiled on the thread that changes them.
 const MAX_INLINE: usize = 100;
@@ -97,9 +104,9 @@ pub struct Controls {
     /// Forgets what was decided without the new controls.
     on_change: Box<dyn Fn() + Send + Sync>,
     /// Held while the file is written.
-    writing: tokio::sync::Mutex<()>,
-    file_is_stale: AtomicBool,
+    file: Option<Arc<tokio::sync::Mutex<ControlFile>>>,
     file_log: Throttle,
+    missing: Missing,
     audit: AuditLog,
 }
 
@@ -121,7 +128,7 @@ impl Controls {
         options: Options,
         on_change: impl Fn() + Send + Sync + 'static,
     ) -> Controls {
-        let controls = Controls {
+        let mut controls = Controls {
             audit: AuditLog::new(active.clock().clone()),
             active,
             options,
@@ -134,9 +141,9 @@ impl Controls {
             failures: AtomicU64::new(0),
             changes: watch::Sender::new(0),
             on_change: Box::new(on_change),
-            writing: tokio::sync::Mutex::default(),
-            file_is_stale: AtomicBool::new(false),
+            file: None,
             file_log: Throttle::new(LOG_INTERVAL),
+            missing: Missing::default(),
         };
         controls.read_file();
         controls
@@ -153,7 +160,7 @@ impl Controls {
     }
 
     /// Why the last exchange with other replicas failed; none if it did not, or there are none.
-    pub fn share_error(&self) -> Option<StoreError> {
+    pub fn share_error(&self) -> Option<TableError> {
         self.sharing.failed()
     }
 
@@ -204,7 +211,7 @@ impl Controls {
         let mut warnings = check(&control, &examined, now, options.force)?;
         self.drop_expired().await;
         let putting = self.putting.lock().await;
-        let others = self.set.lock().others(&control.id);
+        let others = self.set.lock().count_but(&control.id);
         self.check_room(&control, others, rules).await?;
         {
             let mut set = self.set.lock();
@@ -217,10 +224,14 @@ impl Controls {
                 }
             }
         }
+        if !options.dry_run {
+            // The next one is checked beside this one.
+            self.activate().await;
+        }
         drop(putting);
         let (shared, kept) = match options.dry_run {
             true => (self.would_share(), self.would_keep()),
-            false => self.changed_here(&control.id, control.at).await,
+            false => self.share_and_keep(&control.id, control.at).await,
         };
         Ok(Written { control, shared, kept, rules: examined.rules, warnings })
     }
@@ -243,7 +254,8 @@ impl Controls {
             let error = format!("there is no control {id:?}");
             return Err(ControlError::new(ErrorKind::NotFound, error, help));
         };
-        let (shared, kept) = self.changed_here(id, at).await;
+        self.activate().await;
+        let (shared, kept) = self.share_and_keep(id, at).await;
         let control = (*control).clone();
         Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
     }
@@ -281,12 +293,11 @@ impl Controls {
         self.would_share() || self.options.file.is_some()
     }
 
-    /// Activates, keeps and shares a change that this replica made at `at`. Returns whether it is shared,
-    /// and whether it is kept.
-    async fn changed_here(&self, id: &str, at: Micros) -> (bool, bool) {
+    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether
+    /// it is kept.
+    async fn share_and_keep(&self, id: &str, at: Micros) -> (bool, bool) {
         let exchanges = self.exchanges.subscribe();
         let (started, _) = *exchanges.borrow();
-        self.activate().await;
         let share = self.share(id, at, exchanges, started);
         let (shared, filed) = tokio::join!(share, self.write_file());
         (shared, shared || filed)
@@ -310,39 +321,49 @@ impl Controls {
         ended && self.set.lock().is_shared(id, at)
     }
 
-    /// Makes the controls as they are now effective.
+    /// Makes the controls as they are now effective. Changes made at the same time are activated together.
     async fn activate(&self) {
         let activating = self.activating.clone().lock_owned().await;
-        let (active, controls) = (self.active.clone(), self.all());
-        in_background(controls.len(), move || {
-            active.set_controls(controls);
-            drop(activating);
+        let changes = self.set.lock().take_inactive();
+        if changes.is_empty() {
+            return;
+        }
+        let active = self.active.clone();
+        let activating = in_background(active.work(&changes), move || {
+            active.change_controls(changes);
+            activating
         })
         .await;
         self.activated();
+        drop(activating);
     }
 
     fn activated(&self) {
         (self.on_change)();
-        self.file_is_stale.store(true, Ordering::Relaxed);
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    /// Returns all controls, expired or not.
-    fn all(&self) -> Vec<Arc<Control>> {
-        self.set.lock().controls().cloned().collect()
+    /// The first read of what other replicas have.
+    pub fn first_read(&self) -> watch::Receiver<FirstRead> {
+        self.sharing.first_read().subscribe()
     }
 
     /// Drops controls that have ended, and exchanges changes with other replicas. Never ends.
     pub async fn run(&self, table: Option<&dyn SharedTable>) {
-        let mut ticks = interval(self.options.poll);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        if let Some(table) = table {
+            // Else the first exchange would fail only because nothing is connected yet.
+            table.tried().await;
+        }
+        let [mut retry, longest] = RETRY;
         loop {
+            self.run_once(table).await;
+            let is_read = table.is_none() || *self.sharing.first_read().borrow() == FirstRead::Done;
+            let wait = if is_read { self.options.poll } else { retry.min(self.options.poll) };
+            retry = longest.min(retry * 2);
             tokio::select! {
-                _ = ticks.tick() => {}
+                () = sleep(wait) => {}
                 () = self.wake.notified() => {}
             }
-            self.run_once(table).await;
         }
     }
 
@@ -352,9 +373,7 @@ impl Controls {
             self.exchange(table).await;
         }
         self.drop_expired().await;
-        if self.file_is_stale.load(Ordering::Relaxed) {
-            self.write_file().await;
-        }
+        self.write_file().await;
     }
 
     /// Drops controls that have ended.
@@ -372,6 +391,7 @@ impl Controls {
         if changed {
             self.activate().await;
         }
+        self.sharing.note_read(read);
         let exchanged = match read {
             Ok(()) => self.sharing.write(table, &self.set).await,
             Err(error) => Err(error),
@@ -381,73 +401,6 @@ impl Controls {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
         self.exchanges.send_modify(|(started, ended)| *ended = *started);
-    }
-
-    /// Reads the file, if there is one.
-    fn read_file(&self) {
-        let Some(path) = &self.options.file else { return };
-        match file::read(path) {
-            Ok(rows) => {
-                let now = self.now();
-                let mut set = self.set.lock();
-                let merged = set.merge(rows, now);
-                drop(set);
-                let controls = self.list().len();
-                let Merged { unknown, omitted, .. } = merged;
-                if unknown + omitted > 0 {
-                    let path = path.display();
-                    tracing::error!(
-                        %path,
-                        unknown,
-                        omitted,
-                        "controls in the file are ignored: invalid, or too many"
-                    );
-                }
-                if controls > 0 {
-                    tracing::info!(path = %path.display(), controls, "controls are read");
-                    self.active.set_controls(self.all());
-                    self.activated();
-                }
-            }
-            Err(error) => {
-                let copy = file::keep_damaged(path);
-                let copy = copy.as_deref().map(|copy| tracing::field::display(copy.display()));
-                tracing::error!(
-                    path = %path.display(),
-                    error,
-                    copy,
-                    "controls.file is unreadable and ignored: fix it and restart, or the next \
-                     change replaces it"
-                );
-            }
-        }
-    }
-
-    /// Writes the file, if there is one. Returns whether it has the controls as they are now.
-    async fn write_file(&self) -> bool {
-        let Some(path) = self.options.file.clone() else {
-            self.file_is_stale.store(false, Ordering::Relaxed);
-            return false;
-        };
-        let _writing = self.writing.lock().await;
-        if !self.file_is_stale.swap(false, Ordering::Relaxed) {
-            return true;
-        }
-        let rows = self.set.lock().texts();
-        let write = move || file::write(&path, rows).map_err(|error| (path, error));
-        match tokio::task::spawn_blocking(write).await {
-            Ok(Ok(())) => true,
-            Ok(Err((path, error))) => {
-                // Else a deleted control would come back with a restart.
-                self.file_is_stale.store(true, Ordering::Relaxed);
-                if let Some(suppressed) = self.file_log.pass() {
-                    let path = path.display();
-                    tracing::error!(%path, %error, suppressed, "controls are not kept");
-                }
-                false
-            }
-            Err(_) => false,
-        }
     }
 
     /// Returns the number of active controls by kind, and of unshared changes.
@@ -462,6 +415,11 @@ impl Controls {
         }
         let unshared = if self.options.is_shared { set.unshared() } else { 0 };
         (counts, unshared)
+    }
+
+    /// Returns how many changes of controls damage of the file has lost, at least: blocks may be missing.
+    pub fn missing(&self) -> usize {
+        self.missing.count()
     }
 
     pub(super) fn exchange_failures(&self) -> u64 {

@@ -1,15 +1,16 @@
 //! Finds the controls of a descriptor.
 //!
-//! Each control is found by one of its exact entries, the rarest, in a hash table; a control without
-//! one is compared with every descriptor. So the cost of a look-up does not grow with the number of
-//! controls: for each entry, a hash of its key, and of its value only if a control has that key.
+//! Each control is found by one of its exact entries, the one that finds the fewest others, in persistent
+//! hash tables; a control without one is compared with every descriptor. So the cost of a look-up does not
+//! grow with the number of controls: for each entry, a hash of its key, and of its value only if a control
+//! has that key. A clone shares everything with the original, and changing one control copies the
+//! path to its bucket: that costs the logarithm of the number of controls.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
-use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
+use hashbrown::DefaultHashBuilder;
+use rpds::HashTrieMapSync;
 
 use super::changes::{Changes, Groups, age, end};
 use super::pattern::ValuePattern;
@@ -17,42 +18,55 @@ use super::{Action, Control};
 use crate::entry::Entry;
 use crate::limit::Micros;
 
-/// The controls in the order in which they apply: the first one that matches decides.
-#[derive(Debug)]
+type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
+
+/// Rows in the order in which they apply: the first one that matches decides.
+type Bucket = Arc<[Arc<Row>]>;
+
+/// Controls by what they match.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    rows: Box<[Row]>,
-    /// The keys of the entries in `buckets`: most descriptors have none of them.
-    keys: HashSet<Box<str>>,
-    buckets: HashTable<Bucket>,
-    /// Has a secret of its own.
-    hasher: DefaultHashBuilder,
-    /// The positions of the rows without an exact value.
-    compared: Vec<u32>,
+    /// By the key and the value of an entry. Most descriptors have none of the keys.
+    buckets: Map<Map<Bucket>>,
+    /// The rows without an exact value.
+    compared: Bucket,
+    /// The rows that change limits, in their order.
+    limits: Arc<[Arc<Row>]>,
     /// What rows change of limits, by number.
-    changes: Vec<Changes>,
+    changes: Arc<[Changes]>,
 }
 
 /// A control, ready to be compared.
 #[derive(Debug)]
 pub(super) struct Row {
     pub control: Arc<Control>,
+    /// The newest control that matches the same, if this one changes limits.
+    newest: Arc<Control>,
     /// The number of its changes of limits; equal ones have the same.
     pub changes: u32,
     entries: Box<[ValuePattern]>,
-}
-
-/// The positions of the rows that are found by one entry.
-#[derive(Debug)]
-struct Bucket {
-    key: Box<str>,
-    value: Box<str>,
-    rows: Vec<u32>,
+    /// The position of the entry by which it is found; none if it has no exact value.
+    found_by: Option<usize>,
 }
 
 impl Row {
-    fn new(control: Arc<Control>, changes: u32) -> Row {
+    fn new(control: Arc<Control>, newest: Arc<Control>, changes: u32) -> Row {
         let entries = control.entries.iter().map(|entry| ValuePattern::new(&entry.value)).collect();
-        Row { control, changes, entries }
+        Row { control, newest, changes, entries, found_by: None }
+    }
+
+    fn is_limit(&self) -> bool {
+        matches!(self.control.action, Action::Limit(_))
+    }
+
+    fn order(&self) -> Order<'_> {
+        order(&self.control, &self.newest)
+    }
+
+    /// Returns the entry by which it is found.
+    fn found_by(&self) -> Option<Entry<'_>> {
+        let entry = self.control.entries.get(self.found_by?)?;
+        Some((&entry.key, &entry.value))
     }
 
     /// Returns whether it matches a descriptor.
@@ -77,34 +91,72 @@ impl Row {
 }
 
 impl Index {
+    /// Makes an index of controls, of which some may change limits.
     pub fn new(controls: impl IntoIterator<Item = Arc<Control>>) -> Index {
         let controls: Vec<Arc<Control>> = controls.into_iter().collect();
         let groups = Groups::new(&controls);
-        let mut positions: Vec<usize> = (0..controls.len()).collect();
-        positions.sort_unstable_by_key(|&at| order(&controls[at], &controls[groups.newest[at]]));
-        let row = |at: usize| Row::new(controls[at].clone(), groups.changes[at]);
-        let rows: Vec<Row> = positions.into_iter().map(row).collect();
-        let mut frequency: HashMap<Entry<'_>, usize> = HashMap::new();
-        for entry in rows.iter().flat_map(exact_entries) {
-            *frequency.entry(entry).or_default() += 1;
+        let row = |(at, control): (usize, &Arc<Control>)| {
+            Row::new(control.clone(), controls[groups.newest[at]].clone(), groups.changes[at])
+        };
+        let mut rows: Vec<Row> = controls.iter().enumerate().map(row).collect();
+        // Those with the fewest entries to choose from first.
+        rows.sort_by_key(|row| exact_entries(&row.control).count());
+        let mut index = Index { changes: groups.distinct.into(), ..Index::default() };
+        let rows: Vec<Arc<Row>> = rows.into_iter().map(|row| index.insert_row(row)).collect();
+        let mut limits: Vec<Arc<Row>> = rows.into_iter().filter(|row| row.is_limit()).collect();
+        limits.sort_by(|a, b| a.order().cmp(&b.order()));
+        index.limits = limits.into();
+        index
+    }
+
+    /// Inserts a control that changes no limits. Returns its row.
+    pub fn insert(&mut self, control: Arc<Control>) -> Arc<Row> {
+        self.insert_row(Row::new(control.clone(), control, 0))
+    }
+
+    fn insert_row(&mut self, mut row: Row) -> Arc<Row> {
+        let exact = exact_entries(&row.control);
+        let fewest = exact.min_by_key(|&(_, entry)| self.bucket(Some(entry)).len());
+        row.found_by = fewest.map(|(position, _)| position);
+        let row = Arc::new(row);
+        let old = self.bucket(row.found_by());
+        let (before, after) = old.split_at(old.partition_point(|it| it.order() < row.order()));
+        let bucket = before.iter().chain([&row]).chain(after).cloned().collect();
+        self.set_bucket(&row, bucket);
+        row
+    }
+
+    /// Removes a control that changes no limits.
+    pub fn remove(&mut self, row: &Row) {
+        let others = self.bucket(row.found_by()).iter();
+        let others = others.filter(|other| other.control.id != row.control.id).cloned().collect();
+        self.set_bucket(row, others);
+    }
+
+    /// Returns the rows that are found by an entry, or by none.
+    fn bucket(&self, found_by: Option<Entry<'_>>) -> &[Arc<Row>] {
+        match found_by {
+            Some((key, value)) => {
+                self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |it| &**it)
+            }
+            None => &self.compared,
         }
-        let (mut buckets, hasher) = (HashTable::<Bucket>::new(), DefaultHashBuilder::default());
-        let (mut keys, mut compared) = (HashSet::new(), Vec::new());
-        for (position, row) in (0..).zip(&rows) {
-            let rarest = exact_entries(row).min_by_key(|entry| frequency.get(entry).copied());
-            let Some((key, value)) = rarest else {
-                compared.push(position);
-                continue;
-            };
-            let is = |bucket: &Bucket| (&*bucket.key, &*bucket.value) == (key, value);
-            let rehash = |bucket: &Bucket| hasher.hash_one((&*bucket.key, &*bucket.value));
-            let bucket = buckets.entry(hasher.hash_one((key, value)), is, rehash);
-            let new = || Bucket { key: key.into(), value: value.into(), rows: Vec::new() };
-            bucket.or_insert_with(new).into_mut().rows.push(position);
-            keys.insert(key.into());
+    }
+
+    fn set_bucket(&mut self, row: &Row, bucket: Bucket) {
+        let Some((key, value)) = row.found_by() else {
+            self.compared = bucket;
+            return;
+        };
+        let mut values = self.buckets.get(key).cloned().unwrap_or_default();
+        match bucket.is_empty() {
+            true => drop(values.remove_mut(value)),
+            false => values.insert_mut(value.into(), bucket),
         }
-        drop(frequency);
-        Index { rows: rows.into(), keys, buckets, hasher, compared, changes: groups.distinct }
+        match values.is_empty() {
+            true => drop(self.buckets.remove_mut(key)),
+            false => self.buckets.insert_mut(key.into(), values),
+        }
     }
 
     /// Returns the first control that matches a descriptor, has not expired, and is accepted. `now`
@@ -116,40 +168,39 @@ impl Index {
         mut now: impl FnMut() -> Micros,
         accepts: impl Fn(&Row) -> bool,
     ) -> Option<&Row> {
-        let mut best: Option<u32> = None;
-        let mut consider = |positions: &[u32]| {
-            // In ascending order: later ones cannot be better than the first that matches.
-            for &position in positions {
-                if best.is_some_and(|best| best <= position) {
-                    return;
+        let mut best: Option<&Row> = None;
+        for found_by in entries.iter().copied().map(Some).chain([None]) {
+            // In their order: later ones cannot be better than the first that matches.
+            for row in self.bucket(found_by) {
+                if best.is_some_and(|best| best.order() <= row.order()) {
+                    break;
                 }
-                let Some(row) = self.rows.get(position as usize) else { return };
                 if row.matches(domain, entries)
                     && row.control.until.is_none_or(|until| now() < until)
                     && accepts(row)
                 {
-                    best = Some(position);
-                    return;
+                    best = Some(row);
+                    break;
                 }
             }
-        };
-        for &(key, value) in entries {
-            if !self.keys.contains(key) {
-                continue;
-            }
-            let is = |bucket: &Bucket| *bucket.value == *value && *bucket.key == *key;
-            if let Some(bucket) = self.buckets.find(self.hasher.hash_one((key, value)), is) {
-                consider(&bucket.rows);
-            }
         }
-        consider(&self.compared);
-        best.and_then(|best| self.rows.get(best as usize))
+        best
+    }
+
+    /// Returns how many other controls a control would at least be compared with.
+    pub fn compared_with(&self, control: &Control) -> usize {
+        let others = |found_by| {
+            let rows = self.bucket(found_by).iter();
+            rows.filter(|row| row.control.id != control.id).count()
+        };
+        let exact = exact_entries(control).map(|(_, entry)| others(Some(entry)));
+        exact.min().unwrap_or_else(|| others(None))
     }
 
     /// Returns the controls that change limits, each with its changes.
     pub fn limits(&self) -> impl Iterator<Item = (&Row, &Changes)> {
-        let limits = self.rows.iter().filter(|row| matches!(row.control.action, Action::Limit(_)));
-        limits.filter_map(|row| Some((row, self.changes.get(row.changes as usize)?)))
+        let limits = self.limits.iter();
+        limits.filter_map(|row| Some((&**row, self.changes.get(row.changes as usize)?)))
     }
 
     /// Returns what the controls change of limits, by number.
@@ -158,19 +209,19 @@ impl Index {
     }
 
     /// Returns the most controls that one descriptor entry is compared with.
+    #[cfg(test)]
     pub fn most_compared(&self) -> usize {
-        let buckets = self.buckets.iter().map(|bucket| bucket.rows.len());
+        let buckets = self.buckets.values().flat_map(Map::values).map(|bucket| bucket.len());
         buckets.chain([self.compared.len()]).max().unwrap_or(0)
     }
 }
 
-/// Returns the entries of a control whose values have no star.
-fn exact_entries(row: &Row) -> impl Iterator<Item = Entry<'_>> {
-    let entries = row.control.entries.iter().zip(&row.entries);
-    entries.filter_map(|(entry, pattern)| match pattern {
-        ValuePattern::Exact(value) => Some((&*entry.key, &**value)),
-        ValuePattern::Wildcard(_) => None,
-    })
+/// Returns the entries of a control whose values have no star, each with its position.
+fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, Entry<'_>)> {
+    let entries = control.entries.iter().enumerate();
+    entries
+        .filter(|(_, entry)| !entry.value.contains('*'))
+        .map(|(position, entry)| (position, (&*entry.key, &*entry.value)))
 }
 
 /// The order in which controls apply: block, allow, limit. Of blocks the one that lasts longest; of

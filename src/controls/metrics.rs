@@ -16,6 +16,12 @@ const EXCHANGE_FAILURES: MetricFamily = MetricFamily::counter(
     &[],
 );
 
+const MISSING: MetricFamily = MetricFamily::gauge(
+    "controls_missing",
+    "Changes of controls that damage of controls.file has lost, at least: blocks may be missing",
+    &[],
+);
+
 impl MetricSource for Controls {
     fn collect(&self, sink: &mut dyn MetricSink) {
         let (counts, unshared) = self.counts(|action| match action {
@@ -29,5 +35,6 @@ impl MetricSource for Controls {
         }
         sink.gauge(UNSHARED, unshared as f64);
         sink.counter(EXCHANGE_FAILURES, self.exchange_failures());
+        sink.gauge(MISSING, self.missing() as f64);
     }
 }

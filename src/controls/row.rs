@@ -70,6 +70,14 @@ impl Row {
         }
     }
 
+    /// Returns when it changes by itself: when its control ends, or it says nothing any more.
+    pub fn next_end(&self) -> Option<Micros> {
+        match self {
+            Row::Control { control, .. } => control.until,
+            Row::Tombstone(tombstone) => Some(tombstone.until),
+        }
+    }
+
     /// Returns whether it says nothing any more.
     pub fn is_expired(&self, now: Micros) -> bool {
         self.lasts_until() <= now

@@ -23,6 +23,14 @@ const EXPIRED_ROW_TIME: Micros = 60 * SECOND;
 #[derive(Debug, Default)]
 pub(super) struct ControlSet {
     rows: BTreeMap<String, Row>,
+    /// The times at which rows end next, with their ids.
+    ends: BTreeSet<(Micros, String)>,
+    /// The times of the tombstones, with their ids.
+    tombstones: BTreeSet<(Micros, String)>,
+    /// The ids of rows that have changed since they were activated.
+    inactive: BTreeSet<String>,
+    /// The ids of rows that have changed since they were written to the file.
+    unwritten: BTreeSet<String>,
     /// The ids of rows that the table may lack.
     unshared: BTreeSet<String>,
     /// Rows of the table that say nothing any more.
@@ -49,9 +57,21 @@ impl ControlSet {
         self.rows.values().filter_map(Row::control)
     }
 
-    /// The controls but that of an id.
-    pub fn others(&self, id: &str) -> Vec<Arc<Control>> {
-        self.controls().filter(|control| control.id != id).cloned().collect()
+    /// The number of controls, expired or not, but that of an id.
+    pub fn count_but(&self, id: &str) -> usize {
+        self.rows.len() - self.tombstones.len() - usize::from(self.get(id).is_some())
+    }
+
+    /// Returns what has changed since the last call: ids, and their controls where there still are any.
+    pub fn take_inactive(&mut self) -> Vec<(String, Option<Arc<Control>>)> {
+        let ids = std::mem::take(&mut self.inactive).into_iter();
+        ids.map(|id| (self.get(&id).cloned(), id)).map(|(control, id)| (id, control)).collect()
+    }
+
+    /// Returns what has changed since the last call, for the file: ids, and the texts of their rows.
+    pub fn take_unwritten(&mut self) -> Vec<(String, Option<String>)> {
+        let ids = std::mem::take(&mut self.unwritten).into_iter();
+        ids.map(|id| (self.rows.get(&id).map(Row::text), id)).map(|(text, id)| (id, text)).collect()
     }
 
     pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
@@ -85,7 +105,7 @@ impl ControlSet {
             self.set(id.to_owned(), Row::Tombstone(Tombstone { at, until }), true);
             self.drop_oldest_tombstones();
         } else {
-            self.rows.remove(id);
+            self.take(id);
         }
         Some(control)
     }
@@ -95,21 +115,53 @@ impl ControlSet {
             self.unshared.insert(id.clone());
         }
         self.fixed_ends.remove(&id);
+        self.insert(id, row);
+    }
+
+    /// Inserts or replaces a row. Nothing else adds to `rows`.
+    fn insert(&mut self, id: String, row: Row) {
+        self.take(&id);
+        if let Some(end) = row.next_end() {
+            self.ends.insert((end, id.clone()));
+        }
+        if let Row::Tombstone(tombstone) = &row {
+            self.tombstones.insert((tombstone.at, id.clone()));
+        }
+        self.inactive.insert(id.clone());
+        self.unwritten.insert(id.clone());
         self.rows.insert(id, row);
+    }
+
+    /// Removes a row. Nothing else removes from `rows`.
+    fn take(&mut self, id: &str) -> Option<Row> {
+        let (id, row) = self.rows.remove_entry(id)?;
+        let of = |time| (time, id.clone());
+        if let Some(end) = row.next_end() {
+            self.ends.remove(&of(end));
+        }
+        if let Row::Tombstone(tombstone) = &row {
+            self.tombstones.remove(&of(tombstone.at));
+        }
+        self.inactive.insert(id.clone());
+        self.unwritten.insert(id);
+        Some(row)
     }
 
     /// Drops what has expired. Returns whether a control was among it.
     pub fn drop_expired(&mut self, now: Micros) -> bool {
-        let (before, unshared) = (self.controls().count(), &mut self.unshared);
-        self.rows.retain(|id, row| {
+        let mut ended = false;
+        while let Some((end, id)) = self.ends.first().cloned()
+            && end <= now
+            && let Some(mut row) = self.take(&id)
+        {
+            ended |= row.control().is_some();
             row.end(now);
-            let is_expired = row.is_expired(now);
-            if is_expired {
-                unshared.remove(id);
+            match row.is_expired(now) {
+                true => drop(self.unshared.remove(&id)),
+                false => self.insert(id, row),
             }
-            !is_expired
-        });
-        self.controls().count() < before
+        }
+        ended
     }
 
     /// Merges all rows of the table. What is newer here, or missing there, is to be shared.
@@ -137,10 +189,10 @@ impl ControlSet {
             merged.changed |= mine.is_some_and(|mine| mine.control().is_some());
             if !theirs.is_expired(now) {
                 merged.changed |= theirs.control().is_some();
-                self.rows.insert(id, theirs);
+                self.insert(id, theirs);
                 continue;
             }
-            self.rows.remove(&id);
+            self.take(&id);
             if theirs.is_expired(now.saturating_sub(EXPIRED_ROW_TIME)) {
                 self.obsolete.push(RowChange { name: id, at: theirs.at(), text: None });
             }
@@ -175,15 +227,9 @@ impl ControlSet {
 
     /// Drops the oldest tombstones beyond the most that there may be, from the table too.
     fn drop_oldest_tombstones(&mut self) {
-        let tombstones = || self.rows.iter().filter(|(_, row)| row.control().is_none());
-        let excess = tombstones().count().saturating_sub(MAX_TOMBSTONES);
-        if excess == 0 {
-            return;
-        }
-        let mut ids: Vec<(Micros, String)> =
-            tombstones().map(|(id, row)| (row.at(), id.clone())).collect();
-        ids.sort_unstable();
-        for (at, id) in ids.into_iter().take(excess) {
+        while self.tombstones.len() > MAX_TOMBSTONES
+            && let Some((at, id)) = self.tombstones.first().cloned()
+        {
             self.remove(&id);
             self.obsolete.push(RowChange { name: id, at, text: None });
         }
@@ -191,16 +237,17 @@ impl ControlSet {
 
     fn remove(&mut self, id: &str) {
         self.fixed_ends.remove(id);
-        self.rows.remove(id);
+        self.take(id);
         self.unshared.remove(id);
     }
 
     /// Moves the times of what this process has written by the difference of two clocks: the time of
     /// the table is known only now. Returns whether there was anything.
     pub fn shift(&mut self, by: i64) -> bool {
-        for id in &self.unshared {
-            if let Some(row) = self.rows.get_mut(id) {
-                row.shift(by, self.fixed_ends.contains(id));
+        for id in self.unshared.clone() {
+            if let Some(mut row) = self.take(&id) {
+                row.shift(by, self.fixed_ends.contains(&id));
+                self.insert(id, row);
             }
         }
         self.shifted = by;
@@ -238,7 +285,24 @@ impl ControlSet {
         self.unshared.len()
     }
 
-    /// Returns the rows as text, for a file.
+    /// Returns all rows, for the file: their ids and texts.
+    pub fn take_all(&mut self) -> Vec<(String, Option<String>)> {
+        self.unwritten.clear();
+        self.rows.iter().map(|(id, row)| (id.clone(), Some(row.text()))).collect()
+    }
+
+    /// Forgets what the file lacks.
+    pub fn forget_unwritten(&mut self) {
+        self.unwritten.clear();
+    }
+
+    /// Returns whether the file lacks a change.
+    pub fn has_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Returns the rows as text.
+    #[cfg(test)]
     pub fn texts(&self) -> Vec<(String, String)> {
         self.rows.iter().map(|(id, row)| (id.clone(), row.text())).collect()
     }

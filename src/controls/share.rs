@@ -3,21 +3,33 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::watch;
 
 use super::ControlClock;
 use super::set::{ControlSet, Merged};
-use crate::store::{SharedTable, StoreError};
+use crate::store::{SharedTable, TableError};
 use crate::throttle::Throttle;
 
 /// The interval of log lines about the table.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The first read of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstRead {
+    Waiting,
+    /// It failed, and is repeated.
+    Failed,
+    /// The controls of others are active, or this process may not read them.
+    Done,
+}
+
 /// What is known about the table.
 #[derive(Debug)]
 pub(super) struct Sharing {
+    first_read: watch::Sender<FirstRead>,
     /// The version that was read or written last.
     version: Mutex<Option<String>>,
-    failed: Mutex<Option<StoreError>>,
+    failed: Mutex<Option<TableError>>,
     failed_line: Throttle,
     unknown_line: Throttle,
 }
@@ -25,6 +37,7 @@ pub(super) struct Sharing {
 impl Sharing {
     pub fn new() -> Sharing {
         Sharing {
+            first_read: watch::Sender::new(FirstRead::Waiting),
             version: Mutex::default(),
             failed: Mutex::default(),
             failed_line: Throttle::new(LOG_INTERVAL),
@@ -33,8 +46,27 @@ impl Sharing {
     }
 
     /// Why the last exchange failed; none if it did not.
-    pub fn failed(&self) -> Option<StoreError> {
+    pub fn failed(&self) -> Option<TableError> {
         *self.failed.lock()
+    }
+
+    pub fn first_read(&self) -> &watch::Sender<FirstRead> {
+        &self.first_read
+    }
+
+    /// Notes that what was read is active, or why reading failed.
+    pub fn note_read(&self, read: Result<(), TableError>) {
+        let now = match read {
+            Ok(()) | Err(TableError::NotPermitted) => FirstRead::Done,
+            Err(TableError::Store(_)) => FirstRead::Failed,
+        };
+        self.first_read.send_if_modified(|first| {
+            let is_new = *first != FirstRead::Done && *first != now;
+            if is_new {
+                *first = now;
+            }
+            is_new
+        });
     }
 
     /// Reads what others have written, if anything. Returns whether controls have changed here, also if
@@ -44,7 +76,7 @@ impl Sharing {
         table: &dyn SharedTable,
         clock: &ControlClock,
         set: &Mutex<ControlSet>,
-    ) -> (bool, Result<(), StoreError>) {
+    ) -> (bool, Result<(), TableError>) {
         let read = match table.version().await {
             Ok(read) => read,
             Err(error) => return (false, Err(error)),
@@ -74,7 +106,7 @@ impl Sharing {
         &self,
         table: &dyn SharedTable,
         set: &Mutex<ControlSet>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), TableError> {
         let changes = set.lock().changes();
         if changes.is_empty() {
             return Ok(());
@@ -91,7 +123,7 @@ impl Sharing {
     }
 
     /// Notes whether an exchange has failed, and logs when that changes.
-    pub fn note(&self, exchanged: Result<(), StoreError>) {
+    pub fn note(&self, exchanged: Result<(), TableError>) {
         let failed = exchanged.err();
         let before = std::mem::replace(&mut *self.failed.lock(), failed);
         match (before, failed) {

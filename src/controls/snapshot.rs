@@ -1,14 +1,20 @@
 //! The active rules and controls: one immutable snapshot, swapped as a whole.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
-use super::{CompiledControls, Control, ControlClock};
+use super::compiled::CompiledLimits;
+use super::index::{Index, Row};
+use super::{Action, CompiledControls, Control, ControlClock};
 use crate::metrics::{MetricSink, MetricSource};
 use crate::rules::{self, RuleSet};
+
+/// The most changes after which a snapshot is freed by the thread that uses it last.
+const MAX_FREED_AT_ONCE: usize = 100;
 
 /// Rules, and the controls compiled for them.
 #[derive(Debug)]
@@ -43,9 +49,57 @@ impl<'s> From<&'s Snapshot> for ActiveView<'s> {
 pub struct ActiveRules {
     snapshot: ArcSwapOption<Snapshot>,
     /// The controls of the next snapshot. Held while one is made.
-    controls: Mutex<Vec<Arc<Control>>>,
+    controls: Mutex<NextControls>,
     clock: ControlClock,
     max_log_bytes: u64,
+}
+
+/// The controls of the next snapshot.
+#[derive(Debug, Default)]
+pub(super) struct NextControls {
+    /// The blocks and allowances by id, as `index` has them.
+    rows: HashMap<String, Arc<Row>>,
+    index: Index,
+    /// The controls that change limits, by id, as `limit_index` has them.
+    limits: BTreeMap<String, Arc<Control>>,
+    limit_index: Index,
+}
+
+impl NextControls {
+    /// Puts a control, or removes that of an id. Returns whether it changes or changed limits.
+    fn change(&mut self, id: String, control: Option<Arc<Control>>) -> bool {
+        if let Some(old) = self.rows.remove(&id) {
+            self.index.remove(&old);
+        }
+        let had_limit = self.limits.remove(&id).is_some();
+        match control {
+            Some(control) if matches!(control.action, Action::Limit(_)) => {
+                self.limits.insert(id, control);
+                return true;
+            }
+            Some(control) => drop(self.rows.insert(id, self.index.insert(control))),
+            None => {}
+        }
+        had_limit
+    }
+
+    fn index_limits(&mut self) {
+        self.limit_index = Index::new(self.limits.values().cloned());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.limits.is_empty()
+    }
+
+    /// Returns how many other controls a control would at least be compared with.
+    pub fn compared_with(&self, control: &Control) -> usize {
+        self.index.compared_with(control) + self.limit_index.compared_with(control)
+    }
+
+    /// Returns the controls that change limits but that of an id.
+    pub fn other_limits(&self, id: &str) -> Vec<Arc<Control>> {
+        self.limits.values().filter(|control| control.id != id).cloned().collect()
+    }
 }
 
 impl ActiveRules {
@@ -82,41 +136,91 @@ impl ActiveRules {
 
     /// Activates rules, with the controls compiled for them. Returns the previous rules.
     pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<RuleSet>> {
-        let controls = self.controls.lock();
-        let snapshot = self.compile(rules, &controls);
-        let previous = self.snapshot.swap(Some(Arc::new(snapshot)));
-        drop(controls);
+        let next = self.controls.lock();
+        let previous = self.activate(rules, &next, true);
+        drop(next);
         let rules = previous.as_ref().map(|previous| previous.rules.clone());
         free_later(previous);
         rules
     }
 
-    /// Activates controls, compiled for the active rules.
+    /// Replaces all controls.
     pub fn set_controls(&self, controls: Vec<Arc<Control>>) {
-        let mut current = self.controls.lock();
-        *current = controls;
-        let Some(rules) = self.load_full() else { return };
-        let snapshot = self.compile(rules, &current);
-        let previous = self.snapshot.swap(Some(Arc::new(snapshot)));
-        drop(current);
-        free_later(previous);
+        let mut next = self.controls.lock();
+        *next = NextControls::default();
+        let controls = controls.into_iter().map(|control| (control.id.clone(), Some(control)));
+        self.change(next, controls.collect(), true);
     }
 
-    fn compile(&self, rules: Arc<RuleSet>, controls: &[Arc<Control>]) -> Snapshot {
-        let controls = (!controls.is_empty()).then(|| {
-            let controls = controls.iter().cloned();
-            // The rules of its plans exist as long as it does.
-            let earlier = self.snapshot.load_full();
-            let earlier = earlier.as_ref().and_then(|earlier| earlier.controls.as_ref());
-            let (max_log_bytes, clock) = (self.max_log_bytes, self.clock.clone());
-            let (compiled, error) =
-                CompiledControls::new(controls, &rules, max_log_bytes, clock, earlier);
-            if let Some(error) = error {
-                tracing::warn!(%error, "a control leaves the limits of a rule as they are");
-            }
-            compiled
+    /// Puts controls, and removes those of ids without one.
+    pub(super) fn change_controls(&self, changes: Vec<(String, Option<Arc<Control>>)>) {
+        self.change(self.controls.lock(), changes, false);
+    }
+
+    fn change(
+        &self,
+        mut next: MutexGuard<'_, NextControls>,
+        changes: Vec<(String, Option<Arc<Control>>)>,
+        mut change_limits: bool,
+    ) {
+        let is_small = changes.len() <= MAX_FREED_AT_ONCE;
+        for (id, control) in changes {
+            change_limits |= next.change(id, control);
+        }
+        if change_limits {
+            next.index_limits();
+        }
+        let Some(rules) = self.load_full() else { return };
+        let previous = self.activate(rules, &next, change_limits);
+        drop(next);
+        // The other one shares nearly all of it.
+        if !is_small || change_limits {
+            free_later(previous);
+        }
+    }
+
+    /// Activates a snapshot of rules and controls. Returns the previous one.
+    fn activate(
+        &self,
+        rules: Arc<RuleSet>,
+        next: &NextControls,
+        change_limits: bool,
+    ) -> Option<Arc<Snapshot>> {
+        // The rules of its plans exist as long as it does.
+        let earlier = self.snapshot.load_full();
+        let earlier = earlier.as_ref().and_then(|earlier| earlier.controls.as_ref());
+        let controls = (!next.is_empty()).then(|| {
+            let limits = match earlier.map(CompiledControls::limits) {
+                Some(limits) if !change_limits => limits.clone(),
+                earlier => {
+                    let (index, earlier) = (next.limit_index.clone(), earlier.map(|it| &**it));
+                    let (compiled, error) =
+                        CompiledLimits::new(index, &rules, self.max_log_bytes, earlier);
+                    if let Some(error) = error {
+                        tracing::warn!(%error, "a control leaves the limits of a rule as they are");
+                    }
+                    Arc::new(compiled)
+                }
+            };
+            CompiledControls::new(next.index.clone(), limits, self.clock.clone())
         });
-        Snapshot { rules, controls }
+        self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
+    }
+
+    /// Returns about how many controls are compiled for some changes: those that change limits are
+    /// compiled together.
+    pub(super) fn work(&self, changes: &[(String, Option<Arc<Control>>)]) -> usize {
+        let next = self.controls.lock();
+        let is_limit = |control: &Control| matches!(control.action, Action::Limit(_));
+        let change_limits = changes.iter().any(|(id, control)| {
+            control.as_deref().is_some_and(is_limit) || next.limits.contains_key(id)
+        });
+        changes.len() + if change_limits { next.limits.len() } else { 0 }
+    }
+
+    /// Returns the controls of the next snapshot.
+    pub(super) fn next_controls(&self) -> MutexGuard<'_, NextControls> {
+        self.controls.lock()
     }
 
     pub(super) fn clock(&self) -> &ControlClock {

@@ -38,7 +38,7 @@ const INDEX: &str = "\
 /readyz: whether the service is ready; if not, why
 /rlconfig: print out the currently loaded configuration for debugging
 /rules: the active rules as JSON, with all limits and the place of each in its file
-/status: version, rules, store and health, as JSON or, with ?format=text, as text
+/status: version, rules, store, controls and health, as JSON or, with ?format=text, as text
 /v1/openapi.json: the API to see and change what is limited: state, counts, top keys, controls
 ";
 

@@ -1,5 +1,7 @@
 //! The page at `/` of the debug port, in Chromium, with the real program.
 
+mod missing;
+
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

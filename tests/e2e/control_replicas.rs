@@ -8,6 +8,7 @@ use crate::support::api::HIGH_LIMIT;
 use crate::support::control_api::{ControlApi, of_user};
 use crate::support::http;
 use crate::support::redis::Server;
+use crate::support::redis::proxy::Proxy;
 use crate::support::redis::sentinel::{MASTER, Sentinels};
 use crate::support::wait_for;
 use crate::support::weir::{Setup, Weir, serving};
@@ -156,4 +157,87 @@ fn controls_outlast_a_redis_that_loses_its_data() {
 #[test]
 fn controls_outlast_a_redis_that_hangs() {
     survives_an_outage(&mut Server::start(), |redis| redis.stop(), |redis| redis.go_on());
+}
+
+/// A replica that reads changes of others only once, behind a proxy, with a permanent block of `mallory`
+/// in its Redis.
+fn beside_a_block(redis: &Server, proxy: &Proxy) -> Setup {
+    let other = serving(HIGH_LIMIT).env("REDIS_URL", redis.addr()).start();
+    let forever = of_user("mallory", &json!({ "action": "block", "for": "forever" }));
+    assert_eq!(ControlApi::new(&other).put_good("mallory", &forever)["shared"], true);
+    serving(HIGH_LIMIT)
+        .env("REDIS_URL", format!("127.0.0.1:{}", proxy.port()))
+        .env("WEIR__STORE__REDIS__SLOW_AFTER", "10s")
+        .env("WEIR__STORE__REDIS__CONNECT_TIMEOUT", "10s")
+        .env("WEIR__CONTROLS__POLL", "1h")
+}
+
+#[test]
+fn a_replica_is_ready_when_it_knows_the_controls() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = beside_a_block(&redis, &proxy);
+    // Connecting takes longer than the start of everything else.
+    proxy.delay(Duration::from_millis(100));
+    let weir = setup.start();
+    proxy.resume();
+    assert!(is_blocked(&weir, "mallory"), "{}", weir.said());
+    assert!(!weir.said().contains("controls are not shared"), "{}", weir.said());
+}
+
+#[test]
+fn a_replica_that_cannot_read_the_controls_is_not_ready() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = beside_a_block(&redis, &proxy);
+    redis.command(&["RENAME", "weir:{controls}", "other"]);
+    redis.command(&["SET", "weir:{controls}", "of another program"]);
+    let mut weir = setup.start_unhealthy();
+    weir.until_said("controls are not shared").unwrap();
+    let answer = http::get(weir.http, "/readyz");
+    let reason = "controls are not read from redis yet\n".to_owned();
+    assert_eq!((answer.status, answer.body), (503, reason));
+    redis.command(&["RENAME", "other", "weir:{controls}"]);
+    wait_for("weir is ready", || weir.is_healthy().then_some(()));
+    assert!(is_blocked(&weir, "mallory"));
+}
+
+#[test]
+fn readiness_does_not_wait_for_controls_that_cannot_be_had() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = || beside_a_block(&redis, &proxy);
+    redis.command(&["DEL", "weir:{controls}"]);
+    let [policy, forced] = [("STORE__ON_FAILURE", "local"), ("HEALTH__FORCE_START", "true")]
+        .map(|(name, value)| (format!("WEIR__{name}"), value));
+    for (name, value) in [policy, forced] {
+        let setup = setup();
+        redis.command(&["DEL", "weir:{controls}"]);
+        redis.command(&["SET", "weir:{controls}", "of another program"]);
+        setup.env(&name, value).start();
+        redis.command(&["DEL", "weir:{controls}"]);
+    }
+    // A user without the permission shares no controls.
+    let setup = setup();
+    let user = ["on", ">pw", "~*", "+@all", "-hscan"];
+    redis.command(&[&["ACL", "SETUSER", "weir"], &user[..]].concat());
+    let mut weir = setup.env("REDIS_AUTH", "weir:pw").start();
+    weir.until_said("controls are not shared").unwrap();
+}
+
+#[test]
+fn only_the_redis_with_the_controls_counts() {
+    let redis = Server::start();
+    let proxy = Proxy::start(redis.port());
+    let setup = beside_a_block(&redis, &proxy);
+    let mut per_second = Server::start();
+    let address = per_second.addr();
+    per_second.kill();
+    proxy.delay(Duration::from_millis(100));
+    let weir = setup
+        .env("WEIR__STORE__REDIS__PER_SECOND__URL", address)
+        .env("WEIR__STORE__ON_FAILURE", "local")
+        .start();
+    proxy.resume();
+    assert!(is_blocked(&weir, "mallory"), "{}", weir.said());
 }

@@ -4,87 +4,69 @@ use std::sync::Arc;
 
 use super::{Controls, in_background};
 use crate::controls::changes::match_of;
-use crate::controls::compiled::{CompiledControls, Examined};
+use crate::controls::compiled::Examined;
 use crate::controls::error::{ControlError, ErrorKind};
 use crate::controls::index::{Index, says};
 use crate::controls::plans::Plans;
 use crate::controls::set::ControlSet;
-use crate::controls::{
-    Action, ActiveRules, ActiveView, Control, ControlEntry, MAX_COMPARED, PlanError,
-};
+use crate::controls::{Action, ActiveRules, ActiveView, Control, MAX_COMPARED, PlanError};
 use crate::limit::Micros;
 use crate::rules::RuleSet;
 
 impl Controls {
-    /// Checks that there is room for a control beside the others.
+    /// Checks that there is room for a control beside `others` others.
     pub(super) async fn check_room(
         &self,
         control: &Control,
-        others: Vec<Arc<Control>>,
+        others: usize,
         rules: Option<Arc<RuleSet>>,
     ) -> Result<(), ControlError> {
-        let (count, max) = (others.len() + 1, self.options.max);
-        if count > max {
+        let max = self.options.max;
+        if others >= max {
             let error = format!("there are {max} controls already");
             let help = "delete some, or match several clients with `*` in a value";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
+        // Replicas that were cut off from each other may have too many together: then those that add
+        // none to compare still have room.
+        if self.active.next_controls().compared_with(control) >= MAX_COMPARED {
+            let error =
+                format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
+            let help = "give one of the entries a value of its own without `*`";
+            return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        }
+        let (Action::Limit(_), Some(rules)) = (&control.action, rules) else { return Ok(()) };
+        let limits = self.active.next_controls().other_limits(&control.id);
         let (active, control) = (self.active.clone(), Arc::new(control.clone()));
-        let check = move || check_numbers(&active, control, others, rules.as_deref());
+        let check = move || check_plans(&active, control, limits, &rules);
         // Nothing: the process ends.
-        in_background(count, check).await.unwrap_or(Ok(()))
+        in_background(others, check).await.unwrap_or(Ok(()))
     }
 }
 
-/// Checks that there is room for the plans of a control, and to compare it.
-fn check_numbers(
+/// Checks that there is room for the plans of a control.
+fn check_plans(
     active: &ActiveRules,
     control: Arc<Control>,
-    others: Vec<Arc<Control>>,
-    rules: Option<&RuleSet>,
+    limits: Vec<Arc<Control>>,
+    rules: &RuleSet,
 ) -> Result<(), ControlError> {
     let snapshot = active.load();
-    let earlier = snapshot.as_ref().and_then(|snapshot| ActiveView::from(&**snapshot).controls);
-    let earlier = earlier.map(CompiledControls::plans);
-    let is_limit = matches!(control.action, Action::Limit(_));
+    let controls = snapshot.as_ref().and_then(|snapshot| ActiveView::from(&**snapshot).controls);
+    let earlier = controls.map(|controls| controls.limits().plans());
     let none = Plans::default();
-    let plans = earlier.map_or(&none, |earlier| earlier.plans);
     // Mostly what is counted fast says that there is room.
-    let rules = rules.filter(|rules| is_limit && !plans.have_room(&control, rules));
-    if rules.is_none() && !may_be_compared_too_often(&control, &others) {
+    if earlier.map_or(&none, |earlier| earlier.plans).have_room(&control, rules) {
         return Ok(());
     }
-    let index = Index::new(others.iter().cloned().chain([control]));
-    if let Some(rules) = rules
-        && let (_, Some(PlanError::TooManyPlans)) =
-            Plans::new(&index, rules, active.max_log_bytes(), earlier)
-    {
+    let index = Index::new(limits.into_iter().chain([control]));
+    let (_, error) = Plans::new(&index, rules, active.max_log_bytes(), earlier);
+    if error == Some(PlanError::TooManyPlans) {
         let error = PlanError::TooManyPlans.to_string();
         let help = "delete some controls of the action `limit`, or name more entries";
         return Err(ControlError::new(ErrorKind::TooMany, error, help));
     }
-    // Replicas that were cut off from each other may have too many together: then those that add
-    // none to compare still have room.
-    let compared = index.most_compared();
-    if compared > MAX_COMPARED && compared > Index::new(others).most_compared() {
-        let error =
-            format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
-        let help = "give one of the entries a value of its own without `*`";
-        return Err(ControlError::new(ErrorKind::TooMany, error, help));
-    }
     Ok(())
-}
-
-/// Returns whether a control may be compared together with too many others: none of its exact entries is
-/// in few of them.
-fn may_be_compared_too_often(control: &Control, others: &[Arc<Control>]) -> bool {
-    let is_exact = |entry: &&ControlEntry| !entry.value.contains('*');
-    let has = |other: &Arc<Control>, entry: &ControlEntry| other.entries.contains(entry);
-    let mut exact = control.entries.iter().filter(is_exact);
-    let is_rare = |entry: &ControlEntry| {
-        others.iter().filter(|other| has(other, entry)).take(MAX_COMPARED).count() < MAX_COMPARED
-    };
-    !exact.any(is_rare)
 }
 
 /// The most other controls that warnings name.
@@ -99,6 +81,9 @@ pub(super) fn effects_on_others(set: &ControlSet, control: &Control) -> Vec<Stri
         .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
         .into_iter()
         .collect();
+    if !matches!(control.action, Action::Limit(_)) {
+        return warnings;
+    }
     let others = set.controls().filter(|other| other.id != control.id);
     let mut hidden = others.filter_map(|other| hidden(other, control));
     warnings.extend(hidden.by_ref().take(MAX_NAMED));

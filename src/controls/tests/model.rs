@@ -14,7 +14,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Clock;
-use crate::store::{RowChange, SharedTable, StoreError, TableVersion, TableWritten};
+use crate::store::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
 
 const REPLICAS: usize = 3;
 const USERS: [&str; 3] = ["ann", "bob", "cid"];
@@ -83,21 +83,25 @@ impl Linked {
     }
 
     /// Fails unless the link is better than this.
-    fn better_than(&self, link: Link) -> Result<(), StoreError> {
+    fn better_than(&self, link: Link) -> Result<(), TableError> {
         match self.link.load(Ordering::Relaxed) < link as u8 {
             true => Ok(()),
-            false => Err(StoreError::TimedOut),
+            false => Err(StoreError::TimedOut.into()),
         }
     }
 }
 
 impl SharedTable for Linked {
-    fn version(&self) -> BoxFuture<'_, Result<TableVersion, StoreError>> {
+    fn tried(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
         let (version, time) = (Table::text(self.table.rows.lock().version), self.table.clock.now());
         async move { self.better_than(Link::Down).map(|()| TableVersion { version, time }) }.boxed()
     }
 
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, StoreError>> {
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
         let rows = self.table.rows.lock().rows.clone();
         let rows = rows.into_iter().map(|(name, (_, text))| (name, text)).collect();
         async move { self.better_than(Link::Breaks).map(|()| rows) }.boxed()
@@ -106,7 +110,7 @@ impl SharedTable for Linked {
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
-    ) -> BoxFuture<'a, Result<TableWritten, StoreError>> {
+    ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
         let write = || {
             self.better_than(Link::Breaks)?;
             let written = self.table.write(changes);

@@ -178,3 +178,18 @@ fn a_row_that_another_one_has_replaced_is_not_shared() {
     set.shared(&changes);
     assert!(set.is_shared("bob", NOW));
 }
+
+#[test]
+fn what_ends_is_found_without_looking_at_all() {
+    let mut set = ControlSet::default();
+    for i in 0..100 {
+        set.put(put(&format!("{i:02}"), NOW, Some(NOW + 1 + i)), false);
+    }
+    assert_eq!(set.take_inactive().len(), 100);
+    for i in 0..100 {
+        assert_eq!(set.count_but("99"), 99 - i.min(99) as usize);
+        assert!(set.drop_expired(NOW + 1 + i) && !set.drop_expired(NOW + 1 + i));
+        let id = format!("{i:02}");
+        assert_eq!(set.take_inactive(), [(id, None)]);
+    }
+}

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::store::{RowChange, SharedTable, StoreError, TableVersion, TableWritten};
+use crate::store::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
 
 /// The text of each row, and the time before it.
 type Rows = BTreeMap<String, (Micros, String)>;
@@ -23,9 +23,9 @@ struct Table {
 }
 
 impl Table {
-    fn check(&self) -> Result<(), StoreError> {
+    fn check(&self) -> Result<(), TableError> {
         match self.away.load(Ordering::Relaxed) {
-            true => Err(StoreError::Unavailable),
+            true => Err(StoreError::Unavailable.into()),
             false => Ok(()),
         }
     }
@@ -36,12 +36,16 @@ impl Table {
 }
 
 impl SharedTable for Table {
-    fn version(&self) -> BoxFuture<'_, Result<TableVersion, StoreError>> {
+    fn tried(&self) -> BoxFuture<'_, ()> {
+        std::future::ready(()).boxed()
+    }
+
+    fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
         let version = self.rows.lock().0.to_string();
         async move { self.check().map(|()| TableVersion { version, time: NOW }) }.boxed()
     }
 
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, StoreError>> {
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
         let rows = self.rows.lock().1.clone();
         let rows = rows.into_iter().map(|(name, (_, text))| (name, text)).collect();
         async move { self.check().map(|()| rows) }.boxed()
@@ -50,7 +54,7 @@ impl SharedTable for Table {
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
-    ) -> BoxFuture<'a, Result<TableWritten, StoreError>> {
+    ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
         let write = || {
             self.check()?;
             let mut table = self.rows.lock();
@@ -179,4 +183,27 @@ async fn rows_that_are_not_understood_are_left_alone() {
     let a = Replica::start(&table);
     assert!(a.process.put(block("ann")).await.shared);
     assert_eq!(table.rows.lock().1.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_read_that_fails_is_repeated_at_once() {
+    let table = Arc::new(Table::default());
+    Replica::start(&table).process.put(block("ann")).await;
+    table.set_away(true);
+    let poll = std::time::Duration::from_secs(3_600);
+    let process = Process::new(Options { is_shared: true, poll, ..Options::default() });
+    let mut first_read = process.controls.first_read();
+    let (controls, shared) = (process.controls.clone(), table.clone());
+    let running = tokio::spawn(async move { controls.run(Some(&*shared)).await });
+    first_read.wait_for(|read| *read == FirstRead::Failed).await.unwrap();
+    table.set_away(false);
+    let back = tokio::time::Instant::now();
+    first_read.wait_for(|read| *read == FirstRead::Done).await.unwrap();
+    assert!(back.elapsed() < std::time::Duration::from_secs(1), "{:?}", back.elapsed());
+    assert_eq!(process.blocked(&["ann"]), ["ann"], "it is known when the read is done");
+    // From then on, outages change nothing.
+    table.set_away(true);
+    process.put(block("bob")).await;
+    assert_eq!(*first_read.borrow(), FirstRead::Done);
+    running.abort();
 }

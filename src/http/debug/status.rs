@@ -1,4 +1,4 @@
-//! `/status`: version, rules, store and health, as JSON or text.
+//! `/status`: version, rules, store, controls and health, as JSON or text.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -58,6 +58,10 @@ fn status(pages: &DebugPages) -> Value {
     status["uptime_seconds"] = pages.started.elapsed().as_secs().into();
     status["not_serving_because"] = reasons.iter().map(ToString::to_string).collect();
     status["store"] = store_json(&(pages.store)());
+    status["controls"] = json!({
+        "share_error": pages.controls.share_error().map(|error| error.to_string()),
+        "missing": pages.controls.missing(),
+    });
     status["log_level"] = pages.log_levels.as_ref().map(|it| it.get().to_string()).into();
     status
 }

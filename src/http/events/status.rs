@@ -54,6 +54,7 @@ pub(super) fn status<S: Operations>(
         "controls": {
             "count": sources.controls.list().len(),
             "share_error": sources.controls.share_error().map(|error| error.to_string()),
+            "missing": sources.controls.missing(),
         },
     })
 }

@@ -144,7 +144,7 @@ function showRates() {
 }
 
 function showService() {
-  const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store, controls: { share_error: shareError } } = status;
+  const { version, commit, uptime_ms: uptime, serving, not_serving_because: reasons, store, controls: { share_error: shareError, missing } } = status;
   setText(byId('about'), `${location.host}, ${version}`);
   const backends = store.backends;
   const kinds = [...new Set(backends.map(({ kind }) => kind))].join(', ');
@@ -158,6 +158,8 @@ function showService() {
   setText(byId('unready'), serving ? '' : `Not serving: ${reasons.map(visible).join('; ') || 'no reason given'}.`);
   show(byId('unshared'), shareError !== null);
   setText(byId('unshared'), shareError === null ? '' : `Controls are not shared with other replicas: ${shortened(shareError, 200, 50)}.`);
+  show(byId('missing'), missing > 0);
+  setText(byId('missing'), missing > 0 ? `Blocks may be missing: controls.file was damaged, and at least ${counted(missing, 'change')} could not be read.` : '');
   const facts = [
     ['State', serving ? 'serving' : 'not serving'],
     ['Version', commit && commit !== 'unknown' ? `${version} (${commit})` : version],

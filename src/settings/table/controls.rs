@@ -10,8 +10,8 @@ group! {
     /// Blocks, allowances and limits that operators set at run time.
     ControlsSettings "controls" {
         /// File that keeps controls over a restart. Without it they end with the process, unless
-        /// counters are in Redis: then Redis has them, for all replicas. It is replaced at every
-        /// change, so its directory must be writable.
+        /// counters are in Redis: then Redis has them, for all replicas. Its copy is beside
+        /// it, so its directory must be writable.
         file: Option<PathBuf> = "";
         /// The interval at which changes of other replicas are read from Redis.
         poll: Duration = "250ms";

@@ -48,6 +48,8 @@ pub(super) struct Cluster {
     /// Redirects to unknown nodes, until the nodes have been read again.
     unresolved: Mutex<Vec<Reroute>>,
     stale: Notify,
+    /// Whether reading the slots has ended once, well or not.
+    read_once: AtomicBool,
     closed: AtomicBool,
 }
 
@@ -72,6 +74,7 @@ impl Cluster {
             nodes: ArcSwap::default(),
             unresolved: Mutex::default(),
             stale: Notify::new(),
+            read_once: AtomicBool::new(false),
             closed: AtomicBool::new(false),
         });
         tokio::spawn(refresh(Arc::downgrade(&cluster)));
@@ -221,6 +224,14 @@ impl Cluster {
         serve.peek().is_some() && serve.all(|connection| connection.has_answered())
     }
 
+    /// Returns whether the node of a slot has answered, or could not be reached.
+    pub fn has_tried(&self, slot: u16) -> bool {
+        match self.serving(slot) {
+            Some(connection) => connection.has_tried(),
+            None => self.read_once.load(Ordering::Relaxed),
+        }
+    }
+
     /// Reads the view of one of the nodes: of one in `first`, else one that is up, else a seed.
     async fn read_view(&self, first: Vec<Endpoint>) -> Result<ClusterView, ConnectError> {
         let access = &self.shared.options.access;
@@ -279,6 +290,9 @@ async fn refresh(cluster: Weak<Cluster>) {
                 }
                 failed = true;
             }
+        }
+        if !strong.read_once.swap(true, Ordering::Relaxed) {
+            strong.shared.changed.send_replace(());
         }
         let retry = strong.shared.options.probe_max.min(REFRESH_INTERVAL);
         let wait = if failed { retry } else { REFRESH_INTERVAL };

@@ -39,6 +39,14 @@ impl ThreadConnections {
         }
     }
 
+    /// Returns whether the server of a slot has answered, or could not be reached.
+    pub fn has_tried(&self, slot: u16) -> bool {
+        match self {
+            ThreadConnections::Single(connection) => connection.has_tried(),
+            ThreadConnections::Cluster(cluster) => cluster.has_tried(slot),
+        }
+    }
+
     /// Sends charges; those to one node share a round trip.
     pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
         match self {

@@ -11,7 +11,7 @@ use super::options::Options;
 pub(super) struct RedisContext {
     pub options: Options,
     pub counts: RedisCounts,
-    /// Notified when a connection is up for the first time, and when a cluster's nodes change.
+    /// Notified when a connection is up or fails for the first time, and when a cluster's nodes change.
     pub changed: watch::Sender<()>,
     pub log: RedisLog,
 }

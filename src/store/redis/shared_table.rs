@@ -18,7 +18,7 @@ use super::connections::ThreadConnections;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
 use crate::limit::{Micros, SECOND};
-use crate::store::{RowChange, SharedTable, StoreError, TableVersion, TableWritten};
+use crate::store::{RowChange, SharedTable, StoreError, TableError, TableVersion, TableWritten};
 
 /// The timeout of a command.
 const TIMEOUT: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ impl RedisStore {
         &self,
         names: &Names,
         ask: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, TableError> {
         self.ask_table_within(TIMEOUT, names, ask).await
     }
 
@@ -65,11 +65,11 @@ impl RedisStore {
         limit: Duration,
         names: &Names,
         ask: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, StoreError> {
+    ) -> Result<T, TableError> {
         let slot = key::slot(names.rows.as_bytes());
         let all = || self.connections.iter().filter_map(OnceLock::get);
         let link = all().find_map(|connections| connections.serving(slot)?.link());
-        let Some(link) = link else { return Err(StoreError::Unavailable) };
+        let Some(link) = link else { return Err(StoreError::Unavailable.into()) };
         match tokio::time::timeout(limit, ask(link)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
@@ -78,20 +78,30 @@ impl RedisStore {
                 }
                 Err(self.table_failed(&error))
             }
-            Err(_) => Err(StoreError::TimedOut),
+            Err(_) => Err(StoreError::TimedOut.into()),
         }
     }
 
-    fn table_failed(&self, error: &RedisError) -> StoreError {
+    fn table_failed(&self, error: &RedisError) -> TableError {
         match error.code() {
-            Some("READONLY") => StoreError::ReadOnly,
-            Some("OOM") => StoreError::OutOfMemory,
-            Some("WRONGTYPE") => StoreError::WrongType,
-            _ => StoreError::Unavailable,
+            Some("NOPERM") => TableError::NotPermitted,
+            Some("READONLY") => StoreError::ReadOnly.into(),
+            Some("OOM") => StoreError::OutOfMemory.into(),
+            Some("WRONGTYPE") => StoreError::WrongType.into(),
+            _ => StoreError::Unavailable.into(),
         }
     }
 
-    async fn read_version(&self) -> Result<TableVersion, StoreError> {
+    /// Waits until a connection to the server of the table is up, or could not be made.
+    async fn table_tried(&self) {
+        let mut changed = self.shared.changed.subscribe();
+        let slot = key::slot(Names::new(&self.shared.options).rows.as_bytes());
+        let all = || self.connections.iter().filter_map(OnceLock::get);
+        // It cannot fail: this store holds the sender.
+        let _ = changed.wait_for(|()| all().any(|connections| connections.has_tried(slot))).await;
+    }
+
+    async fn read_version(&self) -> Result<TableVersion, TableError> {
         let options = &self.shared.options;
         let names = Names::new(options);
         let mut pipeline = redis::pipe();
@@ -113,7 +123,7 @@ impl RedisStore {
     }
 
     /// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
-    async fn read_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
+    async fn read_rows(&self) -> Result<Vec<(String, String)>, TableError> {
         let names = Names::new(&self.shared.options);
         let key = &names.rows;
         let scan = |mut link: MultiplexedConnection| async move {
@@ -141,7 +151,7 @@ impl RedisStore {
         Ok(rows.into_iter().map(|(name, row)| (name, text(&row))).collect())
     }
 
-    async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, StoreError> {
+    async fn write_rows(&self, changes: &[RowChange]) -> Result<TableWritten, TableError> {
         let options = &self.shared.options;
         let names = Names::new(options);
         let now = match options.clock {
@@ -171,18 +181,22 @@ impl RedisStore {
 }
 
 impl SharedTable for RedisStore {
-    fn version(&self) -> BoxFuture<'_, Result<TableVersion, StoreError>> {
+    fn tried(&self) -> BoxFuture<'_, ()> {
+        self.table_tried().boxed()
+    }
+
+    fn version(&self) -> BoxFuture<'_, Result<TableVersion, TableError>> {
         self.read_version().boxed()
     }
 
-    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, StoreError>> {
+    fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
         self.read_rows().boxed()
     }
 
     fn write<'a>(
         &'a self,
         changes: &'a [RowChange],
-    ) -> BoxFuture<'a, Result<TableWritten, StoreError>> {
+    ) -> BoxFuture<'a, Result<TableWritten, TableError>> {
         self.write_rows(changes).boxed()
     }
 }

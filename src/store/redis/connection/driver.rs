@@ -162,6 +162,7 @@ impl Driver {
             ConnectError::Replica => StoreError::ReadOnly,
             _ => StoreError::Unavailable,
         });
+        self.connection.set_tried();
         self.outage.down(Failure::NotConnected, &self.connection.target, &error.to_string());
         self.report(ClusterEvent::Disconnected);
         State::Backoff

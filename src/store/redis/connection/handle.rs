@@ -26,6 +26,8 @@ pub(in super::super) struct Connection {
     link: Mutex<Option<MultiplexedConnection>>,
     closed: AtomicBool,
     answered: AtomicBool,
+    /// Whether connecting has ended once, well or not.
+    tried: AtomicBool,
 }
 
 /// Values of [`Connection::down`].
@@ -46,6 +48,7 @@ impl Connection {
             link: Mutex::default(),
             closed: AtomicBool::new(false),
             answered: AtomicBool::new(false),
+            tried: AtomicBool::new(false),
         }
     }
 
@@ -66,6 +69,18 @@ impl Connection {
     /// Returns whether the server has answered once.
     pub fn has_answered(&self) -> bool {
         self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the server has answered, or could not be reached.
+    pub fn has_tried(&self) -> bool {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Records that connecting has ended, well or not.
+    pub(super) fn set_tried(&self) {
+        if !self.tried.swap(true, Ordering::Relaxed) {
+            self.shared.changed.send_replace(());
+        }
     }
 
     /// Returns why the connection is down; none where it is up.
@@ -137,5 +152,6 @@ impl Connection {
         if !self.answered.swap(true, Ordering::Relaxed) {
             self.shared.changed.send_replace(());
         }
+        self.set_tried();
     }
 }
