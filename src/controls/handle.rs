@@ -23,6 +23,7 @@ use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, 
 use crate::limit::Micros;
 use crate::rules::RuleSet;
 use crate::store::{SharedTable, StoreError};
+use crate::threads::run_blocking;
 use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
@@ -435,7 +436,7 @@ impl Controls {
         }
         let rows = self.set.lock().texts();
         let write = move || file::write(&path, rows).map_err(|error| (path, error));
-        match tokio::task::spawn_blocking(write).await {
+        match run_blocking(write).await {
             Ok(Ok(())) => true,
             Ok(Err((path, error))) => {
                 // Else a deleted control would come back with a restart.
@@ -446,7 +447,11 @@ impl Controls {
                 }
                 false
             }
-            Err(_) => false,
+            Err(_) => {
+                // The next change writes it.
+                self.file_is_stale.store(true, Ordering::Relaxed);
+                false
+            }
         }
     }
 
@@ -476,7 +481,7 @@ async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     match controls > MAX_INLINE {
-        true => tokio::task::spawn_blocking(work).await.ok(),
+        true => run_blocking(work).await.ok(),
         false => Some(work()),
     }
 }
