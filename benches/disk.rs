@@ -85,7 +85,7 @@ fn print_latencies(name: &str, latencies: &[u64]) {
 fn open<C: Clock>(clock: C, path: &Path, max_keys: usize) -> DiskStore<C> {
     let options = || Options { path: path.to_owned(), sync: Duration::from_secs(1), max_keys };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let store = DiskStore::open(clock, options()).unwrap();
+    let store = DiskStore::open(clock, options(), &weir::threads::Failures::default()).unwrap();
     runtime.block_on(store.connect());
     store
 }

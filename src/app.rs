@@ -37,6 +37,7 @@ use crate::store::Operations;
 use crate::telemetry::log::ActiveLevels;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::reference::page::ReferencePage;
+use crate::threads::Failures;
 use crate::tls::{self, Certificates, TlsListeners};
 use crate::top::{Redaction, Top};
 use crate::trace::Sampler;
@@ -62,6 +63,7 @@ pub struct App {
     clock: Arc<SystemClock>,
     health: Arc<Health>,
     metrics: Arc<Metrics>,
+    thread_failures: Failures,
     /// Metrics by the names of the reference, if they are asked for.
     reference_page: Option<Arc<ReferencePage>>,
     log_levels: Option<ActiveLevels>,
@@ -108,9 +110,13 @@ impl App {
     /// # Errors
     ///
     /// An address cannot be listened on, or the files of TLS, of tokens or of the store cannot be used.
-    pub async fn build(settings: &Settings, descriptors: Option<u64>) -> anyhow::Result<App> {
+    pub async fn build(
+        settings: &Settings,
+        descriptors: Option<u64>,
+        thread_failures: Failures,
+    ) -> anyhow::Result<App> {
         let clock = Arc::new(SystemClock::new());
-        let store = stores::make(settings, clock.clone())?;
+        let store = stores::make(settings, clock.clone(), &thread_failures)?;
         let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
         let redaction = match &top {
             Some(top) => top.redaction().clone(),
@@ -131,6 +137,7 @@ impl App {
         metrics.add(rules.clone());
         metrics.add(controls.clone());
         metrics.add(Arc::new(ProcessMetrics::new()));
+        metrics.add(Arc::new(thread_failures.clone()));
         let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
         let mut flushers = Flushers::default();
         if limiter.store().disk().is_some() {
@@ -199,6 +206,7 @@ impl App {
             clock,
             health,
             metrics,
+            thread_failures,
             reference_page: reference_page::make(settings).map(Arc::new),
             log_levels: None,
             access: Arc::new(access),
@@ -233,6 +241,11 @@ impl App {
 
     pub fn metrics(&self) -> Arc<Metrics> {
         self.metrics.clone()
+    }
+
+    /// The panics of background threads.
+    pub fn thread_failures(&self) -> &Failures {
+        &self.thread_failures
     }
 
     /// Lets clients of the debug port change the levels of the log.

@@ -17,6 +17,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+use crate::threads;
 use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
 pub use endpoint::{ConfigureError, configure};
@@ -124,8 +125,8 @@ impl ClientCertificates {
     /// As for [`read`](Self::read).
     pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, String> {
         let certificates = self.clone();
-        let read = tokio::task::spawn_blocking(move || certificates.read()).await;
-        read.map_err(|error| format!("internal error, please report it: {error}"))?
+        let read = threads::run_blocking(move || certificates.read()).await;
+        read.map_err(|error| format!("certificates are not read: {error}"))?
     }
 
     /// Checks the files from time to time. Never returns.

@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
-/// Reads a duration: one or more numbers, each with its unit (ns, us, ms, s, m, h, d), or a bare 0.
+/// The longest duration, in whole seconds: that of Go, some 292 years. Any time of a clock can be added to it.
+const MAX_SECONDS: u64 = i64::MAX as u64 / 1_000_000_000;
+
+/// The longest duration as people write it, for error messages.
+pub const MAX_DURATION: &str = "2562047h";
+
+/// Reads a duration: one or more numbers, each with its unit (ns, us, ms, s, m, h, d), or a bare 0. None if it is too
+/// long.
 pub fn read_duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -27,7 +34,7 @@ pub fn read_duration(text: &str) -> Option<Duration> {
         total = total.checked_add(part)?;
         rest = tail;
     }
-    (!text.is_empty()).then_some(total)
+    (!text.is_empty() && total.as_secs() <= MAX_SECONDS).then_some(total)
 }
 
 #[cfg(test)]
@@ -42,7 +49,9 @@ mod tests {
         assert_eq!(read("1.5s"), Some(1_500_000));
         assert_eq!(read("7d"), Some(604_800_000_000));
         assert_eq!(read("0"), Some(0));
-        for bad in ["", "10", "s", "1x", "-1s", "1h 30m", "99999999999999999999d"] {
+        assert_eq!(read(MAX_DURATION), Some(2_562_047 * 3_600_000_000));
+        assert_eq!(read("2562047h47m16s"), Some(u128::from(MAX_SECONDS) * 1_000_000));
+        for bad in ["", "10", "s", "1x", "-1s", "1h 30m", "99999999999999999999d", "2562048h"] {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

@@ -32,6 +32,7 @@ pub use self::stats::RespStats;
 use crate::connections::{BudgetLimits, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
 use crate::store::{States, Store};
+use crate::threads::run_blocking;
 use crate::throttle;
 
 /// How often the file of the password is read.
@@ -160,8 +161,8 @@ impl<S: Send + Sync + 'static> Resp<S> {
         while self.password.is_needed() {
             ticks.tick().await;
             let resp = self.clone();
-            // A file system may not respond. It fails only if the runtime ends.
-            let _ = tokio::task::spawn_blocking(move || resp.password.poll()).await;
+            // A file system may not respond. After a failure, the next tick tries again.
+            let _ = run_blocking(move || resp.password.poll()).await;
         }
     }
 }

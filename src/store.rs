@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use crate::limit::{Decision, Op, Plan, Source};
 
-pub use self::operations::{BackendStatus, FailureStatus, Operations, StoreStatus};
+pub use self::operations::{BackendStatus, FailureStatus, Operations, SavedStatus, StoreStatus};
 pub use self::shared_table::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
 pub use self::states::{StateKey, States};
 pub use crate::entry::Entry;

@@ -1,11 +1,19 @@
 //! Threads with their own runtimes.
 
+mod blocking;
+mod failures;
+
 use std::cell::Cell;
 use std::future::Future;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
 
+use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+
+pub use self::blocking::{check_room, run_blocking};
+pub use self::failures::Failures;
 
 /// Concurrent blocking tasks per thread; more are queued.
 const MAX_BLOCKING_TASKS: usize = 1;
@@ -20,19 +28,60 @@ pub fn start<F: Future<Output = ()>>(
     name: &str,
     main: impl FnOnce() -> F + Send + 'static,
 ) -> io::Result<oneshot::Receiver<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(MAX_BLOCKING_TASKS)
-        .on_thread_start(lower_priority)
-        .build()?;
+    start_with(name, |runtime| runtime.block_on(async { main().await }))
+}
+
+/// Starts a background thread that runs `main` on its own runtime, at a lower priority: again if it panics. The
+/// receiver resolves when the thread ends.
+///
+/// # Errors
+///
+/// If the system cannot create a thread or a runtime.
+pub fn start_background<F: Future<Output = ()>>(
+    name: &'static str,
+    failures: &Failures,
+    mut main: impl FnMut() -> F + Send + 'static,
+) -> io::Result<oneshot::Receiver<()>> {
+    let failures = failures.clone();
+    start_with(name, move |runtime| {
+        lower_priority();
+        failures.restart(name, || runtime.block_on(async { main().await }));
+    })
+}
+
+fn start_with(
+    name: &str,
+    run: impl FnOnce(&Runtime) + Send + 'static,
+) -> io::Result<oneshot::Receiver<()>> {
+    let failed = |error: io::Error| {
+        let help = "raise the limits of memory, threads and open files (ulimit -v, -u and -n)";
+        io::Error::new(error.kind(), format!("cannot start the thread {name}: {error}: {help}"))
+    };
     let (end, ended) = oneshot::channel();
+    let (built, is_built) = sync_channel(1);
     let run = move || {
-        runtime.block_on(async { main().await });
+        // Here: a runtime must not be dropped on another one, as it would be without a thread.
+        let runtime = match runtime() {
+            Ok(runtime) => runtime,
+            Err(error) => return drop(built.send(Err(error))),
+        };
+        // The receiver waits.
+        let _ = built.send(Ok(()));
+        run(&runtime);
         // The receiver may have been dropped.
         let _ = end.send(());
     };
-    std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(failed)?;
+    is_built.recv().unwrap_or_else(|error| Err(io::Error::other(error))).map_err(failed)?;
     Ok(ended)
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(MAX_BLOCKING_TASKS)
+        .on_thread_start(lower_priority)
+        .build()
 }
 
 /// Lowers the priority of the current thread, on systems with thread priorities.

@@ -8,6 +8,7 @@ mod places;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use notify::event::{AccessKind, AccessMode};
@@ -20,6 +21,7 @@ use crate::loader::Loader;
 use crate::rules::Problem;
 use crate::rules::source::{FileKind, Selection};
 use crate::telemetry::metrics::Metrics;
+use crate::threads::{check_room, run_blocking};
 use crate::throttle::Throttle;
 use places::Places;
 
@@ -28,6 +30,9 @@ use places::Places;
 const QUIET_TIME: Duration = Duration::from_millis(100);
 /// The maximum wait for that, for files that change continuously.
 const MAX_WAIT: Duration = Duration::from_millis(500);
+
+/// The time after which files that could not be read are read again: the system may have been out of descriptors.
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The minimum interval of log lines about each kind of failure.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -56,6 +61,8 @@ struct WatchState {
     metrics: Arc<Metrics>,
     changed: Arc<Notify>,
     load_failures: Throttle,
+    /// Whether something could not be read.
+    is_incomplete: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -105,9 +112,18 @@ impl RuleFiles {
         loader: Arc<Loader>,
         metrics: Arc<Metrics>,
     ) -> RuleFiles {
-        let (changed, state) = Default::default();
+        let (changed, is_incomplete, state) = Default::default();
         let load_failures = Throttle::new(LOG_INTERVAL);
-        let shared = WatchState { kind, selection, loader, metrics, changed, load_failures, state };
+        let shared = WatchState {
+            kind,
+            selection,
+            loader,
+            metrics,
+            changed,
+            load_failures,
+            is_incomplete,
+            state,
+        };
         RuleFiles { shared: Arc::new(shared), options }
     }
 
@@ -115,8 +131,9 @@ impl RuleFiles {
     pub async fn load(&self) {
         let (shared, watch) = (self.shared.clone(), self.options.watch);
         // Reading and compiling takes long, and the threads of the runtime serve requests.
-        let done = tokio::task::spawn_blocking(move || shared.load(watch)).await;
+        let done = run_blocking(move || shared.load(watch)).await;
         if let Err(error) = done {
+            self.shared.is_incomplete.store(true, Ordering::Relaxed);
             self.shared.metrics.rules_watch_error.inc();
             if let Some(suppressed) = self.shared.load_failures.pass() {
                 tracing::error!(%error, suppressed, "rule files could not be loaded");
@@ -131,9 +148,15 @@ impl RuleFiles {
         }
         let changed = &self.shared.changed;
         loop {
+            let is_incomplete = self.shared.is_incomplete.load(Ordering::Relaxed);
+            let poll = match self.options.poll {
+                Duration::ZERO if is_incomplete => RETRY_INTERVAL,
+                poll if is_incomplete => poll.min(RETRY_INTERVAL),
+                poll => poll,
+            };
             tokio::select! {
                 () = changed.notified() => until_quiet(changed).await,
-                () = sleep(self.options.poll), if !self.options.poll.is_zero() => {}
+                () = sleep(poll), if !poll.is_zero() => {}
             }
             self.load().await;
         }
@@ -154,6 +177,7 @@ impl WatchState {
             self.watch(&mut state);
         }
         let (files, problems) = self.selection.read_kind(self.kind);
+        self.is_incomplete.store(!problems.is_empty(), Ordering::Relaxed);
         let fingerprint = fingerprint(&files, &problems);
         if state.fingerprint.replace(fingerprint) != Some(fingerprint) {
             // The loader reports errors itself.
@@ -203,6 +227,8 @@ impl WatchState {
         errors: &mut String,
     ) -> notify::Result<RecommendedWatcher> {
         let (changed, watched) = (self.changed.clone(), places.clone());
+        // The watcher panics if it cannot start its thread.
+        check_room().map_err(notify::Error::io)?;
         let mut watcher = notify::recommended_watcher(move |event| {
             if is_relevant(&watched, &event) {
                 changed.notify_one();

@@ -10,7 +10,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::Context;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::connections::{ConnectionHandle, Connections, accept};
@@ -76,7 +75,7 @@ impl Workers {
             Ok(Worker { sockets, open: Arc::default(), ended })
         });
         let workers: io::Result<_> = workers.collect();
-        Ok(Workers { workers: workers.context("cannot start a thread")? })
+        Ok(Workers { workers: workers? })
     }
 
     /// Accepts connections until `closed` ends. Then calls `on_closed`, once no client can connect

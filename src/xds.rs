@@ -26,6 +26,7 @@ use crate::client_tls::ClientCertificates;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::telemetry::metrics::Metrics;
+use crate::threads;
 use backoff::Backoff;
 use exchange::{Delta, Exchange, Outcome, Sotw};
 use report::Report;
@@ -235,8 +236,7 @@ impl Client {
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| format!("internal error, please report it: {error}"))
+    threads::run_blocking(work).await.map_err(|error| format!("not done: {error}"))
 }
 
 /// Why a stream failed.

@@ -6,13 +6,15 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use weir::telemetry::log::LogFormat;
+use weir::threads::Failures;
 
 /// Set in the process that panics: the number of lines it logs before.
 const LINES: &str = "WEIR_TEST_LINES";
 
 /// Panics on a thread of its own, and continues.
 fn panic_after_lines(lines: usize) {
-    let log = weir::telemetry::log::start("info".parse().unwrap(), LogFormat::Text, None).unwrap();
+    let (levels, failures) = ("info".parse().unwrap(), Failures::default());
+    let log = weir::telemetry::log::start(levels, LogFormat::Text, None, &failures).unwrap();
     for line in 0..lines {
         tracing::warn!(target: "weir", line, "a line to fill the pipe");
     }

@@ -15,6 +15,7 @@ use crate::service::Rules;
 use crate::settings::{Inputs, Settings};
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::otlp::OtlpCounts;
+use crate::threads::Failures;
 use crate::tls::{TlsListeners, TlsMetrics};
 
 /// Checks that samples are what their family declares.
@@ -51,8 +52,10 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let mut inputs = Inputs::default();
     inputs.env.extend(env.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
     let settings = Settings::load(&inputs).expect("valid settings");
-    let store = stores::make(&settings, Arc::new(SystemClock::new())).expect("a store");
+    let failures = Failures::default();
+    let store = stores::make(&settings, Arc::new(SystemClock::new()), &failures).expect("a store");
     let metrics = Metrics::new(10);
+    metrics.add(Arc::new(failures));
     metrics.add(Arc::new(Limiter::new(store, limiter::Options::default())));
     let rules = Rules::default();
     metrics.add(rules.clone());

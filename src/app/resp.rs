@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
 use tokio::sync::{oneshot, watch};
 
 use super::listen::listen;
@@ -105,12 +104,11 @@ impl RespListener {
             (async move { limiter.store().connect().await }, serve)
         })?;
         let (socket, resp, mut closed) = (self.socket, self.resp, closed.clone());
-        let started = threads::start("weir-resp", move || async move {
+        Ok(threads::start("weir-resp", move || async move {
             tokio::spawn(resp.follow_password());
             let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
             let Some(listener) = register(socket) else { return };
             workers.serve(listener, connections, closed, || ()).await;
-        });
-        started.context("cannot start the thread weir-resp")
+        })?)
     }
 }

@@ -203,12 +203,11 @@ fn start_accepting(
     mut closed: watch::Receiver<bool>,
     drain: watch::Sender<bool>,
 ) -> anyhow::Result<oneshot::Receiver<()>> {
-    let started = threads::start("weir-accept", move || async move {
+    Ok(threads::start("weir-accept", move || async move {
         let closed = async move { drop(closed.wait_for(|closed| *closed).await) };
         let Some(listener) = register(listener) else { return };
         workers.serve(listener, connections, closed, || _ = drain.send_replace(true)).await;
-    });
-    started.context("cannot start the thread weir-accept")
+    })?)
 }
 
 /// Serves HTTP on a thread of its own. The receiver resolves when it has ended.
@@ -221,11 +220,10 @@ fn serve_http(
     closed: &watch::Receiver<bool>,
 ) -> anyhow::Result<oneshot::Receiver<()>> {
     let closed = closed.clone();
-    let started = threads::start(thread, move || async move {
+    Ok(threads::start(thread, move || async move {
         let Some(listener) = register(listener) else { return };
         http::serve(listener, router, connections, opener, closed).await;
-    });
-    started.with_context(|| format!("cannot start the thread {thread}"))
+    })?)
 }
 
 /// Returns what opens the connections of a listener, which `threads` threads serve.

@@ -13,6 +13,7 @@ use crate::store::guard::Guard;
 use crate::store::memory::MemoryStore;
 use crate::store::per_second::PerSecond;
 use crate::store::redis::RedisStore;
+use crate::threads::Failures;
 
 /// Denials cached at a time, about 100 bytes each.
 const CACHED_DENIALS: usize = 64 * 1024;
@@ -26,11 +27,12 @@ const CACHED_DENIALS: usize = 64 * 1024;
 pub(super) fn make(
     settings: &Settings,
     clock: Arc<SystemClock>,
+    failures: &Failures,
 ) -> Result<ConfiguredStore, OpenError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
     if let Some(options) = settings.disk_options() {
-        let disk = DiskStore::open(clock.clone(), options)?;
+        let disk = DiskStore::open(clock.clone(), options, failures)?;
         let guard = Guard::new(disk, clock, on_failure, replicas, max_keys);
         return Ok(ConfiguredStore::Disk(Box::new(guard)));
     }

@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 pub use self::target::Target;
-use crate::duration::read_duration;
+use crate::duration::{MAX_DURATION, read_duration};
 
 /// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -160,7 +160,7 @@ async fn read(mut body: Incoming, max_bytes: usize) -> Result<String, FetchError
 /// It is not a duration, or 0; the error says what to write instead.
 pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
     let timeout = read_duration(text).filter(|timeout| !timeout.is_zero());
-    timeout.ok_or_else(|| "write a duration such as 500ms or 2s".to_owned())
+    timeout.ok_or_else(|| format!("write a duration such as 500ms or 2s, up to {MAX_DURATION}"))
 }
 
 #[cfg(test)]

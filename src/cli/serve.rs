@@ -7,6 +7,7 @@ mod signals;
 use std::io::Write;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::app::{Addresses, App};
@@ -19,7 +20,7 @@ use crate::sockets::Address;
 use crate::telemetry::log::{self, Log};
 #[cfg(feature = "statsd")]
 use crate::telemetry::statsd;
-use crate::threads::lower_priority;
+use crate::threads::{Failures, lower_priority, run_blocking};
 use crate::tls::Certificates;
 use crate::watch::RuleFiles;
 use crate::xds;
@@ -27,11 +28,18 @@ pub use args::ServeArgs;
 use otlp::Otlp;
 use signals::stop_signal;
 
+/// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
+const MIN_ADDRESS_SPACE_BYTES: u64 = 256 << 20;
+
 /// The exit code for wrong settings: EX_USAGE of sysexits.
 const EXIT_USAGE: u8 = 64;
 
 /// Serves until a signal stops it. Exits 64 if settings are wrong, 1 if the service fails.
 pub fn run(args: ServeArgs) -> ExitCode {
+    if let Err(error) = check_address_space() {
+        eprintln!("weir cannot start: {error}");
+        return ExitCode::FAILURE;
+    }
     let settings = args.inputs().and_then(|inputs| {
         Settings::load(&inputs).map_err(|errors| {
             let lines = errors.iter().map(|error| escape(&error.to_string()).into_owned());
@@ -58,7 +66,8 @@ pub fn run(args: ServeArgs) -> ExitCode {
     };
     // Dropping it writes its last lines.
     let (levels, format) = (settings.log.level.clone(), *settings.log.format);
-    let log = match log::start(levels, format, otlp.span_layer()) {
+    let failures = Failures::default();
+    let log = match log::start(levels, format, otlp.span_layer(), &failures) {
         Ok(log) => log,
         Err(error) => {
             eprintln!("weir cannot start: logging failed: {error}");
@@ -78,7 +87,7 @@ pub fn run(args: ServeArgs) -> ExitCode {
             return ExitCode::from(EXIT_USAGE);
         }
     };
-    match serve(&settings, source, &log, otlp) {
+    match serve(&settings, source, &log, failures, otlp) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log.report_end("weir stops", &format!("{error:#}"));
@@ -145,6 +154,23 @@ fn check_tls(settings: &Settings) -> Result<(), String> {
     listeners.into_iter().flatten().try_for_each(|options| Certificates::load(options).map(drop))
 }
 
+/// Checks that the address space is not limited to less than weir needs.
+///
+/// # Errors
+///
+/// It is. The message names the limit.
+fn check_address_space() -> Result<(), String> {
+    let mib = |bytes: u64| bytes >> 20;
+    match getrlimit(Resource::As).current {
+        Some(bytes) if bytes < MIN_ADDRESS_SPACE_BYTES => Err(format!(
+            "its address space is limited to {} MiB, and it needs at least {} MiB: raise ulimit -v",
+            mib(bytes),
+            mib(MIN_ADDRESS_SPACE_BYTES)
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Raises the soft limit of file descriptors to the hard limit: a connection needs one, and the
 /// default of many systems is low. Returns the limit, if there is one.
 fn raise_descriptor_limit() -> Option<u64> {
@@ -158,7 +184,13 @@ fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyhow::Result<()> {
+fn serve(
+    settings: &Settings,
+    source: RuleSource,
+    log: &Log,
+    failures: Failures,
+    otlp: Otlp,
+) -> anyhow::Result<()> {
     let descriptors = raise_descriptor_limit();
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
     // such as loading rules, at a lower priority than requests.
@@ -169,7 +201,9 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
     let served = runtime.block_on(async {
         // Before the service listens: from then on a signal must drain it.
         let stop = stop_signal(log.queue().clone())?;
-        let mut app = App::build(settings, descriptors).await?;
+        // The thread stays for the first work, such as loading rules.
+        run_blocking(|| ()).await.context("cannot start a thread for slow work")?;
+        let mut app = App::build(settings, descriptors, failures).await?;
         app.set_log_levels(log.levels().clone());
         app.metrics().log(log.queue().dropped());
         #[cfg(feature = "statsd")]
@@ -207,7 +241,8 @@ fn serve(settings: &Settings, source: RuleSource, log: &Log, otlp: Otlp) -> anyh
 fn start_statsd(settings: &Settings, app: &mut App) -> anyhow::Result<()> {
     for options in settings.statsd_options() {
         let metrics = app.metrics();
-        let exporter = statsd::start(options, move |sink| metrics.collect(sink))?;
+        let exporter =
+            statsd::start(options, move |sink| metrics.collect(sink), app.thread_failures())?;
         app.flush_at_end("statsd", exporter.finish());
     }
     Ok(())

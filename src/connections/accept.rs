@@ -23,7 +23,7 @@ pub async fn accept(
 ) {
     let limits = connections.limits;
     let (failure_log, refusal_log) = (Throttle::new(LOG_INTERVAL), Throttle::new(LOG_INTERVAL));
-    let mut spares = Spares::default();
+    let mut spares = Spares::new(limits.max);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     spares.refill();
@@ -85,23 +85,32 @@ fn is_exhausted(error: &io::Error) -> bool {
 }
 
 /// File descriptors in reserve, for newcomers when no others are left.
-#[derive(Debug, Default)]
-struct Spares(Vec<File>);
+#[derive(Debug)]
+struct Spares {
+    count: usize,
+    open: Vec<File>,
+}
 
 impl Spares {
-    const COUNT: usize = 4;
+    const MAX: usize = 4;
+
+    /// For a listener with up to `connections`: none if there are hardly any descriptors, which others need,
+    /// such as those that read rules.
+    fn new(connections: usize) -> Spares {
+        Spares { count: Spares::MAX.min(connections / 16), open: Vec::new() }
+    }
 
     /// Reopens released descriptors. Returns false if the system has none left.
     fn refill(&mut self) -> bool {
-        while self.0.len() < Spares::COUNT {
+        while self.open.len() < self.count {
             let Ok(spare) = File::open("/dev/null") else { return false };
-            self.0.push(spare);
+            self.open.push(spare);
         }
         true
     }
 
     /// Closes one descriptor. Returns false if none is left.
     fn release(&mut self) -> bool {
-        self.0.pop().is_some()
+        self.open.pop().is_some()
     }
 }

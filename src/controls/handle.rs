@@ -26,6 +26,7 @@ use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, 
 use crate::limit::Micros;
 use crate::rules::RuleSet;
 use crate::store::{SharedTable, TableError};
+use crate::threads::run_blocking;
 use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
@@ -434,7 +435,7 @@ async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     match controls > MAX_INLINE {
-        true => tokio::task::spawn_blocking(work).await.ok(),
+        true => run_blocking(work).await.ok(),
         false => Some(work()),
     }
 }

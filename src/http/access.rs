@@ -30,6 +30,7 @@ use super::error::{ApiError, shortened};
 use super::query::parameters;
 use super::serve::Peer;
 use crate::controls::AuditLog;
+use crate::threads::run_blocking;
 use crate::throttle::Throttle;
 
 /// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
@@ -92,8 +93,8 @@ impl Access {
         while !self.tokens.is_empty() {
             ticks.tick().await;
             let access = self.clone();
-            // A file system may not respond. It fails only if the runtime ends.
-            let _ = tokio::task::spawn_blocking(move || access.tokens.poll()).await;
+            // A file system may not respond. After a failure, the next tick tries again.
+            let _ = run_blocking(move || access.tokens.poll()).await;
         }
     }
 

@@ -171,7 +171,7 @@ impl<S: Store> JsonWorker<S> {
                 true => (Err("the client disconnected".to_owned()), reply),
                 false => (codec::decode(&body), reply),
             };
-            let Ok(parsed) = tokio::task::spawn_blocking(parse).await else { return };
+            let Ok(parsed) = threads::run_blocking(parse).await else { return };
             parsed
         };
         let answer = match message {

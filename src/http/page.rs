@@ -1,5 +1,6 @@
 //! Large pages that are the same for every client: rendered once for concurrent requests.
 
+use crate::threads::run_blocking;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -78,7 +79,7 @@ impl Page {
         }
         let render = self.render.clone();
         let rendered_at = Instant::now();
-        let mut text = tokio::task::spawn_blocking(move || render()).await.ok()?;
+        let mut text = run_blocking(move || render()).await.ok()?;
         text.shrink_to_fit();
         let rendering = Arc::new(Rendering { text, version, rendered_at });
         renderings.push(Arc::downgrade(&rendering));

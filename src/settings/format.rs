@@ -10,7 +10,7 @@ use std::time::Duration;
 use config::{Value, ValueKind};
 
 use super::setting::Setting;
-use crate::duration::read_duration;
+use crate::duration::{MAX_DURATION, read_duration};
 pub use choice::Choice;
 pub use number::{Bytes, Int, Ratio};
 
@@ -66,8 +66,12 @@ impl FormatKind {
             FormatKind::Int(min, max) => format!("a whole number from {min} to {max}"),
             FormatKind::Ratio => "a number from 0 to 1".into(),
             FormatKind::Text => "text".into(),
-            FormatKind::Duration => "a duration such as 8ms, 30s or 1h30m".into(),
-            FormatKind::AutoOrDuration => "auto, or a duration such as 8ms, 30s or 1h30m".into(),
+            FormatKind::Duration => {
+                format!("a duration such as 8ms, 30s or 1h30m, up to {MAX_DURATION}")
+            }
+            FormatKind::AutoOrDuration => {
+                format!("auto, or a duration such as 8ms, 30s or 1h30m, up to {MAX_DURATION}")
+            }
             FormatKind::Bytes => "a size such as 64KiB, 1MiB, or a number of bytes".into(),
             FormatKind::Address => {
                 "host:port, such as 0.0.0.0:8081, [::]:8081, or :8081 for all addresses".into()

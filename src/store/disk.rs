@@ -47,6 +47,10 @@ use super::memory::MemoryStore;
 use super::memory::saving::shard_bits;
 use super::{Answers, Batch, Store, StoreError};
 use crate::clock::Clock;
+use crate::threads::Failures;
+
+/// The name of the thread that writes.
+const THREAD: &str = "weir-disk";
 
 /// How often a directory that is mostly obsolete is compacted, however little was written.
 const COMPACT_INTERVAL: Duration = Duration::from_secs(600);
@@ -117,19 +121,24 @@ impl<C: Clock> DiskStore<C> {
     /// # Errors
     ///
     /// The directory cannot be used. No file with counters is changed then.
-    pub fn open(clock: C, options: Options) -> Result<DiskStore<C>, OpenError> {
+    pub fn open(
+        clock: C,
+        options: Options,
+        failures: &Failures,
+    ) -> Result<DiskStore<C>, OpenError> {
         let schedule = Schedule {
             sync: options.sync,
             compact: COMPACT_INTERVAL,
             min_obsolete_bytes: MIN_OBSOLETE_BYTES,
         };
-        DiskStore::open_with(clock, options, schedule)
+        DiskStore::open_with(clock, options, schedule, failures.clone())
     }
 
     fn open_with(
         clock: C,
         options: Options,
         schedule: Schedule,
+        failures: Failures,
     ) -> Result<DiskStore<C>, OpenError> {
         let Options { path, sync, max_keys } = options;
         let directory = Directory::open(&path, shard_bits(max_keys))?;
@@ -138,8 +147,8 @@ impl<C: Clock> DiskStore<C> {
         let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
         let (writer, commands) = sync_channel(1);
         let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);
-        let started = std::thread::Builder::new().name("weir-disk".to_owned());
-        let spawned = started.spawn(move || thread.run());
+        let started = std::thread::Builder::new().name(THREAD.to_owned());
+        let spawned = started.spawn(move || thread.run(&failures));
         spawned.map_err(|error| OpenError::Io(path.clone(), error))?;
         Ok(DiskStore { memory, status, writer, path, sync })
     }
@@ -161,7 +170,7 @@ impl<C: Clock> DiskStore<C> {
             // Dropped last.
             let _unsaved = unsaved;
             if let Some(Ok(())) = sent {
-                // An error means that the thread has failed.
+                // An error means that the thread has failed while loading.
                 let _ = finished.await;
             }
         }

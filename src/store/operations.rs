@@ -1,6 +1,7 @@
 //! What a store needs besides charges: to start, to be maintained and to be observed.
 
 use std::future::{Future, pending, ready};
+use std::time::Duration;
 
 use super::{SharedTable, Store, StoreError};
 use crate::metrics::MetricSink;
@@ -30,6 +31,19 @@ pub struct BackendStatus {
     pub connections_down: usize,
     /// Why one of them is down.
     pub down_because: Option<StoreError>,
+    /// What is on disk, if states are kept there.
+    pub saved: Option<SavedStatus>,
+}
+
+/// How current the files of a store are.
+#[derive(Clone, Debug)]
+pub struct SavedStatus {
+    /// What a crash would lose at most.
+    pub sync_age: Duration,
+    /// The error, if nothing can be saved.
+    pub not_saved_because: Option<String>,
+    /// How often files were removed or replaced by another program.
+    pub files_lost: u64,
 }
 
 /// How failures of the store are answered.

@@ -19,6 +19,7 @@ pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
 pub use self::queue::Queue;
 use crate::escape::escape;
 use crate::terminal::has_colors;
+use crate::threads::Failures;
 use crate::trace::TARGET;
 
 /// The maximum size of the queue: about 10 000 lines.
@@ -51,10 +52,15 @@ pub struct Log {
 /// # Errors
 ///
 /// If the writing thread cannot be started, or a log is already running.
-pub fn start(levels: LogLevels, format: LogFormat, spans: Option<SpanLayer>) -> io::Result<Log> {
+pub fn start(
+    levels: LogLevels,
+    format: LogFormat,
+    spans: Option<SpanLayer>,
+    failures: &Failures,
+) -> io::Result<Log> {
     // An error, because lines of any level may be missing.
     let report = |lines| tracing::error!(lines, "log lines dropped because the log was not read");
-    let queue = Queue::start(QUEUE_BYTES, io::stderr(), report)?;
+    let queue = Queue::start(QUEUE_BYTES, io::stderr(), report, failures)?;
     let levels = ActiveLevels::new(levels);
     let out = queue.clone();
     let events = match format {

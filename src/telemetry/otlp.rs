@@ -37,7 +37,7 @@ use super::log::SpanLayer;
 use crate::clock::Clock;
 use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 use crate::random::random_bytes;
-use crate::threads;
+use crate::threads::{self, Failures};
 
 /// What is sent, and where to.
 #[derive(Clone, Debug)]
@@ -190,6 +190,7 @@ impl Otlp {
         self,
         collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,
         clock: Arc<dyn Clock>,
+        failures: &Failures,
     ) -> io::Result<Exporter> {
         let (stop, stopped) = watch::channel(None);
         let resource = ResourceAttributesWithSchema::from(&self.resource);
@@ -198,11 +199,11 @@ impl Otlp {
             SpanExporter::new(client, queue, resource.clone(), self.counts, stopped.clone())
         });
         let metrics = self.metrics.map(|(client, interval)| {
-            let collect = Box::new(collect);
+            let collect = Arc::new(collect);
             MetricsExporter::new(client, collect, interval, clock, resource, stopped.clone())
         });
-        let ended = threads::start("weir-otlp", move || async move {
-            threads::lower_priority();
+        let ended = threads::start_background("weir-otlp", failures, move || {
+            let (spans, metrics, stopped) = (spans.clone(), metrics.clone(), stopped.clone());
             let spans = async {
                 if let Some(spans) = spans {
                     spans.run().await;
@@ -213,10 +214,12 @@ impl Otlp {
                     metrics.run().await;
                 }
             };
-            tokio::select! {
-                _ = async { tokio::join!(spans, metrics) } => {}
-                // Whatever hangs then is abandoned.
-                () = deadline(stopped) => {}
+            async {
+                tokio::select! {
+                    _ = async { tokio::join!(spans, metrics) } => {}
+                    // Whatever hangs then is abandoned.
+                    () = deadline(stopped) => {}
+                }
             }
         })?;
         Ok(Exporter { stop, ended })

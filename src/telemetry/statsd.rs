@@ -10,14 +10,15 @@ mod send;
 mod totals;
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Mutex, oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::metrics::MetricSink;
 use crate::telemetry::reference::{self, ReferenceSink};
-use crate::threads;
+use crate::threads::{self, Failures};
 pub use mogrifier::{Mogrifier, MogrifierError};
 use report::Report;
 use send::Sender;
@@ -62,16 +63,19 @@ pub struct Exporter {
 /// The system cannot create a thread.
 pub fn start(
     options: Options,
-    collect: impl Fn(&mut dyn MetricSink) + Send + 'static,
+    collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,
+    failures: &Failures,
 ) -> io::Result<Exporter> {
     let (finish, ending) = watch::channel(false);
     let name = match options.dialect {
         Dialect::StatsD => "weir-statsd",
         Dialect::DogStatsD(_) => "weir-dogstatsd",
     };
-    let ended = threads::start(name, move || {
-        threads::lower_priority();
-        run(options, collect, ending)
+    let collect = Arc::new(collect);
+    // Kept if the thread fails: it has what was sent already.
+    let report = Arc::new(Mutex::new(Report::new(options.dialect.clone())));
+    let ended = threads::start_background(name, failures, move || {
+        run(options.clone(), collect.clone(), report.clone(), ending.clone())
     })?;
     Ok(Exporter { finish, ended })
 }
@@ -87,14 +91,15 @@ impl Exporter {
 
 async fn run(
     options: Options,
-    collect: impl Fn(&mut dyn MetricSink),
+    collect: Arc<impl Fn(&mut dyn MetricSink)>,
+    report: Arc<Mutex<Report>>,
     mut ending: watch::Receiver<bool>,
 ) {
+    let mut report = report.lock().await;
     let mut ticks = interval_at(Instant::now() + options.interval, options.interval);
     // After a send that took longer than an interval.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut sender = Sender::new(&options.address, options.protocol, ending.clone());
-    let mut report = Report::new(options.dialect);
     loop {
         let last = tokio::select! {
             _ = ticks.tick() => false,
@@ -109,5 +114,49 @@ async fn run(
         if last {
             return sender.close().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::net::UdpSocket;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::metrics::MetricFamily;
+
+    #[tokio::test]
+    async fn reports_go_on_after_a_panic() {
+        const KEYS: MetricFamily = MetricFamily::gauge("keys", "Keys", &[]);
+        let failures = Failures::default();
+        let (tries, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            address: server.local_addr().unwrap().to_string(),
+            protocol: Protocol::Udp,
+            dialect: Dialect::StatsD,
+            interval: Duration::from_millis(10),
+            statistics: reference::Options::default(),
+        };
+        let collect = {
+            let (tries, counted) = (tries.clone(), counted.clone());
+            move |sink: &mut dyn MetricSink| {
+                let tries = tries.fetch_add(1, Ordering::Relaxed);
+                counted.notify_one();
+                assert!(tries != 1, "this panic is a part of the test");
+                sink.gauge(KEYS, 1.0);
+            }
+        };
+        let exporter = start(options, collect, &failures).unwrap();
+        let reported = async {
+            while tries.load(Ordering::Relaxed) < 4 {
+                counted.notified().await;
+            }
+        };
+        timeout(Duration::from_secs(60), reported).await.unwrap();
+        assert_eq!(failures.of("weir-statsd"), Some(1));
+        exporter.finish().await;
     }
 }

@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Options, TlsMetrics};
+use crate::threads::run_blocking;
 use crate::throttle::Throttle;
 
 /// How often the files are read. Polling finds every kind of change, also of links (as Kubernetes
@@ -82,7 +83,7 @@ impl Certificates {
             ticks.tick().await;
             let certificates = self.clone();
             // A file system may not respond, and checking keys takes a while.
-            if tokio::task::spawn_blocking(move || certificates.poll()).await.is_err() {
+            if run_blocking(move || certificates.poll()).await.is_err() {
                 self.metrics.reload_failures.inc();
             }
         }

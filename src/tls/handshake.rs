@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
 use rustls::{CertificateError, OtherError, ServerConnection};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
@@ -72,8 +71,7 @@ impl Handshakes {
             let (queue, queued) = mpsc::channel(MAX_QUEUED);
             let certificates = certificates.clone();
             let name = format!("weir-{listener}-tls-{i}");
-            threads::start(&name, || work(certificates, queued))
-                .with_context(|| format!("cannot start the thread {name}"))?;
+            threads::start(&name, || work(certificates, queued))?;
             Ok(queue)
         });
         let queues: anyhow::Result<_> = threads.collect();

@@ -2,8 +2,9 @@
 
 mod full;
 mod kills;
+mod lost;
 
-use std::fs::OpenOptions;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -49,6 +50,13 @@ fn try_hit(to: SocketAddr, user: &str) -> Option<Hit> {
     Some(Hit { allowed: answer.status == 200, remaining })
 }
 
+/// A file whose reading lasts until it is cut.
+fn endless(path: &Path) -> File {
+    let file = File::create(path).unwrap();
+    file.set_len(1 << 40).unwrap();
+    file
+}
+
 /// A metric of `/metrics` that need not be a whole number.
 fn gauge(weir: &Weir, name: &str) -> f64 {
     let text = http::get(weir.http, "/metrics").body;
@@ -59,15 +67,13 @@ fn gauge(weir: &Weir, name: &str) -> f64 {
 #[test]
 fn it_is_ready_when_everything_is_loaded() {
     let directory = tempfile::tempdir().unwrap();
-    // A log that ends when the test has opened and closed it.
-    let log = directory.path().join("log.1");
-    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let log = endless(&directory.path().join("log.1"));
     let weir = on_disk(directory.path(), "20ms").start_unhealthy();
     let reason = "counters are not loaded from disk yet\n";
     wait_for("rules are loaded", || (http::get(weir.http, "/readyz").body == reason).then_some(()));
     assert_eq!(http::get(weir.http, "/readyz").status, 503);
     assert!(try_hit(weir.http, "a").is_none());
-    drop(OpenOptions::new().write(true).open(&log).unwrap());
+    log.set_len(0).unwrap();
     wait_for("it is ready", || weir.is_healthy().then_some(()));
     assert!(try_hit(weir.http, "a").unwrap().allowed);
 }
@@ -75,15 +81,13 @@ fn it_is_ready_when_everything_is_loaded() {
 #[test]
 fn until_everything_is_loaded_the_policy_decides() {
     let directory = tempfile::tempdir().unwrap();
-    // A log that ends when the test has opened and closed it.
-    let log = directory.path().join("log.1");
-    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let log = endless(&directory.path().join("log.1"));
     let weir = on_disk(directory.path(), "20ms").env("WEIR__STORE__ON_FAILURE", "deny");
     let weir = weir.start_unhealthy();
     wait_for("it denies", || try_hit(weir.http, "a").map(|hit| assert!(!hit.allowed)));
     // Nevertheless it is not ready.
     assert_eq!(http::get(weir.http, "/readyz").status, 503);
-    drop(OpenOptions::new().write(true).open(&log).unwrap());
+    log.set_len(0).unwrap();
     wait_for("it is ready", || weir.is_healthy().then_some(()));
     let hit = try_hit(weir.http, "a").unwrap();
     assert!(hit.allowed && hit.remaining == 2_999);
@@ -92,13 +96,16 @@ fn until_everything_is_loaded_the_policy_decides() {
 #[test]
 fn files_that_cannot_be_read_end_it() {
     let directory = tempfile::tempdir().unwrap();
-    // It can be opened, but not read.
-    std::fs::create_dir(directory.path().join("log.1")).unwrap();
-    let mut weir = on_disk(directory.path(), "20ms").start_unhealthy();
-    assert_eq!(weir.wait_until_ended().code(), Some(1));
-    let said = weir.said_in_all();
-    assert!(said.contains("log.1 in it cannot be read: Is a directory"), "{said}");
-    assert!(directory.path().join("log.1").is_dir());
+    let log = directory.path().join("log.1");
+    assert!(Command::new("mkfifo").arg(&log).status().unwrap().success());
+    let free = ["--grpc-address", "--http-address", "--debug-address"];
+    let weir = free.iter().fold(on_disk(directory.path(), "20ms"), |weir, address| {
+        weir.arg(address).arg("127.0.0.1:0")
+    });
+    let (status, said) = weir.run();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("log.1 in it cannot be read: it is a FIFO"), "{said}");
+    assert!(log.exists());
 }
 
 #[test]

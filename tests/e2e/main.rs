@@ -41,6 +41,7 @@ mod reference_metrics;
 mod reload;
 mod resp;
 mod rolling_restart;
+mod scarce;
 mod service;
 mod settings;
 mod starvation;

@@ -227,6 +227,19 @@ fn health_is_answered_when_no_descriptors_are_left() {
     assert!(failures <= 2, "{said}");
 }
 
+#[test]
+fn health_comes_back_when_clients_that_took_all_descriptors_have_gone() {
+    let _alone = alone();
+    // Hardly what the service itself needs.
+    let weir = setup().env("WEIR__RUNTIME__THREADS", "1").max_files(40).start();
+    let clients = |to| (0..60).filter_map(move |_| TcpStream::connect(to).ok());
+    let grpc: Vec<_> = clients(weir.grpc).collect();
+    let slow = [open_slow(weir.http, 20), open_slow(weir.debug, 20)];
+    drop((grpc, slow));
+    wait_for("health", || weir.is_healthy().then_some(()));
+    assert_newcomer_served(&weir);
+}
+
 /// Rules with several megabytes of metrics.
 fn many_rules() -> Setup {
     let rule = |i| {

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::server::Address;
 use crate::cli::shorthand::Rate;
-use crate::duration::read_duration;
+use crate::duration::{MAX_DURATION, read_duration};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -101,7 +101,8 @@ fn parse_parallel(text: &str) -> Result<NonZeroU16, String> {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, String> {
-    read_duration(text).ok_or_else(|| "write a duration such as 500ms, 10s or 5m".to_owned())
+    let help = || format!("write a duration such as 500ms, 10s or 5m, up to {MAX_DURATION}");
+    read_duration(text).ok_or_else(help)
 }
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {

@@ -45,7 +45,7 @@ mod enabled {
             let Some(counts) = self.0.counts() else { return Ok(()) };
             metrics.add(Arc::new(counts));
             let collect = move |sink: &mut dyn MetricSink| metrics.collect(sink);
-            let exporter = self.0.start(collect, app.clock())?;
+            let exporter = self.0.start(collect, app.clock(), app.thread_failures())?;
             app.flush_at_end("otlp", async move { exporter.flush(FLUSH_TIMEOUT).await });
             Ok(())
         }

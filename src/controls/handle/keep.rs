@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tokio::task::spawn_blocking;
-
 use super::Controls;
 use crate::controls::file::{self, ControlFile, Found};
 use crate::controls::set::Merged;
+use crate::threads::run_blocking;
 
 /// What damage of the file has lost.
 #[derive(Debug, Default)]
@@ -104,14 +103,14 @@ impl Controls {
             return true;
         }
         let check = move || (file.needs_all(), file);
-        let Ok((are_all, mut file)) = spawn_blocking(check).await else { return false };
+        let Ok((are_all, mut file)) = run_blocking(check).await else { return false };
         let rows = {
             let mut set = self.set.lock();
             if are_all { set.take_all() } else { set.take_unwritten() }
         };
         let write =
             move || file.write(&rows, are_all).map_err(|error| (file.path().to_owned(), error));
-        match spawn_blocking(write).await {
+        match run_blocking(write).await {
             Ok(Ok(())) => true,
             Ok(Err((path, error))) => {
                 if let Some(suppressed) = self.file_log.pass() {

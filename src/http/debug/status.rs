@@ -86,6 +86,12 @@ fn backend_status(backend: &BackendStatus) -> Value {
     }
     if let Some(address) = &backend.address {
         status["address"] = address.as_str().into();
+    }
+    if let Some(saved) = &backend.saved {
+        status["sync_age_seconds"] = saved.sync_age.as_secs_f64().into();
+        status["not_saved_because"] = saved.not_saved_because.as_deref().into();
+        status["files_lost"] = saved.files_lost.into();
+    } else if backend.address.is_some() {
         status["connections"] = backend.connections.into();
         status["connections_down"] = backend.connections_down.into();
         status["down_because"] = backend.down_because.map(|why| why.to_string()).into();

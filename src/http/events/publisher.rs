@@ -8,7 +8,7 @@ use axum::body::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use tokio::sync::{broadcast, watch};
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::task::AbortHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::status::{StoreState, status};
@@ -17,6 +17,7 @@ use super::{EventSources, MAX_WAITING, frame};
 use crate::limiter::DenialWatch;
 use crate::loader::Reload;
 use crate::store::Operations;
+use crate::threads::run_blocking;
 
 /// How often there is a status, and how often the store is checked.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -81,7 +82,7 @@ async fn publish<S: Operations + 'static>(
                 let (sources, last_traffic) = (sources.clone(), take(&mut traffic));
                 let render = move || render_status(&sources, last_traffic);
                 // In the background: many rules and top keys take a while to sort.
-                let Ok(rendered) = spawn_blocking(render).await else { continue };
+                let Ok(rendered) = run_blocking(render).await else { continue };
                 feeds.status.send_replace(rendered.frame);
                 traffic = rendered.traffic;
                 let is_connected = rendered.store.is_connected;

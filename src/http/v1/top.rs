@@ -11,6 +11,7 @@ use crate::http::error::{ApiError, shortened};
 use crate::http::query::Query;
 use crate::store::Store;
 use crate::suggest::nearest;
+use crate::threads::run_blocking;
 use crate::top::{self, By, Top, TopList, TopRow};
 
 /// The rows of a list by default.
@@ -52,7 +53,7 @@ async fn in_background(
     top: Arc<Top>,
     list: impl FnOnce(&Top) -> TopList + Send + 'static,
 ) -> Result<TopList, ApiError> {
-    let list = tokio::task::spawn_blocking(move || list(&top)).await;
+    let list = run_blocking(move || list(&top)).await;
     list.map_err(|_| ApiError::internal())
 }
 

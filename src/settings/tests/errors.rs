@@ -25,6 +25,26 @@ fn all_errors_are_reported_at_once() {
     assert_eq!(messages.len(), 5);
 }
 
+#[test]
+fn every_duration_has_a_maximum() {
+    use crate::duration::MAX_DURATION;
+    use crate::settings::format::FormatKind;
+    use crate::settings::table::SETTINGS;
+
+    let mut durations = 0;
+    for setting in SETTINGS.iter() {
+        if !matches!(setting.kind, FormatKind::Duration | FormatKind::AutoOrDuration) {
+            continue;
+        }
+        durations += 1;
+        let variable = format!("WEIR__{}", setting.name.to_uppercase().replace('.', "__"));
+        let errors = Settings::load(&inputs(&[(&variable, "200000000000000d")])).unwrap_err();
+        let maximum = format!("up to {MAX_DURATION}");
+        assert!(errors.iter().any(|it| it.to_string().contains(&maximum)), "{errors:?}");
+    }
+    assert!(durations > 20, "{durations}");
+}
+
 /// Returns the errors in these variables and this flag.
 fn errors_of(env: &[(&str, &str)], flag: (&str, &str, &str)) -> Vec<String> {
     let mut inputs = inputs(env);

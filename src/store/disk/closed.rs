@@ -5,13 +5,16 @@
 //! then a log that ends early was not torn by a crash.
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use super::directory::FileId;
+use super::directory::{FileId, regular};
 
-const NAME: &str = "closed";
+/// The name of the file.
+pub const NAME: &str = "closed";
+
+/// More than the lines of all files that a directory can have.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// Returns the sizes; none if there is no file.
 ///
@@ -19,11 +22,13 @@ const NAME: &str = "closed";
 ///
 /// The file cannot be read, or is damaged.
 pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
-    match fs::read(directory.join(NAME)) {
-        Ok(bytes) => decode(&bytes).ok_or_else(|| io::Error::other("the file is damaged")),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(error),
-    }
+    let mut bytes = Vec::new();
+    match regular::open(&directory.join(NAME)) {
+        Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    decode(&bytes).ok_or_else(|| io::Error::other("the file is damaged"))
 }
 
 /// Writes the sizes.
@@ -33,13 +38,7 @@ pub fn read(directory: &Path) -> io::Result<Vec<(FileId, u64)>> {
 /// They cannot be written.
 pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
     // A crash must not leave half of it.
-    let unfinished = directory.join("closed.tmp");
-    let mut file = super::directory::create_or_open(&unfinished)?;
-    file.set_len(0)?;
-    io::Write::write_all(&mut file, encode(sizes).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(unfinished, directory.join(NAME))?;
-    File::open(directory)?.sync_all()
+    regular::replace(directory, NAME, encode(sizes).as_bytes())
 }
 
 /// Removes the file, if it exists: the sizes are to change.
@@ -48,10 +47,7 @@ pub fn write(directory: &Path, sizes: &[(FileId, u64)]) -> io::Result<()> {
 ///
 /// It cannot be removed.
 pub fn remove(directory: &Path) -> io::Result<()> {
-    match fs::remove_file(directory.join(NAME)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
+    regular::remove_if_any(&directory.join(NAME))
 }
 
 fn encode(sizes: &[(FileId, u64)]) -> String {
@@ -81,6 +77,8 @@ fn decode(bytes: &[u8]) -> Option<Vec<(FileId, u64)>> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

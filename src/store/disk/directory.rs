@@ -1,10 +1,15 @@
 //! The directory: its lock, its files, and their names.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+mod identity;
+pub mod regular;
+
+use std::collections::BTreeMap;
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use self::identity::Identity;
 use super::OpenError;
 use super::closed;
 use super::frame::Seal;
@@ -12,6 +17,9 @@ use super::meta::{Meta, MetaFile, VERSION};
 
 /// More keys in a shard than it is made for, as a factor: more would hold its lock for too long.
 const MAX_SHARD_GROWTH_BITS: u8 = 3;
+
+/// The greatest number of a file at the start: from there, more than can ever be needed follow.
+const MAX_NUMBER: u64 = u64::MAX / 2;
 
 /// The kinds of files with records, in the order in which files of one number are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +44,13 @@ pub struct Directory {
     meta: Meta,
     /// Whether `meta` was damaged, or missing beside other files.
     lost_meta: bool,
+    /// The directory itself; while it is open, no other one can have its identity.
+    opened: File,
     /// Locked while it is open.
-    _lock: File,
+    lock: File,
+    meta_identity: Identity,
+    /// The files with records that a start needs.
+    kept: BTreeMap<FileId, Identity>,
 }
 
 impl Directory {
@@ -50,41 +63,30 @@ impl Directory {
     /// counters is changed then.
     pub fn open(path: &Path, shard_bits: u8) -> Result<Directory, OpenError> {
         let failed = |error| OpenError::Io(path.to_owned(), error);
-        if !path.exists() {
-            DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-            // Makes the new directory last. Its parent may not be readable.
-            let parent = path.parent().filter(|parent| *parent != Path::new(""));
-            let _ = File::open(parent.unwrap_or(Path::new("."))).and_then(|it| it.sync_all());
-        }
-        let lock = create_or_open(&path.join("lock")).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(OpenError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(failed(error)),
-        }
-        let read = Meta::read(path).map_err(failed)?;
+        let opened = create(path).map_err(failed)?;
+        let lock = lock(path)?;
+        let read = read_meta(path)?;
         let meta = match read {
             MetaFile::Valid(meta) | MetaFile::OneCopy(meta) => {
                 Meta { shard_bits: meta.shard_bits.min(shard_bits), ..meta }
             }
-            MetaFile::Version(version) => {
-                return Err(OpenError::Version { path: path.to_owned(), version, known: VERSION });
-            }
+            MetaFile::Version(version) => return Err(unknown(path, version)),
             MetaFile::Absent | MetaFile::Damaged => Meta::random(shard_bits),
         };
         if meta.shard_bits + MAX_SHARD_GROWTH_BITS < shard_bits {
             let max_keys = (2048 << (meta.shard_bits + MAX_SHARD_GROWTH_BITS)) - 1;
             return Err(OpenError::TooManyKeys { path: path.to_owned(), max_keys });
         }
-        let mut directory =
-            Directory { path: path.to_owned(), meta, lost_meta: false, _lock: lock };
-        let files = directory.files().map_err(failed)?;
+        let files = files_in(path).map_err(failed)?;
         for &file in &files {
             // What cannot be read now may be whole: it must not be replaced.
-            directory.check(file).map_err(|error| directory.unreadable(file, error))?;
+            check(path, file)?;
         }
-        if read == MetaFile::Damaged || (read == MetaFile::Absent && !files.is_empty()) {
-            directory.lost_meta = true;
+        regular::check_if_any(&path.join(closed::NAME))
+            .map_err(|error| unreadable(path, closed::NAME, error))?;
+        let lost_meta =
+            read == MetaFile::Damaged || (read == MetaFile::Absent && !files.is_empty());
+        if lost_meta {
             tracing::error!(
                 path = %path.display(),
                 "the file meta of store.disk.path is damaged or missing: all keys start over"
@@ -93,7 +95,98 @@ impl Directory {
         if read != MetaFile::Valid(meta) {
             meta.write(path).map_err(failed)?;
         }
-        Ok(directory)
+        let meta_identity = meta_identity(path).map_err(failed)?;
+        let (path, kept) = (path.to_owned(), BTreeMap::new());
+        Ok(Directory { path, meta, lost_meta, opened, lock, meta_identity, kept })
+    }
+
+    /// Turns to the directory that is at the path now, which may be another one, and creates what it
+    /// lacks. Returns the greatest number of its files, which all are to be replaced.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used, or another process uses it, or its format is unknown.
+    pub fn reopen(&mut self) -> Result<u64, OpenError> {
+        let path = &self.path;
+        let failed = |error| OpenError::Io(path.clone(), error);
+        self.opened = create(path).map_err(failed)?;
+        // Ours is locked already.
+        if self.check_lock().is_err() {
+            self.lock = lock(path)?;
+        }
+        match read_meta(path)? {
+            MetaFile::Valid(meta) if meta == self.meta => {}
+            MetaFile::Version(version) => return Err(unknown(path, version)),
+            _ => self.meta.write(path).map_err(failed)?,
+        }
+        self.meta_identity = meta_identity(path).map_err(failed)?;
+        let last = files_in(path).map_err(failed)?.last().map_or(0, |file| file.number);
+        match last {
+            0..=MAX_NUMBER => Ok(last),
+            _ => Err(failed(io::Error::other(format!("a file in it has the number {last}")))),
+        }
+    }
+
+    /// Checks that the path leads to this directory, and that nobody else has removed or replaced any
+    /// of its files that a start needs.
+    ///
+    /// # Errors
+    ///
+    /// That is not so. The error names the file.
+    pub fn verify(&self) -> io::Result<()> {
+        Identity::of(&self.opened.metadata()?).check(&self.path, "the directory")?;
+        self.check_lock()?;
+        self.meta_identity.check(&self.path.join("meta"), "meta")?;
+        for (file, identity) in &self.kept {
+            let name = file.name();
+            identity.check(&self.path.join(&name), &name)?;
+        }
+        Ok(())
+    }
+
+    fn check_lock(&self) -> io::Result<()> {
+        Identity::of(&self.lock.metadata()?).check(&self.path.join("lock"), "lock")
+    }
+
+    /// Records that a file has its final length, from which on only weir may remove it.
+    pub fn keep(&mut self, file: FileId, bytes: u64) {
+        if let Some(identity) = self.kept.get_mut(&file) {
+            *identity = identity.with_length(bytes);
+        }
+    }
+
+    /// Records that the files that were loaded are whole.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be read.
+    pub fn keep_loaded(&mut self) -> io::Result<()> {
+        for file in self.files()? {
+            let metadata = fs::metadata(self.path.join(file.name()))?;
+            let identity = Identity::of(&metadata).with_length(metadata.len());
+            self.kept.entry(file).or_insert(identity);
+        }
+        Ok(())
+    }
+
+    /// Records that no file with a lower number is needed.
+    pub fn keep_from(&mut self, number: u64) {
+        self.kept.retain(|file, _| file.number >= number);
+    }
+
+    /// Records in `meta` that there are logs from now on.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn record_logs(&mut self) -> io::Result<()> {
+        if !self.meta.has_logs {
+            let meta = Meta { has_logs: true, ..self.meta };
+            meta.write(&self.path)?;
+            self.meta = meta;
+            self.meta_identity = meta_identity(&self.path)?;
+        }
+        Ok(())
     }
 
     pub fn path(&self) -> &Path {
@@ -110,15 +203,7 @@ impl Directory {
 
     /// Returns the error of a file that cannot be read.
     pub fn unreadable(&self, file: FileId, error: io::Error) -> OpenError {
-        OpenError::Unreadable { path: self.path.clone(), file: file.name(), error }
-    }
-
-    /// Opens a file, unless it is no regular one.
-    fn check(&self, file: FileId) -> io::Result<()> {
-        if fs::metadata(self.path.join(file.name()))?.is_file() {
-            self.read(file)?;
-        }
-        Ok(())
+        unreadable(&self.path, &file.name(), error)
     }
 
     /// Returns the seal of a file.
@@ -132,19 +217,14 @@ impl Directory {
     ///
     /// The directory cannot be read.
     pub fn files(&self) -> io::Result<Vec<FileId>> {
-        let mut files = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            files.extend(entry?.file_name().to_str().and_then(FileId::of_name));
-        }
-        files.sort_unstable();
-        Ok(files)
+        files_in(&self.path)
     }
 
     /// # Errors
     ///
     /// The file cannot be opened.
     pub fn read(&self, file: FileId) -> io::Result<File> {
-        File::open(self.path.join(file.name()))
+        regular::open(&self.path.join(file.name()))
     }
 
     /// Returns the sizes of files that were closed by the last process, if it has closed all.
@@ -170,8 +250,9 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// They cannot be written.
+    /// They cannot be written, or a file was removed or replaced.
     pub fn close(&self) -> io::Result<()> {
+        self.verify()?;
         let size = |file: FileId| Ok((file, fs::metadata(self.path.join(file.name()))?.len()));
         let sizes = self.files()?.into_iter().map(size).collect::<io::Result<Vec<_>>>()?;
         closed::write(&self.path, &sizes)
@@ -182,7 +263,7 @@ impl Directory {
     /// # Errors
     ///
     /// The file cannot be created, or exists.
-    pub fn create(&self, file: FileId) -> io::Result<File> {
+    pub fn create(&mut self, file: FileId) -> io::Result<File> {
         let name = match file.kind {
             FileKind::Snapshot => file.unfinished_name(),
             FileKind::Log => {
@@ -190,16 +271,23 @@ impl Directory {
                 file.name()
             }
         };
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.path.join(name))
+        let created = regular::create(&self.path.join(name))?;
+        if file.kind == FileKind::Log {
+            self.kept.insert(file, Identity::of(&created.metadata()?));
+        }
+        Ok(created)
     }
 
-    /// Gives a whole snapshot its name.
+    /// Gives a whole snapshot of that length its name.
     ///
     /// # Errors
     ///
     /// The file cannot be renamed.
-    pub fn finish(&self, file: FileId) -> io::Result<()> {
+    pub fn finish(&mut self, file: FileId, snapshot: &File, bytes: u64) -> io::Result<()> {
+        let identity = Identity::of(&snapshot.metadata()?).with_length(bytes);
+        identity.check(&self.path.join(file.unfinished_name()), "the snapshot")?;
         fs::rename(self.path.join(file.unfinished_name()), self.path.join(file.name()))?;
+        self.kept.insert(file, identity);
         self.sync()
     }
 
@@ -209,7 +297,7 @@ impl Directory {
     ///
     /// The system does not confirm that.
     pub fn sync(&self) -> io::Result<()> {
-        File::open(&self.path)?.sync_all()
+        self.opened.sync_all()
     }
 
     /// Removes a file, finished or not, if it exists.
@@ -217,28 +305,27 @@ impl Directory {
     /// # Errors
     ///
     /// The file cannot be removed.
-    pub fn remove(&self, file: FileId) -> io::Result<()> {
+    pub fn remove(&mut self, file: FileId) -> io::Result<()> {
         for name in [file.name(), file.unfinished_name()] {
-            match fs::remove_file(self.path.join(name)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            regular::remove_if_any(&self.path.join(name))?;
         }
+        self.kept.remove(&file);
         Ok(())
     }
 
-    /// Removes snapshots that a process had begun, and logs without a record.
+    /// Removes snapshots that a process had begun, and logs without a record but that of `number`.
     ///
     /// # Errors
     ///
     /// A file cannot be removed.
-    pub fn remove_unused(&self) -> io::Result<()> {
+    pub fn remove_unused(&self, number: u64) -> io::Result<()> {
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             let is_unfinished = name.strip_suffix(".tmp").and_then(FileId::of_name).is_some();
-            let is_log = FileId::of_name(name).is_some_and(|file| file.kind == FileKind::Log);
+            let is_log = FileId::of_name(name)
+                .is_some_and(|file| file.kind == FileKind::Log && file.number != number);
             if is_unfinished || is_log && entry.metadata().is_ok_and(|file| file.len() == 0) {
                 fs::remove_file(entry.path())?;
             }
@@ -280,11 +367,60 @@ impl FileId {
     }
 }
 
-/// Opens a file to write it, which only its owner can read.
-///
-/// # Errors
-///
-/// It cannot be opened or created.
-pub fn create_or_open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)
+/// Opens a directory, which is created if it does not exist.
+fn create(path: &Path) -> io::Result<File> {
+    if !path.exists() {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        // Makes the new directory last. Its parent may not be readable.
+        let parent = path.parent().filter(|parent| *parent != Path::new(""));
+        let _ = regular::open_directory(parent.unwrap_or(Path::new(".")))
+            .and_then(|parent| parent.sync_all());
+    }
+    regular::open_directory(path)
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let lock = regular::open_or_create(&path.join("lock"));
+    let lock = lock.map_err(|error| unreadable(path, "lock", error))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(path.to_owned())),
+        Err(TryLockError::Error(error)) => Err(OpenError::Io(path.to_owned(), error)),
+    }
+}
+
+fn read_meta(path: &Path) -> Result<MetaFile, OpenError> {
+    Meta::read(path).map_err(|error| unreadable(path, "meta", error))
+}
+
+fn meta_identity(path: &Path) -> io::Result<Identity> {
+    let metadata = fs::metadata(path.join("meta"))?;
+    Ok(Identity::of(&metadata).with_length(metadata.len()))
+}
+
+fn files_in(path: &Path) -> io::Result<Vec<FileId>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        files.extend(entry?.file_name().to_str().and_then(FileId::of_name));
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+/// Checks that a file can be read, and that further numbers follow its own.
+fn check(path: &Path, file: FileId) -> Result<(), OpenError> {
+    let name = file.name();
+    let checked = match file.number {
+        0..=MAX_NUMBER => regular::open(&path.join(&name)).map(drop),
+        _ => Err(io::Error::other(format!("weir numbers files up to {MAX_NUMBER}"))),
+    };
+    checked.map_err(|error| unreadable(path, &name, error))
+}
+
+fn unreadable(path: &Path, file: &str, error: io::Error) -> OpenError {
+    OpenError::Unreadable { path: path.to_owned(), file: file.to_owned(), error }
+}
+
+fn unknown(path: &Path, version: u32) -> OpenError {
+    OpenError::Version { path: path.to_owned(), version, known: VERSION }
 }

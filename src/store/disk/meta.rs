@@ -9,21 +9,24 @@
 //! | 16 | secret of the fingerprints |
 //! | 1 | the binary logarithm of the number of shards |
 //! | 4 | checksum (CRC-32) of all above |
+//! | 4 | `logs` once there was a log |
 //!
 //! Numbers are little-endian. Without the secret no record has a meaning, so the file has all that
 //! twice, in two pages. Later versions keep the first three fields and the checksum.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
+use super::directory::regular;
 use crate::store::memory::fingerprint::random_secret;
 
 /// The version of the format that this program reads and writes.
 pub const VERSION: u32 = 1;
 
 const MAGIC: &[u8; 8] = b"weirdisk";
+
+/// Follows the checksum once there was a log; other versions ignore it.
+const HAS_LOGS: &[u8; 4] = b"logs";
 
 /// Where the second copy is.
 const SECOND_COPY: usize = 4096;
@@ -39,6 +42,8 @@ pub struct Meta {
     pub secret: [u64; 2],
     /// The binary logarithm of the number of shards.
     pub shard_bits: u8,
+    /// Whether the directory has had a log, as it has ever since then.
+    pub has_logs: bool,
 }
 
 /// What the file is.
@@ -57,7 +62,7 @@ impl Meta {
     /// Draws the identity and the secret of a new directory.
     pub fn random(shard_bits: u8) -> Meta {
         let [directory, _] = random_secret();
-        Meta { directory, secret: random_secret(), shard_bits }
+        Meta { directory, secret: random_secret(), shard_bits, has_logs: false }
     }
 
     /// Reads the file `meta` of a directory.
@@ -67,15 +72,19 @@ impl Meta {
     /// It exists and cannot be read.
     pub fn read(directory: &Path) -> io::Result<MetaFile> {
         let mut bytes = Vec::new();
-        match File::open(directory.join("meta")) {
+        match regular::open(&directory.join("meta")) {
             Ok(file) => file.take(MAX_BYTES).read_to_end(&mut bytes)?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(MetaFile::Absent),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(MetaFile::Absent),
             Err(error) => return Err(error),
         };
         let second = bytes.get(SECOND_COPY..).unwrap_or_default();
         Ok(match (decode(&bytes), decode(second)) {
             (Some(MetaFile::Valid(meta)), None) | (None, Some(MetaFile::Valid(meta))) => {
                 MetaFile::OneCopy(meta)
+            }
+            // Not covered by the checksums.
+            (Some(MetaFile::Valid(first)), Some(MetaFile::Valid(second))) => {
+                MetaFile::Valid(Meta { has_logs: first.has_logs || second.has_logs, ..first })
             }
             (first, second) => first.or(second).unwrap_or(MetaFile::Damaged),
         })
@@ -90,13 +99,7 @@ impl Meta {
         let mut bytes = self.encode();
         bytes.resize(SECOND_COPY, 0);
         bytes.extend_from_slice(&self.encode());
-        let path = directory.join("meta.tmp");
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(path, directory.join("meta"))?;
-        File::open(directory)?.sync_all()
+        regular::replace(directory, "meta", &bytes)
     }
 
     fn encode(&self) -> Vec<u8> {
@@ -109,6 +112,9 @@ impl Meta {
         bytes.extend_from_slice(&(fields.len() as u32).to_le_bytes());
         bytes.extend_from_slice(&fields);
         bytes.extend_from_slice(&crc32fast::hash(&bytes).to_le_bytes());
+        if self.has_logs {
+            bytes.extend_from_slice(HAS_LOGS);
+        }
         bytes
     }
 }
@@ -126,13 +132,19 @@ fn decode(bytes: &[u8]) -> Option<MetaFile> {
         return Some(MetaFile::Version(version));
     }
     let half = |at: usize| Some(u64::from_le_bytes(*rest.get(at..)?.first_chunk()?));
-    let meta =
-        Meta { directory: half(0)?, secret: [half(8)?, half(16)?], shard_bits: *rest.get(24)? };
+    let meta = Meta {
+        directory: half(0)?,
+        secret: [half(8)?, half(16)?],
+        shard_bits: *rest.get(24)?,
+        has_logs: rest.get(length + 4..).is_some_and(|rest| rest.starts_with(HAS_LOGS)),
+    };
     (length == 25 && meta.shard_bits <= 16).then_some(MetaFile::Valid(meta))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -141,6 +153,9 @@ mod tests {
         let (directory, path) = (directory.path(), directory.path().join("meta"));
         assert_eq!(Meta::read(directory).unwrap(), MetaFile::Absent);
         let meta = Meta::random(13);
+        meta.write(directory).unwrap();
+        assert_eq!(Meta::read(directory).unwrap(), MetaFile::Valid(meta));
+        let meta = Meta { has_logs: true, ..meta };
         meta.write(directory).unwrap();
         assert_eq!(Meta::read(directory).unwrap(), MetaFile::Valid(meta));
         let whole = fs::read(&path).unwrap();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::DiskStore;
 use crate::clock::Clock;
 use crate::metrics::{MetricFamily, MetricSink, SampleValue};
-use crate::store::{BackendStatus, Operations, StoreStatus};
+use crate::store::{BackendStatus, Operations, SavedStatus, StoreStatus};
 
 const SYNC_AGE: MetricFamily = MetricFamily::gauge(
     "disk_sync_age_seconds",
@@ -25,6 +25,11 @@ const SNAPSHOTS: MetricFamily =
 const WRITE_ERRORS: MetricFamily = MetricFamily::counter(
     "disk_write_errors",
     "Failed attempts to write, after which everything is written again",
+    &[],
+);
+const FILES_LOST: MetricFamily = MetricFamily::counter(
+    "disk_files_lost",
+    "Times that another program removed or replaced files of the durable store",
     &[],
 );
 const DAMAGE: MetricFamily = MetricFamily::gauge(
@@ -63,6 +68,11 @@ impl<C: Clock> Operations for DiskStore<C> {
             kind: "disk",
             address: Some(self.path.display().to_string()),
             keys: Some(self.memory.stats().keys),
+            saved: Some(SavedStatus {
+                sync_age: self.status.sync_age(),
+                not_saved_because: self.status.not_saved_because(),
+                files_lost: self.status.files_lost.load(Ordering::Relaxed),
+            }),
             ..BackendStatus::default()
         });
     }
@@ -81,6 +91,7 @@ impl<C: Clock> Operations for DiskStore<C> {
         sink.counter(WRITTEN_RECORDS, get(&status.written_records));
         sink.counter(SNAPSHOTS, get(&status.snapshots));
         sink.counter(WRITE_ERRORS, get(&status.write_errors));
+        sink.counter(FILES_LOST, get(&status.files_lost));
         sink.family(DAMAGE);
         for (part, count) in [
             ("file", &status.damaged_files),

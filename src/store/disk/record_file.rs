@@ -22,6 +22,25 @@ impl RecordFile {
         RecordFile { file, frame, bytes: 0, records: 0, synced_bytes: 0 }
     }
 
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Checks that the file has the bytes that were written, and not those of another program.
+    ///
+    /// # Errors
+    ///
+    /// It has not.
+    pub fn verify(&self) -> io::Result<()> {
+        match self.file.metadata()?.len() {
+            bytes if bytes == self.bytes => Ok(()),
+            bytes => {
+                let error = format!("the log has {bytes} bytes instead of {}", self.bytes);
+                Err(io::Error::other(error))
+            }
+        }
+    }
+
     /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes

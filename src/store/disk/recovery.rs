@@ -27,6 +27,8 @@ pub struct Recovery {
     /// Logs that end within a frame, as after a crash.
     pub torn_logs: u64,
     pub damage: DamageCounts,
+    /// Whether there is no log, although there was one; also counted as damage.
+    pub lacks_logs: bool,
     /// Files that a newer snapshot replaces, in order.
     pub replaced: Vec<FileId>,
 }
@@ -38,8 +40,8 @@ pub struct DamageCounts {
     pub frames: u64,
     /// Records without a meaning in valid frames.
     pub records: u64,
-    /// Snapshots that are not whole, files that are missing or shorter than when they were closed, and a
-    /// lost `meta`.
+    /// Snapshots that are not whole, files that are missing or shorter than when they were closed, a
+    /// lost `meta`, and all logs if there is none.
     pub files: u64,
 }
 
@@ -71,6 +73,10 @@ pub fn load<C: Clock>(
     });
     let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
     recovery.damage.files += missing as u64;
+    // Without sizes, nothing else shows that files are missing.
+    let has_log = files.iter().any(|file| file.kind == FileKind::Log);
+    recovery.lacks_logs = directory.meta().has_logs && !has_log && closed.is_empty();
+    recovery.damage.files += u64::from(recovery.lacks_logs);
     let start = newest_whole_snapshot(directory, &files, &mut recovery)?;
     for &file in &files {
         let is_skipped = |start: FileId| file.kind == FileKind::Snapshot && file != start;

@@ -39,6 +39,10 @@ pub struct Status {
     pub written_records: AtomicU64,
     pub snapshots: AtomicU64,
     pub write_errors: AtomicU64,
+    /// How often files were removed or replaced by another program.
+    pub files_lost: AtomicU64,
+    /// Why changes are not saved.
+    not_saved_because: Mutex<Option<String>>,
 }
 
 impl Default for Status {
@@ -60,6 +64,8 @@ impl Default for Status {
             written_records: AtomicU64::new(0),
             snapshots: AtomicU64::new(0),
             write_errors: AtomicU64::new(0),
+            files_lost: AtomicU64::new(0),
+            not_saved_because: Mutex::default(),
         }
     }
 }
@@ -92,18 +98,6 @@ impl Status {
         self.loading.send_replace(Loading::Failed(error));
     }
 
-    /// Reports that the thread has failed, which only a bug can cause.
-    pub fn thread_failed(&self) {
-        self.write_errors.fetch_add(1, Ordering::Relaxed);
-        if self.is_loaded() {
-            tracing::error!(
-                "the thread that saves counters has failed: a restart loses all hits from now on"
-            );
-        } else {
-            self.not_loaded("the thread that loads counters from disk has failed".to_owned());
-        }
-    }
-
     /// Records that the thread ends as it was asked to.
     pub fn saved_all(&self) {
         self.has_saved_all.store(true, Ordering::Release);
@@ -127,6 +121,20 @@ impl Status {
             Ok(Loading::Failed(error)) => error.clone(),
             _ => String::new(),
         }
+    }
+
+    /// Records that nothing is saved, with the error, until [`saves_again`](Self::saves_again).
+    pub fn does_not_save(&self, error: &impl ToString) {
+        *self.not_saved_because.lock() = Some(error.to_string());
+    }
+
+    /// Returns whether nothing was saved until now.
+    pub fn saves_again(&self) -> bool {
+        self.not_saved_because.lock().take().is_some()
+    }
+
+    pub fn not_saved_because(&self) -> Option<String> {
+        self.not_saved_because.lock().clone()
     }
 
     /// Records that all changes until `instant` are on disk.

@@ -17,6 +17,8 @@ use crate::store::{Charge, Key, Operations, Role, StateKey, States};
 
 mod damage;
 mod failures;
+mod irregular;
+mod lost;
 mod restarts;
 mod sizes;
 
@@ -49,7 +51,7 @@ impl Home {
     fn try_open(&self, sync: Duration, compact: Duration) -> Result<Disk, OpenError> {
         let schedule = Schedule { sync, compact, min_obsolete_bytes: 0 };
         let store = wait_for("the directory is unlocked", || {
-            match DiskStore::open_with(self.clock.clone(), self.options(sync), schedule) {
+            match open_with(self.clock.clone(), self.options(sync), schedule) {
                 Err(OpenError::InUse(_)) => None,
                 opened => Some(opened),
             }
@@ -84,6 +86,25 @@ impl Home {
         let length = |name: &String| fs::metadata(self.path().join(name)).map_or(0, |it| it.len());
         self.files().iter().map(length).sum()
     }
+}
+
+fn open_with<C: Clock>(
+    clock: C,
+    options: Options,
+    schedule: Schedule,
+) -> Result<DiskStore<C>, OpenError> {
+    DiskStore::open_with(clock, options, schedule, Failures::default())
+}
+
+/// A file whose reading lasts until [`File::set_len`](fs::File::set_len) cuts it.
+fn endless(path: &Path) -> fs::File {
+    let file = fs::File::create(path).unwrap();
+    file.set_len(1 << 40).unwrap();
+    file
+}
+
+fn make_fifo(path: &Path) {
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
 #[expect(clippy::disallowed_methods, reason = "waits for another thread")]
@@ -183,10 +204,9 @@ async fn charges_wait_until_everything_is_loaded() {
     let (home, hour) = (Home::new(), plan(5, Unit::Hour));
     let store = home.open();
     store.finish().await;
-    // A log that ends when the test has opened and closed it.
-    let log = home.path().join("log.9");
-    assert!(std::process::Command::new("mkfifo").arg(&log).status().unwrap().success());
-    let store = DiskStore::open(home.clock.clone(), home.options(NEVER)).unwrap();
+    let log = endless(&home.path().join("log.9"));
+    let failures = Failures::default();
+    let store = DiskStore::open(home.clock.clone(), home.options(NEVER), &failures).unwrap();
     let entries = [("key", "a")];
     let key = Key { domain: "d", entries: &entries };
     let one = Charge { key, plan: &hour, op: Op::Take(1), hold: None, role: Role::Enforced };
@@ -207,7 +227,7 @@ async fn charges_wait_until_everything_is_loaded() {
         store.charge(batch(NEVER), &mut answers).await;
         answers[0].as_ref().unwrap().allowed
     };
-    let load = async { drop(fs::OpenOptions::new().write(true).open(&log).unwrap()) };
+    let load = async { log.set_len(0).unwrap() };
     assert!(tokio::join!(loading, load).0);
     assert!(store.is_ready());
 }
@@ -216,7 +236,9 @@ async fn charges_wait_until_everything_is_loaded() {
 async fn a_directory_is_used_by_one_process() {
     let home = Home::new();
     let store = home.open();
-    let second = DiskStore::open(home.clock.clone(), home.options(NEVER)).unwrap_err();
+    let failures = Failures::default();
+    let open = || DiskStore::open(home.clock.clone(), home.options(NEVER), &failures);
+    let second = open().unwrap_err();
     let path = home.path();
     assert_eq!(
         second.to_string(),
@@ -226,5 +248,5 @@ async fn a_directory_is_used_by_one_process() {
         )
     );
     store.finish().await;
-    DiskStore::open(home.clock.clone(), home.options(NEVER)).unwrap();
+    open().unwrap();
 }

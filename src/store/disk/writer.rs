@@ -15,16 +15,18 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use super::OpenError;
 use super::copy::Copier;
 use super::directory::{Directory, FileId};
 use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};
 use super::status::Status;
+use super::{OpenError, THREAD};
 use crate::clock::Clock;
 use crate::store::memory::MemoryStore;
 use crate::store::memory::changes::Changed;
+use crate::threads::Failures;
+use crate::throttle::Throttle;
 
 mod commands;
 mod retry;
@@ -73,6 +75,8 @@ pub struct Writer<C> {
     /// After an error of saving, and of a snapshot.
     saving: Retry,
     compacting: Retry,
+    /// Of files that were removed or replaced.
+    lost_log: Throttle,
     copier: Copier,
 }
 
@@ -102,25 +106,29 @@ impl<C: Clock> Writer<C> {
             compact_at: now,
             saving: Retry::new(),
             compacting: Retry::new(),
+            lost_log: Throttle::new(retry::LOG_INTERVAL),
             copier: Copier::default(),
         }
     }
 
     /// Loads everything, then writes until a command ends that or the store is dropped.
-    pub fn run(mut self) {
+    pub fn run(mut self, failures: &Failures) {
         if let Err(error) = self.load() {
             // The store does not get ready, and no file is changed.
             return self.status.not_loaded(error.to_string());
         }
-        loop {
-            let due = if self.log.is_some() { self.next_sync } else { self.saving.at };
-            match self.commands.wait(due.saturating_duration_since(Instant::now())) {
-                Next::Work => self.tick(),
-                Next::Finish => break,
-                Next::Dropped => return,
+        let mut is_restarted = false;
+        let ended = failures.restart(THREAD, || {
+            if std::mem::replace(&mut is_restarted, true) {
+                // What it has copied may not be written.
+                self.fail(&io::Error::other("the thread that saves counters has failed"));
+                self.saving.at = Instant::now();
             }
+            self.write()
+        });
+        if ended == Next::Dropped {
+            return;
         }
-        self.save_all();
         if self.log.is_some() {
             self.status.saved_all();
             if let Err(error) = self.directory.close() {
@@ -134,6 +142,21 @@ impl<C: Clock> Writer<C> {
         let _ = done.map(|done| done.send(()));
     }
 
+    /// Writes until it is to end.
+    fn write(&mut self) -> Next {
+        loop {
+            let due = if self.log.is_some() { self.next_sync } else { self.saving.at };
+            match self.commands.wait(due.saturating_duration_since(Instant::now())) {
+                Next::Work => self.tick(),
+                Next::Finish => {
+                    self.save_all();
+                    return Next::Finish;
+                }
+                Next::Dropped => return Next::Dropped,
+            }
+        }
+    }
+
     fn load(&mut self) -> Result<(), OpenError> {
         let started = Instant::now();
         let recovery = recovery::load(&self.directory, &self.memory)?;
@@ -145,10 +168,8 @@ impl<C: Clock> Writer<C> {
         self.compact_at = Instant::now();
         self.is_damaged = recovery.damage.is_any();
         self.log_recovery(&recovery, took);
-        // The sizes first: they list files that are removed.
-        let removed = self.directory.remove_sizes().and_then(|()| self.directory.remove_unused());
-        match removed.and_then(|()| self.start_log()) {
-            Ok(_) => self.remove(&recovery.replaced),
+        match self.start_first_log(&recovery.replaced) {
+            Ok(()) => {}
             Err(error) => self.fail(&error),
         }
         self.status.loaded(&recovery, took);
@@ -162,6 +183,9 @@ impl<C: Clock> Writer<C> {
         let keys = self.memory.stats().keys;
         let elapsed_ms = took.as_millis();
         tracing::info!(%path, keys, records, logs, torn_logs, elapsed_ms, "counters loaded from disk");
+        if recovery.lacks_logs {
+            tracing::error!(%path, "all logs of counters are missing: keys start over");
+        }
         if damage.is_any() {
             tracing::error!(
                 %path,
@@ -173,19 +197,31 @@ impl<C: Clock> Writer<C> {
         }
     }
 
+    /// Starts the first log of this process, and removes files that are not needed.
+    fn start_first_log(&mut self, replaced: &[FileId]) -> io::Result<()> {
+        // The sizes first: they list files that are removed. Then the log: without one, the next start
+        // would report that all are missing.
+        self.directory.remove_sizes()?;
+        let number = self.start_log()?;
+        self.directory.remove_unused(number)?;
+        self.remove(replaced);
+        self.directory.keep_loaded()
+    }
+
     /// Starts a new log. A log of before is never appended to.
     fn start_log(&mut self) -> io::Result<u64> {
         let number = self.next_number;
         self.next_number = number.saturating_add(1);
         let file = FileId::log(number);
         let log = self.directory.create(file)?;
-        if let Err(error) = self.directory.sync() {
+        if let Err(error) = self.directory.sync().and_then(|()| self.directory.record_logs()) {
             self.discard(file);
             return Err(error);
         }
         let log = RecordFile::new(log, self.directory.seal(file), self.directory.meta().shard_bits);
         if let Some(older) = self.log.replace(log) {
             self.older_log_bytes += older.bytes();
+            self.directory.keep(FileId::log(self.log_number), older.bytes());
         }
         self.log_number = number;
         Ok(number)
@@ -221,11 +257,21 @@ impl<C: Clock> Writer<C> {
 
     /// Saves what changed, or everything if that was too much to list.
     fn save_changes_or_all(&mut self) {
+        if let Err(error) = self.verify() {
+            self.warn_lost(&error);
+            return self.start_over();
+        }
         match self.save_changes() {
             Ok(true) => {}
             Ok(false) => self.start_over(),
             Err(error) => self.fail(&error),
         }
+    }
+
+    /// Checks that what was saved is where the next start looks for it.
+    fn verify(&self) -> io::Result<()> {
+        self.log.as_ref().map_or(Ok(()), RecordFile::verify)?;
+        self.directory.verify()
     }
 
     /// Appends what changed to the log and syncs it. Returns false if more has changed than was
@@ -275,10 +321,29 @@ impl<C: Clock> Writer<C> {
 
     /// Abandons the log. Everything has to be saved, after a wait.
     fn fail(&mut self, error: &io::Error) {
+        self.abandon_log();
+        self.warn(error);
+    }
+
+    fn abandon_log(&mut self) {
         if let Some(log) = self.log.take() {
             self.older_log_bytes += log.bytes();
         }
-        self.warn(error);
+    }
+
+    /// Counts and logs that files were removed or replaced by another program.
+    fn warn_lost(&mut self, error: &io::Error) {
+        self.status.files_lost.fetch_add(1, Ordering::Relaxed);
+        self.status.does_not_save(error);
+        if let Some(suppressed) = self.lost_log.pass() {
+            tracing::error!(
+                path = %self.directory.path().display(),
+                %error,
+                sync_age_ms = self.status.sync_age().as_millis(),
+                suppressed,
+                "files of counters were removed or replaced: all keys are saved again"
+            );
+        }
     }
 
     /// Removes files that a snapshot replaces, the oldest first: whatever is left after a crash is whole.
@@ -309,6 +374,7 @@ impl<C: Clock> Writer<C> {
     /// Counts and logs a write error, and sets when to try again.
     fn warn(&mut self, error: &io::Error) {
         self.status.write_errors.fetch_add(1, Ordering::Relaxed);
+        self.status.does_not_save(error);
         let retry_ms = self.saving.back_off().as_millis();
         if let Some(suppressed) = self.saving.log.pass() {
             tracing::error!(
@@ -331,7 +397,8 @@ impl<C: Clock> Writer<C> {
 impl<C> Drop for Writer<C> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.status.thread_failed();
+            let error = "the thread that loads counters from disk has failed";
+            self.status.not_loaded(error.to_owned());
         }
     }
 }

@@ -69,6 +69,7 @@ impl Operations for RedisStore {
             connections,
             connections_down,
             down_because: all.into_iter().find_map(|connection| connection.down()),
+            saved: None,
         });
     }
 

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::metrics::Counter;
+use crate::threads::Failures;
 
 /// The maximum size of a write: pipes write up to this many bytes atomically, so the lines of several
 /// processes do not mix.
@@ -52,8 +53,9 @@ impl Queue {
     /// If the thread cannot be started.
     pub fn start(
         limit: usize,
-        out: impl Write + Send + 'static,
+        mut out: impl Write + Send + 'static,
         report: impl Fn(u64) + Send + 'static,
+        failures: &Failures,
     ) -> io::Result<Queue> {
         let queue = Queue(Arc::new(QueueState {
             limit,
@@ -63,7 +65,9 @@ impl Queue {
             idle: Condvar::new(),
         }));
         let shared = queue.0.clone();
-        std::thread::Builder::new().name("log".into()).spawn(move || shared.drain(out, report))?;
+        let failures = failures.clone();
+        let drain = move || failures.restart("log", || shared.drain(&mut out, &report));
+        std::thread::Builder::new().name("log".into()).spawn(drain)?;
         Ok(queue)
     }
 
@@ -98,7 +102,7 @@ impl Queue {
 }
 
 impl QueueState {
-    fn drain(&self, mut out: impl Write, report: impl Fn(u64)) {
+    fn drain(&self, out: &mut impl Write, report: &impl Fn(u64)) {
         let mut chunk = Vec::with_capacity(ATOMIC_WRITE_BYTES);
         loop {
             let mut state = self.state.lock();
@@ -116,7 +120,7 @@ impl QueueState {
             }
             state.take_lines(&mut chunk);
             drop(state);
-            write(&mut out, &chunk);
+            write(out, &chunk);
         }
     }
 }
@@ -214,7 +218,7 @@ mod tests {
             let queue = receiver.recv().unwrap();
             queue.push(format!("dropped {lines}\n").as_bytes());
         };
-        let queue = Queue::start(limit, reader, report).unwrap();
+        let queue = Queue::start(limit, reader, report, &Failures::default()).unwrap();
         sender.send(queue.clone()).unwrap();
         queue.push(b"first\n");
         while !queue.0.state.lock().writing {
@@ -294,9 +298,38 @@ mod tests {
     #[test]
     fn partial_writes_and_full_pipes_lose_nothing() {
         let read = Arc::new(Mutex::default());
-        let queue = Queue::start(100, Reluctant(read.clone(), false), |_| {}).unwrap();
+        let queue = Queue::start(100, Reluctant(read.clone(), false), |_| {}, &Failures::default());
+        let queue = queue.unwrap();
         queue.push(b"line\n");
         queue.flush(TIMEOUT);
         assert_eq!(*read.lock(), b"line\n");
+    }
+
+    /// Panics at the first write.
+    struct Faulty(Arc<Mutex<Vec<u8>>>, bool);
+
+    impl Write for Faulty {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            assert!(std::mem::replace(&mut self.1, true), "this panic is a part of the test");
+            self.0.lock().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn lines_are_written_after_a_panic() {
+        let (read, failures) = (Arc::new(Mutex::default()), Failures::default());
+        let queue = Queue::start(100, Faulty(read.clone(), false), |_| {}, &failures).unwrap();
+        queue.push(b"lost\n");
+        while failures.of("log") != Some(1) {
+            std::thread::yield_now();
+        }
+        queue.push(b"kept\n");
+        queue.flush(TIMEOUT);
+        assert_eq!(read.lock().as_slice(), b"kept\n");
     }
 }

@@ -55,7 +55,7 @@ pub(super) trait Signal {
 }
 
 /// Where messages are sent to, without connections yet.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Client {
     to: Destination,
     tls: Arc<ClientConfig>,

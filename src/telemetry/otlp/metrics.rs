@@ -27,9 +27,10 @@ use crate::metrics::{MetricFamily, MetricSink, MetricType, SampleValue};
 const MAX_POINTS: usize = 5_000;
 
 /// Lists all metrics.
-pub(super) type Collect = Box<dyn Fn(&mut dyn MetricSink) + Send + Sync>;
+pub(super) type Collect = Arc<dyn Fn(&mut dyn MetricSink) + Send + Sync>;
 
 /// Sends all metrics at an interval.
+#[derive(Clone)]
 pub(super) struct MetricsExporter {
     client: Client,
     collect: Collect,

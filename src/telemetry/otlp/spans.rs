@@ -132,6 +132,7 @@ impl Signal for Traces {
 }
 
 /// Sends the spans of the queue.
+#[derive(Clone)]
 pub(super) struct SpanExporter {
     client: Client,
     queue: Arc<SpanQueue>,

@@ -17,7 +17,8 @@ pub struct Setup {
     program: PathBuf,
     command: Vec<String>,
     env: Vec<(String, String)>,
-    max_files: Option<usize>,
+    /// The arguments of `ulimit`.
+    limit: Option<String>,
 }
 
 /// A running service.
@@ -44,7 +45,7 @@ impl Setup {
             program: env!("CARGO_BIN_EXE_weir").into(),
             command: Vec::new(),
             env: Vec::new(),
-            max_files: None,
+            limit: None,
         }
     }
 
@@ -74,7 +75,13 @@ impl Setup {
 
     /// Limits the number of open files.
     pub fn max_files(mut self, files: usize) -> Setup {
-        self.max_files = Some(files);
+        self.limit = Some(format!("-n {files}"));
+        self
+    }
+
+    /// Limits the address space.
+    pub fn max_address_space(mut self, kib: usize) -> Setup {
+        self.limit = Some(format!("-v {kib}"));
         self
     }
 
@@ -87,11 +94,11 @@ impl Setup {
     }
 
     fn spawn(&self) -> Program {
-        let mut command = match self.max_files {
+        let mut command = match &self.limit {
             None => Command::new(&self.program),
-            Some(files) => {
+            Some(limit) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &format!("ulimit -n {files} && exec \"$0\" \"$@\"")]);
+                shell.args(["-c", &format!("ulimit {limit} && exec \"$0\" \"$@\"")]);
                 shell.arg(&self.program);
                 shell
             }

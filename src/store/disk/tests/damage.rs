@@ -219,7 +219,7 @@ async fn a_file_that_cannot_be_read_is_not_replaced() {
     let before = home.files();
     let schedule = Schedule { sync: SOON, compact: Duration::ZERO, min_obsolete_bytes: 0 };
     let store = wait_for("the directory is unlocked", || {
-        DiskStore::open_with(home.clock.clone(), home.options(SOON), schedule).ok()
+        open_with(home.clock.clone(), home.options(SOON), schedule).ok()
     });
     let error = timeout(Duration::from_secs(60), store.load_error()).await.unwrap();
     assert!(error.contains("log.99 in it cannot be read"), "{error}");

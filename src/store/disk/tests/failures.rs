@@ -32,13 +32,18 @@ async fn writing_is_tried_again_before_the_next_sync() {
 
 #[tokio::test]
 async fn a_file_in_the_way_is_not_removed() {
-    let home = Home::new();
-    let name = format!("log.{}", u64::MAX);
-    fs::create_dir_all(home.path()).unwrap();
-    fs::write(home.path().join(&name), "not ours").unwrap();
-    let store = home.open();
-    wait_for("writing has failed again", || (write_errors(&store) >= 2).then_some(()));
-    assert_eq!(fs::read(home.path().join(&name)).unwrap(), b"not ours");
+    let (home, plan) = (Home::new(), plan(3, Unit::Year));
+    let store = home.try_open(SOON, NEVER).unwrap();
+    // Where the next snapshot is to be written.
+    let in_the_way = home.path().join("snap.2.tmp");
+    fs::write(&in_the_way, "not ours").unwrap();
+    fs::remove_file(home.path().join("log.1")).unwrap();
+    wait_for("writing has failed", || (write_errors(&store) >= 1).then_some(()));
+    take(&store, "d", "a", &plan, 2).await;
+    wait_for_sync(&store);
+    assert_eq!(store.status.not_saved_because(), None);
+    drop(store);
+    assert_eq!(used(&home.open(), "d", "a", &plan).await, 2);
 }
 
 /// A clock that panics on the thread of the store.
@@ -56,7 +61,8 @@ impl Clock for FaultyClock {
 #[tokio::test]
 async fn a_thread_that_fails_while_loading_is_reported() {
     let (home, clock) = (Home::new(), Arc::new(FaultyClock(AtomicBool::new(true))));
-    let store = DiskStore::open(clock, home.options(SOON)).unwrap();
+    let failures = Failures::default();
+    let store = DiskStore::open(clock, home.options(SOON), &failures).unwrap();
     let error = timeout(MINUTE, store.load_error()).await.unwrap();
     assert_eq!(error, "the thread that loads counters from disk has failed");
     assert!(!store.is_ready());
@@ -64,17 +70,27 @@ async fn a_thread_that_fails_while_loading_is_reported() {
 }
 
 #[tokio::test]
-async fn decisions_go_on_if_the_thread_fails() {
+async fn decisions_go_on_if_the_thread_fails_and_it_is_started_again() {
     let (home, clock) = (Home::new(), Arc::new(FaultyClock::default()));
     let schedule = Schedule { sync: SOON, compact: Duration::ZERO, min_obsolete_bytes: 0 };
-    let store = DiskStore::open_with(clock.clone(), home.options(SOON), schedule).unwrap();
+    let failures = Failures::default();
+    let options = home.options(SOON);
+    let store = DiskStore::open_with(clock.clone(), options, schedule, failures.clone()).unwrap();
     store.connect().await;
+    assert_eq!(failures.of(THREAD), Some(0));
     clock.0.store(true, Ordering::Relaxed);
-    let plan = plan(3, Unit::Year);
+    let plan = plan(1_000_000_000, Unit::Year);
+    let mut hits = 0;
     wait_for("a snapshot was begun", || {
         assert!(take_now(&store, "a", &plan, 1));
-        (store.status.write_errors.load(Ordering::Relaxed) > 0).then_some(())
+        hits += 1;
+        (failures.of(THREAD) >= Some(2)).then_some(())
     });
+    assert!(store.status.not_saved_because().is_some());
+    clock.0.store(false, Ordering::Relaxed);
+    wait_for("it saves again", || store.status.not_saved_because().is_none().then_some(()));
     store.finish().await;
-    assert!(!store.status.has_saved_all());
+    assert!(store.status.has_saved_all());
+    drop(store);
+    assert_eq!(used(&home.open(), "d", "a", &plan).await, hits);
 }

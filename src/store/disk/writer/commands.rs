@@ -23,7 +23,7 @@ pub enum Command {
 }
 
 /// What the thread does next.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum Next {
     /// The time is up: save what is due.
     Work,

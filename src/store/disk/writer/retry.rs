@@ -9,7 +9,7 @@ const MIN_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
 /// How often errors are logged.
-const LOG_INTERVAL: Duration = Duration::from_secs(10);
+pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Retry {
@@ -32,8 +32,8 @@ impl Retry {
         wait
     }
 
-    /// Starts over with short waits. Returns whether there were errors since the last time.
-    pub fn reset(&mut self) -> bool {
-        std::mem::replace(&mut self.backoff, MIN_BACKOFF) > MIN_BACKOFF
+    /// Starts over with short waits.
+    pub fn reset(&mut self) {
+        self.backoff = MIN_BACKOFF;
     }
 }

@@ -40,10 +40,13 @@ impl<C: Clock> Writer<C> {
     /// Saves everything, and starts a new log: the last one has failed or lacks changes.
     pub(super) fn start_over(&mut self) {
         let started = Instant::now();
-        if let Some(log) = self.log.take() {
-            self.older_log_bytes += log.bytes();
-        }
-        match self.start_log() {
+        self.abandon_log();
+        let reopened = self.directory.reopen().map_err(io::Error::other);
+        let log = reopened.and_then(|last| {
+            self.next_number = self.next_number.max(last.saturating_add(1));
+            self.start_log()
+        });
+        match log {
             Ok(number) => match self.write_snapshot(number, false) {
                 Ok(_) => {
                     self.status.synced(started);
@@ -103,7 +106,7 @@ impl<C: Clock> Writer<C> {
             }
         }
         snapshot.finish()?;
-        self.directory.finish(file)?;
+        self.directory.finish(file, snapshot.file(), snapshot.bytes())?;
         self.snapshot_bytes = snapshot.bytes();
         self.snapshot_records = snapshot.records();
         self.status.written_bytes.fetch_add(snapshot.bytes(), Ordering::Relaxed);
@@ -117,7 +120,9 @@ impl<C: Clock> Writer<C> {
         self.older_log_bytes = 0;
         self.is_damaged = false;
         self.compacting.reset();
-        if self.saving.reset() {
+        self.directory.keep_from(number);
+        self.saving.reset();
+        if self.status.saves_again() {
             let path = self.directory.path().display();
             tracing::info!(%path, "counters are saved again");
         }
@@ -127,7 +132,7 @@ impl<C: Clock> Writer<C> {
     }
 
     /// Removes a file that is of no use. If that fails, the next start or snapshot does it.
-    pub(super) fn discard(&self, file: FileId) {
+    pub(super) fn discard(&mut self, file: FileId) {
         let _ = self.directory.remove(file);
     }
 }

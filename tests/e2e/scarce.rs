@@ -1,0 +1,97 @@
+//! Limits of the system, and settings beyond all bounds: errors at the start, no panics.
+
+use std::net::UdpSocket;
+
+use crate::support::http;
+use crate::support::wait_for;
+use crate::support::weir::{Setup, serving};
+
+fn setup() -> Setup {
+    let rules = "domain: shop\ndescriptors:\n  - key: user\n    \
+                 rate_limit: { unit: year, requests_per_unit: 2 }\n";
+    let free = ["--grpc-address", "--http-address", "--debug-address"];
+    free.iter().fold(serving(rules), |setup, address| setup.arg(address).arg("127.0.0.1:0"))
+}
+
+/// Runs it to its end, which is an error at the start. Returns its output.
+fn error(setup: Setup, code: i32) -> String {
+    let (status, said) = setup.run();
+    assert_eq!(status.code(), Some(code), "{said}");
+    for bad in ["panic", "memory allocation", "backtrace"] {
+        assert!(!said.contains(bad), "{said}");
+    }
+    said
+}
+
+#[test]
+fn little_address_space_is_an_error_at_the_start() {
+    for kib in [80_000, 160_000, 250_000] {
+        let said = error(setup().max_address_space(kib), 1);
+        let wanted = format!("its address space is limited to {} MiB", kib / 1024);
+        assert!(said.contains(&wanted) && said.contains("ulimit -v"), "{said}");
+    }
+}
+
+#[test]
+fn a_thread_that_cannot_start_is_an_error_at_the_start() {
+    // The stacks of the threads do not fit.
+    let setup = setup().max_address_space(600_000).env("WEIR__RUNTIME__THREADS", "1000");
+    let said = error(setup, 1);
+    assert!(said.contains("cannot start the thread weir-") && said.contains("ulimit"), "{said}");
+}
+
+#[test]
+fn descriptors_that_do_not_suffice_are_an_error_at_the_start() {
+    let said = error(setup().max_files(20).env("WEIR__RUNTIME__THREADS", "2"), 1);
+    assert!(said.contains("Too many open files"), "{said}");
+}
+
+/// Settings that threads add to the current time.
+const DURATIONS: [&str; 16] = [
+    "WEIR__CONTROLS__POLL",
+    "WEIR__DRAIN__DELAY",
+    "WEIR__DRAIN__TIMEOUT",
+    "WEIR__GRPC__KEEPALIVE",
+    "WEIR__GRPC__MAX_CONNECTION_AGE",
+    "WEIR__GRPC__MAX_CONNECTION_AGE_GRACE",
+    "WEIR__GRPC__TIMEOUT",
+    "WEIR__HTTP__TIMEOUT",
+    "WEIR__METRICS__FLUSH_INTERVAL",
+    "WEIR__METRICS__OTLP__INTERVAL",
+    "WEIR__OTLP__TIMEOUT",
+    "WEIR__RESP__TIMEOUT",
+    "WEIR__RULES__POLL",
+    "WEIR__STORE__BUDGET",
+    "WEIR__STORE__DENY_LOCALLY_FOR",
+    "WEIR__RULES__XDS__KEEPALIVE",
+];
+
+fn with_durations(duration: &str) -> Setup {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let setup = DURATIONS.iter().fold(setup(), |setup, name| setup.env(name, duration));
+    setup
+        .env("WEIR__METRICS__STATSD__ADDRESS", server.local_addr().unwrap().to_string())
+        .env("WEIR__METRICS__OTLP__ENABLED", "true")
+        .env("WEIR__METRICS__STATSD__ENABLED", "true")
+}
+
+#[test]
+fn the_longest_durations_stop_no_thread() {
+    let mut weir = with_durations("2562047h").start();
+    wait_for("metrics", || (http::get(weir.http, "/metrics").status == 200).then_some(()));
+    let failures = weir.metric(r#"weir_thread_failures_total{thread="weir-otlp"}"#);
+    assert_eq!(failures, 0);
+    let body = r#"{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"bob"}]}]}"#;
+    assert_eq!(http::post(weir.http, "/json", body).status, 200);
+    assert!(!weir.said().contains("panic"), "{}", weir.said());
+    weir.kill();
+}
+
+#[test]
+fn longer_durations_are_errors() {
+    let said = error(with_durations("200000000000000d"), 64);
+    for name in DURATIONS {
+        assert!(said.contains(&format!("{name}: ")), "{name} is not in {said}");
+    }
+    assert_eq!(said.matches("up to 2562047h").count(), DURATIONS.len(), "{said}");
+}
