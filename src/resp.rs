@@ -60,8 +60,8 @@ pub struct Limits {
     pub timeout: Duration,
     /// The largest request, in bytes.
     pub max_request: usize,
-    /// Bytes of partly received requests and unread replies across all connections. The first 64 KiB of each connection are
-    /// free.
+    /// Bytes of partly received requests, unread replies and requests that wait for the store across all connections. The
+    /// first 64 KiB of requests and replies of each connection are free.
     pub max_buffered: usize,
 }
 
@@ -73,6 +73,8 @@ pub struct Resp<S> {
     password: Password,
     connections: AtomicU64,
     budget: Arc<MemoryBudget>,
+    /// What a decision takes while it waits for the store.
+    decision_bytes: usize,
     plans: Plans,
     /// Whether the store decides as of a time that the client names.
     accepts_at: bool,
@@ -89,6 +91,7 @@ impl<S: Store + States + 'static> Resp<S> {
             free_bytes: FREE_BYTES,
         };
         Resp {
+            decision_bytes: rate_limit.waiting_bytes(),
             rate_limit,
             limits,
             password,

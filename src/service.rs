@@ -167,8 +167,24 @@ impl<S: Store> RateLimit<S> {
             return decision.map(|decision| then(&decision));
         }
         // On the heap: a connection's task is as large as the largest of its futures.
-        let decision = Box::pin(self.limiter.decide(rules.as_deref(), request, budget, holds));
-        Ok(then(&decision.await?))
+        let decided = Box::pin(async {
+            let decision = self.limiter.decide(rules.as_deref(), request, budget, holds).await?;
+            Ok(then(&decision))
+        });
+        decided.await
+    }
+
+    /// Returns the bytes of a decision that waits for the store, on the heap. A charge of one key takes fewer.
+    pub fn waiting_bytes(&self) -> usize {
+        let request = limiter::Request {
+            domain: "",
+            descriptors: &[],
+            beyond: 0,
+            hits_addend: 0,
+            span: None,
+        };
+        let (rules, mut holds) = (self.rules.load(), Holds::default());
+        size_of_val(&self.limiter.decide(rules.as_deref(), &request, Duration::ZERO, &mut holds))
     }
 
     /// Charges a key that no rule applies to.

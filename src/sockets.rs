@@ -5,16 +5,19 @@ mod unix;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepcnt, set_tcp_keepidle,
-    set_tcp_keepintvl,
+    set_tcp_keepintvl, socket_error,
 };
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 pub use unix::UnixSocketFile;
@@ -151,16 +154,18 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, or the client has closed the connection.
+    /// Waits until there is something to read, or the client has closed the connection. Returns whether the connection is
+    /// still open in both directions.
     ///
     /// # Errors
     ///
     /// The runtime is shutting down.
-    pub async fn readable(&self) -> io::Result<()> {
-        match self {
-            Socket::Tcp(socket) => socket.readable().await,
-            Socket::Unix(socket) => socket.readable().await,
-        }
+    pub async fn readable(&self) -> io::Result<bool> {
+        let ready = match self {
+            Socket::Tcp(socket) => socket.ready(Interest::READABLE).await?,
+            Socket::Unix(socket) => socket.ready(Interest::READABLE).await?,
+        };
+        Ok(!ready.is_read_closed())
     }
 
     /// Takes it out of the current runtime.
@@ -177,6 +182,18 @@ impl Socket {
 }
 
 impl DetachedSocket {
+    /// Returns whether the client has reset the connection, or closed it and everything it has sent is read.
+    pub fn is_closed(&self) -> bool {
+        let fd = match self {
+            DetachedSocket::Tcp(socket) => socket.as_fd(),
+            DetachedSocket::Unix(socket) => socket.as_fd(),
+        };
+        // What arrived before a reset can still be read.
+        let is_reset = !matches!(socket_error(fd), Ok(Ok(())));
+        let peeked = || recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        is_reset || !matches!(peeked(), Ok((1.., _)) | Err(Errno::AGAIN))
+    }
+
     /// Registers it with the current runtime.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 //! | `certificates` | the active set of a listener, and its replacement |
 //! | `client_verifier` | which client certificates are accepted |
 //! | `handshake` | threads that do handshakes |
+//! | `queue` | connections that wait for such a thread |
 //! | `stream` | an established connection |
 //! | `expiry` | when a certificate expires |
 //! | `absent` | what remains in builds without the feature `tls` |
@@ -25,6 +26,8 @@ mod expiry;
 mod handshake;
 mod metrics;
 mod open;
+#[cfg(feature = "tls")]
+mod queue;
 #[cfg(feature = "tls")]
 mod stream;
 #[cfg(all(test, feature = "tls"))]

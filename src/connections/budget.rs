@@ -39,11 +39,6 @@ impl MemoryBudget {
         Arc::new(MemoryBudget { limits, held_bytes: AtomicUsize::new(0), log })
     }
 
-    /// Returns how much of what a connection holds counts.
-    fn counted(&self, held: usize) -> usize {
-        held.saturating_sub(self.limits.free_bytes)
-    }
-
     fn try_acquire(&self, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
@@ -77,12 +72,28 @@ impl MemoryBudget {
 #[derive(Debug)]
 pub struct ConnectionBudget {
     budget: Arc<MemoryBudget>,
+    free_bytes: usize,
     held_bytes: Mutex<usize>,
 }
 
 impl ConnectionBudget {
     pub fn new(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
-        Arc::new(ConnectionBudget { budget: budget.clone(), held_bytes: Mutex::new(0) })
+        ConnectionBudget::with_free(budget, budget.limits.free_bytes)
+    }
+
+    /// Returns a part in which nothing is free.
+    pub fn without_free(budget: &Arc<MemoryBudget>) -> Arc<ConnectionBudget> {
+        ConnectionBudget::with_free(budget, 0)
+    }
+
+    fn with_free(budget: &Arc<MemoryBudget>, free_bytes: usize) -> Arc<ConnectionBudget> {
+        let (budget, held_bytes) = (budget.clone(), Mutex::new(0));
+        Arc::new(ConnectionBudget { budget, free_bytes, held_bytes })
+    }
+
+    /// Returns how much of what the connection holds counts.
+    fn counted(&self, held: usize) -> usize {
+        held.saturating_sub(self.free_bytes)
     }
 
     pub fn reservation(self: &Arc<Self>) -> Reservation {
@@ -92,13 +103,10 @@ impl ConnectionBudget {
     fn try_acquire(&self, bytes: usize) -> bool {
         let mut held = self.held_bytes.lock();
         let after = held.saturating_add(bytes);
-        let counted = |held| self.budget.counted(held);
-        let more = counted(after) - counted(*held);
+        let more = self.counted(after) - self.counted(*held);
         let most = self.budget.limits.max_bytes / CONNECTION_DIVISOR;
-        let fits = counted(after) <= most || more == 0;
+        let fits = self.counted(after) <= most || more == 0;
         if !fits || !self.budget.try_acquire(more) {
-            drop(held);
-            self.budget.log_refusal();
             return false;
         }
         *held = after;
@@ -107,7 +115,7 @@ impl ConnectionBudget {
 
     fn release(&self, bytes: usize) {
         let mut held = self.held_bytes.lock();
-        let less = self.budget.counted(*held) - self.budget.counted(*held - bytes);
+        let less = self.counted(*held) - self.counted(*held - bytes);
         *held -= bytes;
         self.budget.release(less);
     }
@@ -121,16 +129,28 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// Sets what is held to `bytes`. Returns false, and changes nothing, if that exceeds the
-    /// budget.
+    /// Sets what is held to `bytes`. Returns false, logs a refusal, and changes nothing, if that
+    /// exceeds the budget.
     pub fn resize(&mut self, bytes: usize) -> bool {
-        match bytes.checked_sub(self.bytes) {
-            Some(more) if !self.connection.try_acquire(more) => return false,
-            Some(_) => {}
-            None => self.connection.release(self.bytes - bytes),
+        if let Some(more) = bytes.checked_sub(self.bytes) {
+            let is_held = self.try_grow(more);
+            if !is_held {
+                self.connection.budget.log_refusal();
+            }
+            return is_held;
         }
+        self.connection.release(self.bytes - bytes);
         self.bytes = bytes;
         true
+    }
+
+    /// Holds more. Returns false, and changes nothing, if that exceeds the budget.
+    pub fn try_grow(&mut self, more: usize) -> bool {
+        let is_held = self.connection.try_acquire(more);
+        if is_held {
+            self.bytes += more;
+        }
+        is_held
     }
 }
 
@@ -186,6 +206,16 @@ mod tests {
         assert!(late.resize(FREE_BYTES + 1));
     }
 
+    #[test]
+    fn nothing_is_free_where_all_counts() {
+        let budget = budget(MAX);
+        let mut waiting = ConnectionBudget::without_free(&budget).reservation();
+        assert!(waiting.try_grow(PART - 1) && waiting.try_grow(1) && !waiting.try_grow(1));
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), PART);
+        assert!(waiting.resize(0) && !waiting.resize(PART + 1));
+        assert_eq!(budget.held_bytes.load(Ordering::Relaxed), 0);
+    }
+
     proptest! {
         #[test]
         fn the_budget_is_the_sum_of_what_connections_hold_beyond_the_free_bytes(
@@ -206,7 +236,7 @@ mod tests {
                 for (account, reservations) in accounts.iter().zip(&reservations) {
                     let held: usize = reservations.iter().map(|reservation| reservation.bytes).sum();
                     prop_assert_eq!(*account.held_bytes.lock(), held);
-                    let counted = budget.counted(held);
+                    let counted = account.counted(held);
                     prop_assert!(counted <= budget.limits.max_bytes / CONNECTION_DIVISOR);
                     total += counted;
                 }

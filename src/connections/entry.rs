@@ -13,6 +13,9 @@ use super::Connections;
 /// The order of eviction: the class, the tick of the last activity, and the id.
 pub(super) type EvictionRank = (EvictionClass, u32, u64);
 
+/// Half a second. With more, clients that greet and do nothing else would keep those out whose greeting is on its way.
+const GREETED_TICKS: u32 = 2;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum EvictionClass {
     /// It never made a request.
@@ -86,9 +89,20 @@ pub struct ConnectionHandle {
 }
 
 impl ConnectionHandle {
+    /// Returns the limit of its listener.
+    pub fn max_connections(&self) -> usize {
+        self.connections.limits.max
+    }
+
     /// Whether the connection is beyond the limit: only requests that cost nothing are served.
     pub fn is_overflow(&self) -> bool {
         self.overflow
+    }
+
+    /// Reports that the client has begun to send something. Until its first request it is evicted as if it had connected
+    /// [`GREETED_TICKS`] later: after those that send nothing, but not for long.
+    pub fn set_greeted(&self) {
+        self.entry.active.fetch_add(GREETED_TICKS, Ordering::Relaxed);
     }
 
     /// Reports whether a request is in progress: then the connection is not evicted.

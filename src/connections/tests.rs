@@ -60,6 +60,20 @@ fn unproven_connections_are_evicted_first_then_idle_then_stalled_ones() {
 }
 
 #[test]
+fn a_greeting_delays_the_eviction_for_half_a_second() {
+    let connections = connections(100);
+    let mut handles: Vec<_> = (0..2).map(|_| connections.register()).collect();
+    handles[0].set_greeted();
+    // The third connects within half a second, the last after it.
+    connections.tick();
+    handles.push(connections.register());
+    (0..2).for_each(|_| connections.tick());
+    handles.push(connections.register());
+    let order = eviction_order(&connections, handles.into_iter().map(Some).collect());
+    assert_eq!(order, [1, 2, 0, 3]);
+}
+
+#[test]
 fn a_connection_that_was_just_used_is_not_idle() {
     let connections = connections(100);
     let handle = connections.register();

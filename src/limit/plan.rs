@@ -41,6 +41,8 @@ pub struct Plan {
     shape: Box<str>,
     /// A hash of the shape.
     shape_hash: u64,
+    /// The shape was given: every plan of it continues the others' states.
+    continues: bool,
     /// Those of the shared log, if there are sliding_log limits.
     log_bounds: Option<LogBounds>,
     /// The index of the concurrency limit, if any.
@@ -90,6 +92,7 @@ impl Plan {
             limits: limits.into(),
             shape_hash: hash(&shape),
             shape: shape.into(),
+            continues: false,
             log_bounds,
             concurrency,
             near_from: Box::default(),
@@ -116,7 +119,11 @@ impl Plan {
     /// Returns the plan of one limit with a given shape. Its states continue under every plan of that shape, so its
     /// limit must be able to read all of them.
     pub fn with_shape(limit: Limit, shape: &str) -> Plan {
-        Plan { shape_hash: hash(shape), shape: shape.into(), ..Plan::new(vec![limit]) }
+        Plan::new(vec![limit]).reshaped(shape)
+    }
+
+    fn reshaped(self, shape: &str) -> Plan {
+        Plan { shape_hash: hash(shape), shape: shape.into(), continues: true, ..self }
     }
 
     pub fn limits(&self) -> &[Limit] {
@@ -181,10 +188,19 @@ impl Plan {
 
     /// Returns the share of one of `replicas` replicas, for when replicas cannot count together:
     /// the same limits in the same order. Its shape may differ, so it does not share states with
-    /// the whole plan.
+    /// the whole plan. A [given shape](Self::with_shape) stays: shares of it continue each other's states.
     pub fn replica_share(&self, replicas: u32) -> Plan {
         let replicas = replicas.max(1);
-        Plan::new(self.limits.iter().map(|limit| limit.replica_share(replicas)).collect())
+        let share = |limit: &Limit| {
+            let mut share = limit.replica_share(replicas);
+            if let (true, Algorithm::Gcra(gcra)) = (self.continues, &limit.algorithm) {
+                let gcra = gcra.continuing_share(limit.requests_per_unit, replicas);
+                share.algorithm = Algorithm::Gcra(gcra);
+            }
+            share
+        };
+        let plan = Plan::new(self.limits.iter().map(share).collect());
+        if self.continues { plan.reshaped(&self.shape) } else { plan }
     }
 
     /// Judges `op` at `now` and charges. `hold` is the hold id for a concurrency limit.

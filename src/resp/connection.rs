@@ -2,8 +2,8 @@
 //!
 //! A connection reads a few kilobytes at a time, answers the requests in them, writes the replies, and yields to other
 //! connections. Nothing more is read until the client has read the replies, so it can keep neither the thread nor much
-//! memory busy. The memory for a partly received request and for unread replies counts against a budget of all
-//! connections. Replies are in the order of the requests. If the store does not answer at once, the requests that were
+//! memory busy. The memory for a partly received request, for unread replies, and for requests that wait for the store
+//! counts against a budget of all connections. Replies are in the order of the requests. If the store does not answer at once, the requests that were
 //! read together go to it together.
 
 use std::future::{poll_fn, ready};
@@ -43,8 +43,25 @@ const MEMORY_REFUSAL: &str =
 /// Requests of one connection that wait for the store at a time.
 const MAX_WAITING: usize = 256;
 
-/// Why a connection ends: the client closed it, broke the protocol, is too slow, or was evicted.
-struct Closed;
+/// What an argument of a waiting request takes: in its descriptor, the look-up, and the answer.
+const ARGUMENT_BYTES: usize = 300;
+
+/// The copies of a waiting request: its keys, the command to Redis, and the pipeline that it is sent in.
+const LENGTH_FACTOR: usize = 4;
+
+/// What a waiting request takes in the queues of its connection and of the store.
+const QUEUE_BYTES: usize = 512;
+
+/// The only request of a connection that waits need not be counted if it is not larger.
+const MAX_UNCOUNTED_BYTES: usize = 28 << 10;
+
+/// The end of a connection.
+enum Closed {
+    /// After the replies: the client sent QUIT, broke the protocol, or was evicted.
+    AfterReplies,
+    /// At once: a write failed, and another would only take as long.
+    Now,
+}
 
 pub(super) struct Connection<'a, S, Stream> {
     resp: &'a Resp<S>,
@@ -58,6 +75,8 @@ pub(super) struct Connection<'a, S, Stream> {
     partial: Reservation,
     /// The memory of replies that the client has not read yet.
     unread: Reservation,
+    /// The memory of requests that wait for the store.
+    waiting: Reservation,
     /// Bytes read since other connections had their turn.
     turn: usize,
 }
@@ -74,9 +93,18 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
     ) -> Connection<'a, S, Stream> {
         let session = Session::new(resp.next_id(), &resp.password);
         let budget = ConnectionBudget::new(&resp.budget);
-        let (partial, unread) = (budget.reservation(), budget.reservation());
-        let replies = Replies::default();
-        Connection { resp, stream, handle, peer, session, replies, partial, unread, turn: 0 }
+        Connection {
+            resp,
+            stream,
+            handle,
+            peer,
+            session,
+            replies: Replies::default(),
+            partial: budget.reservation(),
+            unread: budget.reservation(),
+            waiting: ConnectionBudget::without_free(&resp.budget).reservation(),
+            turn: 0,
+        }
     }
 
     /// Serves the connection until it is closed, or until `shutdown` turns true and what was read is answered.
@@ -102,7 +130,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             let read = tokio::select! {
                 biased;
                 read = self.read(&mut input, deadline) => read,
-                () = handle.evicted() => return Err(Closed),
+                () = handle.evicted() => return Err(Closed::Now),
                 // The rest of a request is waited for.
                 _ = shutdown.wait_for(|shutdown| *shutdown), if is_idle => return Ok(()),
             };
@@ -113,9 +141,11 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                 self.replies.error(MEMORY_REFUSAL);
                 return self.write().await;
             }
-            let Ok(answered) = self.answer_all(&input, &mut parser, &shutdown).await else {
-                // The reply to QUIT or to a broken protocol, if the client can still be sent anything.
-                return self.write().await;
+            let answered = match self.answer_all(&input, &mut parser, &shutdown).await {
+                Ok(answered) => answered,
+                // Such as the reply to QUIT.
+                Err(Closed::AfterReplies) => return self.write().await,
+                Err(closed) => return Err(closed),
             };
             self.handle.set_busy(false);
             if answered > 0 {
@@ -197,7 +227,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                         error => error,
                     };
                     self.replies.error(&format!("ERR {error}"));
-                    return Err(Closed);
+                    return Err(Closed::AfterReplies);
                 }
             }
         }
@@ -233,14 +263,23 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
                     may_wait = false;
                     self.wait_for(waiting).await;
                 }
+                let in_store = self.resp.decision_bytes
+                    + ARGUMENT_BYTES * words.len()
+                    + LENGTH_FACTOR * request.length;
                 let (resp, mut replies) = (self.resp, Replies::new(self.replies.version));
-                waiting.push_back(Box::pin(async move {
+                let run = Box::pin(async move {
                     command.run(resp, &words[1..], &mut replies).await;
                     replies
-                }));
+                });
+                self.make_room(size_of_val(&*run) + in_store, waiting).await?;
+                waiting.push_back(run);
             }
             _ if waiting.is_empty() => {}
-            _ => waiting.push_back(Box::pin(ready(self.replies.split_off(before)))),
+            _ => {
+                let replies = self.replies.split_off(before);
+                self.make_room(size_of_val(&replies) + replies.len(), waiting).await?;
+                waiting.push_back(Box::pin(ready(replies)));
+            }
         }
         if !may_wait || waiting.len() >= MAX_WAITING {
             self.wait_for(waiting).await;
@@ -248,9 +287,9 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         match after {
             After::Http => {
                 self.resp.count_http(self.peer);
-                return Err(Closed);
+                return Err(Closed::AfterReplies);
             }
-            After::Close => return Err(Closed),
+            After::Close => return Err(Closed::AfterReplies),
             After::WrongPassword => self.resp.count_wrong_password(self.peer),
             After::Continue | After::Run(_) => {}
         }
@@ -259,7 +298,7 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             self.write().await?;
             self.handle.set_busy(false);
             if *shutdown.borrow() || self.handle.evicted().now_or_never().is_some() {
-                return Err(Closed);
+                return Err(Closed::AfterReplies);
             }
         }
         if waiting.is_empty() && self.replies.len() >= WRITE_BYTES {
@@ -274,6 +313,26 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         while let Some(replies) = waiting.next().await {
             self.replies.append(&replies);
         }
+        self.waiting.resize(0);
+    }
+
+    /// Counts the memory of one more waiting request. If there is no room, waits for the others first: a connection may
+    /// always have one.
+    async fn make_room(&mut self, bytes: usize, waiting: &mut Waiting<'_>) -> Result<(), Closed> {
+        let bytes = bytes + QUEUE_BYTES;
+        if self.waiting.try_grow(bytes) {
+            return Ok(());
+        }
+        self.wait_for(waiting).await;
+        if self.replies.len() >= WRITE_BYTES {
+            self.write().await?;
+        }
+        if bytes > MAX_UNCOUNTED_BYTES && !self.waiting.resize(bytes) {
+            self.resp.stats.memory_refusals.inc();
+            self.replies.error(MEMORY_REFUSAL);
+            return Err(Closed::AfterReplies);
+        }
+        Ok(())
     }
 
     /// Sends the replies.
@@ -306,6 +365,6 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
         };
         drop(replies);
         self.unread.resize(0);
-        if written { Ok(()) } else { Err(Closed) }
+        if written { Ok(()) } else { Err(Closed::Now) }
     }
 }

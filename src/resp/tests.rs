@@ -5,3 +5,4 @@ mod commands;
 mod connection;
 mod parser;
 mod plans;
+mod waiting;

@@ -5,9 +5,9 @@
 //! requests. A connection goes to such a thread when its client has started the handshake, and comes
 //! back when it is complete.
 //!
-//! A thread does one step of a handshake at a time, for each connection in turn. Of connections that
-//! have not had their first step it queues a bounded number; the next is closed, and its client
-//! retries, which takes less than waiting for a thread that has fallen behind.
+//! A thread does one step of a handshake at a time, for each connection in turn. Connections that have
+//! not had their first step wait in a [queue](super::queue). One that its client has closed meanwhile
+//! costs nothing when it is its turn.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,19 +16,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustls::{CertificateError, OtherError, ServerConnection};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
 
 use super::Certificates;
+use super::queue::Queue;
 use super::stream::{DetachedStream, TlsStream};
 use crate::connections::ConnectionHandle;
 use crate::sockets::{DetachedSocket, Socket};
 use crate::threads;
 use crate::throttle::Throttle;
 
-/// Connections per thread that wait for the first step of their handshake: a tenth of a second of
-/// handshakes with RSA.
-const MAX_QUEUED: usize = 128;
+/// The part of a listener's connections that may wait for the first step of their handshake. With more,
+/// connections would be evicted for newcomers soon after their turn has come.
+const QUEUED_DIVISOR: usize = 4;
 
 /// Serving threads per handshake thread. When all are busy, this and their low priority leave most of
 /// the CPU to requests; when not, thousands of connections a second can be opened.
@@ -40,7 +41,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// The handshakes of one listener.
 #[derive(Debug)]
 pub struct Handshakes {
-    queues: Vec<mpsc::Sender<Handshake>>,
+    queues: Vec<Arc<Queue<Handshake>>>,
     next: AtomicUsize,
     certificates: Arc<Certificates>,
     failure_log: Throttle,
@@ -68,8 +69,8 @@ impl Handshakes {
     ) -> anyhow::Result<Arc<Handshakes>> {
         let listener = certificates.options().listener;
         let threads = (0..serving_threads.div_ceil(THREADS_PER_THREAD)).map(|i| {
-            let (queue, queued) = mpsc::channel(MAX_QUEUED);
-            let certificates = certificates.clone();
+            let queue = Arc::new(Queue::new());
+            let (certificates, queued) = (certificates.clone(), queue.clone());
             let name = format!("weir-{listener}-tls-{i}");
             threads::start(&name, || work(certificates, queued))?;
             Ok(queue)
@@ -92,20 +93,13 @@ impl Handshakes {
     ) -> Option<TlsStream> {
         let metrics = self.certificates.metrics();
         let peer = socket.peer();
+        let max_queued = handle.max_connections() / QUEUED_DIVISOR / self.queues.len();
         let (done, result) = oneshot::channel();
         let handshake = Handshake { socket: socket.detach().ok()?, handle, done };
         let queue = self.queues.get(self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len());
-        if queue?.try_send(handshake).is_err() {
-            metrics.handshakes_refused.inc();
-            if let Some(suppressed) = self.refusal_log.pass() {
-                let listener = self.certificates.options().listener;
-                tracing::warn!(
-                    listener,
-                    suppressed,
-                    "connection closed: too many TLS handshakes at once"
-                );
-            }
-            return None;
+        if let Some(displaced) = queue?.push(handshake, max_queued) {
+            drop(displaced);
+            self.count_refusal();
         }
         match result.await.ok()?.and_then(DetachedStream::attach) {
             Ok(stream) => {
@@ -122,6 +116,18 @@ impl Handshakes {
         }
     }
 
+    fn count_refusal(&self) {
+        self.certificates.metrics().handshakes_refused.inc();
+        if let Some(suppressed) = self.refusal_log.pass() {
+            let listener = self.certificates.options().listener;
+            tracing::warn!(
+                listener,
+                suppressed,
+                "connection closed: too many TLS handshakes at once"
+            );
+        }
+    }
+
     fn log_failure(&self, error: &io::Error, peer: Option<std::net::SocketAddr>) {
         let listener = self.certificates.options().listener;
         let peer = peer.map(tracing::field::display);
@@ -131,6 +137,12 @@ impl Handshakes {
             let error = cause(error);
             tracing::warn!(listener, peer, error, suppressed, "TLS handshake failed");
         }
+    }
+}
+
+impl Drop for Handshakes {
+    fn drop(&mut self) {
+        self.queues.iter().for_each(|queue| queue.close());
     }
 }
 
@@ -151,10 +163,14 @@ fn cause(error: &io::Error) -> String {
 }
 
 /// Does the handshakes of one thread until the queue is closed.
-async fn work(certificates: Arc<Certificates>, mut queued: mpsc::Receiver<Handshake>) {
+async fn work(certificates: Arc<Certificates>, queued: Arc<Queue<Handshake>>) {
     threads::lower_priority();
-    while let Some(handshake) = queued.recv().await {
+    while let Some(handshake) = queued.next().await {
         let Handshake { socket, handle, mut done } = handshake;
+        // Timed out or evicted, or the client has disconnected.
+        if done.is_closed() || socket.is_closed() {
+            continue;
+        }
         let certificates = certificates.clone();
         tokio::spawn(async move {
             let result = tokio::select! {
@@ -167,7 +183,7 @@ async fn work(certificates: Arc<Certificates>, mut queued: mpsc::Receiver<Handsh
             let _ = done.send(result);
             drop(handle);
         });
-        // Those in progress go first, so that the queue is full when the thread is behind.
+        // Those in progress go first: a handshake that has begun is completed.
         yield_now().await;
     }
 }

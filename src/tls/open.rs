@@ -41,12 +41,13 @@ impl Opener {
     ) -> Option<Stream> {
         let Some(handshakes) = &self.handshakes else { return Some(Stream::Plain(socket)) };
         let handshake = async {
-            // A client that sends nothing costs only its connection.
+            // A client that sends nothing costs only its connection, one that disconnects not even that.
             tokio::select! {
                 biased;
-                readable = socket.readable() => readable.ok()?,
+                is_open = socket.readable() => is_open.ok()?.then_some(())?,
                 _ = shutdown.wait_for(|shutdown| *shutdown) => return None,
             }
+            handle.set_greeted();
             handshakes.run(socket, handle.clone()).await
         };
         tokio::select! {

@@ -95,6 +95,14 @@ impl Gcra {
         Ok(Gcra { burst: burst.into(), burst_and_debt, n, p, tick: 1, period })
     }
 
+    /// Returns a replica's share of `n` hits a period that [continues](Self::continuing) the states of others. Numbers that
+    /// do not fit stay whole.
+    pub(crate) fn continuing_share(&self, n: u32, replicas: u32) -> Gcra {
+        let period = self.period.saturating_mul(replicas.into());
+        let burst = u32::try_from(self.burst).unwrap_or(u32::MAX).div_ceil(replicas);
+        Gcra::continuing(n, period.min(MAX_SHARE_PERIOD.max(self.period)), burst).unwrap_or(*self)
+    }
+
     /// Returns the limit as [`new`](Self::new) does, with one of these ticks.
     fn with_ticks(
         n: u32,

@@ -85,6 +85,31 @@ fn a_share_of_the_longest_burst_is_not_the_whole() {
 }
 
 #[test]
+fn shares_of_a_given_shape_continue_each_others_states() {
+    let plan = |n, seconds, burst| {
+        let gcra = Gcra::continuing(n, seconds * SECOND, burst).map(Algorithm::Gcra).unwrap();
+        Plan::with_shape(limit(n, gcra, false), "given")
+    };
+    for replicas in [1, 2, 3, 10] {
+        let [first, second] = [plan(3, 60, 30), plan(1_000_003, 61, 5)];
+        let [first, second] = [&first, &second].map(|plan| plan.replica_share(replicas));
+        assert_eq!([first.shape(), second.shape()], ["given"; 2]);
+        assert_eq!(first.limit_id(0), second.limit_id(0));
+        let mut state = State::default();
+        let take = |plan: &Plan, state: &mut State, hits| {
+            plan.charge(state, NOON, Op::Take(hits), None).decision
+        };
+        for _ in 0..30_u32.div_ceil(replicas) {
+            assert!(take(&first, &mut state, 1).allowed);
+        }
+        let denied = take(&first, &mut state, 1);
+        assert!(!denied.allowed);
+        let looked = take(&second, &mut state, 0);
+        assert!(!looked.allowed && looked.reset_after.abs_diff(denied.reset_after) <= 1);
+    }
+}
+
+#[test]
 fn huge_numbers_stay_in_range() {
     let longest = MAX_PERIOD_SECONDS * SECOND;
     for replicas in [2, 1_000, u32::MAX] {

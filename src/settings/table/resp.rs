@@ -20,9 +20,10 @@ group! {
         max_connections: Int<usize, 1, 10_000_000> = "1_024";
         /// The largest request, 4KiB to 16MiB. Before a client has sent the password, 16KiB at most.
         max_request: Bytes<usize> = "64KiB";
-        /// Memory for partly received requests and unread replies across all clients; the first 64KiB of
-        /// each connection is free, and one connection can use an eighth. A client beyond it is
-        /// disconnected. At least 32 times resp.max_request.
+        /// Memory for partly received requests, unread replies and commands that wait for Redis across all
+        /// clients; the first 64KiB of requests and replies of each connection is free, and one connection
+        /// can use an eighth. Beyond it, commands of a pipeline wait for those before them, and a client
+        /// with large requests or unread replies is disconnected. At least 32 times resp.max_request.
         max_buffered: Bytes<usize> = "16MiB";
         /// Timeout for a client to send the rest of a request, and to read replies; 0: unlimited.
         timeout: Duration = "10s";

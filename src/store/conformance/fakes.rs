@@ -105,3 +105,18 @@ impl<S: Store> Store for Gated<S> {
         self.release.acquire().await.unwrap().forget();
     }
 }
+
+impl<S: States> States for Gated<S> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        self.inner.read(key, spans, budget).await
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        self.inner.reset(key, budget).await
+    }
+}

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use super::{ask, read_to_end, setup, start};
-use crate::support::redis::{Client, Reply};
+use crate::support::redis::{Client, Reply, Server};
 use crate::support::{PATIENCE, wait_for};
 
 #[test]
@@ -108,6 +108,34 @@ fn large_requests_and_replies_share_a_budget() {
         client.send(&["ECHO", &text]).ok().filter(|reply| !matches!(reply, Reply::Error(_)))
     });
     assert!(reply.text() == text);
+}
+
+/// `docs/security.md` states the bound.
+#[test]
+fn pipelines_that_wait_for_redis_stay_within_the_bound() {
+    const CLIENTS: usize = 250;
+    let redis = Server::start();
+    let setup = setup(Some(&redis)).env("WEIR__RESP__MAX_REQUEST", "64KiB");
+    let (weir, address) = start(setup.env("WEIR__RESP__MAX_BUFFERED", "2MiB"));
+    let before = weir.resident_bytes();
+    // Redis answers no one meanwhile.
+    let mut admin = Client::connect(redis.port()).unwrap();
+    admin.send(&["CLIENT", "PAUSE", "5000", "ALL"]).unwrap();
+    let check = "WEIR.CHECK shop 1 many a\r\n";
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    for client in &mut clients {
+        client.write_all(check.repeat(200).as_bytes()).unwrap();
+    }
+    let mut most = 0;
+    // Until Redis answers again, and all clients are answered, whether they read or not.
+    let sum = "weir_resp_commands_total{command=\"weir.check\"}";
+    wait_for("all commands are answered", || {
+        most = most.max(weir.resident_bytes());
+        (weir.metric(sum) >= 200 * CLIENTS as u64).then_some(())
+    });
+    let grown = most.saturating_sub(before);
+    assert!(grown < (2 << 20) + CLIENTS * (92 << 10), "{grown} bytes");
+    assert_eq!(weir.metric("weir_resp_memory_refusals_total"), 0);
 }
 
 #[test]
