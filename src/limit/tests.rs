@@ -9,6 +9,7 @@ mod plans;
 mod properties;
 mod reduce_bucket;
 mod replica_share;
+mod shared;
 mod traps;
 
 use super::*;

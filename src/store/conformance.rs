@@ -38,6 +38,7 @@ pub mod holds;
 pub(crate) mod model;
 #[cfg(test)]
 pub(crate) mod reduce;
+pub mod replicas;
 pub mod states;
 
 use std::future::Future;
@@ -98,6 +99,7 @@ pub async fn conforms(store: &impl Store, clock: &ManualClock) {
     a_limit_of_zero_denies(store).await;
     holds::replaces_a_hold_of_the_same_id(store, clock).await;
     keeps_the_longest_debts(store, clock).await;
+    replicas::conforms(store, clock).await;
 }
 
 /// Admits n in a window, no more, and n again in the next.

@@ -107,7 +107,7 @@ const YEAR: u64 = 365 * 86_400;
 
 const KEYS: [&str; 3] = ["a", "b", ""];
 const HOLDS: [&str; 3] = ["one", "two", "three"];
-const PLANS: usize = 43;
+const PLANS: usize = 46;
 
 fn limit(n: u32, algorithm: Algorithm) -> Limit {
     Limit {
@@ -173,6 +173,10 @@ fn plans() -> [Arc<Plan>; PLANS] {
         vec![token(3, 1, 7, true)],
         vec![gcra(3, 60, 3, 0)],
         vec![denied(gcra(7, 60, 4, 2))],
+        // As while n and burst change.
+        vec![gcra(1, 60, 9, 0)],
+        vec![denied(gcra(1_000, 60, 2, 1))],
+        vec![gcra(3_000_017, 60, 3, 0)],
         vec![denied(concurrency(3, None))],
         vec![held()],
         vec![fixed(2, 1), fixed(5, 60), log(6, 10), gcra(10, 60, 5, 0)],
