@@ -10,6 +10,7 @@ mod properties;
 mod reduce_bucket;
 mod replica_share;
 mod traps;
+mod undo;
 
 use super::*;
 

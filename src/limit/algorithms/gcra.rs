@@ -16,7 +16,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved,
+    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Undo, Verdict, saved,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -237,6 +237,21 @@ impl LimitAlgorithm for Gcra {
         let level = self.level(state, now);
         let lowered = level.saturating_sub(u64::from(hits.count).min(self.burst_and_debt) * self.p);
         self.set_level(state, now, lowered);
+    }
+
+    /// Of denied hits that did not all fit, a part of one stays.
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let (before, after) = (self.level(before, now), self.level(after, now));
+        Undo::new(after.saturating_sub(before) / self.p, now)
+    }
+
+    /// Lowers the level by the hits, less what has drained since.
+    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
+        let passed = divide(now, self.tick).saturating_sub(divide(undo.taken, self.tick));
+        let raised = u64::from(undo.hits).min(self.burst_and_debt) * self.p;
+        let back = raised.saturating_sub(passed.saturating_mul(self.n));
+        let level = self.level(state, now);
+        self.set_level(state, now, level.saturating_sub(back));
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {

@@ -13,7 +13,7 @@ use super::{
     shard::{Shard, SlotValue},
     table::Now,
 };
-use crate::limit::{ChargeOutcome, Op, State, plan::Packed};
+use crate::limit::{ChargeOutcome, State, plan::Packed};
 use crate::store::{Answers, Batch, Charge};
 
 /// A copy of a key's state until the batch is decided.
@@ -95,7 +95,7 @@ impl<C> MemoryStore<C> {
         }
         // The answers stay; of the charges only those that give back are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
-            if let Op::GiveBack(_) = charge.op {
+            if charge.op.gives_back() {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];
                 self.charge_shard(&mut locks[*lock], &fingerprint.print, charge, now);
             }

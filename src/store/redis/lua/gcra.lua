@@ -61,6 +61,15 @@ algorithms[NUMBER] = {
     l = l - (hits < most and hits or most) * limit[3]
     set(limit, v, now, l > 0 and l or 0)
   end,
+  -- Less what has drained since.
+  undo = function(limit, v, t, hits, taken)
+    local l, now = level(limit, v, t)
+    local passed, most = now - floor(taken / limit[4]), limit[5]
+    local back = (hits < most and hits or most) * limit[3]
+    if passed > 0 then back = back - passed * limit[2] end
+    if back > 0 then l = l - back end
+    set(limit, v, now, l > 0 and l or 0)
+  end,
   ends = function(limit, v)
     local ends = (v[limit.at] + 1) * limit[4]
     return ends - ends % 1000000 + 1000000
