@@ -6,12 +6,22 @@
 //! `tat = t + ceil(L / n')`, `rem = (tat - t) n' - L`. (Doubles of microseconds are not precise
 //! enough: today their step is a quarter of a microsecond.)
 //!
-//! State: the theoretical arrival time and a remainder. Cost: a multiplication and two divisions.
-//! Guarantee: after a burst of `b`, one hit every `period / n`; a burst of 1 spaces strictly.
-//! Source: ITU-T I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting, cells, and GCRA".
+//! Replicas with other numbers share `tat`, so it may be far beyond the top of a limit, its burst and
+//! debt. It is not cut there: what one limit has admitted would come back to another. Beyond the top,
+//! every hit is denied and none is charged. Only a refund lowers `tat`, by `h p' / n'` ticks, and a
+//! clock that stepped back by more than a period, to as far ahead as it was when it was written:
+//! see [`State`].
+//!
+//! State: the theoretical arrival time, a remainder, and how far ahead the time was. Cost: a
+//! multiplication and a division. Guarantee: after a burst of `b`, one hit every `period / n`; a burst
+//! of 1 spaces strictly. Source: ITU-T I.371 and ATM Forum TM 4.0; Brandur Leach, "Rate limiting,
+//! cells, and GCRA".
+
+mod state;
 
 use std::fmt::Write;
 
+pub use self::state::State;
 use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
@@ -38,15 +48,6 @@ pub struct Gcra {
     period: Micros,
 }
 
-/// The theoretical arrival time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// Theoretical arrival time, in ticks since the epoch.
-    pub tat: u64,
-    /// By how much `tat` is too late, in `1/n'` ticks; less than `n'`.
-    pub rem: u64,
-}
-
 /// Why a limit is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GcraError {
@@ -70,8 +71,8 @@ impl Gcra {
     }
 
     /// Returns a limit whose states every other limit made by this function continues, whatever its numbers: its
-    /// tick is a microsecond, and its level is not cut at the burst. Where microseconds are not exact, `n` over
-    /// the period is the nearest ratio for which they are.
+    /// tick is a microsecond. Where microseconds are not exact, `n` over the period is the nearest ratio for which
+    /// they are.
     ///
     /// # Errors
     ///
@@ -91,8 +92,8 @@ impl Gcra {
         }
         let common = gcd(n, p);
         let (n, p) = (n / common, p / common);
-        let burst_and_debt = (EXACT as u64 - 1 - n) / p;
-        Ok(Gcra { burst: burst.into(), burst_and_debt, n, p, tick: 1, period })
+        let burst = burst.into();
+        Ok(Gcra { burst, burst_and_debt: burst, n, p, tick: 1, period })
     }
 
     /// Returns the limit as [`new`](Self::new) does, with one of these ticks.
@@ -107,8 +108,7 @@ impl Gcra {
             // Denied before any arithmetic; old states are kept until `n` is changed back.
             let tick = ticks.first().copied().unwrap_or(1);
             let p = period / tick;
-            let burst_and_debt = (EXACT as u64 - 2) / p;
-            return Ok(Gcra { burst: 0, burst_and_debt, n: 1, p, tick, period });
+            return Ok(Gcra { burst: 0, burst_and_debt: 0, n: 1, p, tick, period });
         }
         let burst_and_debt = u64::from(burst) + u64::from(max_debt);
         let in_time = u128::from(MAX_WAIT) * u128::from(n) / u128::from(period);
@@ -163,31 +163,38 @@ impl Gcra {
         self.tick
     }
 
-    /// Returns the level at `now`, in `1/n'` ticks. A clock that stepped back raises it, at most to
-    /// the top.
-    fn level(&self, state: &State, now: Micros) -> u64 {
-        self.uncut_level(state, now).min(self.burst_and_debt * self.p)
+    /// Returns by how many ticks the arrival time is ahead of now.
+    fn ahead(&self, state: &State, now: Micros) -> u64 {
+        state.tat.saturating_sub(divide(now, self.tick))
     }
 
-    /// Returns the level before it is cut at the top. A remainder of another `n'` counts as less than a tick too.
-    fn uncut_level(&self, state: &State, now: Micros) -> u64 {
-        let ahead = state.tat.saturating_sub(divide(now, self.tick));
-        ahead.saturating_mul(self.n).saturating_sub(state.rem.min(self.n - 1))
+    /// Returns the level, in `1/n'` ticks, of a state that is `ahead`. It saturates where it is far beyond
+    /// the top.
+    fn level(&self, state: &State, ahead: u64) -> u64 {
+        ahead.saturating_mul(self.n).saturating_sub(state.rem(self.n))
     }
 
     /// Returns the time until `ticks` have passed, counting the current one.
     fn time_until(&self, ticks: u64, now: Micros) -> Micros {
-        (ticks * self.tick).saturating_sub(now - divide(now, self.tick) * self.tick)
+        ticks.saturating_mul(self.tick).saturating_sub(now - divide(now, self.tick) * self.tick)
     }
 
     fn set_level(&self, state: &mut State, now: Micros, level: u64) {
-        if level == 0 {
-            // Otherwise it would be owed again after the clock steps back.
-            *state = State::default();
-            return;
-        }
         let ahead = divide_up(level, self.n);
-        *state = State { tat: divide(now, self.tick) + ahead, rem: ahead * self.n - level };
+        *state = State::new(divide(now, self.tick), ahead, ahead * self.n - level, self.n);
+    }
+
+    /// Returns by how much hits raise the level, as far as that is exact.
+    fn cost(&self, hits: u32) -> u64 {
+        u64::from(hits).min((EXACT as u64 - 1) / self.p) * self.p
+    }
+
+    /// Lowers the level. Computes in ticks: the level itself may be beyond what is exact.
+    fn lower(&self, state: &mut State, now: Micros, by: u64) {
+        let back = state.rem(self.n) + by;
+        let ticks = divide(back, self.n);
+        let left = self.ahead(state, now).saturating_sub(ticks);
+        *state = State::new(divide(now, self.tick), left, back - ticks * self.n, self.n);
     }
 }
 
@@ -198,60 +205,71 @@ impl LimitAlgorithm for Gcra {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
 
-    /// If the clock stepped back so far that the level is beyond the top, it is at the top.
+    /// After the clock stepped back by more than a period, the state is as far ahead as it was when it was
+    /// written.
     fn advance(&self, state: &mut State, now: Micros) {
-        let top = self.burst_and_debt * self.p;
-        if self.uncut_level(state, now) > top {
-            self.set_level(state, now, top);
+        let ahead = self.ahead(state, now);
+        let period = divide(self.period, self.tick);
+        if ahead > period {
+            state.step_back(divide(now, self.tick), ahead, (self.n, period));
         }
     }
 
     fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
-        let hits = u64::from(hits.count);
-        if hits > self.burst {
+        let Some(others) = self.burst.checked_sub(hits.count.into()) else {
             return Verdict::NEVER;
-        }
-        let (wanted, room) = (self.level(state, now) + hits * self.p, self.burst * self.p);
-        let retry = || self.time_until(divide_up(wanted - room, self.n), now);
-        Verdict { allowed: wanted <= room, retry_after: (wanted > room).then(retry) }
+        };
+        let (ahead, room) = (self.ahead(state, now), others * self.p);
+        let allowed = self.level(state, ahead) <= room;
+        // Without the level, which may have saturated.
+        let retry = || {
+            let fits = divide(room + state.rem(self.n), self.n);
+            self.time_until(ahead.saturating_sub(fits), now)
+        };
+        Verdict { allowed, retry_after: (!allowed).then(retry) }
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
-        let level = self.level(state, now);
+        let ahead = self.ahead(state, now);
+        let level = self.level(state, ahead);
         Levels {
             used: level.div_ceil(self.p),
             remaining: (self.burst * self.p).saturating_sub(level) / self.p,
-            reset_after: self.time_until(divide_up(level, self.n), now),
-            empty: level == 0,
+            reset_after: self.time_until(ahead, now),
+            empty: ahead == 0,
         }
     }
 
     fn charge(&self, state: &mut State, now: Micros, hits: Hits, charge_denied: bool) {
-        let most = if charge_denied { self.burst_and_debt } else { self.burst };
-        let level = self.level(state, now);
-        let raised = level + u64::from(hits.count).min(self.burst_and_debt) * self.p;
-        self.set_level(state, now, raised.min((most * self.p).max(level)));
+        let most = if charge_denied { self.burst_and_debt } else { self.burst } * self.p;
+        let level = self.level(state, self.ahead(state, now));
+        if level < most {
+            let raised = level + u64::from(hits.count).min(self.burst_and_debt) * self.p;
+            self.set_level(state, now, raised.min(most));
+        }
     }
 
+    /// Lowers the level by what the hits raised it. A limit that admits none has raised nothing.
     fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
-        let level = self.level(state, now);
-        let lowered = level.saturating_sub(u64::from(hits.count).min(self.burst_and_debt) * self.p);
-        self.set_level(state, now, lowered);
+        if self.burst_and_debt == 0 {
+            return;
+        }
+        self.lower(state, now, self.cost(hits.count));
     }
 
     /// Of denied hits that did not all fit, a part of one stays.
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
-        let (before, after) = (self.level(before, now), self.level(after, now));
-        Undo::new(after.saturating_sub(before) / self.p, now)
+        let level = |state: &State| self.level(state, self.ahead(state, now));
+        Undo::new(level(after).saturating_sub(level(before)) / self.p, now)
     }
 
     /// Lowers the level by the hits, less what has drained since.
     fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
         let passed = divide(now, self.tick).saturating_sub(divide(undo.taken, self.tick));
-        let raised = u64::from(undo.hits).min(self.burst_and_debt) * self.p;
-        let back = raised.saturating_sub(passed.saturating_mul(self.n));
-        let level = self.level(state, now);
-        self.set_level(state, now, level.saturating_sub(back));
+        let left = self.cost(undo.hits).saturating_sub(passed.saturating_mul(self.n));
+        if left > 0 && self.burst_and_debt > 0 {
+            self.lower(state, now, left);
+        }
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
@@ -296,24 +314,23 @@ impl LimitAlgorithm for Gcra {
     }
 
     fn pack(state: &State) -> Packed {
-        // `rem` is less than `n'`, so less than 2^32.
-        pack_wide(state.tat, state.rem as u32)
+        pack_wide(state.tat, state.tail)
     }
 
     fn unpack(&self, packed: Packed, _: Micros) -> State {
-        let (tat, rem) = unpack_wide(packed);
-        State { tat, rem: rem.into() }
+        let (tat, tail) = unpack_wide(packed);
+        State { tat, tail }
     }
 
     const TAG: u64 = 6;
 
     fn save(state: &State, out: &mut Vec<u8>) {
         saved::put(out, state.tat);
-        saved::put(out, state.rem);
+        saved::put(out, state.tail.into());
     }
 
     fn restore(saved: &mut SavedNumbers<'_>) -> Option<State> {
-        Some(State { tat: saved.next()?, rem: saved.next()? })
+        Some(State { tat: saved.next()?, tail: saved.next_u32()? })
     }
 }
 

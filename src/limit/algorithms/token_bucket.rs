@@ -55,6 +55,15 @@ impl TokenBucket {
         (MAX_WAIT / self.interval).saturating_mul(self.amount.into())
     }
 
+    /// Returns the state with the tokens that have come.
+    fn refilled(&self, state: &State, now: Micros) -> State {
+        let steps = now.saturating_sub(state.last) / self.interval;
+        let missing = state.missing.saturating_sub(steps.saturating_mul(self.amount.into()));
+        let last = state.last + steps * self.interval;
+        // A full bucket starts its clock at the charge.
+        State { missing, last: if missing == 0 { last.max(now) } else { last } }
+    }
+
     /// Returns the time until `tokens` more have come; at most [`MAX_WAIT`], as what a bucket with
     /// a larger amount left behind may take longer.
     fn time_until(&self, state: &State, tokens: u64, now: Micros) -> Micros {
@@ -70,40 +79,38 @@ impl LimitAlgorithm for TokenBucket {
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
 
+    /// Refills nothing: another limit of the same states may refill less, so only what changes the tokens
+    /// stores a refill.
     fn advance(&self, state: &mut State, now: Micros) {
         if state.last > now.saturating_add(self.interval) {
             state.last = now;
         }
-        let steps = now.saturating_sub(state.last) / self.interval;
-        state.missing = state.missing.saturating_sub(steps.saturating_mul(self.amount.into()));
-        state.last += steps * self.interval;
-        if state.missing == 0 {
-            state.last = state.last.max(now);
-        }
     }
 
     fn judge(&self, state: &State, _: &HitLog, now: Micros, hits: Hits) -> Verdict {
-        let hits = u64::from(hits.count);
+        let (state, hits) = (self.refilled(state, now), u64::from(hits.count));
         let (capacity, wanted) = (u64::from(self.capacity), state.missing + hits);
         let allowed = wanted <= capacity;
-        let retry = || self.time_until(state, wanted - capacity, now);
+        let retry = || self.time_until(&state, wanted - capacity, now);
         Verdict { allowed, retry_after: (!allowed && hits <= capacity).then(retry) }
     }
 
     fn levels(&self, state: &State, _: &HitLog, now: Micros) -> Levels {
+        let state = self.refilled(state, now);
         Levels {
             used: state.missing,
             remaining: u64::from(self.capacity).saturating_sub(state.missing),
             reset_after: match state.missing {
                 0 => 0,
-                missing => self.time_until(state, missing, now),
+                missing => self.time_until(&state, missing, now),
             },
             empty: state.missing == 0,
         }
     }
 
     /// Takes tokens, at most until capacity and debt are used up.
-    fn charge(&self, state: &mut State, _: Micros, hits: Hits, charge_denied: bool) {
+    fn charge(&self, state: &mut State, now: Micros, hits: Hits, charge_denied: bool) {
+        *state = self.refilled(state, now);
         let debt = if charge_denied { self.max_debt } else { 0 };
         let most = (u64::from(self.capacity) + u64::from(debt)).max(state.missing);
         state.missing = (state.missing + u64::from(hits.count)).min(most);
@@ -112,18 +119,21 @@ impl LimitAlgorithm for TokenBucket {
     /// Restarts the wait of a strict bucket.
     fn deny(&self, state: &mut State, now: Micros) {
         if self.strict {
+            *state = self.refilled(state, now);
             state.last = state.last.max(now);
         }
     }
 
-    fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
+    fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
+        *state = self.refilled(state, now);
         state.missing = state.missing.saturating_sub(hits.count.into());
     }
 
     fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let (before, after) = (self.refilled(before, now), self.refilled(after, now));
         let restarted = after.last != before.last;
         let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
-        Undo::replacing(after.missing - before.missing, now, replaced)
+        Undo::replacing(after.missing.saturating_sub(before.missing), now, replaced)
     }
 
     /// Gives back the tokens less what was refilled since. A wait that nothing restarted again starts
@@ -133,8 +143,8 @@ impl LimitAlgorithm for TokenBucket {
             && state.last == undo.taken
         {
             state.last = replaced.at;
-            self.advance(state, now);
         }
+        *state = self.refilled(state, now);
         let refills = state.last.saturating_sub(undo.taken).div_ceil(self.interval);
         let refilled = refills.saturating_mul(self.amount.into());
         state.missing = state.missing.saturating_sub(undo.left(refilled));

@@ -125,6 +125,14 @@ impl<V> Slot<V> {
         self.mark = Mark::listed(charged.fill);
         self.expires = now.expiry(charged.expires);
     }
+
+    /// Records a look or a denial, which never makes the slot expire sooner: it may be of a limit that
+    /// refills faster than the one that charged.
+    pub(super) fn note_unchanged(&mut self, charged: &ChargeOutcome, now: Now) {
+        let expires = self.expires;
+        self.note(charged, now);
+        self.expires = self.expires.max(expires);
+    }
 }
 
 /// How much is lost with a slot; the least is evicted first.

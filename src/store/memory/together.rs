@@ -13,7 +13,7 @@ use super::{
     shard::{Shard, SlotValue},
     table::Now,
 };
-use crate::limit::{ChargeOutcome, State, plan::Packed};
+use crate::limit::{ChargeOutcome, Op, State, plan::Packed};
 use crate::store::{Answers, Batch, Charge};
 
 /// A copy of a key's state until the batch is decided.
@@ -76,7 +76,10 @@ impl<C> MemoryStore<C> {
             let draft = &mut drafts[draft];
             let charged = draft.value.charge(charge, now);
             answers.push(Ok(charged.decision.clone()));
-            draft.charged = Some(charged);
+            // What is only looked at stays as it is.
+            if charge.op != Op::Take(0) {
+                draft.charged = Some(charged);
+            }
         }
 
         if !batch.is_denied(&answers[first..]) {

@@ -16,10 +16,11 @@ impl Codec for Gcra {
 
     fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
         put_all(out, &self.numbers());
+        put_all(out, &[self.period() / self.tick()]);
     }
 
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState> {
-        let state = State { tat: numbers.wide()?, rem: numbers.short()?.into() };
+        let state = State { tat: numbers.wide()?, tail: numbers.short()? };
         Some(LimitState::Gcra(state))
     }
 }

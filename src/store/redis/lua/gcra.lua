@@ -1,45 +1,72 @@
--- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs. All numbers stay below 2^52 and
--- so exact, except for a level far above the top, which is set to the top.
+-- gcra, also called leaky_bucket; see limit/algorithms/gcra.rs and gcra/state.rs. All numbers that decide
+-- stay below 2^52 and so exact: a level beyond that is above every top.
 --
--- Numbers  burst, n', p', tick in microseconds, burst plus the largest debt (I7 each)
--- State    I7 theoretical arrival time in ticks, I4 what it is too late by, in 1/n' ticks
+-- Numbers  burst, n', p', tick in microseconds, burst plus the largest debt, period in ticks (I7 each)
+-- State    I7 theoretical arrival time in ticks; I4 what it is too late by, in 1/n' ticks, and where n' is
+--          below 2^21 in the upper 11 bits how far ahead it was when it was written
 -- Cost     constant
 -- Expiry   when the level is 0, at the next full second, so that successive states share it
-local function level(limit, v, t)
-  local a, now = limit.at, floor(t / limit[4])
-  local tat = v[a]
-  if tat <= now then return 0, now end
-  -- A remainder of another n' counts as less than a tick too.
-  local rem, n = v[a + 1], limit[2]
-  local l = (tat - now) * n - (rem < n and rem or n - 1)
-  local top = limit[5] * limit[3]
-  if l < 0 then l = 0 elseif l > top then return top, now, true end
-  return l, now
+local REM_END = 2 ^ 21
+
+-- A remainder of another n' counts as less than a tick too.
+local function remainder(limit, v)
+  local rem, n = v[limit.at + 1], limit[2]
+  if n < REM_END then rem = rem % REM_END end
+  return rem < n and rem or n - 1
 end
 
-local function set(limit, v, now, l)
-  local a, n = limit.at, limit[2]
-  if l == 0 then
+local function level(limit, v, t)
+  local now = floor(t / limit[4])
+  local ahead = v[limit.at] - now
+  return ahead > 0 and ahead * limit[2] - remainder(limit, v) or 0, now
+end
+
+local function set(limit, v, now, ahead, rem)
+  local a = limit.at
+  if ahead <= 0 then
     -- Otherwise the old level would count again after the clock stepped back.
     v[a], v[a + 1] = 0, 0
     return
   end
-  local ahead = ceil(l / n)
-  v[a], v[a + 1] = now + ahead, ahead * n - l
+  if limit[2] < REM_END then
+    -- Rounded up to six bits and an exponent.
+    local _, exponent = math.frexp(ahead + 32)
+    exponent = exponent - 6
+    rem = rem + REM_END * (224 + exponent * 32 + ceil((ahead + 32) / 2 ^ exponent))
+  end
+  v[a], v[a + 1] = now + ahead, rem
+end
+
+-- By how much hits raise the level, as far as that is exact.
+local function cost(limit, hits)
+  local most = floor((2 ^ 52 - 1) / limit[3])
+  return (hits < most and hits or most) * limit[3]
+end
+
+-- Lowers the level. In ticks: the level itself may be beyond what is exact.
+local function lower(limit, v, t, by)
+  local n, now = limit[2], floor(t / limit[4])
+  local back = remainder(limit, v) + by
+  local ticks = floor(back / n)
+  set(limit, v, now, v[limit.at] - now - ticks, back - ticks * n)
 end
 
 local NUMBER = 7
 
 algorithms[NUMBER] = {
-  numbers = 'I7I7I7I7I7',
+  numbers = 'I7I7I7I7I7I7',
   format = 'I7I4',
   width = 2,
+  -- Moves a state that a clock left more than a period ahead of what it was.
   settle = function(limit, v, t)
-    local top, now, cut = level(limit, v, t)
-    if cut then
-      set(limit, v, now, top)
-      moved = true
-    end
+    local a, now, period = limit.at, floor(t / limit[4]), limit[6]
+    local ahead = v[a] - now
+    if ahead <= period or limit[2] >= REM_END then return end
+    local known = floor(v[a + 1] / REM_END)
+    if known <= 256 then return end
+    local unit = 2 ^ (floor(known / 32) - 8)
+    local most = (known % 32 + 32) * unit - 32
+    if ahead > most and ahead > most - unit + 1 + period then v[a], moved = now + most, true end
   end,
   room = function(limit, v, t)
     local p = limit[3]
@@ -48,27 +75,24 @@ algorithms[NUMBER] = {
   take = function(limit, v, t, hits)
     if limit.never then return end
     local l, now = level(limit, v, t)
-    local p, most = limit[3], limit[5]
+    local n, p, most = limit[2], limit[3], limit[5]
     local top = (limit.counts_denied and most or limit[1]) * p
-    if top < l then top = l end
+    if l >= top then return end
     l = l + (hits < most and hits or most) * p
-    set(limit, v, now, l < top and l or top)
+    if l > top then l = top end
+    local ahead = ceil(l / n)
+    set(limit, v, now, ahead, ahead * n - l)
     return true
   end,
   give_back = function(limit, v, t, hits)
-    local l, now = level(limit, v, t)
-    local most = limit[5]
-    l = l - (hits < most and hits or most) * limit[3]
-    set(limit, v, now, l > 0 and l or 0)
+    -- A limit that admits nothing has raised nothing.
+    if limit[5] > 0 then lower(limit, v, t, cost(limit, hits)) end
   end,
   -- Less what has drained since.
   undo = function(limit, v, t, hits, taken)
-    local l, now = level(limit, v, t)
-    local passed, most = now - floor(taken / limit[4]), limit[5]
-    local back = (hits < most and hits or most) * limit[3]
-    if passed > 0 then back = back - passed * limit[2] end
-    if back > 0 then l = l - back end
-    set(limit, v, now, l > 0 and l or 0)
+    local left, passed = cost(limit, hits), floor(t / limit[4]) - floor(taken / limit[4])
+    if passed > 0 then left = left - passed * limit[2] end
+    if left > 0 and limit[5] > 0 then lower(limit, v, t, left) end
   end,
   ends = function(limit, v)
     local ends = (v[limit.at] + 1) * limit[4]

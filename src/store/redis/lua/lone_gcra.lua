@@ -5,7 +5,7 @@
 -- ARGV    1, packed, little-endian:
 --           I7 now, in microseconds since the epoch; 0 for the server's clock
 --           I4 milliseconds to keep states for longer than they need
---           B the number of rules; for each the five numbers of gcra.lua, I7 each, and B flags as in
+--           B the number of rules; for each the six numbers of gcra.lua, I7 each, and B flags as in
 --             charge.lua
 --           for consecutive entries of one rule: B the rule, from 0, B the number of entries, and for
 --             each I4 hits, I4 times
@@ -16,11 +16,11 @@
 -- Cost    two commands per key, one where nothing is charged
 local KEYS, args, try, read, pack, type, floor = KEYS, ARGV[1], redis.pcall, struct.unpack, struct.pack, type, math.floor
 -- One key of one rule: reads all numbers at once, and skips what several entries need.
-local one = #args == 58
+local one = #args == 65
 local LAYOUT, COUNTS_DENIED, NEVER = 1, 1, 8
-local t, slack, count, at, burst, n, p, tick, most, flags, hits, times
+local t, slack, count, at, burst, n, p, tick, most, period, flags, hits, times
 if one then
-  t, slack, count, burst, n, p, tick, most, flags, at, at, hits, times = read('<I7I4BI7I7I7I7I7BBBI4I4', args)
+  t, slack, count, burst, n, p, tick, most, period, flags, at, at, hits, times = read('<I7I4BI7I7I7I7I7I7BBBI4I4', args)
   at = 13
 else
   t, slack, count, at = read('<I7I4B', args)
@@ -30,6 +30,27 @@ if t == 0 then
   t = now[1] * 1000000 + now[2]
 end
 
+local REM_END = 2 ^ 21
+
+-- Returns the arrival time of a state that a clock left more than a period ahead of what it was.
+local function stepped_back(tat, tail, now)
+  local ahead, known = tat - now, floor(tail / REM_END)
+  if ahead <= period or n >= REM_END or known <= 256 then return end
+  local unit = 2 ^ (floor(known / 32) - 8)
+  local far = (known % 32 + 32) * unit - 32
+  if ahead > far and ahead > far - unit + 1 + period then return now + far end
+end
+
+-- Returns a state, which is rounded up as in gcra.lua.
+local function state_of(now, ahead, rem)
+  if n < REM_END then
+    local _, exponent = math.frexp(ahead + 32)
+    exponent = exponent - 6
+    rem = rem - REM_END * (-224 - exponent * 32 + floor(-(ahead + 32) / 2 ^ exponent))
+  end
+  return pack('<BI7I4', LAYOUT, now + ahead, rem)
+end
+
 if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
   local key = KEYS[1]
   -- `before` is the end of the stored state.
@@ -37,17 +58,22 @@ if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
   if not state then
     state = ''
   elseif type(state) == 'string' and #state == 12 and state:byte() == LAYOUT then
-    local tat, rem = read('<I7I4', state, 2)
+    local tat, tail = read('<I7I4', state, 2)
     before = (tat + 1) * tick
     if tat > now then
-      -- A remainder of another n' counts as less than a tick too.
-      level = (tat - now) * n - (rem < n and rem or n - 1)
-      if level < 0 then level = 0 end
+      if tat - now > period and stepped_back(tat, tail, now) then
+        level = top + 1
+      else
+        local rem = n < REM_END and tail % REM_END or tail
+        -- A remainder of another n' counts as less than a tick too.
+        level = (tat - now) * n - (rem < n and rem or n - 1)
+      end
     end
   else
     level = top + 1
   end
-  -- Values that are not states, and states that a clock left far ahead, are rare: left to the loop below.
+  -- Values that are not states, and states beyond the top or that a clock left far ahead, are rare: left
+  -- to the loop below.
   if level <= top then
     local fit, each = burst * p - level, hits * p
     if times > 1 then
@@ -60,10 +86,10 @@ if one and flags < NEVER and flags % 2 < COUNTS_DENIED then
     if fit <= 0 or hits > burst then return pack('<I7I4c0', t, #state, state) end
     level = level + fit
     local rem = -level % n
-    local tat, set = now + (level + rem) / n, nil
-    local ends = (tat + 1) * tick
+    local ahead, set = (level + rem) / n, nil
+    local ends = (now + ahead + 1) * tick
     ends = ends - ends % 1000000
-    local text = pack('<BI7I4', LAYOUT, tat, rem)
+    local text = state_of(now, ahead, rem)
     if before >= ends and before < ends + 1000000 then
       set = try('SET', key, text, 'KEEPTTL')
     else
@@ -76,8 +102,8 @@ end
 
 local rules = {}
 for i = 1, count do
-  local rule = { read('<I7I7I7I7I7B', args, at) }
-  rules[i], at = rule, rule[7]
+  local rule = { read('<I7I7I7I7I7I7B', args, at) }
+  rules[i], at = rule, rule[8]
 end
 
 local FAILURES, CORRUPT = 2 ^ 32 - 16, 2
@@ -96,14 +122,14 @@ while at <= last do
   local rule, entries
   rule, entries, at = read('BB', args, at)
   rule = rules[rule + 1]
-  burst, n, p, tick, most, flags = rule[1], rule[2], rule[3], rule[4], rule[5], rule[6]
+  burst, n, p, tick, most, period, flags = unpack(rule, 1, 7)
   local now = (t - t % tick) / tick
   local room, top = burst * p, most * p
   for _ = 1, entries do
     i = i + 1
     local key, result = KEYS[i], nil
     hits, times, at = read('<I4I4', args, at)
-    local state, level, moved, before = try('GET', key), 0, false, 0
+    local state, level, stays, moved, before = try('GET', key), 0, 0, nil, 0
     if not state then
       state = ''
     elseif type(state) == 'table' then
@@ -111,16 +137,14 @@ while at <= last do
     elseif #state ~= 12 or state:byte() ~= LAYOUT then
       result = pack('<I4', FAILURES + CORRUPT)
     else
-      local tat, rem = read('<I7I4', state, 2)
+      local tat, tail = read('<I7I4', state, 2)
       before = (tat + 1) * tick
       if tat > now then
+        local to = stepped_back(tat, tail, now)
+        if to then tat, before, moved = to, 0, pack('<BI7I4', LAYOUT, to, tail) end
+        local rem = n < REM_END and tail % REM_END or tail
         level = (tat - now) * n - (rem < n and rem or n - 1)
-        if level < 0 then
-          level = 0
-        elseif level > top then
-          -- A state that a clock left far ahead is moved, and written.
-          level, moved, before = top, true, 0
-        end
+        stays = tat - now
       end
     end
     if not result then
@@ -129,17 +153,19 @@ while at <= last do
       if fit > times then fit = times end
       -- Admitted hits fit; denied hits that are charged may fill it to the top.
       local raised = level + fit * hits * p
-      if flags % 2 >= COUNTS_DENIED and flags < NEVER and fit < times then
+      if flags % 2 >= COUNTS_DENIED and flags < NEVER and fit < times and raised < top then
         local more = (times - fit) * hits
         raised = raised + (more < most and more or most) * p
-        local limit = top > level and top or level
-        if raised > limit then raised = limit end
+        if raised > top then raised = top end
       end
       if raised > level or moved then
-        local ahead, set = -floor(-raised / n), nil
+        local ahead, set, text = stays, nil, moved
+        if raised > level then
+          ahead = -floor(-raised / n)
+          text = state_of(now, ahead, ahead * n - raised)
+        end
         local ends = (now + ahead + 1) * tick
         ends = ends - ends % 1000000
-        local text = pack('<BI7I4', LAYOUT, now + ahead, ahead * n - raised)
         if before >= ends and before < ends + 1000000 then
           set = try('SET', key, text, 'KEEPTTL')
         else

@@ -6,27 +6,31 @@
 -- Expiry   when the bucket is full
 local NUMBER = 6
 
+-- Returns the missing tokens and the time of the last refill, with what has come since.
+local function refilled(limit, v, t)
+  local a, interval = limit.at, limit[2]
+  local missing, last = v[a], v[a + 1]
+  local steps = t > last and floor((t - last) / interval) or 0
+  missing, last = missing - steps * limit[3], last + steps * interval
+  if missing > 0 then return missing, last end
+  return 0, last < t and t or last
+end
+
 algorithms[NUMBER] = {
   numbers = 'I7I7I7I7',
   format = 'I7I7',
   width = 2,
+  -- Refills nothing: another limit of the same states may refill less, so only what changes the tokens
+  -- stores a refill.
   settle = function(limit, v, t)
-    local a, interval = limit.at, limit[2]
-    local missing, last = v[a], v[a + 1]
-    if last > t + interval then last, moved = t, true end
-    local steps = t > last and floor((t - last) / interval) or 0
-    missing = missing - steps * limit[3]
-    last = last + steps * interval
-    if missing <= 0 then
-      missing = 0
-      if last < t then last = t end
-    end
-    v[a], v[a + 1] = missing, last
+    local last = limit.at + 1
+    if v[last] > t + limit[2] then v[last], moved = t, true end
   end,
-  room = function(limit, v) return limit[1] - v[limit.at] end,
-  take = function(limit, v, _, hits)
+  room = function(limit, v, t) return limit[1] - refilled(limit, v, t) end,
+  take = function(limit, v, t, hits)
     if limit.never then return end
     local a = limit.at
+    v[a], v[a + 1] = refilled(limit, v, t)
     local most = limit.counts_denied and limit[4] or limit[1]
     if most < v[a] then most = v[a] end
     local sum = v[a] + hits
@@ -35,23 +39,25 @@ algorithms[NUMBER] = {
   end,
   -- A denial restarts the wait of a strict bucket.
   deny = function(limit, v, t)
-    local last = limit.at + 1
-    if limit.strict and v[last] < t then v[last] = t end
+    local a = limit.at
+    if limit.strict then
+      v[a], v[a + 1] = refilled(limit, v, t)
+      if v[a + 1] < t then v[a + 1] = t end
+    end
     return limit.strict
   end,
   give_back = function(limit, v, t, hits)
     local a = limit.at
+    v[a], v[a + 1] = refilled(limit, v, t)
     v[a] = v[a] > hits and v[a] - hits or 0
-    -- As `settle` leaves a full bucket.
+    -- As a refill leaves a full bucket.
     if v[a] == 0 and v[a + 1] < t then v[a + 1] = t end
   end,
   -- Less what was refilled since. A wait that nothing restarted again starts where it had.
   undo = function(limit, v, t, hits, taken, _, was)
     local a = limit.at
-    if was > 0 and v[a + 1] == taken then
-      v[a + 1] = was - 1
-      limit.settle(limit, v, t)
-    end
+    if was > 0 and v[a + 1] == taken then v[a + 1] = was - 1 end
+    v[a], v[a + 1] = refilled(limit, v, t)
     local passed = v[a + 1] - taken
     if passed > 0 then hits = hits - ceil(passed / limit[2]) * limit[3] end
     if hits > 0 then v[a] = v[a] > hits and v[a] - hits or 0 end

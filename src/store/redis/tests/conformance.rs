@@ -28,6 +28,7 @@ fn conforms(topology: Topology) {
         model::steps_back(&store, &clock).await;
         conformance::a_limit_of_zero_denies(&store).await;
         conformance::keeps_the_longest_debts(&store, &clock).await;
+        conformance::replicas::conforms(&store, &clock).await;
         conformance::states::conforms(&store, &clock).await;
     });
 }
