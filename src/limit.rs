@@ -18,6 +18,7 @@ mod saved;
 #[cfg(test)]
 mod tests;
 mod text;
+mod undo;
 mod unit;
 mod verdict;
 
@@ -32,6 +33,7 @@ pub use plan::{
 };
 pub(crate) use saved::SavedNumbers;
 pub(crate) use saved::log_copy::{LogCopy, NextPart};
+pub use undo::{Replaced, Undo};
 pub use unit::Unit;
 pub use verdict::{ChargeOutcome, Decision, Fill, Levels, NearLimit, NearLimits, Source, Verdict};
 

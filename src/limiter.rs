@@ -44,7 +44,7 @@ use self::lookup::{Lookup, Matched};
 use self::spans::DecisionSpan;
 use self::stats::CountedHits;
 use crate::controls::{ActiveView, Effect};
-use crate::limit::{Decision, Op};
+use crate::limit::Decision;
 use crate::rules::Domain;
 use crate::store::{Answer, Answers, Charge, Store, StoreError};
 use crate::top::{Redaction, Top};
@@ -320,10 +320,7 @@ impl<S: Store> Limiter<S> {
     ) -> Status<'s> {
         let limit = &charge.plan.limits()[usize::from(decision.limit)];
         let (mut shadow, mut name) = (false, "");
-        let hits = match matched.op {
-            Op::Take(hits) => hits,
-            Op::GiveBack(_) => 0,
-        };
+        let hits = matched.op.takes().unwrap_or(0);
         let counted = CountedHits::new(hits, limit, decision, self.options.near_limit_ratio);
         stats::count(&counted, domain, matched, decision.limit);
         if let Some(top) = &self.top {

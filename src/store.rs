@@ -78,7 +78,7 @@ impl Charge<'_> {
         match on_failure.unwrap_or(OnStoreFailure::Error) {
             // The whole request is refused.
             OnStoreFailure::Error => Some(Role::Enforced),
-            OnStoreFailure::Deny if matches!(self.op, Op::Take(_)) && enforced() => Some(self.role),
+            OnStoreFailure::Deny if self.op.takes().is_some() && enforced() => Some(self.role),
             OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
         }
     }
@@ -98,15 +98,7 @@ impl Charge<'_> {
             Err(failed) if failed.is_refusal() => Some(false),
             _ => None,
         };
-        matches!(self.op, Op::Take(1..)) && known.unwrap_or(self.hold.is_some())
-    }
-
-    /// Returns whether `answer` took hits that can be given back. If only some limits counted a
-    /// denial, they cannot: all limits would get them.
-    pub fn took(&self, answer: &Answer) -> bool {
-        let all_count = || self.plan.limits().iter().all(|limit| limit.charge_denied);
-        matches!(self.op, Op::Take(1..))
-            && answer.as_ref().is_ok_and(|it| it.allowed || all_count())
+        self.op.takes().is_some_and(|hits| hits > 0) && known.unwrap_or(self.hold.is_some())
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::algorithms::sliding_log::HitLog;
 use super::{
-    HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SavedNumbers, SpanCount,
+    HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SavedNumbers, SpanCount, Undo,
     Verdict,
 };
 
@@ -62,6 +62,19 @@ pub(crate) trait LimitAlgorithm: Sized {
 
     /// Gives hits back, newest first.
     fn give_back(&self, state: &mut Self::State, now: Micros, hits: Hits);
+
+    /// Returns what undoes the charge that turned an advanced state into `after`, for `hold`; none if it
+    /// changed nothing. Limits of a sliding_log share a log, so the plan undoes them.
+    fn undo_of(
+        &self,
+        before: &Self::State,
+        after: &Self::State,
+        now: Micros,
+        hold: u64,
+    ) -> Option<Undo>;
+
+    /// Makes what a charge did as if it had not been made, where the hits still count.
+    fn undo(&self, state: &mut Self::State, now: Micros, undo: &Undo, hold: u64);
 
     /// Returns whether a denial may be repeated until its wait is over without charging again:
     /// charging would only deny again, and change nothing that anyone sees. `alone`: the rule has no
@@ -392,6 +405,35 @@ macro_rules! define_algorithms {
                     $(Algorithm::$name(limit) => {
                         if let LimitState::$name(state) = state {
                             limit.deny(state, now);
+                        }
+                    })*
+                }
+            }
+
+            /// See [`LimitAlgorithm::undo_of`].
+            pub(super) fn undo_of(
+                &self,
+                before: &LimitState,
+                after: &LimitState,
+                now: Micros,
+                hold: u64,
+            ) -> Option<Undo> {
+                match self {
+                    $(Algorithm::$name(limit) => match (before, after) {
+                        (LimitState::$name(before), LimitState::$name(after)) => {
+                            limit.undo_of(before, after, now, hold)
+                        }
+                        _ => None,
+                    },)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::undo`].
+            pub(super) fn undo(&self, state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) {
+                match self {
+                    $(Algorithm::$name(limit) => {
+                        if let LimitState::$name(state) = state {
+                            limit.undo(state, now, undo, hold);
                         }
                     })*
                 }

@@ -23,7 +23,7 @@ pub use token_bucket::TokenBucket;
 use super::algorithm::define_algorithms;
 use super::{
     ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, Micros, NumbersChange,
-    NumbersError, Op, Packed, SavedNumbers, SpanCount, Verdict, packed, saved,
+    NumbersError, Op, Packed, SavedNumbers, SpanCount, Undo, Verdict, packed, saved,
 };
 use sliding_log::HitLog;
 

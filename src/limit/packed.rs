@@ -21,13 +21,16 @@ pub(super) fn charge<A: LimitAlgorithm>(
     let log = HitLog::default();
     let mut state = algorithm.unpack(*packed, now);
     algorithm.advance(&mut state, now);
-    if let Op::GiveBack(_) = op {
-        algorithm.give_back(&mut state, now, hits);
+    match op {
+        Op::Take(_) => {}
+        Op::GiveBack(_) => algorithm.give_back(&mut state, now, hits),
+        Op::Undo(undo) if undo.limits & 1 > 0 => algorithm.undo(&mut state, now, &undo, hits.hold),
+        Op::Undo(_) => {}
     }
     let used_before = algorithm.levels(&state, &log, now).used;
     let verdict = match op {
         Op::Take(_) => take(limit, algorithm, &mut state, now, hits),
-        Op::GiveBack(_) => Verdict::ALLOWED,
+        Op::GiveBack(_) | Op::Undo(_) => Verdict::ALLOWED,
     };
     let levels = limit.bound(algorithm.levels(&state, &log, now));
     *packed = A::pack(&state);

@@ -14,7 +14,7 @@ pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCoun
 use super::algorithms::sliding_log::{HitLog, LogBounds};
 use super::{
     Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit,
-    NearLimits, SavedNumbers, Source, Unit, Verdict, hash_hold_id, saved,
+    NearLimits, SavedNumbers, Source, Undo, Unit, Verdict, hash_hold_id, saved,
 };
 
 /// The operation of a charge.
@@ -24,13 +24,31 @@ pub enum Op {
     Take(u64),
     /// Gives hits back, newest first, never below zero; always allowed.
     GiveBack(u64),
+    /// Makes a charge of this plan as if it had not been made; always allowed.
+    Undo(Undo),
 }
 
 impl Op {
     /// The hits, which saturate, with the hash of their hold id.
     fn hits(self, hold: u64) -> Hits {
-        let (Op::Take(count) | Op::GiveBack(count)) = self;
-        Hits { count: u32::try_from(count).unwrap_or(u32::MAX), hold }
+        let count = match self {
+            Op::Take(count) | Op::GiveBack(count) => u32::try_from(count).unwrap_or(u32::MAX),
+            Op::Undo(undo) => undo.hits,
+        };
+        Hits { count, hold }
+    }
+
+    /// Returns the hits to take: 0 for a look, none if it takes nothing from any limit.
+    pub fn takes(self) -> Option<u64> {
+        match self {
+            Op::Take(hits) => Some(hits),
+            Op::GiveBack(_) | Op::Undo(_) => None,
+        }
+    }
+
+    /// Returns whether hits come back. Even if its batch is denied as a whole, they do.
+    pub fn gives_back(self) -> bool {
+        self.takes().is_none()
     }
 }
 
@@ -222,10 +240,21 @@ impl Plan {
         op: Op,
         hold: u64,
     ) -> ChargeOutcome {
+        self.advance(state, now);
+        self.charge_states(&mut state.limits, &mut state.log, now, op, hold)
+    }
+
+    /// Advances a state to `now`.
+    pub(super) fn advance(&self, state: &mut State, now: Micros) {
         if state.limits.len() != self.limits.len() {
             state.limits = self.limits.iter().map(|limit| limit.algorithm.new_state()).collect();
         }
-        self.charge_states(&mut state.limits, &mut state.log, now, op, hold)
+        if let Some(bounds) = &self.log_bounds {
+            state.log.advance(bounds, now);
+        }
+        for (limit, state) in self.limits.iter().zip(&mut state.limits) {
+            limit.algorithm.advance(state, now);
+        }
     }
 
     /// Charges as [`charge`](Self::charge) does, on a packed state. Only for a plan that
@@ -246,6 +275,7 @@ impl Plan {
         }
     }
 
+    /// Charges states that were advanced to `now`.
     fn charge_states(
         &self,
         states: &mut [LimitState],
@@ -254,21 +284,14 @@ impl Plan {
         op: Op,
         hold: u64,
     ) -> ChargeOutcome {
-        if let Some(bounds) = &self.log_bounds {
-            log.advance(bounds, now);
-        }
-        for (limit, state) in self.limits.iter().zip(&mut *states) {
-            limit.algorithm.advance(state, now);
-        }
         let hits = op.hits(hold);
         match op {
-            Op::Take(_) => self.take(states, log, now, hits),
-            Op::GiveBack(_) => {
-                self.give_back(states, log, now, hits);
-                let used: Used = self.used(states, log, now);
-                self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
-            }
+            Op::Take(_) => return self.take(states, log, now, hits),
+            Op::GiveBack(_) => self.give_back(states, log, now, hits),
+            Op::Undo(undo) => self.undo(states, log, now, &undo, hold),
         }
+        let used: Used = self.used(states, log, now);
+        self.conclude(states, log, now, &[Verdict::ALLOWED; 16], &used)
     }
 
     fn take(
@@ -448,6 +471,10 @@ impl State {
 
     pub(crate) fn log(&self) -> &HitLog {
         &self.log
+    }
+
+    pub(super) fn limits(&self) -> &[LimitState] {
+        &self.limits
     }
 
     /// Appends the state as it is saved, without its log, which follows.

@@ -11,6 +11,7 @@ mod reduce_bucket;
 mod replica_share;
 mod shared;
 mod traps;
+mod undo;
 
 use super::*;
 

@@ -15,7 +15,7 @@ use super::lookup::Lookup;
 use super::sample::Sample;
 use super::{Request, Status};
 use crate::controls::Effect;
-use crate::limit::{Micros, Op};
+use crate::limit::Micros;
 use crate::store::Answer;
 use crate::top::{Redaction, TopEntry};
 
@@ -134,10 +134,7 @@ impl Denials {
             domain,
             entries,
             cut,
-            hits: match matched.op {
-                Op::Take(hits) => hits,
-                Op::GiveBack(_) => 0,
-            },
+            hits: matched.op.takes().unwrap_or(0),
             rule: matched.applies.rule().map(|rule| self.redaction.path(rule.path(), all, 0)),
             limit: limit.map(ToString::to_string),
             control: matched.effect.map(|effect| effect.control().id.clone()),

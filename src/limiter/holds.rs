@@ -47,7 +47,7 @@ impl Holds {
             return;
         }
         for (charge, answer) in batch.charges.iter().zip(answers) {
-            let Op::Take(hits) = charge.op else { continue };
+            let Some(hits) = charge.op.takes() else { continue };
             if !charge.may_hold(answer) {
                 continue;
             }

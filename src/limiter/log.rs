@@ -104,6 +104,7 @@ fn line<'a>(
         hits: plan.map(|_| match matched.op {
             Op::Take(hits) => i64::try_from(hits).unwrap_or(i64::MAX),
             Op::GiveBack(hits) => -i64::try_from(hits).unwrap_or(i64::MAX),
+            Op::Undo(undo) => -i64::from(undo.hits),
         }),
         used_before: None,
         remaining: None,

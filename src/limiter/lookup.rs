@@ -105,7 +105,7 @@ impl<'s, 'r> Matched<'s, 'r> {
     }
 
     fn is_refund(&self) -> bool {
-        matches!(self.op, Op::GiveBack(_))
+        self.op.gives_back()
     }
 
     /// Whether a control denies it.
@@ -191,10 +191,8 @@ impl<'s: 'r, 'r> Lookup<'s, 'r> {
         if self.is_blocked && self.domain.is_some_and(|domain| domain.together) {
             // Charged all or none: the others only look.
             for matched in &mut self.matched {
-                if !matched.is_blocked()
-                    && let Op::Take(hits) = &mut matched.op
-                {
-                    *hits = 0;
+                if !matched.is_blocked() && matched.op.takes().is_some() {
+                    matched.op = Op::Take(0);
                 }
             }
         }

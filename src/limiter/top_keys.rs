@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::lookup::Matched;
 use super::stats::CountedHits;
-use crate::limit::{Decision, NearLimit, Op, Plan, Source};
+use crate::limit::{Decision, NearLimit, Plan, Source};
 use crate::store::Charge;
 use crate::top::{NearAdmission, Outcome, Recorded, Top};
 
@@ -23,7 +23,7 @@ pub(super) fn record(
     counted: &CountedHits,
     is_charged: bool,
 ) {
-    let Op::Take(hits) = charge.op else { return };
+    let Some(hits) = charge.op.takes() else { return };
     let near = match is_charged && decision.allowed && decision.source == Source::Store {
         true => near(charge.plan, decision, counted, hits),
         false => NearAdmissions::new(),
@@ -38,7 +38,7 @@ pub(super) fn record(
 
 /// Counts hits that a control blocks.
 pub(super) fn record_blocked(top: &Top, domain: &str, matched: &Matched<'_, '_>) {
-    let Op::Take(hits) = matched.op else { return };
+    let Some(hits) = matched.op.takes() else { return };
     let entries = match matched.counted_plan() {
         Some(plan) => matched.counted_entries(plan),
         None => matched.entries(),

@@ -275,5 +275,5 @@ fn is_charged_whole(batch: &Batch<'_>) -> bool {
 }
 
 fn gives_back(charge: &Charge<'_>) -> bool {
-    matches!(charge.op, Op::GiveBack(_))
+    charge.op.gives_back()
 }

@@ -127,6 +127,12 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
     }
 
     fn charge_locally(&self, batch: Batch<'_>, answers: &mut [Answer]) {
+        // What was charged elsewhere is not undone here.
+        for (charge, answer) in zip(batch.charges, &mut *answers) {
+            if answer.is_err() && matches!(charge.op, Op::Undo(_)) {
+                *answer = Ok(allow(charge));
+            }
+        }
         let failed = || zip(batch.charges, &*answers).filter(|(_, answer)| answer.is_err());
         let shares: SmallVec<[Arc<Plan>; 4]> =
             failed().map(|(charge, _)| self.local_plan(charge.plan)).collect();
@@ -275,7 +281,7 @@ fn allow(charge: &Charge<'_>) -> Decision {
 
 fn deny(charge: &Charge<'_>) -> Decision {
     match (charge.op, enforced(charge)) {
-        (Op::GiveBack(_), _) | (_, None) => allow(charge),
+        (Op::GiveBack(_) | Op::Undo(_), _) | (_, None) => allow(charge),
         (Op::Take(_), Some(limit)) => Decision {
             allowed: false,
             limit,

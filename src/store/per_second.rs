@@ -13,25 +13,35 @@ use super::{
     Answer, Answers, Batch, Charge, Operations, Role, SharedTable, StateKey, States, Store,
     StoreError, StoreStatus,
 };
-use crate::limit::{KeyState, Micros, Plan};
+use crate::limit::{KeyState, Micros, Op, Plan, Undo};
 use crate::metrics::{MergedFamilies, MetricSink};
 
-/// When charges were made, by the clock of the store that made them.
-pub type Times = SmallVec<[Micros; 4]>;
+/// What undoes each charge of a batch, in order: nothing where nothing was charged.
+pub type Undos = SmallVec<[Vec<Undo>; 4]>;
 
-/// A store that can undo charges.
-pub trait Undo: Store {
-    /// Charges a batch, and adds to `times` when, for each charge in order.
-    fn charge_timed(
+/// A store whose charges can be undone.
+pub trait Undoable: Store {
+    /// Charges a batch, and adds to `undos` what undoes each charge.
+    fn charge_undoable(
         &self,
         batch: Batch<'_>,
         answers: &mut Answers,
-        times: &mut Times,
+        undos: &mut Undos,
     ) -> impl Future<Output = ()> + Send;
 
-    /// Gives back hits that were taken at those times, if they still count. Nothing waits for it: if
-    /// it fails, the hits stay charged until their window ends.
-    fn undo(&self, taken: &[(Charge<'_>, Micros)]);
+    /// Makes charges that [undo](Op::Undo) others, at most once. Nothing waits for it: if it fails, the
+    /// hits stay charged until they no longer count.
+    fn undo(&self, undoing: &[Charge<'_>]);
+}
+
+/// Returns the charges that undo others, last to first.
+pub fn undoing<'a: 'u, 'u>(
+    made: impl DoubleEndedIterator<Item = (&'u Charge<'a>, &'u Vec<Undo>)>,
+) -> Vec<Charge<'a>> {
+    let undo = |(charge, undos): (&'u Charge<'a>, &'u Vec<Undo>)| {
+        undos.iter().rev().map(move |undo| Charge { op: Op::Undo(*undo), ..*charge })
+    };
+    made.rev().flat_map(undo).collect()
 }
 
 /// One or two stores. With two, charges whose plan is [per second](crate::limit::Plan::per_second) go
@@ -39,9 +49,8 @@ pub trait Undo: Store {
 ///
 /// **Charged together.** A batch that needs both stores is first charged in each. If the result is a
 /// denial, what was charged is undone. Until then other requests see it as charged, so for about one
-/// round trip they may be denied hits that they would otherwise get; no request is allowed more. Limits
-/// next to a concurrency limit in the same plan get nothing back. A store that failed may or may not
-/// have charged: nothing is undone there.
+/// round trip they may be denied hits that they would otherwise get; no request is allowed more. A store
+/// that failed may or may not have charged: nothing is undone there.
 #[derive(Debug)]
 pub struct PerSecond<S> {
     main: S,
@@ -59,35 +68,32 @@ enum StoresOf<'a, S> {
 struct Part<'a> {
     charges: SmallVec<[Charge<'a>; 4]>,
     answers: Answers,
-    times: Times,
+    undos: Undos,
 }
 
 impl<'a> Part<'a> {
     fn of(batch: &Batch<'a>, per_second: bool) -> Part<'a> {
         let here = |charge: &&Charge<'_>| charge.plan.per_second() == per_second;
         let charges = batch.charges.iter().filter(here).copied().collect();
-        Part { charges, answers: Answers::new(), times: Times::new() }
+        Part { charges, answers: Answers::new(), undos: Undos::new() }
     }
 
     fn has_quota(&self) -> bool {
         self.charges.iter().any(|charge| charge.role == Role::Quota)
     }
 
-    /// Returns what to undo after the whole batch was denied, and when it was charged.
-    fn to_undo(&self, batch: &Batch<'_>) -> SmallVec<[(Charge<'a>, Micros); 4]> {
+    /// Returns what to do after the whole batch was denied.
+    fn undoing(&self, batch: &Batch<'_>) -> Vec<Charge<'a>> {
         let unknown = |answer: &Answer| matches!(answer, Err(failed) if !failed.is_refusal());
         let complete = self.answers.len() == self.charges.len();
         if !complete || self.answers.iter().any(unknown) || batch.is_denied(&self.answers) {
-            return SmallVec::new();
+            return Vec::new();
         }
-        zip(zip(&self.charges, &self.answers), &self.times)
-            .filter(|((charge, answer), _)| charge.took(answer))
-            .map(|((charge, _), taken)| (*charge, *taken))
-            .collect()
+        undoing(zip(&self.charges, &self.undos))
     }
 }
 
-impl<S: Undo> PerSecond<S> {
+impl<S: Undoable> PerSecond<S> {
     /// Keeps limits of one second in `per_second`, all others in `main`. Without `per_second`, `main`
     /// keeps all.
     pub fn new(main: S, per_second: Option<S>) -> PerSecond<S> {
@@ -132,8 +138,8 @@ impl<S: Undo> PerSecond<S> {
             ..batch
         };
         tokio::join!(
-            main_store.charge_timed(main_batch, &mut main.answers, &mut main.times),
-            second_store.charge_timed(second_batch, &mut second.answers, &mut second.times),
+            main_store.charge_undoable(main_batch, &mut main.answers, &mut main.undos),
+            second_store.charge_undoable(second_batch, &mut second.answers, &mut second.undos),
         );
 
         let first = answers.len();
@@ -146,17 +152,17 @@ impl<S: Undo> PerSecond<S> {
         if !batch.together || !batch.is_denied(&answers[first..]) {
             return;
         }
-        for (store, undo) in
-            [(main_store, main.to_undo(&main_batch)), (second_store, second.to_undo(&second_batch))]
+        for (store, undoing) in
+            [(main_store, main.undoing(&main_batch)), (second_store, second.undoing(&second_batch))]
         {
-            if !undo.is_empty() {
-                store.undo(&undo);
+            if !undoing.is_empty() {
+                store.undo(&undoing);
             }
         }
     }
 }
 
-impl<S: Undo> Store for PerSecond<S> {
+impl<S: Undoable> Store for PerSecond<S> {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
         match self.stores_of(&batch) {
             StoresOf::One(store) => store.charge(batch, answers).await,
@@ -180,7 +186,7 @@ impl<S: Undo> Store for PerSecond<S> {
     }
 }
 
-impl<S: Undo + States> States for PerSecond<S> {
+impl<S: Undoable + States> States for PerSecond<S> {
     async fn read(
         &self,
         key: StateKey<'_>,
@@ -195,7 +201,7 @@ impl<S: Undo + States> States for PerSecond<S> {
     }
 }
 
-impl<S: Undo + Operations> Operations for PerSecond<S> {
+impl<S: Undoable + Operations> Operations for PerSecond<S> {
     async fn connect(&self) {
         match &self.per_second {
             None => self.main.connect().await,

@@ -47,7 +47,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 pub use self::access::{Access, Endpoint, Login, Tls};
-use self::batch::{ChargeOp, Group, PendingCharge};
+use self::batch::{Group, PendingCharge};
 use self::cancel::CancelOnDrop;
 use self::connection::Connection;
 use self::connections::ThreadConnections;
@@ -56,10 +56,9 @@ pub use self::counts::RedisCounts;
 use self::direct::DirectConnections;
 pub use self::key::text as key_text;
 pub use self::options::{Clock, Layout, Options, Topology};
-use self::reply::{AllAnswers, Reply};
-use super::per_second::{self, Undo};
+use self::reply::{AllAnswers, AnswersWithUndos, Reply};
+use super::per_second::{Undoable, Undos, undoing};
 use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
-use crate::limit::{Micros, Op};
 use crate::threads;
 
 /// Keeps states in Redis.
@@ -149,6 +148,7 @@ impl RedisStore {
         if groups.len() > 1 {
             // Whether all quotas deny is known only when all nodes have answered.
             for pending in pending {
+                pending.undoable = true;
                 pending.group = pending.group.map(|it| Group { quota_passes: true, ..it });
                 slots.push(pending.slot);
             }
@@ -158,16 +158,17 @@ impl RedisStore {
 
 impl Store for RedisStore {
     async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
-        self.charge_timed(batch, answers, &mut per_second::Times::new()).await;
+        self.charge_batch(batch, answers, None).await;
     }
 }
 
-impl Undo for RedisStore {
-    async fn charge_timed(
+impl RedisStore {
+    /// Charges a batch; adds to `undos` what undoes each charge.
+    async fn charge_batch(
         &self,
         batch: Batch<'_>,
         answers: &mut Answers,
-        times: &mut per_second::Times,
+        undos: Option<&mut Undos>,
     ) {
         let connections = self.connections();
         let deadline = Instant::now().checked_add(batch.budget);
@@ -189,6 +190,8 @@ impl Undo for RedisStore {
         // The slot of each charge, where a batch charged together needs several.
         let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
         if batch.together {
+            let undoable = undos.is_some();
+            let pending = pending.map(|pending| PendingCharge { undoable, ..pending });
             let mut pending: Vec<PendingCharge> = pending.collect();
             self.group_by_slot(&batch, &mut pending, &mut slots);
             connections.push(pending);
@@ -200,7 +203,6 @@ impl Undo for RedisStore {
         let replied = reply.take();
         let first = answers.len();
         answers.extend(replied.iter().map(|(answer, _)| answer.clone()));
-        times.extend(replied.iter().map(|(_, time)| *time));
 
         // Some nodes may have charged a batch that others deny. Where an outcome is unknown, nothing is
         // given back.
@@ -208,41 +210,48 @@ impl Undo for RedisStore {
             |answer: &Answer| answer.as_ref().err().is_none_or(|failed| failed.is_refusal());
         let answers = &answers[first..];
         if !slots.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
-            self.undo(&made(&batch, &replied, &slots));
+            self.undo(&undoing_made(&batch, &replied, &slots));
+        }
+        if let Some(undos) = undos {
+            undos.extend(replied.into_iter().map(|(_, undos)| undos));
         }
     }
+}
 
-    fn undo(&self, made: &[(Charge<'_>, Micros)]) {
+impl Undoable for RedisStore {
+    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, undos: &mut Undos) {
+        self.charge_batch(batch, answers, Some(undos)).await;
+    }
+
+    fn undo(&self, undoing: &[Charge<'_>]) {
         // Nobody waits for it, so it has no deadline.
-        let reply = Reply::new(made.len(), StoreError::TimedOut, None);
-        let pending = made.iter().enumerate().filter_map(|(index, (charge, taken))| {
-            let Op::Take(hits) = charge.op else { return None };
-            // A window in the key is the one in which the hits were taken.
-            let options = &self.shared.options;
-            let mut pending = PendingCharge::new(options, charge, &reply, index, *taken);
-            pending.op = ChargeOp::Undo(u32::try_from(hits).unwrap_or(u32::MAX), *taken);
-            Some(pending)
-        });
+        let reply = Reply::new(undoing.len(), StoreError::TimedOut, None);
+        let options = &self.shared.options;
+        let pending = undoing
+            .iter()
+            .enumerate()
+            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, 0));
         self.connections().push(pending);
     }
 }
 
-/// Returns the charges that were made on their nodes, and when.
-fn made<'a>(
+/// Returns the charges that undo those that were made on their nodes.
+fn undoing_made<'a>(
     batch: &Batch<'a>,
-    replied: &[(Answer, Micros)],
+    replied: &AnswersWithUndos,
     slots: &[u16],
-) -> Vec<(Charge<'a>, Micros)> {
+) -> Vec<Charge<'a>> {
     let all = || zip(zip(batch.charges, replied), slots);
     // A slot with an enforced denial charged nothing.
     let denied: Vec<u16> = all()
         .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
         .map(|(_, slot)| *slot)
         .collect();
-    all()
-        .filter(|((charge, (answer, _)), slot)| charge.took(answer) && !denied.contains(slot))
-        .map(|((charge, (_, taken)), _)| (*charge, *taken))
-        .collect()
+    let made: Vec<_> = all()
+        .filter(|(_, slot)| !denied.contains(slot))
+        .map(|((charge, (_, undos)), _)| (charge, undos))
+        .collect();
+    undoing(made.into_iter())
 }
 
 impl Drop for RedisStore {

@@ -12,7 +12,7 @@ use std::fmt::Write;
 use super::sliding_log::HitLog;
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, SpanCount, Verdict, saved, wait,
+    SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
 };
 
 /// `n` hits in any span of `period`, counted in sub-windows.
@@ -154,6 +154,23 @@ impl LimitAlgorithm for BucketedWindow {
             let back = left.min(*count);
             *count -= back;
             left -= back;
+            state.sum -= u64::from(back);
+        }
+    }
+
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let start = after.index.saturating_mul(self.span());
+        Undo::new(after.sum - before.sum, now.max(start))
+    }
+
+    fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {
+        let slots = state.ring.len() as u64;
+        let age = state.index.saturating_sub(undo.taken / self.span());
+        if age < slots {
+            let slot = (u64::from(state.head) + slots - age) % slots;
+            let count = &mut state.ring[slot as usize];
+            let back = undo.hits.min(*count);
+            *count -= back;
             state.sum -= u64::from(back);
         }
     }

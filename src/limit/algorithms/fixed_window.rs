@@ -13,7 +13,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, Verdict, saved, wait,
+    SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// `n` hits in each window.
@@ -90,6 +90,16 @@ impl LimitAlgorithm for FixedWindow {
 
     fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
         state.count = state.count.saturating_sub(hits.count);
+    }
+
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        Undo::new((after.count - before.count).into(), now.max(after.window))
+    }
+
+    fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {
+        if state.window <= undo.taken {
+            state.count = state.count.saturating_sub(undo.hits);
+        }
     }
 
     /// With `charge_denied`, denials are repeated only if the rule has no other limit: this one stays

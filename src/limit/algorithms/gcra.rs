@@ -26,7 +26,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved,
+    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Undo, Verdict, saved,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -191,6 +191,19 @@ impl Gcra {
         let ahead = divide_up(level, self.n);
         *state = State::new(divide(now, self.tick), ahead, ahead * self.n - level, self.n);
     }
+
+    /// Returns by how much hits raise the level, as far as that is exact.
+    fn cost(&self, hits: u32) -> u64 {
+        u64::from(hits).min((EXACT as u64 - 1) / self.p) * self.p
+    }
+
+    /// Lowers the level. Computes in ticks: the level itself may be beyond what is exact.
+    fn lower(&self, state: &mut State, now: Micros, by: u64) {
+        let back = state.rem(self.n) + by;
+        let ticks = divide(back, self.n);
+        let left = self.ahead(state, now).saturating_sub(ticks);
+        *state = State::new(divide(now, self.tick), left, back - ticks * self.n, self.n);
+    }
 }
 
 impl LimitAlgorithm for Gcra {
@@ -249,13 +262,22 @@ impl LimitAlgorithm for Gcra {
         if self.burst_and_debt == 0 {
             return;
         }
-        let ahead = self.ahead(state, now);
-        // Not by the level, which may be beyond what is exact.
-        let hits = u64::from(hits.count).min((EXACT as u64 - 1) / self.p);
-        let back = state.rem(self.n) + hits * self.p;
-        let ticks = divide(back, self.n);
-        let left = ahead.saturating_sub(ticks);
-        *state = State::new(divide(now, self.tick), left, back - ticks * self.n, self.n);
+        self.lower(state, now, self.cost(hits.count));
+    }
+
+    /// Of denied hits that did not all fit, a part of one stays.
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let level = |state: &State| self.level(state, self.ahead(state, now));
+        Undo::new(level(after).saturating_sub(level(before)) / self.p, now)
+    }
+
+    /// Lowers the level by the hits, less what has drained since.
+    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
+        let passed = divide(now, self.tick).saturating_sub(divide(undo.taken, self.tick));
+        let left = self.cost(undo.hits).saturating_sub(passed.saturating_mul(self.n));
+        if left > 0 && self.burst_and_debt > 0 {
+            self.lower(state, now, left);
+        }
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {

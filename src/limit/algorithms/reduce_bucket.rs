@@ -20,7 +20,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
-    Packed, Plan, SavedNumbers, Verdict, saved, wait,
+    Packed, Plan, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// Microseconds in a millisecond.
@@ -140,6 +140,26 @@ impl LimitAlgorithm for ReduceBucket {
 
     fn give_back(&self, state: &mut State, _: Micros, hits: Hits) {
         state.missing = state.missing.saturating_sub(hits.count);
+    }
+
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let restarted = after.last != before.last;
+        let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
+        Undo::replacing((after.missing - before.missing).into(), self.time(now), replaced)
+    }
+
+    /// Gives back the tokens less what was refilled since. An interval that nothing restarted again starts
+    /// where it had.
+    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
+        if let Some(replaced) = undo.replaced
+            && state.last == undo.taken
+        {
+            state.last = replaced.at;
+            self.advance(state, now);
+        }
+        let refills = state.last.saturating_sub(undo.taken).div_ceil(self.interval);
+        let left = undo.left(refills.saturating_mul(self.refill.into()));
+        state.missing = state.missing.saturating_sub(u32::try_from(left).unwrap_or(u32::MAX));
     }
 
     /// A denial takes the tokens that are left, and may restart the interval.

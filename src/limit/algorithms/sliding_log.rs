@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, SpanCount, Verdict, saved, wait,
+    SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
 };
 
 /// `n` hits in any span of `period`.
@@ -43,7 +43,7 @@ impl Default for HitLog {
 pub struct LogSummary {
     /// The newest stamp; 0 for none.
     pub newest: Micros,
-    /// The newest stamp after hits are given back.
+    /// The newest stamp after hits have come back.
     pub newest_after_give_back: Micros,
     pub limits: Vec<LimitSummary>,
 }
@@ -140,7 +140,7 @@ impl HitLog {
     }
 
     /// Returns `now`, or the newest stamp if the clock stepped back behind it.
-    fn latest(&self, now: Micros) -> Micros {
+    pub(in crate::limit) fn latest(&self, now: Micros) -> Micros {
         self.newest().map_or(now, |newest| newest.max(now))
     }
 
@@ -179,6 +179,18 @@ impl HitLog {
                     limit.used = limit.used.saturating_sub(hits.into());
                 }
             }
+        }
+    }
+
+    /// Removes stamps of that time. The hits of a summary are those afterwards.
+    pub fn undo(&mut self, hits: u32, taken: Micros) {
+        match self {
+            HitLog::Stamps(stamps) => {
+                let from = stamps.partition_point(|&stamp| stamp < taken);
+                let to = stamps.partition_point(|&stamp| stamp <= taken);
+                stamps.drain(from..to.min(from.saturating_add(hits as usize)));
+            }
+            HitLog::Summary(summary) => summary.newest = summary.newest_after_give_back,
         }
     }
 
@@ -229,6 +241,12 @@ impl LimitAlgorithm for SlidingLog {
     fn charge(&self, _: &mut (), _: Micros, _: Hits, _: bool) {}
 
     fn give_back(&self, _: &mut (), _: Micros, _: Hits) {}
+
+    fn undo_of(&self, (): &(), (): &(), _: Micros, _: u64) -> Option<Undo> {
+        None
+    }
+
+    fn undo(&self, (): &mut (), _: Micros, _: &Undo, _: u64) {}
 
     fn judge(&self, (): &(), log: &HitLog, now: Micros, hits: Hits) -> Verdict {
         let Some(others) = u64::from(self.n).checked_sub(hits.count.into()) else {

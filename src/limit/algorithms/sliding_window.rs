@@ -15,7 +15,7 @@ use std::fmt::Write;
 use super::sliding_log::HitLog;
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, Verdict, saved, wait,
+    SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// The last instant that packed states are exact for: about the year 2112.
@@ -136,6 +136,20 @@ impl LimitAlgorithm for SlidingWindow {
         let rest = hits.count.saturating_sub(state.current);
         state.current = state.current.saturating_sub(hits.count);
         state.previous = state.previous.saturating_sub(rest);
+    }
+
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let start = after.index.saturating_mul(self.period);
+        Undo::new((after.current - before.current).into(), now.max(start))
+    }
+
+    fn undo(&self, state: &mut State, _: Micros, undo: &Undo, _: u64) {
+        let count = match state.index.saturating_sub(undo.taken / self.period) {
+            0 => &mut state.current,
+            1 => &mut state.previous,
+            _ => return,
+        };
+        *count = count.saturating_sub(undo.hits);
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {

@@ -15,7 +15,7 @@ use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, SECOND, SavedNumbers, Verdict, saved, wait,
+    NumbersError, Packed, Replaced, SECOND, SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// The longest interval of a replica's share.
@@ -127,6 +127,27 @@ impl LimitAlgorithm for TokenBucket {
     fn give_back(&self, state: &mut State, now: Micros, hits: Hits) {
         *state = self.refilled(state, now);
         state.missing = state.missing.saturating_sub(hits.count.into());
+    }
+
+    fn undo_of(&self, before: &State, after: &State, now: Micros, _: u64) -> Option<Undo> {
+        let (before, after) = (self.refilled(before, now), self.refilled(after, now));
+        let restarted = after.last != before.last;
+        let replaced = restarted.then_some(Replaced { at: before.last, hits: 0 });
+        Undo::replacing(after.missing.saturating_sub(before.missing), now, replaced)
+    }
+
+    /// Gives back the tokens less what was refilled since. A wait that nothing restarted again starts
+    /// where it had.
+    fn undo(&self, state: &mut State, now: Micros, undo: &Undo, _: u64) {
+        if let Some(replaced) = undo.replaced
+            && state.last == undo.taken
+        {
+            state.last = replaced.at;
+        }
+        *state = self.refilled(state, now);
+        let refills = state.last.saturating_sub(undo.taken).div_ceil(self.interval);
+        let refilled = refills.saturating_mul(self.amount.into());
+        state.missing = state.missing.saturating_sub(undo.left(refilled));
     }
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {

@@ -161,6 +161,13 @@ impl Model {
         allowed
     }
 
+    /// Forgets hits that were taken at a time. Only for models that decide from the history.
+    pub fn undo(&mut self, taken: Micros, hits: u64) {
+        if let Some(at) = self.history.iter().position(|made| *made == (taken, hits)) {
+            self.history.remove(at);
+        }
+    }
+
     pub fn give_back(&mut self, now: Micros, mut hits: u64) {
         self.refill(now);
         let (p, k) = (self.period, self.kind);

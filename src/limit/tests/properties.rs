@@ -24,7 +24,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 }
 
 /// Small limits, so that schedules reach them, and odd periods.
-fn model() -> impl Strategy<Value = Model> {
+pub(super) fn model() -> impl Strategy<Value = Model> {
     let period = prop_oneof![Just(SECOND), Just(60 * SECOND), 3_u64..9, 900_000_u64..2_000_000];
     let n = prop_oneof![9 => 1_u64..9, 1 => Just(0)];
     let debt = prop::option::weighted(0.3, 0_u64..9);
@@ -112,6 +112,7 @@ proptest! {
                     model.give_back(driver.now, hits);
                     true
                 }
+                Op::Undo(_) => unreachable!("tests/undo.rs has them"),
             };
             let charged = driver.charge(op);
             prop_assert_eq!(charged.decision.allowed, allowed, "{:?} at {}", op, driver.now);

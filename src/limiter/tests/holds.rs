@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 
 use super::limits::entry;
 use super::*;
-use crate::limit::{Decision, NearLimits, Source};
+use crate::limit::{Decision, NearLimits, Op, Source};
 use crate::store::{Charge, Key, Role};
 
 const RULES: &str = "domain: d

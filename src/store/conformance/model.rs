@@ -12,7 +12,7 @@ use super::states::try_read;
 use crate::clock::{Clock, ManualClock};
 use crate::limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
-    Op, Plan, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
+    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit,
 };
 use crate::store::{Charge, Key, Role, States, Store};
 
@@ -29,6 +29,8 @@ pub(crate) struct Step {
 struct ModelCharge {
     key: usize,
     plan: usize,
+    /// To undo a charge, how long ago it was instead of its time; and for what it replaced, how much
+    /// longer.
     op: Op,
     hold: usize,
     role: Role,
@@ -68,6 +70,33 @@ pub(crate) fn long_schedules(
     schedules_of(pass.boxed(), which, together)
 }
 
+/// Schedules whose batches may be charged on several nodes, and undone where one denies. Without those of
+/// which something stays: see docs/redis.md.
+pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
+    let plans = plans();
+    let charges_debt =
+        |limit: &Limit| limit.charge_denied && matches!(limit.algorithm, Algorithm::Gcra(_));
+    let in_debt = plans.map(|plan| plan.limits().iter().any(charges_debt));
+    schedules(true).prop_map(move |mut steps| {
+        for step in steps.iter_mut().filter(|step| step.together) {
+            let takes = |asked: &&ModelCharge| asked.op.takes().is_some_and(|hits| hits > 0);
+            let taken: Vec<usize> =
+                step.charges.iter().filter(takes).map(|asked| asked.key).collect();
+            for asked in &mut step.charges {
+                // The newest hits would be those of the same batch.
+                if asked.op.gives_back() && taken.contains(&asked.key) {
+                    asked.op = Op::Take(0);
+                }
+                // A part of a hit.
+                if in_debt[asked.plan] {
+                    asked.role = Role::Enforced;
+                }
+            }
+        }
+        steps
+    })
+}
+
 /// The end of time: all times are below it.
 const END: Micros = 1 << 52;
 
@@ -92,6 +121,7 @@ fn step(
         6 => (1_u64..4).prop_map(Op::Take),
         1 => prop_oneof![Just(u64::from(u32::MAX)), Just(u64::MAX)].prop_map(Op::Take),
         2 => (1_u64..6).prop_map(Op::GiveBack),
+        2 => undo().prop_map(Op::Undo),
     ];
     let role =
         prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
@@ -100,6 +130,17 @@ fn step(
         asked.prop_map(|(key, plan, op, hold, role)| ModelCharge { key, plan, op, hold, role });
     (pass, any::<bool>().prop_map(move |it| it && together), prop::collection::vec(asked, 1..6))
         .prop_map(|(pass, together, charges)| Step { pass, together, charges })
+}
+
+/// Returns the undo of hits that may have been taken.
+fn undo() -> impl Strategy<Value = Undo> {
+    let hits = prop_oneof![9 => 1_u32..4, 1 => Just(u32::MAX)];
+    let ago = || prop_oneof![3 => Just(0), 2 => 0..20 * SECOND, 1 => 0..200 * SECOND];
+    let replaced = prop::option::of((ago(), 0_u32..4));
+    (hits, ago(), any::<u16>(), replaced).prop_map(|(hits, taken, limits, replaced)| {
+        let replaced = replaced.map(|(at, hits)| Replaced { at, hits });
+        Undo { hits, taken, limits, replaced }
+    })
 }
 
 /// In seconds.
@@ -206,7 +247,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
         vec![denied(sliding(u32::MAX, 1)), bucketed(u32::MAX, 100 * YEAR, 3_600)],
         vec![fixed(u32::MAX, 100 * YEAR)],
     ]
-    .map(|limits| Plan::new(limits).with_near_limit_ratio(Some(0.5)));
+    .map(|limits| Plan::new(per_second(limits)).with_near_limit_ratio(Some(0.5)));
     // These continue each other's states.
     let shared = [
         continuing(3, 60, 3),
@@ -219,6 +260,12 @@ fn plans() -> [Arc<Plan>; PLANS] {
     std::array::from_fn(|_| plans.next().unwrap())
 }
 
+/// Lets a store with a second one keep the states of about every other shape there, whatever its periods.
+fn per_second(limits: Vec<Limit>) -> Vec<Limit> {
+    let unit = (Plan::new(limits.clone()).limit_id(0) % 2 == 0).then_some(Unit::Second);
+    limits.into_iter().map(|limit| Limit { unit, ..limit }).collect()
+}
+
 /// Key and shape, and the state counted under them.
 #[derive(Clone, Default)]
 struct Model(HashMap<(&'static str, String), State>);
@@ -226,7 +273,21 @@ struct Model(HashMap<(&'static str, String), State>);
 impl Model {
     fn charge(&mut self, asked: &ModelCharge, plan: &Plan, now: Micros) -> Decision {
         let state = self.0.entry((KEYS[asked.key], plan.shape().to_owned())).or_default();
-        plan.charge(state, now, asked.op, hold(asked, plan)).decision
+        plan.charge(state, now, asked.op_at(now), hold(asked, plan)).decision
+    }
+}
+
+impl ModelCharge {
+    /// Returns the operation as of a time.
+    fn op_at(&self, now: Micros) -> Op {
+        match self.op {
+            Op::Take(_) | Op::GiveBack(_) => self.op,
+            Op::Undo(undo) => {
+                let taken = now.saturating_sub(undo.taken);
+                let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };
+                Op::Undo(Undo { taken, replaced: undo.replaced.map(before), ..undo })
+            }
+        }
     }
 }
 
@@ -240,6 +301,7 @@ async fn of_step(
     domain: &str,
     plans: &[Arc<Plan>; PLANS],
     step: &Step,
+    now: Micros,
 ) -> Vec<Decision> {
     let entries = KEYS.map(|value| [("key", value)]);
     let charges: Vec<Charge<'_>> = step
@@ -248,7 +310,7 @@ async fn of_step(
         .map(|asked| Charge {
             key: Key { domain, entries: &entries[asked.key] },
             plan: &plans[asked.plan],
-            op: asked.op,
+            op: asked.op_at(now),
             hold: hold(asked, &plans[asked.plan]),
             role: asked.role,
         })
@@ -278,7 +340,7 @@ pub(crate) async fn agrees_at_once(
         // Polled for the first time, and so sent, in this order.
         let mut asking: Vec<_> = steps
             .iter()
-            .map(|step| (Box::pin(of_step(store, domain, &plans, step)), None))
+            .map(|step| (Box::pin(of_step(store, domain, &plans, step, now)), None))
             .collect();
         std::future::poll_fn(|context| {
             for (future, actual) in asking.iter_mut().filter(|(_, actual)| actual.is_none()) {
@@ -326,7 +388,7 @@ pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
                 let asked = ModelCharge { key: 0, plan, op, hold: 0, role: Role::Enforced };
                 let expected = model.charge(&asked, of, clock.now());
                 let step = Step { pass: 0, together: false, charges: vec![asked] };
-                let actual = of_step(store, &domain, &plans, &step).await;
+                let actual = of_step(store, &domain, &plans, &step, clock.now()).await;
                 assert_eq!(actual, [expected], "{of:?}: {op:?} {at} s from {begun}");
             }
         }
@@ -354,14 +416,24 @@ pub(crate) async fn agrees(
         if step.together && denied(step, &expected) {
             model = before;
             for asked in &step.charges {
-                if let Op::GiveBack(_) = asked.op {
+                if asked.op.gives_back() {
                     model.charge(asked, &plans[asked.plan], now);
                 }
             }
         }
 
-        let actual = of_step(store, domain, &plans, step).await;
+        let actual = of_step(store, domain, &plans, step, now).await;
         assert_eq!(actual, expected, "{step:?}");
+        if step.together {
+            // Sent after what undoes its charges, which is so made before time passes.
+            let look = |asked: &ModelCharge| ModelCharge { op: Op::Take(0), ..asked.clone() };
+            let charges: Vec<ModelCharge> = step.charges.iter().map(look).collect();
+            let looked = |asked: &ModelCharge| model.charge(asked, &plans[asked.plan], now);
+            let expected: Vec<Decision> = charges.iter().map(looked).collect();
+            let looks = Step { pass: 0, together: false, charges };
+            let actual = of_step(store, domain, &plans, &looks, now).await;
+            assert_eq!(actual, expected, "after {step:?}");
+        }
     }
 }
 
@@ -381,7 +453,7 @@ pub(crate) async fn reads_agree(
         for asked in &step.charges {
             model.charge(asked, &plans[asked.plan], now);
         }
-        of_step(store, domain, &plans, step).await;
+        of_step(store, domain, &plans, step, now).await;
         let Some(ModelCharge { key, plan, .. }) = step.charges.last() else { continue };
         let plan = &plans[*plan];
         let state = model.0.entry((KEYS[*key], plan.shape().to_owned())).or_default();

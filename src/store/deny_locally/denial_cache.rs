@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::limit::{Decision, Micros, NearLimits, Op, Plan, Source};
+use crate::limit::{Decision, Micros, NearLimits, Plan, Source};
 use crate::store::Charge;
 use crate::store::memory::fingerprint::{Fingerprint, Fingerprints};
 
@@ -65,7 +65,8 @@ impl DenialCache {
 
     /// Returns the key under which denials of a charge are cached; none if they are not.
     pub(super) fn key(&self, charge: &Charge<'_>) -> Option<Fingerprint> {
-        let known = matches!(charge.op, Op::Take(1..)) && charge.plan.repeats_denials();
+        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
+        let known = takes && charge.plan.repeats_denials();
         known.then(|| self.fingerprints.of(charge))
     }
 
@@ -76,7 +77,7 @@ impl DenialCache {
         charge: &Charge<'_>,
         now: Micros,
     ) -> Option<Decision> {
-        let Op::Take(hits) = charge.op else { return None };
+        let hits = charge.op.takes()?;
         let more_alike = charge.plan.denies_more_alike();
         let set = self.set(key).lock();
         let denial = set.denials.iter().flatten().find(|denial| {

@@ -3,7 +3,8 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::ManualClock;
 use crate::limit::{
-    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Plan, SECOND, TokenBucket, Unit,
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Plan, SECOND, TokenBucket, Undo,
+    Unit,
 };
 use crate::store::conformance::fakes::{Fake, Gated};
 use crate::store::conformance::states::{try_read, try_reset};
@@ -35,8 +36,12 @@ fn quiet(n: u32, unit: Unit) -> Arc<Plan> {
 }
 
 async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
+    make(store, plan, Op::GiveBack(hits)).await;
+}
+
+async fn make(store: &impl Store, plan: &Arc<Plan>, op: Op) {
     let key = Key { domain: "d", entries: &[("key", "a")] };
-    let back = Charge { key, plan, op: Op::GiveBack(hits), hold: None, role: Role::Enforced };
+    let back = Charge { key, plan, op, hold: None, role: Role::Enforced };
     assert!(charge(store, &[back], false).await[0].allowed);
 }
 
@@ -306,7 +311,8 @@ async fn hits_given_back_here_are_noticed_immediately_and_elsewhere_in_time() {
     clock.advance(249_998);
     assert!(!take(&there, "d", "a", &plan, 1).await.allowed);
     assert!(take(&here, "d", "a", &plan, 1).await.allowed);
-    give_back(&here, &plan, 1).await;
+    let taken = clock.monotonic();
+    make(&here, &plan, Op::Undo(Undo { hits: 1, taken, limits: 1, replaced: None })).await;
     clock.advance(1);
     assert!(take(&there, "d", "a", &plan, 1).await.allowed);
 }

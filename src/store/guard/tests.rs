@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::ManualClock;
-use crate::limit::{ReduceBucket, Unit};
+use crate::limit::{ReduceBucket, Undo, Unit};
 use crate::store::conformance::fakes::{Fake, Never};
 use crate::store::conformance::states::{try_read, try_reset};
 use crate::store::conformance::{self, DAWN, plan, take};
@@ -218,6 +218,20 @@ async fn the_local_policy_limits_by_the_share_and_starts_empty() {
         assert!(guard.local.load().is_none(), "memory is freed");
         assert!(!guard.outage.is_active());
     }
+}
+
+/// What a store charged before it failed is not in the local counts.
+#[tokio::test]
+async fn nothing_is_undone_locally() {
+    let (guard, _) = guarded(OnStoreFailure::Local, 1);
+    let (plan, entries) = (plan(5, Unit::Hour), [("key", "a")]);
+    down(&guard);
+    ask(&guard, &[charge_of(&entries, &plan, Op::Take(2))], false, None).await;
+    let undo = Op::Undo(Undo { hits: 2, taken: DAWN, limits: 1, replaced: None });
+    let answers = ask(&guard, &[charge_of(&entries, &plan, undo)], false, None).await;
+    assert!(answers[0].as_ref().unwrap().allowed);
+    let answers = ask(&guard, &[charge_of(&entries, &plan, Op::Take(0))], false, None).await;
+    assert_eq!(answers[0].as_ref().unwrap().used_before, 2);
 }
 
 #[tokio::test]

@@ -175,7 +175,9 @@ impl Shard {
         }
         match charge.op {
             Op::Take(0) => self.copy::<Packed>(print).charge(charge, now).decision,
-            _ => self.charge::<Packed>(print, charge, now),
+            Op::Take(1..) | Op::GiveBack(_) | Op::Undo(_) => {
+                self.charge::<Packed>(print, charge, now)
+            }
         }
     }
 

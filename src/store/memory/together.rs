@@ -98,7 +98,7 @@ impl<C> MemoryStore<C> {
         }
         // The answers stay; of the charges only those that give back are made.
         for (charge, &draft) in charges.iter().zip(&draft_of) {
-            if let Op::GiveBack(_) = charge.op {
+            if charge.op.gives_back() {
                 let Draft { lock, fingerprint, .. } = &drafts[draft];
                 self.charge_shard(&mut locks[*lock], &fingerprint.print, charge, now);
             }

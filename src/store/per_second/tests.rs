@@ -14,19 +14,21 @@ use crate::store::{Answer, Entry, Key};
 
 type Inner = Arc<Fake<MemoryStore<Arc<ManualClock>>>>;
 
-impl Undo for Inner {
-    async fn charge_timed(&self, batch: Batch<'_>, answers: &mut Answers, times: &mut Times) {
+impl Undoable for Inner {
+    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, undos: &mut Undos) {
         self.charge(batch, answers).await;
-        times.resize(answers.len(), DAWN);
+        undos.extend(zip(batch.charges, answers.iter()).map(|(charge, answer)| {
+            let denied_too = charge.plan.limits()[0].charge_denied;
+            let is_made = answer.as_ref().is_ok_and(|it| it.allowed || denied_too);
+            let made = charge.op.takes().filter(|_| is_made);
+            let hits = made.map_or(0, |hits| hits as u32);
+            let undo = Undo { hits, taken: DAWN, limits: 1, replaced: None };
+            (hits > 0).then_some(undo).into_iter().collect()
+        }));
     }
 
-    fn undo(&self, taken: &[(Charge<'_>, Micros)]) {
-        let charges = taken.iter().map(|(charge, _)| match charge.op {
-            Op::Take(hits) => Charge { op: Op::GiveBack(hits), ..*charge },
-            Op::GiveBack(_) => *charge,
-        });
-        let charges: Vec<Charge<'_>> = charges.collect();
-        let (budget, charges) = (Duration::from_millis(8), &charges[..]);
+    fn undo(&self, charges: &[Charge<'_>]) {
+        let budget = Duration::from_millis(8);
         let batch =
             Batch { charges, together: false, quota_passes: false, budget, on_failure: None };
         let mut answers = Answers::new();

@@ -32,7 +32,7 @@ impl Drop for CancelOnDrop<'_> {
         let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
         let give_backs =
             zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
-                let Op::Take(hits) = charge.op else { return None };
+                let hits = charge.op.takes()?;
                 let give_back = || PendingCharge {
                     op: ChargeOp::Op(Op::GiveBack(hits)),
                     ..PendingCharge::new(self.options, charge, &reply, index, 0)

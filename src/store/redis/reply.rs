@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
-use crate::limit::Micros;
+use crate::limit::Undo;
 use crate::store::{Answer, StoreError};
 
 /// The answers to the charges of one request, filled in as they come.
@@ -25,27 +25,29 @@ pub(super) struct Reply {
 
 #[derive(Debug)]
 struct Inner {
-    /// Each with the store's time of the decision.
-    answers: SmallVec<[(Answer, Micros); 4]>,
+    answers: AnswersWithUndos,
     missing: usize,
     waker: Option<Waker>,
 }
 
+/// Each answer with what undoes its charge, if that is recorded.
+pub(super) type AnswersWithUndos = SmallVec<[(Answer, Vec<Undo>); 4]>;
+
 impl Reply {
     /// For a number of charges. One that is not answered by the deadline fails with `unanswered`.
     pub fn new(charges: usize, unanswered: StoreError, deadline: Option<Instant>) -> Arc<Reply> {
-        let answers = SmallVec::from_elem((Err(unanswered), 0), charges);
+        let answers = SmallVec::from_elem((Err(unanswered), Vec::new()), charges);
         let inner = Inner { answers, missing: charges, waker: None };
         let abandoned = AtomicBool::new(false);
         Arc::new(Reply { inner: Mutex::new(inner), abandoned, deadline })
     }
 
     /// Sets the answer to one charge; called once for each.
-    pub fn set(&self, index: usize, answer: Answer, now: Micros) {
+    pub fn set(&self, index: usize, answer: Answer, undos: Vec<Undo>) {
         let mut inner = self.inner.lock();
         // A request that stopped waiting has taken the answers.
         let Some(place) = inner.answers.get_mut(index) else { return };
-        *place = (answer, now);
+        *place = (answer, undos);
         inner.missing = inner.missing.saturating_sub(1);
         if inner.missing == 0
             && let Some(waker) = inner.waker.take()
@@ -57,7 +59,7 @@ impl Reply {
 
     /// Stops waiting because the request was dropped. Returns the answers so far; none where it had
     /// stopped waiting before.
-    pub fn cancel(&self) -> Option<SmallVec<[(Answer, Micros); 4]>> {
+    pub fn cancel(&self) -> Option<AnswersWithUndos> {
         let stopped = self.abandoned.swap(true, Ordering::Relaxed);
         (!stopped).then(|| std::mem::take(&mut self.inner.lock().answers))
     }
@@ -68,7 +70,7 @@ impl Reply {
     }
 
     /// Stops waiting and returns the answers.
-    pub fn take(&self) -> SmallVec<[(Answer, Micros); 4]> {
+    pub fn take(&self) -> AnswersWithUndos {
         self.abandoned.store(true, Ordering::Relaxed);
         std::mem::take(&mut self.inner.lock().answers)
     }

@@ -17,6 +17,7 @@ mod table;
 mod tls;
 mod together;
 mod topologies;
+mod undo;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use self::servers::Server;
 use super::connection::handshake;
 use super::*;
 use crate::clock::{ManualClock, SystemClock};
-use crate::limit::{Decision, Limit, Plan, SECOND, Unit};
+use crate::limit::{Decision, Limit, Micros, Op, Plan, SECOND, Unit};
 use crate::store::conformance::{DAWN, charge, plan, take};
 use crate::store::{Entry, Key, Role};
 

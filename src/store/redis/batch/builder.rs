@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use tokio::time::Instant;
 
 use super::increment::Increment;
-use super::pending::{ChargeOp, Group, PendingCharge};
+use super::pending::{Group, PendingCharge};
 use super::script_call::{BatchClock, ScriptCall};
-use crate::limit::{Micros, Op};
+use crate::limit::Micros;
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::script::ScriptKind;
 
@@ -116,7 +116,7 @@ impl BatchBuilder<'_> {
     }
 
     fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
-        let takes = matches!(charge.op, ChargeOp::Op(Op::Take(1..)));
+        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
         let kind = match charge.group {
             None if charge.plan.counter().is_some() => ScriptKind::Counter,
             None if takes && charge.plan.is_lone_gcra() => ScriptKind::Gcra,

@@ -1,7 +1,7 @@
 //! Charges as the scripts read them; each script's header describes its arguments.
 
 use super::pending::{ChargeOp, PendingCharge};
-use crate::limit::{Limit, Op};
+use crate::limit::{Limit, Op, Undo};
 use crate::store::redis::codec::numbers::{self, counter_op, op};
 use crate::store::redis::codec::put;
 
@@ -12,7 +12,7 @@ pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
         ChargeOp::Op(Op::Take(_)) if limit.charge_denied => counter_op::TAKE,
         ChargeOp::Op(Op::Take(_)) => counter_op::ADMIT,
         ChargeOp::Op(Op::GiveBack(_)) => counter_op::GIVE_BACK,
-        ChargeOp::Undo(..) => counter_op::UNDO,
+        ChargeOp::Op(Op::Undo(_)) => counter_op::UNDO,
         ChargeOp::Settle(_) => counter_op::SETTLE,
     }
 }
@@ -20,7 +20,7 @@ pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
 fn hits(op: &ChargeOp) -> u32 {
     let hits = match *op {
         ChargeOp::Op(Op::Take(hits) | Op::GiveBack(hits)) => hits,
-        ChargeOp::Undo(hits, _) | ChargeOp::Settle(hits) => hits.into(),
+        ChargeOp::Op(Op::Undo(Undo { hits, .. })) | ChargeOp::Settle(hits) => hits.into(),
     };
     u32::try_from(hits).unwrap_or(u32::MAX)
 }
@@ -28,14 +28,17 @@ fn hits(op: &ChargeOp) -> u32 {
 /// Writes the numbers of an entry of counter.lua.
 pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
     if op != counter_op::LOOK {
-        out.extend_from_slice(&hits(&charge.op).to_le_bytes());
+        // Its only limit may not have charged what is undone.
+        let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
+        let hits = if is_charged { hits(&charge.op) } else { 0 };
+        out.extend_from_slice(&hits.to_le_bytes());
     }
     if op == counter_op::ADMIT {
         out.extend_from_slice(&1_u32.to_le_bytes());
         out.extend_from_slice(&n.to_le_bytes());
     }
-    if let ChargeOp::Undo(_, taken) = charge.op {
-        put(out, taken);
+    if let Some(undo) = charge.op.undo() {
+        put(out, undo.taken);
     }
 }
 
@@ -101,13 +104,16 @@ pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
         ChargeOp::Op(Op::Take(_)) => op::TAKE,
         // Only counters are settled, by their own script.
         ChargeOp::Op(Op::GiveBack(_)) | ChargeOp::Settle(_) => op::GIVE_BACK,
-        ChargeOp::Undo(..) => op::UNDO,
+        ChargeOp::Op(Op::Undo(_)) => op::UNDO,
     });
     write_times(charge, out);
     if charge.plan.hold_id().is_some() {
         out.extend_from_slice(&charge.hold.to_le_bytes());
     }
-    if let ChargeOp::Undo(_, taken) = charge.op {
-        put(out, taken);
+    if let Some(Undo { taken, limits, replaced, .. }) = charge.op.undo() {
+        put(out, *taken);
+        out.extend_from_slice(&limits.to_le_bytes());
+        put(out, replaced.map_or(0, |replaced| replaced.at + 1));
+        out.extend_from_slice(&replaced.map_or(0, |replaced| replaced.hits).to_le_bytes());
     }
 }

@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use tokio::time::Instant;
 
 use super::pending::{ChargeOp, PendingCharge, fail_all};
-use crate::limit::{Micros, Op};
+use crate::limit::Micros;
 use crate::store::StoreError;
 use crate::store::redis::codec::{counter_number, is_overfull, windows_ahead};
 use crate::store::redis::open_windows::OpenWindows;
@@ -102,7 +102,7 @@ impl Increment {
                 left.push(settle(first, 0));
             }
             for charge in self.charges {
-                charge.answer(charge.decide(&mut state, now), now);
+                charge.decide(&mut state, now);
             }
             return (left, None);
         }
@@ -120,7 +120,7 @@ impl Increment {
 
 /// Returns the hits of a charge that `INCRBY` can make, 0 for a look.
 pub(super) fn hits(charge: &PendingCharge) -> Option<u32> {
-    let ChargeOp::Op(Op::Take(hits)) = charge.op else { return None };
+    let hits = charge.op.takes()?;
     let plain = charge.group.is_none() && !charge.alone && !charge.asking && !charge.window_in_key;
     let counts_all = charge.plan.counter().is_some_and(|(limit, _)| limit.charge_denied);
     u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)

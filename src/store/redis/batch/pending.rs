@@ -3,11 +3,11 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use crate::limit::{Micros, Op, Plan, State, hash_hold_id};
+use crate::limit::{Micros, Op, Plan, State, Undo, hash_hold_id};
 use crate::store::redis::key;
 use crate::store::redis::options::{Layout, Options, Topology};
 use crate::store::redis::reply::Reply;
-use crate::store::{Answer, Charge, Key, Role, StoreError};
+use crate::store::{Charge, Key, Role, StoreError};
 
 /// A charge that waits for its answer.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub(in super::super) struct PendingCharge {
     /// The role in which a failure of this charge denies its group; none where it does not.
     pub denial_where_failed: Option<Role>,
     pub group: Option<Group>,
+    /// Records what undoes it.
+    pub undoable: bool,
     /// The key contains the start of the window.
     pub window_in_key: bool,
     /// The time of the request where the window is part of the key: the charge is decided as of then.
@@ -56,11 +58,27 @@ pub(in super::super) fn holds_key(key: &[u8]) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum ChargeOp {
     Op(Op),
-    /// Gives back hits that were taken at that time, where they still count.
-    Undo(u32, Micros),
     /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits
     /// from a number that is not a state.
     Settle(u32),
+}
+
+impl ChargeOp {
+    /// Returns the hits to take: 0 for a look, none if it takes nothing from any limit.
+    pub fn takes(&self) -> Option<u64> {
+        match self {
+            ChargeOp::Op(op) => op.takes(),
+            ChargeOp::Settle(_) => None,
+        }
+    }
+
+    /// Returns what to undo, if anything.
+    pub fn undo(&self) -> Option<&Undo> {
+        match self {
+            ChargeOp::Op(Op::Undo(undo)) => Some(undo),
+            ChargeOp::Op(Op::Take(_) | Op::GiveBack(_)) | ChargeOp::Settle(_) => None,
+        }
+    }
 }
 
 /// A group of charges that are made all or none, in one call.
@@ -101,6 +119,11 @@ impl PendingCharge {
         index: usize,
         wall: Micros,
     ) -> PendingCharge {
+        // A window in the key is the one in which the hits were taken.
+        let wall = match charge.op {
+            Op::Take(_) | Op::GiveBack(_) => wall,
+            Op::Undo(undo) => undo.taken,
+        };
         let StoredKey { text, slot, window_in_key } =
             StoredKey::new(options, &charge.key, charge.plan, wall);
         PendingCharge {
@@ -112,6 +135,7 @@ impl PendingCharge {
             role: charge.role,
             denial_where_failed: None,
             group: None,
+            undoable: false,
             window_in_key,
             at: wall,
             hops: 0,
@@ -122,24 +146,22 @@ impl PendingCharge {
         }
     }
 
-    /// Decides the charge from the state before it, and applies it to that state.
-    pub fn decide(&self, state: &mut State, now: Micros) -> Answer {
+    /// Decides the charge from the state before it, applies it to that state, and answers.
+    pub fn decide(&self, state: &mut State, now: Micros) {
         let op = match self.op {
             ChargeOp::Op(op) => op,
-            ChargeOp::Undo(hits, _) => Op::GiveBack(hits.into()),
             ChargeOp::Settle(_) => Op::Take(0),
         };
-        Ok(self.plan.charge_hashed(state, now, op, self.hold).decision)
-    }
-
-    /// Answers with the store's time of the decision.
-    pub fn answer(&self, answer: Answer, now: Micros) {
-        self.reply.set(self.index, answer, now);
+        let (outcome, undos) = match self.undoable {
+            true => self.plan.charge_undoable(state, now, op, self.hold),
+            false => (self.plan.charge_hashed(state, now, op, self.hold), Vec::new()),
+        };
+        self.reply.set(self.index, Ok(outcome.decision), undos);
     }
 
     /// Answers with an error.
     pub fn fail(&self, error: StoreError) {
-        self.reply.set(self.index, Err(error), 0);
+        self.reply.set(self.index, Err(error), Vec::new());
     }
 }
 

@@ -9,7 +9,7 @@ use super::encode::{
     add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
 };
 use super::increment;
-use super::pending::{ChargeOp, Group, PendingCharge, fail_all, holds_key};
+use super::pending::{Group, PendingCharge, fail_all, holds_key};
 use crate::limit::{Micros, Plan, State};
 use crate::store::StoreError;
 use crate::store::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
@@ -177,6 +177,9 @@ impl ScriptCall {
         let is_last = entry + 1 == self.entries.len();
         let entry = &mut self.entries[entry];
         let Some(before) = entry.charges.last() else { return Err(charge) };
+        if before.op.undo().is_some() || charge.op.undo().is_some() {
+            return Err(charge);
+        }
         let merged = match self.kind {
             ScriptKind::Counter => {
                 merge_counters(&entry.charges, &charge, &mut self.body[entry.runs..entry.range.end])
@@ -192,7 +195,7 @@ impl ScriptCall {
                 let runs = self.body[entry.runs];
                 if !charge.plan.merges() || !Arc::ptr_eq(&before.plan, &charge.plan) {
                     false
-                } else if before.op == charge.op && matches!(charge.op, ChargeOp::Op(_)) {
+                } else if before.op == charge.op {
                     add_one(&mut self.body[entry.range.end - 4..entry.range.end]);
                     true
                 } else if is_last && runs < 255 {
@@ -290,7 +293,7 @@ impl ScriptCall {
                         open_windows.insert(entry.hash, ends);
                     }
                     for charge in entry.charges {
-                        charge.answer(charge.decide(&mut state, now), now);
+                        charge.decide(&mut state, now);
                     }
                 }
                 (state, _) => {

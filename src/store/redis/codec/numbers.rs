@@ -35,7 +35,7 @@ const FAILURE_DENIES_REQUEST: u8 = 2;
 pub(in super::super) mod op {
     pub const TAKE: u8 = 0;
     pub const GIVE_BACK: u8 = 1;
-    /// Gives back hits that were taken at a certain time, if that still counts.
+    /// Makes a charge as if it had not been made, where its hits still count.
     pub const UNDO: u8 = 2;
 }
 

@@ -52,16 +52,9 @@ algorithms[NUMBER] = {
     v[a + 1], limit.ring = v[a + 1] + sum - count, put(limit.ring, slot, sum)
     return true
   end,
-  give_back = function(limit, v, _, hits, taken)
-    local a, slots = limit.at, limit[3]
-    local first = 0
-    if taken then
-      -- The slot in which they were taken, if it still counts.
-      first = v[a] - floor(taken / limit[4])
-      if first < 0 or first >= slots then return end
-      slots = first + 1
-    end
-    for age = first, slots - 1 do
+  give_back = function(limit, v, _, hits)
+    local a = limit.at
+    for age = 0, limit[3] - 1 do
       local slot = (v[a] - age) % limit[3]
       local count = count_at(limit.ring, slot)
       local less = hits < count and hits or count
@@ -71,6 +64,15 @@ algorithms[NUMBER] = {
       end
       if hits == 0 then return end
     end
+  end,
+  undo = function(limit, v, _, hits, taken)
+    local a, slots = limit.at, limit[3]
+    local age = v[a] - floor(taken / limit[4])
+    if age >= slots then return end
+    local slot = (v[a] - (age > 0 and age or 0)) % slots
+    local count = count_at(limit.ring, slot)
+    local less = hits < count and hits or count
+    v[a + 1], limit.ring = v[a + 1] - less, put(limit.ring, slot, count - less)
   end,
   ends = function(limit, v, t)
     if v[limit.at + 1] == 0 then return 0 end

@@ -39,5 +39,6 @@ algorithms[NUMBER] = {
   room = fixed_window.room,
   take = fixed_window.take,
   give_back = fixed_window.give_back,
+  undo = fixed_window.undo,
   ends = function(limit, v) return v[limit.at + 1] > 0 and limit.ending or 0 end,
 }

@@ -10,8 +10,9 @@
 --           B how entries are charged: 0, or TOGETHER, plus QUOTA_PASSES if a quota outside the call passes
 --           for each entry I4 the index of its rule, B its role plus ROLES times what its failure means,
 --             B the number of its runs; and for each run B the operation, I4 hits, I4 times, the 8
---             bytes of a hold id if the rule has hold ids, and for UNDO I7 the time at which the hits
---             were taken: without effect in another window
+--             bytes of a hold id if the rule has hold ids, and for UNDO I7 the time for which the hits
+--             were taken, I2 the limits that took them, one bit each, I7 1 + the start of the hold or
+--             the time that the charge replaced, or 0, and I4 the hits of that hold
 -- Reply   packed: I7 now, and for each entry I4 the length of its state before the call, and the
 --         state; the same for its holds; and for its log what sliding_log.lua describes. From FAILURES on the first
 --         length is a failure and nothing follows it. After all entries, if any failed as OTHER or
@@ -185,7 +186,7 @@ end
 
 -- Gives hits back to every limit; in a rule with a concurrency limit, only to that. Returns whether the
 -- state changed, whether it may need a later expiry, and an error.
-local function give_back(rule, v, hits, taken, id)
+local function give_back(rule, v, hits, id)
   local changed, grows = false, false
   for i = 1, #rule do
     local limit = rule[i]
@@ -193,7 +194,7 @@ local function give_back(rule, v, hits, taken, id)
     -- The reply about the log describes the state before the call.
     if limit.log then limit.room(limit, v, t) end
     if algorithm.alone or not rule.alone then
-      grows = algorithm.give_back(limit, v, t, hits, taken, id) or grows
+      grows = algorithm.give_back(limit, v, t, hits, id) or grows
       changed = changed or algorithm.width > 0
     end
   end
@@ -207,6 +208,36 @@ local function give_back(rule, v, hits, taken, id)
     changed = true
   end
   return changed, grows
+end
+
+-- Undoes a charge by the limits whose bits are set: it becomes as if it had not been made. Returns
+-- whether the state changed, and an error.
+local function undo(rule, v, hits, id, taken, limits, was, was_hits)
+  local changed, log, in_log = false, rule.log, false
+  for i = 1, #rule do
+    local limit = rule[i]
+    if limits % 2 > 0 then
+      limit.algorithm.undo(limit, v, t, hits, taken, id, was, was_hits)
+      in_log = in_log or limit.log
+      changed = changed or limit.algorithm.width > 0
+    end
+    limits = floor(limits / 2)
+  end
+  if not log then return changed end
+  -- The reply describes the log afterwards.
+  for i = 1, #rule do
+    if rule[i].log then rule[i].room(rule[i], v, t) end
+  end
+  local less, newest, err = 0, 0, nil
+  if in_log then less, newest, err = sliding_log.undo(log, v, hits, taken) end
+  for i = 1, #rule do
+    local limit = rule[i]
+    if limit.log then
+      if taken + limit[2] > log.now then limit.used = limit.used - less end
+      limit.blocked = newest
+    end
+  end
+  return changed or less > 0, err or log.broken and INVALID
 end
 
 -- Writes a state that was read as `state`. Returns an error, if any.
@@ -245,16 +276,16 @@ local function close(rule, key, state, v, grows)
 end
 
 -- What to write where the call is denied as a whole, newest last.
-local undo = {}
+local saved = {}
 local function remember(key)
   if not key then return end
   local text, ttl = try('GET', key), try('PTTL', key)
   if type(text) == 'table' then return failed(text) end
   if type(ttl) == 'table' then return failed(ttl) end
-  undo[#undo + 1] = { key, text, ttl }
+  saved[#saved + 1] = { key, text, ttl }
 end
 
--- Makes one entry; with `again` only what it gives back, without a reply.
+-- Makes one entry; with `again` only what it gives back or undoes, without a reply.
 local denied, quotas, quotas_denied = false, 0, 0
 local function entry(again)
   local TAKE, UNDO, ENFORCED, QUOTA = 0, 2, 0, 1
@@ -278,10 +309,10 @@ local function entry(again)
   local held = holds and not err and holds.was
   local admitted, changed, grows = true, moved and not again, moved
   for _ = 1, runs do
-    local op, hits, times, id, taken
+    local op, hits, times, id, taken, limits, was, was_hits
     op, hits, times, at = read('<BI4I4', args, at)
     if holds then id, at = read('c8', args, at) end
-    if op == UNDO then taken, at = read('<I7', args, at) end
+    if op == UNDO then taken, limits, was, was_hits, at = read('<I7I2I7I4', args, at) end
     if not err and op == TAKE and not again then
       if hits > 0 or together or rule.log then
         local all, changes, grow
@@ -291,7 +322,11 @@ local function entry(again)
     elseif not err and op ~= TAKE then
       -- Without a state there is nothing to give back.
       local changes, grow
-      changes, grow, err = give_back(rule, v, hits * times, taken, id)
+      if op == UNDO then
+        changes, err = undo(rule, v, hits, id, taken, limits, was, was_hits)
+      else
+        changes, grow, err = give_back(rule, v, hits * times, id)
+      end
       if state ~= '' then changed, grows = changed or changes, grows or grow end
     end
   end
@@ -330,8 +365,8 @@ local first = at
 while at <= #args do entry(false) end
 
 if together and (denied or quotas > 0 and quotas == quotas_denied and not quota_passes) then
-  for i = #undo, 1, -1 do
-    local key, text, ttl = unpack(undo[i])
+  for i = #saved, 1, -1 do
+    local key, text, ttl = unpack(saved[i])
     local done
     if not text then
       done = try('DEL', key)

@@ -29,5 +29,15 @@ algorithms[NUMBER] = {
     if v[a + 1] < t then v[a + 1] = t end
     return true
   end,
+  undo = function(limit, v, t, hits, taken, _, was)
+    local a = limit.at
+    -- They may have been cleared since.
+    if taken + limit[2] <= t then return end
+    v[a] = v[a] > hits and v[a] - hits or 0
+    if was > 0 and v[a + 1] == taken then
+      v[a + 1] = was - 1
+      limit.settle(limit, v, t)
+    end
+  end,
   ends = function(limit, v) return v[limit.at] > 0 and v[limit.at + 1] + limit[2] or 0 end,
 }

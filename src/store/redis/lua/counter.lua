@@ -10,7 +10,7 @@
 --             TAKE       I4 hits, all of them counted, even above the limit
 --             ADMIT      I4 hits, I4 times, I4 n: counted as many times as they fit within n
 --             GIVE_BACK  I4 hits
---             UNDO       I4 hits, I7 the time at which they were taken: without effect in another
+--             UNDO       I4 hits, I7 the time for which they were taken: without effect in a later
 --                        window
 --             SETTLE     I4 hits: repairs the number that a plain INCRBY of these hits met, without
 --                        charging more; see open_windows.rs. Subtracts them from what is not a state
@@ -108,6 +108,8 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
     if ahead >= WINDOWS / 2 then count = 0 else moved = true end
   end
 
+  -- By how many windows this is later than that of the hits to undo.
+  local later = op == UNDO and p > 0 and (window - 1 - floor(taken / p)) % WINDOWS or 0
   local sum
   if op == TAKE then
     sum = count + hits
@@ -115,7 +117,7 @@ local function rare_case(key, op, p, window, ttl, new, hits, times, n, taken)
   elseif op == ADMIT then
     local fit = n < count and 0 or floor((n - count) / hits)
     sum = count + hits * (fit < times and fit or times)
-  elseif op == SETTLE or op == UNDO and p > 0 and (taken - taken % p) / p % WINDOWS + 1 ~= window then
+  elseif op == SETTLE or later > 0 and later < WINDOWS / 2 then
     sum = count
   else
     sum = count > hits and count - hits or 0

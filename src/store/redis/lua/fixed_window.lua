@@ -29,10 +29,13 @@ algorithms[NUMBER] = {
     v[c] = sum < MAX_COUNT and sum or MAX_COUNT
     return count == 0
   end,
-  give_back = function(limit, v, _, hits, taken)
+  give_back = function(limit, v, _, hits)
     local c = limit.at + 1
-    if taken and v[c - 1] > taken then return end
     v[c] = v[c] > hits and v[c] - hits or 0
+  end,
+  undo = function(limit, v, _, hits, taken)
+    local c = limit.at + 1
+    if v[c - 1] <= taken then v[c] = v[c] > hits and v[c] - hits or 0 end
   end,
   ends = function(limit, v) return v[limit.at + 1] > 0 and v[limit.at] + limit[2] or 0 end,
 }

@@ -19,6 +19,7 @@ algorithms[NUMBER] = {
   room = fixed_window.room,
   take = fixed_window.take,
   give_back = fixed_window.give_back,
+  undo = fixed_window.undo,
   ends = fixed_window.ends,
   -- Returns the numbers of a state; 0 where it is of no window and counts nothing; nil where the text is
   -- not a state.

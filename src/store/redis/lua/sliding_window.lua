@@ -36,17 +36,21 @@ algorithms[NUMBER] = {
     v[c] = sum < MAX_COUNT and sum or MAX_COUNT
     return count == 0
   end,
-  give_back = function(limit, v, _, hits, taken)
-    local a, p = limit.at, limit[2]
-    if taken and v[a] * p > taken then
-      -- Hits of the previous window are in its count; earlier ones are gone.
-      if (v[a] - 1) * p > taken then return end
-      v[a + 1] = v[a + 1] > hits and v[a + 1] - hits or 0
-      return
-    end
+  give_back = function(limit, v, _, hits)
+    local a = limit.at
     local rest = hits - v[a + 2]
     v[a + 2] = rest < 0 and -rest or 0
     if rest > 0 then v[a + 1] = v[a + 1] > rest and v[a + 1] - rest or 0 end
+  end,
+  undo = function(limit, v, _, hits, taken)
+    local a, p = limit.at, limit[2]
+    local c = a + 2
+    if v[a] * p > taken then
+      -- Hits of the previous window are in its count; earlier ones are gone.
+      if (v[a] - 1) * p > taken then return end
+      c = a + 1
+    end
+    v[c] = v[c] > hits and v[c] - hits or 0
   end,
   ends = function(limit, v)
     local a, p = limit.at, limit[2]

@@ -5,7 +5,9 @@ use proptest::prelude::*;
 use super::servers::cluster::Cluster;
 use super::servers::sentinel::{MASTER, Sentinels};
 use super::*;
-use crate::store::conformance;
+use crate::store::conformance::{self, model};
+use crate::store::per_second::PerSecond;
+use crate::store::{Operations, States};
 
 fn conforms(topology: Topology) {
     runtime().block_on(async {
@@ -23,7 +25,7 @@ fn conforms(topology: Topology) {
         conformance::peeks_and_gives_back(&store).await;
         conformance::charges_all_or_none(&store).await;
         conformance::holds::replaces_a_hold_of_the_same_id(&store, &clock).await;
-        conformance::model::steps_back(&store, &clock).await;
+        model::steps_back(&store, &clock).await;
         conformance::a_limit_of_zero_denies(&store).await;
         conformance::keeps_the_longest_debts(&store, &clock).await;
         conformance::replicas::conforms(&store, &clock).await;
@@ -32,7 +34,7 @@ fn conforms(topology: Topology) {
 }
 
 /// Random schedules get exactly the answers that the memory store gives.
-fn agrees(topology: Topology, cases: u32, together: bool) {
+fn agrees(topology: Topology, cases: u32, schedules: BoxedStrategy<Vec<model::Step>>) {
     let runtime = runtime();
     let clock = Arc::new(ManualClock::new(DAWN));
     let store = manual(topology, &clock);
@@ -41,32 +43,41 @@ fn agrees(topology: Topology, cases: u32, together: bool) {
         let (total, down) = store.connections_down();
         total > 0 && down == 0
     }));
+    store_agrees(&runtime, &store, &clock, cases, schedules);
+}
+
+fn store_agrees(
+    runtime: &tokio::runtime::Runtime,
+    store: &(impl Store + States),
+    clock: &ManualClock,
+    cases: u32,
+    schedules: BoxedStrategy<Vec<model::Step>>,
+) {
     let domains = std::cell::Cell::new(0);
-    let schedules = || conformance::model::schedules(together);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let mut runner = proptest::test_runner::TestRunner::new(config);
     let fresh = |name| {
         domains.set(domains.get() + 1);
         format!("{name}-{}", domains.get())
     };
-    let run = runner.run(&schedules(), |steps| {
+    let run = runner.run(&schedules, |steps| {
         let domain = fresh("random");
-        runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
+        runtime.block_on(model::agrees(store, clock, &domain, &steps, || {}));
         Ok(())
     });
     run.unwrap();
-    let run = runner.run(&conformance::model::schedules(false), |steps| {
+    let run = runner.run(&model::schedules(false), |steps| {
         let domain = fresh("at-once");
-        runtime.block_on(conformance::model::agrees_at_once(&store, &clock, &domain, &steps));
+        runtime.block_on(model::agrees_at_once(store, clock, &domain, &steps));
         Ok(())
     });
     run.unwrap();
     // Each read has a connection of its own.
     let few = ProptestConfig { cases: cases / 6, ..runner.config().clone() };
     let mut runner = proptest::test_runner::TestRunner::new(few);
-    let run = runner.run(&conformance::model::schedules(false), |steps| {
+    let run = runner.run(&model::schedules(false), |steps| {
         let domain = fresh("read");
-        runtime.block_on(conformance::model::reads_agree(&store, &clock, &domain, &steps));
+        runtime.block_on(model::reads_agree(store, clock, &domain, &steps));
         Ok(())
     });
     run.unwrap();
@@ -79,7 +90,7 @@ fn a_single_server_conforms() {
 
 #[test]
 fn a_single_server_agrees_with_the_model() {
-    agrees(single(&Server::start()), 200, true);
+    agrees(single(&Server::start()), 200, model::schedules(true).boxed());
 }
 
 /// From the beginning of time to its end.
@@ -98,12 +109,12 @@ fn a_single_server_agrees_with_the_model_at_all_times() {
     let from = prop_oneof![Just(1), Just(DAWN), Just((1 << 52) - 3_600 * SECOND)];
     // A number distinguishes half a million windows; a real key has expired by then, but not here.
     let holds = |plan: &Plan| plan.counter().is_none_or(|(_, window)| window.period > 1 << 50);
-    let schedules = (from, conformance::model::long_schedules(true, holds));
+    let schedules = (from, model::long_schedules(true, holds));
     let run = runner.run(&schedules, |(from, steps)| {
         clock.set(from);
         domains.set(domains.get() + 1);
         let domain = format!("ends-{}", domains.get());
-        runtime.block_on(conformance::model::agrees(&store, &clock, &domain, &steps, || {}));
+        runtime.block_on(model::agrees(&store, &clock, &domain, &steps, || {}));
         Ok(())
     });
     run.unwrap();
@@ -125,9 +136,19 @@ fn a_cluster_conforms() {
 #[test]
 fn a_cluster_agrees_with_the_model() {
     let cluster = Cluster::start(3, 0);
-    // Charges on several nodes that are given back leave traces: a saturated count, the time of a
-    // strict bucket's last denial.
-    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 60, false);
+    let schedules = model::spread_schedules().boxed();
+    agrees(Topology::Cluster(endpoints(&cluster.addresses())), 120, schedules);
+}
+
+#[test]
+fn two_servers_agree_with_the_model() {
+    let (main, second) = (Server::start(), Server::start());
+    let runtime = runtime();
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let store = |server| manual(single(server), &clock);
+    let store = PerSecond::new(store(&main), Some(store(&second)));
+    runtime.block_on(store.connect());
+    store_agrees(&runtime, &store, &clock, 120, model::spread_schedules().boxed());
 }
 
 /// Eight threads, each with its own store and connection, like eight replicas.
