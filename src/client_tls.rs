@@ -2,6 +2,8 @@
 //! time to time; the last good set stays in use while a new one is unusable.
 
 #[cfg(feature = "tls")]
+mod config;
+#[cfg(feature = "tls")]
 mod endpoint;
 #[cfg(feature = "tls")]
 mod pem;
@@ -19,6 +21,8 @@ use tokio::time::sleep;
 
 use crate::threads;
 use crate::throttle::Throttle;
+#[cfg(feature = "tls")]
+pub use config::config;
 #[cfg(feature = "tls")]
 pub use endpoint::{ConfigureError, configure};
 

@@ -54,7 +54,7 @@ pub mod store;
 mod suggest;
 pub mod telemetry;
 mod terminal;
-mod threads;
+pub mod threads;
 pub mod throttle;
 pub mod tls;
 pub mod token_file;

@@ -150,6 +150,37 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The most bytes of a limit's numbers, and of what a reply says about its log.
+const NUMBERS_BYTES: usize = 128;
+
+/// The most bytes of a key in a reply, besides its limits: lengths, layout and the head of a log.
+const HEAD_BYTES: usize = 128;
+
+/// The bytes of a hold.
+const HOLD_BYTES: usize = 19;
+
+/// The bytes that holds and logs may always have: more than the rule allows now may be left from before.
+const MIN_LONG_STATE: usize = 16 << 20;
+
+/// As [`MIN_LONG_STATE`], where holds are read with each charge.
+const MIN_CHARGED_HOLDS: usize = 1 << 20;
+
+/// Returns the most bytes of a limit in a reply of the scripts that charge it.
+fn max_charged(limit: &Limit) -> usize {
+    let more = match &limit.algorithm {
+        Algorithm::BucketedWindow(window) => bytes(window.slots(), 4),
+        Algorithm::Concurrency(limit) if limit.hold_id.is_some() => {
+            bytes(limit.n, HOLD_BYTES).max(MIN_CHARGED_HOLDS)
+        }
+        _ => 0,
+    };
+    NUMBERS_BYTES.saturating_add(more)
+}
+
+fn bytes(count: u32, each: usize) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(each)
+}
+
 /// The states of all limits, the head of their log, and the unread rest.
 type StoredStates<'t> = (Box<[LimitState]>, Option<LogHead>, Reader<'t>);
 
@@ -225,6 +256,22 @@ impl Plan {
                 put(out, if in_key { now } else { 0 });
             }
         }
+    }
+
+    /// Returns the most bytes of a key in a reply of the scripts that charge it.
+    pub(super) fn max_reply(&self) -> usize {
+        HEAD_BYTES + self.limits().iter().map(max_charged).sum::<usize>()
+    }
+
+    /// Returns the most bytes of the values of a key and of its holds.
+    pub(super) fn max_stored(&self) -> usize {
+        let log = if self.has_log() { MIN_LONG_STATE } else { 0 };
+        let logs = self.limits().iter().filter_map(|limit| match &limit.algorithm {
+            // The ring doubles, and does not shrink.
+            Algorithm::SlidingLog(log) => Some(bytes(log.n, 2 * sliding_log::STAMP_BYTES)),
+            _ => None,
+        });
+        self.max_reply().saturating_add(logs.fold(log, usize::max))
     }
 
     /// Reads the state of a key from a reply; `None` if it is invalid. `in_key`: see

@@ -12,12 +12,17 @@ mod driver;
 mod handle;
 pub(super) mod handshake;
 mod health;
+mod link;
+mod replies;
+mod socket;
 mod target;
 
 use std::sync::Arc;
 
 pub(super) use self::driver::{ClusterEvent, ClusterEvents};
 pub(super) use self::handle::Connection;
+pub(super) use self::link::Link;
+pub(super) use self::replies::{ADMIN_BYTES, SHORT_BYTES};
 pub(super) use self::target::Target;
 use super::context::RedisContext;
 

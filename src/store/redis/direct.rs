@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::Cluster;
-use super::connection::Target;
 use super::connection::handshake::ConnectError;
+use super::connection::{Link, Target};
 use super::context::RedisContext;
 use super::round_trip::{RedirectKind, store_error};
 use crate::store::StoreError;
@@ -33,6 +33,15 @@ pub(super) enum Destination<'c> {
 }
 
 impl Destination<'_> {
+    /// Connects to the server.
+    ///
+    /// # Errors
+    ///
+    /// It is not known, or it cannot be reached.
+    pub async fn connect(&self, shared: &RedisContext) -> Result<Link, StoreError> {
+        connect(shared, &self.target()?).await
+    }
+
     fn target(&self) -> Result<Target, StoreError> {
         match self {
             Destination::Server(target) => Ok(target.clone()),
@@ -52,7 +61,7 @@ impl DirectConnections {
         DirectConnections(Semaphore::new(MAX_CONNECTIONS))
     }
 
-    /// Sends a command, and follows redirects within a cluster. Returns its reply.
+    /// Sends a command, and follows redirects within a cluster. Returns its reply, of up to `bytes`.
     ///
     /// # Errors
     ///
@@ -62,12 +71,13 @@ impl DirectConnections {
         shared: &RedisContext,
         to: Destination<'_>,
         command: &Cmd,
+        bytes: usize,
         budget: Duration,
     ) -> Result<Value, StoreError> {
         let replied = async {
             // It is never closed.
             let _permit = self.0.acquire().await.map_err(|_| StoreError::Unavailable)?;
-            follow(shared, &to, command).await
+            follow(shared, &to, command, bytes).await
         };
         timeout(budget, replied).await.unwrap_or(Err(StoreError::TimedOut))
     }
@@ -79,10 +89,11 @@ async fn follow(
     shared: &RedisContext,
     to: &Destination<'_>,
     command: &Cmd,
+    bytes: usize,
 ) -> Result<Value, StoreError> {
     let (mut target, mut asking, mut hops) = (to.target()?, false, 0);
     loop {
-        let error = match send(shared, &target, command, asking).await? {
+        let error = match send(shared, &target, command, bytes, asking).await? {
             Value::ServerError(error) => error,
             reply => return Ok(reply),
         };
@@ -117,25 +128,35 @@ fn refused(shared: &RedisContext, error: &ServerError) -> StoreError {
     failed
 }
 
+/// Connects to a server.
+async fn connect(shared: &RedisContext, target: &Target) -> Result<Link, StoreError> {
+    let connected = target.connect(shared).await;
+    let (link, _) = connected.map_err(|error| match error {
+        ConnectError::Replica => StoreError::ReadOnly,
+        ConnectError::TimedOut(_) => StoreError::TimedOut,
+        _ => StoreError::Unavailable,
+    })?;
+    Ok(link)
+}
+
 /// Sends a command over a new connection. An error of the server is a reply.
 async fn send(
     shared: &RedisContext,
     target: &Target,
     command: &Cmd,
+    bytes: usize,
     asking: bool,
 ) -> Result<Value, StoreError> {
-    let connected = target.connect(shared).await;
-    let (mut link, _) = connected.map_err(|error| match error {
-        ConnectError::Replica => StoreError::ReadOnly,
-        ConnectError::TimedOut(_) => StoreError::TimedOut,
-        _ => StoreError::Unavailable,
-    })?;
+    let mut link = connect(shared, target).await?;
     let mut pipeline = Pipeline::with_capacity(2);
     if asking {
         pipeline.cmd("ASKING");
     }
     pipeline.add_command(command.clone());
-    let replies = link.send_packed_commands(&pipeline, 0, pipeline.len()).await;
-    let mut replies = replies.map_err(|_| StoreError::Unavailable)?;
+    let replies = link.send_all(bytes, &pipeline).await;
+    let mut replies = replies.map_err(|error| {
+        shared.log.command_failed(&error);
+        StoreError::Unavailable
+    })?;
     replies.pop().ok_or(StoreError::Corrupt)
 }

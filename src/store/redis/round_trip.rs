@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use redis::aio::MultiplexedConnection;
 use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
 use smallvec::SmallVec;
 
-use super::batch::{BatchClock, CommandBatch, PendingCharge, fail_all};
+use super::batch::{BatchClock, CommandBatch, PendingCharge, ScriptCall, fail_all};
+use super::connection::{Link, SHORT_BYTES};
 use super::context::RedisContext;
 use super::open_windows::OpenWindows;
 use super::options::Clock;
@@ -103,14 +103,14 @@ pub(super) fn build_batch(
 pub(super) async fn run(
     shared: &RedisContext,
     server: &mut ServerState,
-    link: &mut MultiplexedConnection,
+    link: &mut Link,
     batch: &mut CommandBatch,
 ) -> Result<RoundTrip, RedisError> {
     let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
     let pipeline = pipeline(&mut server.scripts, batch, ask_time);
     shared.counts.trips.fetch_add(1, Ordering::Relaxed);
     let sent = Instant::now();
-    let replies = link.send_packed_commands(&pipeline, 0, pipeline.len()).await;
+    let replies = link.send_all(reply_bytes(&pipeline, batch), &pipeline).await;
     shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
     let mut replies = match replies {
         Ok(replies) => replies,
@@ -150,6 +150,12 @@ fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipe
         pipeline.cmd("TIME");
     }
     pipeline
+}
+
+/// Returns the bound of the replies to a batch.
+fn reply_bytes(pipeline: &Pipeline, batch: &CommandBatch) -> usize {
+    let states: usize = batch.calls.iter().map(ScriptCall::reply_bytes).sum();
+    pipeline.len() * SHORT_BYTES + states
 }
 
 /// Parses the reply to `TIME`.

@@ -1,8 +1,8 @@
 //! The table that all replicas share: a hash of its rows and a version, in one slot.
 //!
 //! Commands go over a connection that is open for charges, so nothing has to connect first. Rows may be
-//! megabytes: they are read and written in parts, so that no charge waits for long, neither on the
-//! connection nor in Redis.
+//! megabytes: they are written in parts, so that no charge waits for long, and read in parts over a
+//! connection of their own, so that a row that is too large ends no other.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -14,6 +14,7 @@ use futures_util::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError, RedisResult, ServerErrorKind};
 
+use super::connection::SHORT_BYTES;
 use super::connections::ThreadConnections;
 use super::options::{Clock, Options};
 use super::{RedisStore, key};
@@ -29,6 +30,18 @@ const ROWS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Rows written by one script call, and about as many as are read by one command: a longer call would
 /// delay charges.
 const ROWS_PER_CALL: usize = 50;
+
+/// The most commands of one exchange: a script call, its text, and the call again.
+const MAX_COMMANDS: usize = 3;
+
+/// The most commands that read all rows.
+const MAX_SCANS: usize = 100_000;
+
+/// The bound of all rows: as many controls as there may be, of the documented size.
+const ROWS_BYTES: usize = 64 << 20;
+
+/// The most digits of a version.
+const VERSION_DIGITS: usize = 64;
 
 /// The digits of the time before a row's text.
 const TIME_DIGITS: usize = 16;
@@ -51,18 +64,9 @@ impl Names {
 }
 
 impl RedisStore {
-    /// Sends commands to the server of the table, over a connection that is up.
+    /// Sends up to [`MAX_COMMANDS`] commands to the server of the table, over a connection that is up.
     async fn ask_table<T, F: Future<Output = RedisResult<T>>>(
         &self,
-        names: &Names,
-        ask: impl FnOnce(MultiplexedConnection) -> F,
-    ) -> Result<T, TableError> {
-        self.ask_table_within(TIMEOUT, names, ask).await
-    }
-
-    async fn ask_table_within<T, F: Future<Output = RedisResult<T>>>(
-        &self,
-        limit: Duration,
         names: &Names,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> Result<T, TableError> {
@@ -70,7 +74,7 @@ impl RedisStore {
         let all = || self.connections.iter().filter_map(OnceLock::get);
         let link = all().find_map(|connections| connections.serving(slot)?.link());
         let Some(link) = link else { return Err(StoreError::Unavailable.into()) };
-        match tokio::time::timeout(limit, ask(link)).await {
+        match tokio::time::timeout(TIMEOUT, link.ask(MAX_COMMANDS, SHORT_BYTES, ask)).await {
             Ok(Ok(reply)) => Ok(reply),
             Ok(Err(error)) => {
                 if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
@@ -105,27 +109,27 @@ impl RedisStore {
         let options = &self.shared.options;
         let names = Names::new(options);
         let mut pipeline = redis::pipe();
-        pipeline.cmd("GET").arg(&names.version);
+        // Whatever has that name, no more of it is read than a version has.
+        pipeline.cmd("GETRANGE").arg(&names.version).arg(0).arg(VERSION_DIGITS);
         if options.clock == Clock::Caller {
             let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-            let (version,): (Option<String>,) = self.ask_table(&names, ask).await?;
-            return Ok(TableVersion {
-                version: version.unwrap_or_default(),
-                time: options.wall.now(),
-            });
+            let (version,): (String,) = self.ask_table(&names, ask).await?;
+            return Ok(TableVersion { version, time: options.wall.now() });
         }
         pipeline.cmd("TIME");
         let ask = |mut link| async move { pipeline.query_async(&mut link).await };
-        let (version, (seconds, micros)): (Option<String>, (Micros, Micros)) =
+        let (version, (seconds, micros)): (String, (Micros, Micros)) =
             self.ask_table(&names, ask).await?;
         let time = seconds * SECOND + micros;
-        Ok(TableVersion { version: version.unwrap_or_default(), time })
+        Ok(TableVersion { version, time })
     }
 
     /// Reads all rows, over one connection: the cursor of a scan means nothing to another server.
     async fn read_rows(&self) -> Result<Vec<(String, String)>, TableError> {
-        let names = Names::new(&self.shared.options);
-        let key = &names.rows;
+        let key = &Names::new(&self.shared.options).rows;
+        let connections = self.connections.iter().find_map(OnceLock::get);
+        let Some(connections) = connections else { return Err(StoreError::Unavailable.into()) };
+        let destination = connections.destination(key::slot(key.as_bytes()));
         let scan = |mut link: MultiplexedConnection| async move {
             let (mut rows, mut cursor) = (HashMap::<String, Vec<u8>>::new(), 0);
             loop {
@@ -144,7 +148,20 @@ impl RedisStore {
                 cursor = next;
             }
         };
-        let rows = self.ask_table_within(ROWS_TIMEOUT, &names, scan).await?;
+        let reading = async {
+            let link = destination.connect(&self.shared).await?;
+            let read = link.ask(MAX_SCANS, ROWS_BYTES, scan).await;
+            read.map_err(|error| {
+                if error.kind() == ErrorKind::Server(ServerErrorKind::Moved) {
+                    connections.refresh_soon();
+                } else {
+                    self.shared.log.command_failed(&error);
+                }
+                self.table_failed(&error)
+            })
+        };
+        let read = tokio::time::timeout(ROWS_TIMEOUT, reading).await;
+        let rows = read.map_err(|_| StoreError::TimedOut)??;
         let text = |row: &[u8]| {
             String::from_utf8_lossy(row.get(TIME_DIGITS..).unwrap_or_default()).into_owned()
         };

@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 
 use super::RedisStore;
 use super::batch::{StoredKey, holds_key};
+use super::connection::SHORT_BYTES;
 use super::options::Clock;
 use super::round_trip::parse_time;
 use super::script::READ;
@@ -20,18 +21,19 @@ impl RedisStore {
         StoredKey::new(&self.shared.options, &key.key, key.plan, wall)
     }
 
-    /// Sends a command about a key, over a connection of its own.
+    /// Sends a command about a key, with a reply of up to `bytes`, over a connection of its own.
     pub(super) async fn send_directly(
         &self,
         slot: u16,
         command: &Cmd,
+        bytes: usize,
         budget: Duration,
     ) -> Result<Value, StoreError> {
         // Those of any thread know the server.
         let connected = self.connections.iter().find_map(OnceLock::get);
         let connections = connected.unwrap_or_else(|| self.connections());
         let destination = connections.destination(slot);
-        self.direct.send(&self.shared, destination, command, budget).await
+        self.direct.send(&self.shared, destination, command, bytes, budget).await
     }
 }
 
@@ -53,7 +55,8 @@ impl States for RedisStore {
         };
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys).arg(now);
-        let reply = self.send_directly(stored.slot, &command, budget).await?;
+        let reply =
+            self.send_directly(stored.slot, &command, key.plan.max_stored(), budget).await?;
         let read = Reading::parse(reply, key.plan);
         let state = read.and_then(|read| read.state(&stored, key.plan, wall));
         let Some((now, state)) = state else {
@@ -67,7 +70,7 @@ impl States for RedisStore {
         let stored = self.stored_key(&key, self.shared.options.wall.now());
         let mut command = redis::cmd("DEL");
         command.arg(keys(&stored, key.plan));
-        self.send_directly(stored.slot, &command, budget).await?;
+        self.send_directly(stored.slot, &command, SHORT_BYTES, budget).await?;
         Ok(())
     }
 }

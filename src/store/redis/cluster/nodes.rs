@@ -2,11 +2,15 @@
 
 use std::collections::HashSet;
 
-use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, Value};
 
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::connection::handshake::ConnectError;
+use crate::store::redis::connection::{ADMIN_BYTES, Link};
+
+/// The bound of a reply to `CLUSTER SLOTS`: some 3 500 ranges with two servers each. Most of it is what
+/// their elements take in memory.
+const SLOTS_BYTES: usize = 4 << 20;
 
 /// Ranges of slots, first and last, and the master that serves each.
 pub(super) type Slots = Vec<(u16, u16, Endpoint)>;
@@ -116,14 +120,14 @@ impl Nodes {
 ///
 /// The node does not answer, or its reply is invalid.
 pub(super) async fn read_view(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Link,
     node: &Endpoint,
 ) -> Result<ClusterView, ConnectError> {
-    let slots: Value = redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
+    let slots: Value = connection.query(SLOTS_BYTES, redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let mut view = ClusterView::default();
     view.add_slots(&slots, node).ok_or(ConnectError::NoSlots)?;
     // CLUSTER SLOTS does not list masters without slots.
-    match redis::cmd("CLUSTER").arg("NODES").query_async::<String>(connection).await {
+    match connection.query::<String>(ADMIN_BYTES, redis::cmd("CLUSTER").arg("NODES")).await {
         Ok(lines) => view.nodes.add_lines(&lines, node),
         Err(error) if error.is_unrecoverable_error() => return Err(error.into()),
         // An access list may forbid it.

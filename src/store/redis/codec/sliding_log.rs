@@ -8,7 +8,7 @@ use crate::limit::algorithms::sliding_log::{HitLog, LimitSummary, LogSummary};
 use crate::limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 
 /// The bytes of a stamp in the ring.
-const STAMP_BYTES: usize = 7;
+pub(super) const STAMP_BYTES: usize = 7;
 
 pub(super) const MODULE: LuaModule =
     LuaModule { number: 4, borrows_from: None, text: include_str!("../lua/sliding_log.lua") };

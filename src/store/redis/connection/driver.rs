@@ -27,12 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, timeout};
 
 use super::handle::Connection;
 use super::handshake::ConnectError;
 use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Watched};
+use super::link::Link;
 use crate::store::StoreError;
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
@@ -69,7 +69,7 @@ enum State {
 
 /// An open connection, with what is known about its server.
 struct Session {
-    link: MultiplexedConnection,
+    link: Link,
     endpoint: Endpoint,
     connected_at: Instant,
     server: ServerState,
@@ -148,7 +148,7 @@ impl Driver {
         }
     }
 
-    fn connected(&mut self, link: MultiplexedConnection, endpoint: Endpoint) -> State {
+    fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
         self.outage.up();
         let connected_at = Instant::now();
         self.connection.set_link(Some(link.clone()));

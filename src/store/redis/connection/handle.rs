@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use parking_lot::Mutex;
-use redis::aio::MultiplexedConnection;
 use tokio::sync::Notify;
 
+use super::link::Link;
 use super::target::Target;
 use crate::store::StoreError;
 use crate::store::redis::batch::PendingCharge;
@@ -23,7 +23,7 @@ pub(in super::super) struct Connection {
     /// [`UP`], or why it is down.
     down: AtomicU8,
     /// The open connection, for commands that are not charges.
-    link: Mutex<Option<MultiplexedConnection>>,
+    link: Mutex<Option<Link>>,
     closed: AtomicBool,
     answered: AtomicBool,
     /// Whether connecting has ended once, well or not.
@@ -99,12 +99,12 @@ impl Connection {
     }
 
     /// Returns the open connection, for commands that are not charges; none if it is down.
-    pub fn link(&self) -> Option<MultiplexedConnection> {
+    pub fn link(&self) -> Option<Link> {
         self.link.lock().clone().filter(|_| self.is_up())
     }
 
     /// Sets the open connection; none when it ends.
-    pub(super) fn set_link(&self, link: Option<MultiplexedConnection>) {
+    pub(super) fn set_link(&self, link: Option<Link>) {
         *self.link.lock() = link;
     }
 

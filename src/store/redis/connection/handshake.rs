@@ -3,15 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::io::tcp::TcpSettings;
-use redis::{
-    AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
-    RedisConnectionInfo,
-};
+use redis::{ProtocolVersion, RedisConnectionInfo};
 
+use super::link::Link;
+use super::replies::{ADMIN_BYTES, SHORT_BYTES};
+use super::socket;
 use crate::limit::{Micros, SECOND};
-use crate::store::redis::access::{Access, Endpoint, Tls};
+use crate::store::redis::access::{Access, Endpoint};
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
@@ -45,19 +43,7 @@ pub enum ConnectError {
 pub(in super::super) async fn connect(
     access: &Access,
     endpoint: &Endpoint,
-) -> Result<MultiplexedConnection, ConnectError> {
-    let addr = match endpoint {
-        Endpoint::Unix(path) => ConnectionAddr::Unix(path.clone()),
-        Endpoint::Tcp(host, port) => match &access.tls {
-            None => ConnectionAddr::Tcp(host.clone(), *port),
-            Some(_) => ConnectionAddr::TcpTls {
-                host: host.clone(),
-                port: *port,
-                insecure: false,
-                tls_params: None,
-            },
-        },
-    };
+) -> Result<Link, ConnectError> {
     let mut settings = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP2)
         .set_lib_name("weir", env!("CARGO_PKG_VERSION"))
@@ -72,44 +58,14 @@ pub(in super::super) async fn connect(
     if let Some(password) = password.filter(|password| !password.is_empty()) {
         settings = settings.set_password(password);
     }
-    // Packets are small, and requests wait for them.
-    let tcp = TcpSettings::default().set_nodelay(true);
-    let info = addr.into_connection_info()?.set_redis_settings(settings).set_tcp_settings(tcp);
-    let client = match (&access.tls, endpoint) {
-        (Some(tls), Endpoint::Tcp(..)) => tls_client(info, tls).await?,
-        _ => redis::Client::open(info)?,
+    let connecting = async {
+        let socket = socket::open(access, endpoint).await?;
+        Ok(Link::log_in(socket, &settings).await?)
     };
-    // A round trip has its own timeout.
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(access.timeout))
-        .set_response_timeout(None);
-    let connecting = client.get_multiplexed_async_connection_with_config(&config);
     match tokio::time::timeout(access.timeout, connecting).await {
-        Ok(connection) => Ok(connection?),
+        Ok(connected) => connected,
         Err(_) => Err(ConnectError::TimedOut(access.timeout)),
     }
-}
-
-#[cfg(feature = "tls")]
-async fn tls_client(info: ConnectionInfo, tls: &Tls) -> Result<redis::Client, ConnectError> {
-    let pem = tls.certificates.read_in_background().await.map_err(ConnectError::Certificates)?;
-    let certificates = redis::TlsCertificates {
-        client_tls: pem
-            .identity
-            .clone()
-            .map(|(client_cert, client_key)| redis::ClientTlsConfig { client_cert, client_key }),
-        root_cert: pem.ca.clone(),
-    };
-    let client = redis::Client::build_with_tls(info, certificates)?;
-    let info = client.get_connection_info().clone();
-    let mut addr = info.addr().clone();
-    addr.set_danger_accept_invalid_hostnames(tls.skip_hostname_verification);
-    Ok(redis::Client::open(info.set_addr(addr))?)
-}
-
-#[cfg(not(feature = "tls"))]
-async fn tls_client(_: ConnectionInfo, _: &Tls) -> Result<redis::Client, ConnectError> {
-    Err(ConnectError::Certificates(crate::client_tls::NO_TLS.to_owned()))
 }
 
 fn read(path: &PathBuf) -> Result<String, ConnectError> {
@@ -137,11 +93,11 @@ impl ServerInfo {
 ///
 /// The server is loading its data, too old, or a replica where `may_be_replica` is false.
 pub(in super::super) async fn examine(
-    connection: &mut MultiplexedConnection,
+    connection: &mut Link,
     may_be_replica: bool,
 ) -> Result<ServerInfo, ConnectError> {
     let mut server = ServerInfo::default();
-    let info: Result<String, _> = redis::cmd("INFO").query_async(connection).await;
+    let info: Result<String, _> = connection.query(ADMIN_BYTES, &redis::cmd("INFO")).await;
     let info = match info {
         Ok(info) => info,
         Err(error) if error.is_connection_dropped() || error.is_io_error() => {
@@ -169,8 +125,8 @@ pub(in super::super) async fn examine(
 }
 
 /// Returns the server's time.
-pub(super) async fn time(connection: &mut MultiplexedConnection) -> redis::RedisResult<Micros> {
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query_async(connection).await?;
+pub(super) async fn time(connection: &mut Link) -> redis::RedisResult<Micros> {
+    let (seconds, micros): (u64, u64) = connection.query(SHORT_BYTES, &redis::cmd("TIME")).await?;
     Ok(seconds * SECOND + micros)
 }
 
@@ -187,7 +143,7 @@ pub(super) async fn ask_sentinel(
     let mut connection = connect(access, sentinel).await?;
     let mut command = redis::cmd("SENTINEL");
     command.arg("get-master-addr-by-name").arg(master);
-    let reply = command.query_async::<Option<(String, u16)>>(&mut connection);
+    let reply = connection.query::<Option<(String, u16)>>(ADMIN_BYTES, &command);
     match tokio::time::timeout(access.timeout, reply).await {
         Ok(reply) => Ok(reply?.map(|(host, port)| Endpoint::Tcp(host, port))),
         Err(_) => Err(ConnectError::TimedOut(access.timeout)),

@@ -4,8 +4,10 @@ use std::future::Future;
 use std::pin::pin;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
 use tokio::time::{Instant, sleep, timeout};
+
+use super::link::Link;
+use super::replies::SHORT_BYTES;
 
 /// A server that has not answered for this long is disconnected.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -39,13 +41,13 @@ pub(super) async fn watch<T>(
     }
 }
 
-pub(super) async fn ping(link: &mut MultiplexedConnection) -> redis::RedisResult<()> {
-    redis::cmd("PING").query_async(link).await
+pub(super) async fn ping(link: &mut Link) -> redis::RedisResult<()> {
+    link.query(SHORT_BYTES, &redis::cmd("PING")).await
 }
 
 /// Sends a probe; an error reply is a late answer.
 pub(super) async fn probe(
-    link: &mut MultiplexedConnection,
+    link: &mut Link,
     slow_after: Duration,
 ) -> Watched<redis::RedisResult<()>> {
     let sent = Instant::now();

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 use super::handshake::{ConnectError, ask_sentinel, connect, examine, time};
+use super::link::Link;
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::context::RedisContext;
 use crate::store::redis::options::{Clock, Layout};
@@ -29,10 +29,7 @@ impl Target {
     /// # Errors
     ///
     /// No server can be reached, or the server is unusable.
-    pub async fn connect(
-        &self,
-        shared: &RedisContext,
-    ) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
+    pub async fn connect(&self, shared: &RedisContext) -> Result<(Link, Endpoint), ConnectError> {
         let (name, sentinels) = match self {
             Target::Server(endpoint) => return connect_to(endpoint.clone(), false, shared).await,
             Target::Node(endpoint) => return connect_to(endpoint.clone(), true, shared).await,
@@ -63,7 +60,7 @@ async fn connect_to(
     endpoint: Endpoint,
     may_be_replica: bool,
     shared: &RedisContext,
-) -> Result<(MultiplexedConnection, Endpoint), ConnectError> {
+) -> Result<(Link, Endpoint), ConnectError> {
     let options = &shared.options;
     let limit = options.access.timeout;
     let handshake = async {
