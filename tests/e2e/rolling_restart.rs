@@ -153,7 +153,7 @@ fn with_the_documented_cluster_a_restart_in_envoys_first_minute_loses_no_request
                 (envoy.calls_to(replica.grpc) > calls + 20).then_some(())
             });
             stop(replica);
-            *replica = start_again(&start, replica.grpc, replica.http);
+            *replica = start_again(start, replica.grpc, replica.http);
             wait_for("both replicas are healthy", || {
                 (envoy.stat("cluster.weir.membership_healthy") == 2).then_some(())
             });

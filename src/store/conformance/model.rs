@@ -262,7 +262,7 @@ fn plans() -> [Arc<Plan>; PLANS] {
 
 /// Lets a store with a second one keep the states of about every other shape there, whatever its periods.
 fn per_second(limits: Vec<Limit>) -> Vec<Limit> {
-    let unit = (Plan::new(limits.clone()).limit_id(0) % 2 == 0).then_some(Unit::Second);
+    let unit = (Plan::new(limits.clone()).limit_id(0).is_multiple_of(2)).then_some(Unit::Second);
     limits.into_iter().map(|limit| Limit { unit, ..limit }).collect()
 }
 

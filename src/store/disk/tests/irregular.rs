@@ -26,7 +26,8 @@ async fn used_once() -> (Home, Arc<Plan>) {
 
 #[tokio::test]
 async fn what_is_no_regular_file_is_named_and_not_opened() {
-    let kinds: [(&str, fn(&Path)); 4] = [
+    type Make = fn(&Path);
+    let kinds: [(&str, Make); 4] = [
         ("a FIFO", make_fifo),
         ("a directory", |path| fs::create_dir(path).unwrap()),
         ("a device", |path| symlink("/dev/zero", path).unwrap()),

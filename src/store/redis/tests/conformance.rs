@@ -48,7 +48,7 @@ fn agrees(topology: Topology, cases: u32, schedules: BoxedStrategy<Vec<model::St
 
 fn store_agrees(
     runtime: &tokio::runtime::Runtime,
-    store: &(impl Store + States),
+    store: &impl States,
     clock: &ManualClock,
     cases: u32,
     schedules: BoxedStrategy<Vec<model::Step>>,
