@@ -80,8 +80,9 @@ impl LimitAlgorithm for SlidingWindow {
         let newest = state.index.saturating_mul(self.period);
         if newest > now.saturating_add(self.period) {
             // Into the next window: how much of its own had passed is unknown, and only a start
-            // that is not before now admits nothing extra.
-            state.index = now.div_ceil(self.period);
+            // that is not before now admits nothing extra. Without hits it is as no state.
+            let has_hits = state.previous > 0 || state.current > 0;
+            state.index = if has_hits { now.div_ceil(self.period) } else { now / self.period };
         }
         let index = now / self.period;
         match index.saturating_sub(state.index) {

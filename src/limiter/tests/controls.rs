@@ -81,11 +81,12 @@ impl Controlled {
 
 /// Returns a control of an hour.
 fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
+    let id = format!("{domain}{:?}{entries:?}", action.name());
+    let until = Some(NOW + 3_600 * SECOND);
     let entries = entries.iter().map(|(key, value)| {
         let (key, value) = ((*key).to_owned(), (*value).to_owned());
         ControlEntry { key, value }
     });
-    let (id, until) = (format!("{domain}{:?}", action.name()), Some(NOW + 3_600 * SECOND));
     let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
     let (entries, exact, at) = (entries.collect(), false, NOW);
     Control { id, domain, entries, exact, action, until, reason, by, at }

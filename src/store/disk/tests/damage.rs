@@ -215,7 +215,7 @@ async fn a_file_that_cannot_be_opened_refuses_to_start_and_stays() {
 async fn a_file_that_cannot_be_read_is_not_replaced() {
     let (home, _) = filled().await;
     // It can be opened, but not read.
-    fs::create_dir(home.path().join("log.99")).unwrap();
+    std::os::unix::fs::symlink("/proc/self/mem", home.path().join("log.99")).unwrap();
     let before = home.files();
     let schedule = Schedule { sync: SOON, compact: Duration::ZERO, min_obsolete_bytes: 0 };
     let store = wait_for("the directory is unlocked", || {

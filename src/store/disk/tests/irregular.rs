@@ -5,6 +5,8 @@ use std::sync::mpsc::sync_channel;
 
 use super::*;
 
+type Make = fn(&Path);
+
 /// Opens a directory, which must not wait for anything.
 fn open(home: &Home) -> Result<(), String> {
     let (clock, options) = (home.clock.clone(), home.options(NEVER));
@@ -26,7 +28,6 @@ async fn used_once() -> (Home, Arc<Plan>) {
 
 #[tokio::test]
 async fn what_is_no_regular_file_is_named_and_not_opened() {
-    type Make = fn(&Path);
     let kinds: [(&str, Make); 4] = [
         ("a FIFO", make_fifo),
         ("a directory", |path| fs::create_dir(path).unwrap()),

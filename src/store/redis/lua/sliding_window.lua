@@ -12,7 +12,10 @@ algorithms[NUMBER] = {
   width = 3,
   settle = function(limit, v, t)
     local a, p = limit.at, limit[2]
-    if v[a] * p > t + p then v[a], moved = ceil(t / p), true end
+    if v[a] * p > t + p then
+      -- Without hits it is as no state.
+      v[a], moved = (v[a + 1] > 0 or v[a + 2] > 0) and ceil(t / p) or floor(t / p), true
+    end
     local index = floor(t / p)
     if index == v[a] + 1 then
       v[a], v[a + 1], v[a + 2] = index, v[a + 2], 0
