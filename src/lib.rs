@@ -47,6 +47,7 @@ pub mod proto;
 mod random;
 pub mod resp;
 pub mod rules;
+pub mod secret_url;
 pub mod service;
 pub mod settings;
 pub mod sockets;

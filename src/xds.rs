@@ -25,6 +25,7 @@ use tonic::metadata::MetadataMap;
 use crate::client_tls::ClientCertificates;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
+use crate::secret_url::SecretUrl;
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use backoff::Backoff;
@@ -45,7 +46,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// `host:port`.
-    pub url: String,
+    pub url: SecretUrl,
     /// Whether the server sends only changes.
     pub delta: bool,
     pub node_id: String,

@@ -108,7 +108,7 @@ impl Settings {
     pub fn xds_options(&self) -> Option<xds::Options> {
         let xds = &self.rules.xds;
         (*self.rules.source == RulesSource::Xds).then(|| xds::Options {
-            url: xds.url.to_string(),
+            url: xds.url.to_string().into(),
             delta: *xds.mode == XdsMode::Delta,
             node_id: xds.node_id.to_string(),
             node_metadata: xds.node_metadata.to_vec(),

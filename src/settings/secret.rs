@@ -1,21 +1,28 @@
 //! Masks secrets in logs, errors and `--print-settings`.
 
-/// What is shown in place of a secret.
-const MASK: &str = "***";
-
-/// Schemes of URLs. Text before another `://` may be part of a password.
-const SCHEMES: [&str; 6] = ["redis", "rediss", "tcp", "unix", "http", "https"];
+use crate::secret_url::{MASK, without_login};
 
 /// Returns the text of a setting that holds no secret itself, or of a part of one: URLs lose their
-/// logins and options.
+/// logins and options, metadata its values.
 pub fn shown(name: &str, text: &str) -> String {
+    let name = name.to_ascii_lowercase();
     match text {
         "" => String::new(),
-        _ if name.to_ascii_lowercase().ends_with("url") || text.contains("://") => {
+        _ if name.ends_with("node_metadata") => without_values(text),
+        _ if name.ends_with("url") || name.ends_with("endpoint") || text.contains("://") => {
             without_login(text)
         }
         _ => text.to_owned(),
     }
+}
+
+/// Returns `name=value` pairs without their values. What is no pair may be the rest of a value.
+fn without_values(text: &str) -> String {
+    let shown = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) => format!("{name}={MASK}"),
+        None => MASK.to_owned(),
+    };
+    text.split(',').map(shown).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the text of a variable of the reference as it may be shown.
@@ -32,32 +39,6 @@ pub fn masked(text: &str) -> String {
 /// file with a secret is none.
 fn is_secret_variable(name: &str) -> bool {
     ["_AUTH", "_PASSWORD", "_TOKEN", "_HEADERS"].iter().any(|word| name.ends_with(word))
-}
-
-/// Returns a URL, or several, without logins and options. Of several, those before the last login are
-/// not shown: a password may contain whatever else ends a URL.
-fn without_login(text: &str) -> String {
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) if SCHEMES.contains(&scheme) => (format!("{scheme}://"), rest),
-        _ => (String::new(), text),
-    };
-    let (login, place) = match rest.rsplit_once('@') {
-        Some((login, place)) => (Some(login), place),
-        None => (None, rest),
-    };
-    // The @ may be part of an option.
-    if login.is_some_and(|login| login.contains(['?', '#'])) {
-        return scheme + MASK;
-    }
-    let place = match place.find(['?', '#']) {
-        Some(at) => format!("{}{MASK}", &place[..=at]),
-        None => place.to_owned(),
-    };
-    match login {
-        None => scheme + &place,
-        // The user's name is masked too: it may be a token.
-        Some(_) => format!("{scheme}{MASK}@{place}"),
-    }
 }
 
 #[cfg(test)]
@@ -112,6 +93,40 @@ mod tests {
         assert_eq!(shown("REDIS_URL", "redis://S@h"), "redis://***@h");
         assert_eq!(shown("REDIS_URL", "redis://S:@h"), "redis://***@h");
         assert_eq!(shown("REDIS_URL", "mymaster,redis://S@h"), "***@h");
+    }
+
+    #[test]
+    fn no_setting_or_variable_that_is_a_url_shows_a_login() {
+        let is_url = |name: &str| {
+            let name = name.to_ascii_lowercase();
+            name.ends_with("url") || name.ends_with("endpoint")
+        };
+        let forms = ["u:S3CRET@h:1", "http://u:S3CRET@h", "xds://u:S3CRET@h:1", "dns:///S3CRET@h:1"];
+        let settings = SETTINGS.iter().filter(|setting| is_url(setting.name));
+        let variables = crate::settings::reference::VARIABLES.iter().map(|variable| variable.name);
+        let variables: Vec<_> = variables.filter(|name| is_url(name)).collect();
+        let (mut shown, mut of_settings) = (Vec::new(), 0);
+        for text in forms {
+            shown.extend(settings.clone().map(|setting| setting.masked(text)));
+            of_settings = shown.len();
+            shown.extend(variables.iter().map(|name| shown_variable(name, text)));
+            // A URL in any other setting is one, too.
+            let text = format!("https://{text}");
+            shown.extend(SETTINGS.iter().map(|setting| setting.masked(&text)));
+        }
+        assert!(of_settings > 5 && variables.len() > 3, "{of_settings} {variables:?}");
+        for shown in shown {
+            assert!(!shown.contains("S3CRET"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn values_of_metadata_are_masked() {
+        let masked = find("rules.xds.node_metadata").unwrap().masked("team=a,token=b,c=d=e,f");
+        assert_eq!(masked, "team=***,token=***,c=***,***");
+        let variable = "CONFIG_GRPC_XDS_NODE_METADATA";
+        assert_eq!(shown_variable(variable, "token=S"), "token=***");
+        assert_eq!(shown_variable(variable, ""), "");
     }
 
     proptest! {

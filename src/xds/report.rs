@@ -74,7 +74,7 @@ impl Report {
         let report = Report {
             loader,
             metrics: metrics.xds(),
-            url: options.url.clone(),
+            url: options.url.to_string(),
             mode: if options.delta { "delta" } else { "sotw" },
             connected_line: Throttle::new(LOG_INTERVAL),
             state: Mutex::default(),

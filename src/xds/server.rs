@@ -20,7 +20,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// A setting is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
     let url = &options.url;
-    let (scheme, host) = match url.split_once("://") {
+    let (scheme, host) = match url.expose().split_once("://") {
         Some(("http", host)) => ("http", host),
         Some(("https", host)) => ("https", host),
         // Schemes of Go's client that select a resolver; weir resolves all names the same way.
@@ -31,7 +31,7 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
                 "rules.xds.url is {url:?}: the scheme {scheme} is not supported; write host:port"
             ));
         }
-        None => ("", url.as_str()),
+        None => ("", url.expose()),
     };
     let host = host.trim_end_matches('/');
     let has_port = host

@@ -165,8 +165,13 @@ impl Connected {
 
     fn log_failure(&self, signal: &str, error: &SendError, retry: bool) {
         if let Some(suppressed) = self.log.pass() {
-            let url = self.to.url.authority().map(tracing::field::display);
-            tracing::warn!(signal, collector = url, %error, retry, suppressed, "cannot export telemetry");
+            // Without the login that an authority may have.
+            let host = self.to.url.host().unwrap_or_default();
+            let url = match self.to.url.port_u16() {
+                Some(port) => format!("{host}:{port}"),
+                None => host.to_owned(),
+            };
+            tracing::warn!(signal, collector = %url, %error, retry, suppressed, "cannot export telemetry");
         }
     }
 

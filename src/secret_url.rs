@@ -1,0 +1,85 @@
+//! URLs that may hold a login: they are shown without it.
+
+use std::fmt;
+
+/// What is shown in place of a secret.
+pub const MASK: &str = "***";
+
+/// Schemes of URLs. Text before another `://` may be part of a password.
+const SCHEMES: [&str; 6] = ["redis", "rediss", "tcp", "unix", "http", "https"];
+
+/// A URL that is shown without its login and options.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct SecretUrl(String);
+
+impl SecretUrl {
+    /// Returns all of it, to connect with.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for SecretUrl {
+    fn from(text: String) -> SecretUrl {
+        SecretUrl(text)
+    }
+}
+
+impl From<&str> for SecretUrl {
+    fn from(text: &str) -> SecretUrl {
+        SecretUrl(text.to_owned())
+    }
+}
+
+impl fmt::Display for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&without_login(&self.0))
+    }
+}
+
+impl fmt::Debug for SecretUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&without_login(&self.0), f)
+    }
+}
+
+/// Returns a URL, or several, without logins and options. Of several, those before the last login are
+/// not shown: a password may contain whatever else ends a URL.
+pub fn without_login(text: &str) -> String {
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) if SCHEMES.contains(&scheme) => (format!("{scheme}://"), rest),
+        _ => (String::new(), text),
+    };
+    let (login, place) = match rest.rsplit_once('@') {
+        Some((login, place)) => (Some(login), place),
+        None => (None, rest),
+    };
+    // The @ may be part of an option.
+    if login.is_some_and(|login| login.contains(['?', '#'])) {
+        return scheme + MASK;
+    }
+    let place = match place.find(['?', '#']) {
+        Some(at) => format!("{}{MASK}", &place[..=at]),
+        None => place.to_owned(),
+    };
+    match login {
+        None => scheme + &place,
+        // The user's name is masked too: it may be a token.
+        Some(_) => format!("{scheme}{MASK}@{place}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_never_shown() {
+        for text in ["u:S@h:1", "http://u:S@h:1", "dns:///u:S@h:1", "xds://u:S@h", "S@h"] {
+            let url = SecretUrl::from(text);
+            assert!(!format!("{url} {url:?}").contains('S'), "{url}");
+            assert_eq!(url.expose(), text);
+        }
+        assert_eq!(SecretUrl::from("http://h:1/").to_string(), "http://h:1/");
+    }
+}
