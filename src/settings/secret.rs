@@ -101,9 +101,11 @@ mod tests {
             let name = name.to_ascii_lowercase();
             name.ends_with("url") || name.ends_with("endpoint")
         };
-        let forms = ["u:S3CRET@h:1", "http://u:S3CRET@h", "xds://u:S3CRET@h:1", "dns:///S3CRET@h:1"];
+        let forms =
+            ["u:S3CRET@h:1", "http://u:S3CRET@h", "xds://u:S3CRET@h:1", "dns:///S3CRET@h:1"];
         let settings = SETTINGS.iter().filter(|setting| is_url(setting.name));
-        let variables = crate::settings::reference::VARIABLES.iter().map(|variable| variable.name);
+        let variables =
+            crate::settings::reference::variables::VARIABLES.iter().map(|variable| variable.name);
         let variables: Vec<_> = variables.filter(|name| is_url(name)).collect();
         let (mut shown, mut of_settings) = (Vec::new(), 0);
         for text in forms {
