@@ -194,7 +194,7 @@ fn the_references_variables_name_a_management_server() {
         Settings::load(&inputs(&[&source, env].concat())).unwrap().xds_options().unwrap()
     };
     let default = xds(&[]);
-    assert_eq!((default.url.as_str(), default.node_id.as_str()), ("localhost:18000", "default"));
+    assert_eq!((default.url.expose(), default.node_id.as_str()), ("localhost:18000", "default"));
     assert!(!default.delta && !default.tls.enabled);
     assert_eq!(*default.tls.certificates.files(), ClientFiles::default());
     assert_eq!(default.max_message, 64 << 20);
@@ -216,7 +216,7 @@ fn the_references_variables_name_a_management_server() {
         ("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", "0x100"),
         ("WEIR__RULES__XDS__MODE", "delta"),
     ]);
-    assert_eq!((all.url.as_str(), all.node_id.as_str(), all.delta), ("xds:1", "edge", true));
+    assert_eq!((all.url.expose(), all.node_id.as_str(), all.delta), ("xds:1", "edge", true));
     assert_eq!(all.node_metadata, ["zone=a=b", "skipped", "team=x"]);
     assert_eq!(all.headers, ["authorization:x", "team:y"]);
     assert_eq!((all.backoff_min.as_secs(), all.backoff_max.as_secs()), (2, 60));
