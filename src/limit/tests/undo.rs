@@ -125,7 +125,7 @@ proptest! {
         prop_assert!(kept <= undone.remaining, "{:?} {:?}", kept, undone);
         // A charge starts the clock of a full bucket, and an undo does not stop it: a refill may come earlier.
         let earlier = match model.kind {
-            Kind::Token { amount, .. } if !at_once => u64::from(amount),
+            Kind::Token { amount, .. } if !at_once => amount,
             _ => 0,
         };
         prop_assert!(undone.remaining <= never.remaining + earlier, "{:?} {:?}", undone, never);
