@@ -35,7 +35,7 @@ fn a_damaged_file_is_reported_until_somebody_has_looked() {
     if let Some(mut page) = Page::open(weir, DESK) {
         page.wait_until_live();
         page.wait_for("document.querySelector('#missing').checkVisibility()");
-        assert!(page.text("#missing").contains("at least 1 change could not"));
+        assert!(page.text("#missing").contains("at least 1\u{a0}change could not"));
         for width in [360, 1280] {
             page.browser.show_as(View { width, dark: width == 360 });
             assert_eq!(page.browser.evaluate(CHECK), json!([]), "{width}");
