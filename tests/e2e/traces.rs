@@ -211,6 +211,8 @@ fn interleaved_calls_have_their_own_spans() {
     let weir = traced(&collector)
         .env("TRACING_EXPORTER_PROTOCOL", "grpc")
         .env("REDIS_URL", format!("127.0.0.1:{}", redis.port()))
+        // A busy machine may need longer than the default for a round trip.
+        .env("WEIR__STORE__BUDGET", "10s")
         .start();
     call_interleaved(weir.grpc);
     for number in 0..CALLS {
