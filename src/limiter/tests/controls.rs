@@ -81,12 +81,11 @@ impl Controlled {
 
 /// Returns a control of an hour.
 fn control(domain: &str, entries: &[Entry<'_>], action: Action) -> Control {
-    let id = format!("{domain}{:?}{entries:?}", action.name());
-    let until = Some(NOW + 3_600 * SECOND);
     let entries = entries.iter().map(|(key, value)| {
         let (key, value) = ((*key).to_owned(), (*value).to_owned());
         ControlEntry { key, value }
     });
+    let (id, until) = (format!("{domain}{:?}", action.name()), Some(NOW + 3_600 * SECOND));
     let (reason, by, domain) = (String::new(), String::new(), domain.to_owned());
     let (entries, exact, at) = (entries.collect(), false, NOW);
     Control { id, domain, entries, exact, action, until, reason, by, at }
@@ -126,7 +125,9 @@ fn a_block_applies_where_no_rule_and_no_domain_matches() {
 
 #[test]
 fn modes_of_a_rule_do_not_soften_a_block_and_the_global_shadow_mode_does() {
-    let controls = || ["s", "q"].map(|key| control("d", &[(key, "x")], Action::Block)).to_vec();
+    let block =
+        |key: &str| Control { id: key.to_owned(), ..control("d", &[(key, "x")], Action::Block) };
+    let controls = || ["s", "q"].map(block).to_vec();
     let bench = single(controls());
     assert_eq!(bench.ask("d", &[("s", "x")]), (true, vec![BLOCKED]));
     // Another quota passes, which would let the request pass.
