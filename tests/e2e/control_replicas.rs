@@ -194,7 +194,10 @@ fn a_replica_that_cannot_read_the_controls_is_not_ready() {
     redis.command(&["SET", "weir:{controls}", "of another program"]);
     let mut weir = setup.start_unhealthy();
     weir.until_said("controls are not shared").unwrap();
-    let answer = http::get(weir.http, "/readyz");
+    let answer = wait_for("the rules are loaded", || {
+        let answer = http::get(weir.http, "/readyz");
+        (!answer.body.contains("no rules")).then_some(answer)
+    });
     let reason = "controls are not read from redis yet\n".to_owned();
     assert_eq!((answer.status, answer.body), (503, reason));
     redis.command(&["RENAME", "other", "weir:{controls}"]);
