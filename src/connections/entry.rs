@@ -100,7 +100,7 @@ impl ConnectionHandle {
     }
 
     /// Reports that the client has begun to send something. Until its first request it is evicted as if it had connected
-    /// [`GREETED_TICKS`] later: after those that send nothing, but not for long.
+    /// half a second later: after those that send nothing, but not for long.
     pub fn set_greeted(&self) {
         self.entry.active.fetch_add(GREETED_TICKS, Ordering::Relaxed);
     }

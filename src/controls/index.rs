@@ -7,6 +7,7 @@
 //! path to its bucket: that costs the logarithm of the number of controls.
 
 use std::cmp::Reverse;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use hashbrown::DefaultHashBuilder;
@@ -26,7 +27,9 @@ type Bucket = Arc<[Arc<Row>]>;
 /// Controls by what they match.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Index {
-    /// By the key and the value of an entry. Most descriptors have none of the keys.
+    /// The keys of `buckets`, and some that were: most descriptors have none of them.
+    keys: KeyFilter,
+    /// By the key and the value of an entry.
     buckets: Map<Map<Bucket>>,
     /// The rows without an exact value.
     compared: Bucket,
@@ -34,6 +37,38 @@ pub(super) struct Index {
     limits: Arc<[Arc<Row>]>,
     /// What rows change of limits, by number.
     changes: Arc<[Changes]>,
+}
+
+/// Words of a [`KeyFilter`].
+const FILTER_WORDS: usize = 4;
+
+/// A set of keys that may also seem to have others: one bit for each hash. It is asked before the tables,
+/// which take several times as long.
+#[derive(Clone, Debug, Default)]
+struct KeyFilter {
+    words: [u64; FILTER_WORDS],
+    /// Has a secret of its own.
+    hasher: DefaultHashBuilder,
+}
+
+impl KeyFilter {
+    /// Returns the word and the bit of a key.
+    #[inline]
+    fn place(&self, key: &str) -> (usize, u64) {
+        let hash = self.hasher.hash_one(key);
+        ((hash >> 6) as usize % FILTER_WORDS, 1 << (hash % 64))
+    }
+
+    fn insert(&mut self, key: &str) {
+        let (word, bit) = self.place(key);
+        self.words[word] |= bit;
+    }
+
+    #[inline]
+    fn may_have(&self, key: &str) -> bool {
+        let (word, bit) = self.place(key);
+        self.words[word] & bit > 0
+    }
 }
 
 /// A control, ready to be compared.
@@ -136,6 +171,7 @@ impl Index {
     /// Returns the rows that are found by an entry, or by none.
     fn bucket(&self, found_by: Option<Entry<'_>>) -> &[Arc<Row>] {
         match found_by {
+            Some((key, _)) if !self.keys.may_have(key) => &[],
             Some((key, value)) => {
                 self.buckets.get(key).and_then(|values| values.get(value)).map_or(&[], |it| &**it)
             }
@@ -148,6 +184,7 @@ impl Index {
             self.compared = bucket;
             return;
         };
+        self.keys.insert(key);
         let mut values = self.buckets.get(key).cloned().unwrap_or_default();
         match bucket.is_empty() {
             true => drop(values.remove_mut(value)),

@@ -27,7 +27,7 @@ pub struct Undo {
 pub struct Replaced {
     /// The start of the hold, or the time.
     pub at: Micros,
-    /// The hits of the hold.
+    /// The hits of the hold, or those that were in flight.
     pub hits: u32,
 }
 

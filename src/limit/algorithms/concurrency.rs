@@ -192,7 +192,8 @@ impl LimitAlgorithm for Concurrency {
     fn undo_of(&self, before: &State, after: &State, _: Micros, hold: u64) -> Option<Undo> {
         if self.hold_id.is_none() {
             let changed = after.last != before.last;
-            let replaced = changed.then_some(Replaced { at: before.last, hits: 0 });
+            let in_flight = u32::try_from(before.count).unwrap_or(u32::MAX);
+            let replaced = changed.then_some(Replaced { at: before.last, hits: in_flight });
             let hits = after.count - before.count;
             return Undo::replacing(hits, after.last, replaced.filter(|_| hits > 0));
         }
@@ -212,6 +213,8 @@ impl LimitAlgorithm for Concurrency {
             state.count = state.count.saturating_sub(undo.hits.into());
             if let Some(replaced) = undo.replaced
                 && state.last == undo.taken
+                // Others may have taken hits at the same time, which count from it.
+                && state.count <= u64::from(replaced.hits)
             {
                 state.last = replaced.at;
                 self.advance(state, now);

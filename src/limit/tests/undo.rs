@@ -262,6 +262,16 @@ fn hits_in_flight_without_ids_change_as_long_ago_as_before() {
 }
 
 #[test]
+fn hits_in_flight_that_others_took_at_the_same_time_stay() {
+    let mut driver = Driver::new(vec![concurrency(2, None)]);
+    let undos = driver.take_undoable(1, 0);
+    assert!(driver.take(1).allowed);
+    driver.now += SECOND;
+    driver.undo(&undos, 0);
+    assert_eq!((driver.used(), driver.look().reset_after), (vec![1], 59 * SECOND));
+}
+
+#[test]
 fn a_strict_wait_that_an_undone_denial_restarted_starts_where_it_had() {
     let strict =
         TokenBucket { capacity: 2, amount: 1, interval: 10 * SECOND, strict: true, max_debt: 0 };

@@ -162,15 +162,12 @@ const HOLD_BYTES: usize = 19;
 /// The bytes that holds and logs may always have: more than the rule allows now may be left from before.
 const MIN_LONG_STATE: usize = 16 << 20;
 
-/// As [`MIN_LONG_STATE`], where holds are read with each charge.
-const MIN_CHARGED_HOLDS: usize = 1 << 20;
-
 /// Returns the most bytes of a limit in a reply of the scripts that charge it.
 fn max_charged(limit: &Limit) -> usize {
     let more = match &limit.algorithm {
         Algorithm::BucketedWindow(window) => bytes(window.slots(), 4),
         Algorithm::Concurrency(limit) if limit.hold_id.is_some() => {
-            bytes(limit.n, HOLD_BYTES).max(MIN_CHARGED_HOLDS)
+            bytes(limit.n, HOLD_BYTES).max(MIN_LONG_STATE)
         }
         _ => 0,
     };

@@ -37,8 +37,9 @@ const MAX_COMMANDS: usize = 3;
 /// The most commands that read all rows.
 const MAX_SCANS: usize = 100_000;
 
-/// The bound of all rows: as many controls as there may be, of the documented size.
-const ROWS_BYTES: usize = 64 << 20;
+/// The bound of all rows: as many controls as there may be, of the documented size, twice, because a scan may return
+/// a row again and text may be escaped.
+const ROWS_BYTES: usize = 128 << 20;
 
 /// The most digits of a version.
 const VERSION_DIGITS: usize = 64;

@@ -29,12 +29,13 @@ algorithms[NUMBER] = {
     if v[a + 1] < t then v[a + 1] = t end
     return true
   end,
-  undo = function(limit, v, t, hits, taken, _, was)
+  undo = function(limit, v, t, hits, taken, _, was, was_hits)
     local a = limit.at
     -- They may have been cleared since.
     if taken + limit[2] <= t then return end
     v[a] = v[a] > hits and v[a] - hits or 0
-    if was > 0 and v[a + 1] == taken then
+    -- Others may have taken hits at the same time, which count from it.
+    if was > 0 and v[a + 1] == taken and v[a] <= was_hits then
       v[a + 1] = was - 1
       limit.settle(limit, v, t)
     end
