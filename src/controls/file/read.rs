@@ -39,7 +39,7 @@ pub(in crate::controls) struct Found {
     pub lost: usize,
     /// Those that were lost earlier, while the operator keeps the file of that time.
     pub lost_before: usize,
-    /// Whether the file is to be written anew.
+    /// Whether the file must be rewritten.
     pub is_outdated: bool,
 }
 

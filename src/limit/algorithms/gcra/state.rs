@@ -1,6 +1,6 @@
 //! The state of gcra limits: an arrival time, a remainder, and how far ahead the time was.
 //!
-//! **How far ahead** the arrival time was when it was written tells whether the clock has stepped back
+//! **How far ahead** the arrival time was when it was written shows whether the clock has stepped back
 //! since: with time going on it comes closer. It is kept in the upper 11 bits of the remainder's 32,
 //! rounded up by at most a 32nd and a tick, so that nothing comes back that was not given back. Limits
 //! with an `n'` of [`REM_END`] or more need all bits for the remainder, so their states do not know it:

@@ -27,7 +27,7 @@ enum Position {
     Line { ends: bool },
     /// In the length of a text or an array; `ends` after its CR.
     Length { is_array: bool, length: Length, ends: bool },
-    /// In a text and the CRLF after it, with so many bytes left.
+    /// In a text and the CRLF after it, with this number of bytes left.
     Text(u64),
 }
 
