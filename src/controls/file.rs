@@ -44,7 +44,7 @@ pub(super) struct ControlFile {
 
 /// What was written to the file.
 #[derive(Debug)]
-struct Written {
+pub(super) struct Written {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -64,25 +64,26 @@ impl ControlFile {
         &self.path
     }
 
-    /// Whether the next write needs all rows: changes cannot be appended to what is there.
-    pub fn needs_all(&self) -> bool {
-        let Some(written) = &self.written else { return true };
+    /// Begins a write, and returns what it appends to; none if it replaces the file, with all rows. Until the
+    /// write has succeeded, whatever ends it, the next one needs all rows.
+    pub fn begin(&mut self) -> Option<Written> {
+        // Else a deleted control would come back with a restart.
+        self.is_outdated = true;
+        let written = self.written.take()?;
         let is_there = fs::symlink_metadata(&self.path).is_ok_and(|metadata| {
             (metadata.dev(), metadata.ino(), metadata.len())
                 == (written.device, written.inode, written.bytes)
         });
-        !is_there || written.lines > 2 * written.rows + SPARE_LINES
+        (is_there && written.lines <= 2 * written.rows + SPARE_LINES).then_some(written)
     }
 
-    /// Appends changes, or replaces the file where they are all rows.
+    /// Appends changes to what [`begin`](Self::begin) returned, or replaces the file with all rows.
     ///
     /// # Errors
     ///
-    /// The file cannot be written; the next write needs all rows.
-    pub fn write(&mut self, rows: &[RowText], are_all: bool) -> io::Result<()> {
-        let written = self.written.take();
-        // Else a deleted control would come back with a restart.
-        self.is_outdated = true;
+    /// The file cannot be written.
+    pub fn write(&mut self, rows: &[RowText], written: Option<Written>) -> io::Result<()> {
+        let are_all = written.is_none();
         let mut text = String::new();
         if are_all {
             add_line(&mut text, &format!("weir controls {VERSION} {} {}", self.next, self.lost));
@@ -104,13 +105,13 @@ impl ControlFile {
             false => OpenOptions::new().append(true).open(&copy)?.write_all(text.as_bytes())?,
         }
         let metadata = file.metadata()?;
-        let lines = written.as_ref().filter(|_| !are_all).map_or(0, |written| written.lines);
+        let lines = written.as_ref().map_or(0, |written| written.lines);
         self.written = Some(Written {
             device: metadata.dev(),
             inode: metadata.ino(),
             bytes: metadata.len(),
             lines: lines + rows.len(),
-            rows: written.filter(|_| !are_all).map_or(rows.len(), |written| written.rows),
+            rows: written.map_or(rows.len(), |written| written.rows),
         });
         self.is_outdated = false;
         Ok(())

@@ -98,18 +98,18 @@ impl Controls {
             self.set.lock().forget_unwritten();
             return false;
         };
-        let file = file.clone().lock_owned().await;
+        let mut file = file.clone().lock_owned().await;
         if !file.is_outdated && !self.set.lock().has_unwritten() {
             return true;
         }
-        let check = move || (file.needs_all(), file);
-        let Ok((are_all, mut file)) = run_blocking(check).await else { return false };
+        let begin = move || (file.begin(), file);
+        let Ok((written, mut file)) = run_blocking(begin).await else { return false };
         let rows = {
             let mut set = self.set.lock();
-            if are_all { set.take_all() } else { set.take_unwritten() }
+            if written.is_none() { set.take_all() } else { set.take_unwritten() }
         };
         let write =
-            move || file.write(&rows, are_all).map_err(|error| (file.path().to_owned(), error));
+            move || file.write(&rows, written).map_err(|error| (file.path().to_owned(), error));
         match run_blocking(write).await {
             Ok(Ok(())) => true,
             Ok(Err((path, error))) => {

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::*;
+use crate::controls::file::ControlFile;
 
 fn options(path: &Path) -> Options {
     Options { file: Some(path.to_owned()), ..Options::default() }
@@ -240,6 +241,24 @@ async fn a_file_that_could_not_be_written_is_written_later() {
     assert_eq!(Process::new(options(&path)).blocked(&["ann"]), ["ann"]);
     let mode = fs::metadata(&path).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "it names clients");
+}
+
+#[test]
+fn after_a_write_that_was_not_made_the_next_one_has_all_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut file = ControlFile::new(directory.path().join("controls.json"), 1, 0, false);
+    let row = |id: &str| (id.to_owned(), Some("{}".to_owned()));
+    let all = file.begin();
+    assert!(all.is_none());
+    file.write(&[row("a")], all).unwrap();
+    assert!(!file.is_outdated);
+    let appends = file.begin();
+    assert!(appends.is_some());
+    // No thread could be started: its changes are in no file.
+    drop(appends);
+    assert!(file.is_outdated && file.begin().is_none());
+    file.write(&[row("a"), row("b")], None).unwrap();
+    assert!(!file.is_outdated && file.begin().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -214,7 +214,7 @@ impl LimitAlgorithm for Concurrency {
             if let Some(replaced) = undo.replaced
                 && state.last == undo.taken
                 // Others may have taken hits at the same time, which count from it.
-                && state.count <= u64::from(replaced.hits)
+                && (state.count <= u64::from(replaced.hits) || replaced.hits == u32::MAX)
             {
                 state.last = replaced.at;
                 self.advance(state, now);

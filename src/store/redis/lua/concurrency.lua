@@ -35,7 +35,7 @@ algorithms[NUMBER] = {
     if taken + limit[2] <= t then return end
     v[a] = v[a] > hits and v[a] - hits or 0
     -- Others may have taken hits at the same time, which count from it.
-    if was > 0 and v[a + 1] == taken and v[a] <= was_hits then
+    if was > 0 and v[a + 1] == taken and (v[a] <= was_hits or was_hits == 2 ^ 32 - 1) then
       v[a + 1] = was - 1
       limit.settle(limit, v, t)
     end
