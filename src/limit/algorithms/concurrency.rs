@@ -228,6 +228,7 @@ impl LimitAlgorithm for Concurrency {
         };
         state.count = state.count.saturating_sub(made.hits.into());
         if let Some(Replaced { at: start, hits }) = undo.replaced
+            && hits > 0
             && start.saturating_add(self.timeout) > now.max(state.last)
         {
             let at = state.holds.partition_point(|other| other.start <= start);

@@ -260,6 +260,29 @@ fn hits_in_flight_without_ids_change_as_long_ago_as_before() {
 }
 
 #[test]
+fn more_hits_in_flight_than_32_bits_count_change_as_long_ago_as_before() {
+    let mut driver = Driver::new(vec![Limit { charge_denied: true, ..concurrency(9, None) }]);
+    for _ in 0..2 {
+        driver.take(u32::MAX.into());
+    }
+    driver.now += 20 * SECOND;
+    let (_, undos) = driver.charge_undoable(Op::Take(3), 0);
+    driver.undo(&undos, 0);
+    assert_eq!(driver.used(), [2 * u64::from(u32::MAX)]);
+    assert_eq!(driver.look().reset_after, 40 * SECOND);
+}
+
+#[test]
+fn an_undo_never_leaves_a_hold_without_hits() {
+    let mut driver = Driver::new(vec![concurrency(9, Some("id"))]);
+    driver.take_undoable(2, 1);
+    let replaced = Some(Replaced { at: driver.now, hits: 0 });
+    driver.undo(&[Undo { hits: 2, taken: driver.now, limits: 1, replaced }], 1);
+    let holds = driver.plan.inspect(&driver.state, driver.now, &[]).holds;
+    assert_eq!(holds.and_then(|holds| holds.ids), Some(0));
+}
+
+#[test]
 fn hits_in_flight_that_others_took_at_the_same_time_stay() {
     let mut driver = Driver::new(vec![concurrency(2, None)]);
     let undos = driver.take_undoable(1, 0);

@@ -93,7 +93,7 @@ algorithms[NUMBER] = {
         holds = holds:sub(1, at - 1) .. holds:sub(at + HOLD)
         limit.sum = limit.sum - held
         local before, now, to = was - 1, t > limit.last and t or limit.last, 1
-        if was > 0 and before + limit[2] > now then
+        if hits > 0 and before + limit[2] > now then
           while to <= #holds and read('<I7', holds, to + 8) <= before do to = to + HOLD end
           holds = holds:sub(1, to - 1) .. pack('<c8I7I4', id, before, hits) .. holds:sub(to)
           limit.sum = limit.sum + hits
