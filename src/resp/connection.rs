@@ -324,9 +324,8 @@ impl<'a, S: Store + States, Stream: AsyncRead + AsyncWrite + Unpin> Connection<'
             return Ok(());
         }
         self.wait_for(waiting).await;
-        if self.replies.len() >= WRITE_BYTES {
-            self.write().await?;
-        }
+        // Only writing shows whether the client has disconnected, and its requests need no more work.
+        self.write().await?;
         if bytes > MAX_UNCOUNTED_BYTES && !self.waiting.resize(bytes) {
             self.resp.stats.memory_refusals.inc();
             self.replies.error(MEMORY_REFUSAL);

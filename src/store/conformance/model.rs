@@ -76,8 +76,18 @@ pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
     let plans = plans();
     let charges_debt =
         |limit: &Limit| limit.charge_denied && matches!(limit.algorithm, Algorithm::Gcra(_));
-    let in_debt = plans.map(|plan| plan.limits().iter().any(charges_debt));
+    let in_debt = plans.each_ref().map(|plan| plan.limits().iter().any(charges_debt));
+    let is_gcra = |limit: &Limit| matches!(limit.algorithm, Algorithm::Gcra(_));
+    let shapes =
+        plans.map(|plan| plan.limits().iter().any(is_gcra).then(|| plan.shape().to_owned()));
     schedules(true).prop_map(move |mut steps| {
+        let mut first_of_shape = HashMap::new();
+        for asked in steps.iter_mut().flat_map(|step| &mut step.charges) {
+            // Other numbers round to a tick of their own.
+            if let Some(shape) = &shapes[asked.plan] {
+                asked.plan = *first_of_shape.entry(shape).or_insert(asked.plan);
+            }
+        }
         for step in steps.iter_mut().filter(|step| step.together) {
             let takes = |asked: &&ModelCharge| asked.op.takes().is_some_and(|hits| hits > 0);
             let taken: Vec<usize> =

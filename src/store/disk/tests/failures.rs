@@ -77,7 +77,7 @@ async fn decisions_go_on_if_the_thread_fails_and_it_is_started_again() {
     let options = home.options(SOON);
     let store = DiskStore::open_with(clock.clone(), options, schedule, failures.clone()).unwrap();
     store.connect().await;
-    assert_eq!(failures.of(THREAD), Some(0));
+    wait_for("the thread runs", || (failures.of(THREAD) == Some(0)).then_some(()));
     clock.0.store(true, Ordering::Relaxed);
     let plan = plan(1_000_000_000, Unit::Year);
     let mut hits = 0;
