@@ -9,7 +9,7 @@
 //! setting names one, with a copy.
 //!
 //! - `control`, `pattern`, `request`, `error`: a control, and what an operator sends
-//! - `index`, `changes`, `plans`, `compiled`, `snapshot`: what a decision uses
+//! - `index`, `changes`, `plans`, `limits`, `compiled`, `snapshot`: what a decision uses
 //! - `row`, `set`, `share`, `file`: the controls of this process and how they are merged and kept
 //! - `handle`, `audit`, `metrics`: what operators use
 
@@ -22,6 +22,7 @@ mod error;
 mod file;
 mod handle;
 mod index;
+mod limits;
 mod metrics;
 mod pattern;
 mod plans;

@@ -125,6 +125,11 @@ impl RuleSet {
         self.rules.iter().map(AsRef::as_ref)
     }
 
+    /// Returns the rule at a position of [`rules`](Self::rules).
+    pub fn rule(&self, position: usize) -> Option<&Rule> {
+        self.rules.get(position).map(AsRef::as_ref)
+    }
+
     /// Returns the nodes with at least `min` wildcards, with their number: wildcards are tried one by
     /// one.
     pub fn wildcards(&self, min: usize) -> Vec<(String, usize)> {

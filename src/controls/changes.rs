@@ -5,7 +5,6 @@
 //! changes of all of them, and that of each other those of itself and of what ends later.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::plans::PlanError;
@@ -22,18 +21,6 @@ pub(super) struct Changes {
     pub all: Box<[LimitChange]>,
 }
 
-/// The changes of all controls, and how these belong together.
-#[derive(Debug)]
-pub(super) struct Groups {
-    /// For each control the position of the newest that matches the same, its own if it changes no
-    /// limit.
-    pub newest: Vec<usize>,
-    /// For each control the number of its changes; 0 if it changes no limit.
-    pub changes: Vec<u32>,
-    /// The changes by their number, each once.
-    pub distinct: Vec<Changes>,
-}
-
 /// What a control matches: the domain, whether exactly, and the entries.
 type Match<'c> = (&'c str, bool, Vec<Entry<'c>>);
 
@@ -47,53 +34,23 @@ pub(super) fn match_of(control: &Control) -> Match<'_> {
     (&control.domain, control.exact, entries)
 }
 
-impl Groups {
-    pub fn new(controls: &[Arc<Control>]) -> Groups {
-        let mut groups: HashMap<Match<'_>, Vec<usize>> = HashMap::new();
-        for (position, control) in controls.iter().enumerate() {
-            if let Action::Limit(_) = control.action {
-                groups.entry(match_of(control)).or_default().push(position);
-            }
-        }
-        let mut found = Groups {
-            newest: (0..controls.len()).collect(),
-            changes: vec![0; controls.len()],
-            distinct: Vec::new(),
-        };
-        let mut numbers: HashMap<Changes, u32> = HashMap::new();
-        for positions in groups.into_values() {
-            found.add(controls, positions, &mut numbers);
-        }
-        found.distinct = vec_by_number(numbers);
-        found
+/// Returns the changes of each of some controls that change limits and match the same.
+pub(super) fn changes_of(mut controls: Vec<Arc<Control>>) -> Vec<(Arc<Control>, Changes)> {
+    controls.sort_unstable_by(|a, b| end(b).cmp(&end(a)));
+    let mut outlasting: Vec<&Control> = Vec::new();
+    let mut found = Vec::new();
+    for control in &controls {
+        let Action::Limit(own) = &control.action else { continue };
+        let place = outlasting.partition_point(|other| age(other) < age(control));
+        outlasting.insert(place, control);
+        outlasting.truncate(MAX_COMPARED);
+        let all = outlasting.iter().filter_map(|control| match &control.action {
+            Action::Limit(change) => Some(change.clone()),
+            _ => None,
+        });
+        found.push((control.clone(), Changes { own: own.clone(), all: all.collect() }));
     }
-
-    /// Adds the controls at some positions, which match the same.
-    fn add(
-        &mut self,
-        controls: &[Arc<Control>],
-        mut positions: Vec<usize>,
-        numbers: &mut HashMap<Changes, u32>,
-    ) {
-        let newest = positions.iter().copied().min_by_key(|&at| age(&controls[at]));
-        positions.sort_unstable_by_key(|&at| Reverse(end(&controls[at])));
-        let mut outlasting: Vec<&Control> = Vec::new();
-        for at in positions {
-            let control = &*controls[at];
-            let Action::Limit(own) = &control.action else { continue };
-            let place = outlasting.partition_point(|other| age(other) < age(control));
-            outlasting.insert(place, control);
-            outlasting.truncate(MAX_COMPARED);
-            let all = outlasting.iter().filter_map(|control| match &control.action {
-                Action::Limit(change) => Some(change.clone()),
-                _ => None,
-            });
-            let changes = Changes { own: own.clone(), all: all.collect() };
-            let next = numbers.len() as u32;
-            self.changes[at] = *numbers.entry(changes).or_insert(next);
-            self.newest[at] = newest.unwrap_or(at);
-        }
-    }
+    found
 }
 
 /// The order of controls that match the same by their ends, the first one first.
@@ -104,12 +61,6 @@ pub(super) fn end(control: &Control) -> (u64, &str) {
 /// The order of controls by their age, the newest first.
 pub(super) fn age(control: &Control) -> (Reverse<u64>, &str) {
     (Reverse(control.at), &control.id)
-}
-
-fn vec_by_number(numbers: HashMap<Changes, u32>) -> Vec<Changes> {
-    let mut changes: Vec<_> = numbers.into_iter().collect();
-    changes.sort_unstable_by_key(|(_, number)| *number);
-    changes.into_iter().map(|(changes, _)| changes).collect()
 }
 
 impl Changes {

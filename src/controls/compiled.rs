@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::changes::changed_limit;
 use super::index::{Index, Row};
-use super::plans::{Earlier, PlanError, Plans, RulesByKey};
+use super::plans::{PlanError, RulesByKey};
 use super::{Action, Control, ControlClock};
 use crate::entry::Entry;
 use crate::limit::{Micros, Plan, SECOND};
-use crate::rules::{Rule, RuleSet};
+use crate::rules::Rule;
 
 /// How long a block lasts that matches no rule.
 const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
@@ -18,35 +18,8 @@ const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
 pub struct CompiledControls {
     /// Blocks and allowances, which go before changed limits.
     index: Index,
-    limits: Arc<CompiledLimits>,
+    limits: Index,
     clock: ControlClock,
-}
-
-/// The controls that change limits, with the plans of a set of rules.
-#[derive(Debug, Default)]
-pub(super) struct CompiledLimits {
-    pub index: Index,
-    pub plans: Plans,
-}
-
-impl CompiledLimits {
-    /// Compiles controls; plans that `earlier` has are not built again. Returns also why a rule keeps its
-    /// limits, if one does.
-    pub fn new(
-        index: Index,
-        rules: &RuleSet,
-        max_log_bytes: u64,
-        earlier: Option<&CompiledLimits>,
-    ) -> (CompiledLimits, Option<PlanError>) {
-        let earlier = earlier.map(CompiledLimits::plans);
-        let (plans, error) = Plans::new(&index, rules, max_log_bytes, earlier);
-        (CompiledLimits { index, plans }, error)
-    }
-
-    /// Its plans, for the next ones.
-    pub fn plans(&self) -> Earlier<'_> {
-        Earlier { index: &self.index, plans: &self.plans }
-    }
 }
 
 /// What a control does to a descriptor.
@@ -78,16 +51,8 @@ impl<'c> Effect<'c> {
 }
 
 impl CompiledControls {
-    pub(super) fn new(
-        index: Index,
-        limits: Arc<CompiledLimits>,
-        clock: ControlClock,
-    ) -> CompiledControls {
+    pub(super) fn new(index: Index, limits: Index, clock: ControlClock) -> CompiledControls {
         CompiledControls { index, limits, clock }
-    }
-
-    pub(super) fn limits(&self) -> &Arc<CompiledLimits> {
-        &self.limits
     }
 
     /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
@@ -125,12 +90,11 @@ impl CompiledControls {
         entries: &[Entry<'_>],
         plan: &Arc<Plan>,
     ) -> Option<Effect<'_>> {
-        let CompiledLimits { index, plans } = &*self.limits;
         let mut read = None;
         let now = || *read.get_or_insert_with(|| self.clock.now());
-        let accepts = |row: &Row| plans.get(plan, row.changes).is_some();
-        let row = index.find(domain, entries, now, accepts)?;
-        Some(Effect::Limit { control: &row.control, plan: plans.get(plan, row.changes)? })
+        let accepts = |row: &Row| row.plans.get(plan).is_some();
+        let row = self.limits.find(domain, entries, now, accepts)?;
+        Some(Effect::Limit { control: &row.control, plan: row.plans.get(plan)? })
     }
 }
 
@@ -148,10 +112,10 @@ pub(super) struct Examined {
 }
 
 /// Returns what a control means for a set of rules.
-pub(super) fn examine(control: &Control, rules: &RuleSet, max_log_bytes: u64) -> Examined {
+pub(super) fn examine(control: &Control, rules: &RulesByKey, max_log_bytes: u64) -> Examined {
     let mut examined = Examined::default();
     let mut longest = None;
-    for rule in RulesByKey::new(rules).matched_by(control) {
+    for rule in rules.matched_by(control) {
         examined.rules.push(rule.name.to_string());
         longest = longest.max(longest_period(rule));
         if let (Action::Limit(change), Some(plan)) = (&control.action, &rule.plan) {

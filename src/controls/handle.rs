@@ -19,12 +19,12 @@ use self::keep::Missing;
 use super::compiled::{Examined, examine};
 use super::error::{ControlError, ErrorKind};
 use super::file::ControlFile;
+use super::plans::RulesByKey;
 use super::request::check_id;
 use super::set::ControlSet;
 use super::share::{FirstRead, Sharing};
 use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id};
 use crate::limit::Micros;
-use crate::rules::RuleSet;
 use crate::store::{SharedTable, TableError};
 use crate::threads::run_blocking;
 use crate::throttle::Throttle;
@@ -205,10 +205,10 @@ impl Controls {
             None => default_id(&draft.action, &draft.domain, &draft.entries, draft.exact),
         };
         check_id(&id)?;
-        let rules = self.active.load_full();
+        let rules = self.active.rules_by_key();
         let now = self.now();
         let is_end_fixed = matches!(draft.lasts, Lasts::Until(_));
-        let (mut control, examined) = self.control(id, draft, rules.as_deref(), now);
+        let (mut control, examined) = self.control(id, draft, &rules, now);
         let mut warnings = check(&control, &examined, now, options.force)?;
         self.drop_expired().await;
         let putting = self.putting.lock().await;
@@ -217,7 +217,9 @@ impl Controls {
         {
             let mut set = self.set.lock();
             control.at = set.time_of(&control.id, now);
-            warnings.extend(effects_on_others(&set, &control));
+            let next = self.active.next_controls();
+            warnings.extend(effects_on_others(&set, next.limits(), &control));
+            drop(next);
             if !options.dry_run {
                 set.put(Arc::new(control.clone()), self.options.is_shared);
                 if is_end_fixed && self.options.is_shared && !self.active.clock().follows_store() {
@@ -266,14 +268,12 @@ impl Controls {
         &self,
         id: String,
         draft: Draft,
-        rules: Option<&RuleSet>,
+        rules: &RulesByKey,
         now: Micros,
     ) -> (Control, Examined) {
         let Draft { domain, entries, exact, action, lasts, reason, by } = draft;
         let mut control =
             Control { id, domain, entries, exact, action, until: None, reason, by, at: now };
-        let none = RuleSet::default();
-        let rules = rules.unwrap_or(&none);
         let examined = examine(&control, rules, self.active.max_log_bytes());
         let after = |time: Micros| Some(now.saturating_add(time));
         control.until = match lasts {
@@ -330,7 +330,7 @@ impl Controls {
             return;
         }
         let active = self.active.clone();
-        let activating = in_background(active.work(&changes), move || {
+        let activating = in_background(active.work(changes.len()), move || {
             active.change_controls(changes);
             activating
         })

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
-use super::changes::{Changes, Groups, age, end};
+use super::changes::{age, end};
 use super::pattern::ValuePattern;
+use super::plans::ChangedPlans;
 use super::{Action, Control};
 use crate::entry::Entry;
 use crate::limit::Micros;
@@ -33,10 +34,6 @@ pub(super) struct Index {
     buckets: Map<Map<Bucket>>,
     /// The rows without an exact value.
     compared: Bucket,
-    /// The rows that change limits, in their order.
-    limits: Arc<[Arc<Row>]>,
-    /// What rows change of limits, by number.
-    changes: Arc<[Changes]>,
 }
 
 /// Words of a [`KeyFilter`].
@@ -77,21 +74,18 @@ pub(super) struct Row {
     pub control: Arc<Control>,
     /// The newest control that matches the same, if this one changes limits.
     newest: Arc<Control>,
-    /// The number of its changes of limits; equal ones have the same.
-    pub changes: u32,
+    /// The plans of rules with its changes of limits, if it changes any.
+    pub plans: ChangedPlans,
     entries: Box<[ValuePattern]>,
     /// The position of the entry by which it is found; none if it has no exact value.
     found_by: Option<usize>,
 }
 
 impl Row {
-    fn new(control: Arc<Control>, newest: Arc<Control>, changes: u32) -> Row {
+    /// Makes the row of a control. `newest` is the newest of those that match the same, if it changes limits.
+    pub fn new(control: Arc<Control>, newest: Arc<Control>, plans: ChangedPlans) -> Row {
         let entries = control.entries.iter().map(|entry| ValuePattern::new(&entry.value)).collect();
-        Row { control, newest, changes, entries, found_by: None }
-    }
-
-    fn is_limit(&self) -> bool {
-        matches!(self.control.action, Action::Limit(_))
+        Row { control, newest, plans, entries, found_by: None }
     }
 
     fn order(&self) -> Order<'_> {
@@ -126,30 +120,8 @@ impl Row {
 }
 
 impl Index {
-    /// Makes an index of controls, of which some may change limits.
-    pub fn new(controls: impl IntoIterator<Item = Arc<Control>>) -> Index {
-        let controls: Vec<Arc<Control>> = controls.into_iter().collect();
-        let groups = Groups::new(&controls);
-        let row = |(at, control): (usize, &Arc<Control>)| {
-            Row::new(control.clone(), controls[groups.newest[at]].clone(), groups.changes[at])
-        };
-        let mut rows: Vec<Row> = controls.iter().enumerate().map(row).collect();
-        // Those with the fewest entries to choose from first.
-        rows.sort_by_key(|row| exact_entries(&row.control).count());
-        let mut index = Index { changes: groups.distinct.into(), ..Index::default() };
-        let rows: Vec<Arc<Row>> = rows.into_iter().map(|row| index.insert_row(row)).collect();
-        let mut limits: Vec<Arc<Row>> = rows.into_iter().filter(|row| row.is_limit()).collect();
-        limits.sort_by(|a, b| a.order().cmp(&b.order()));
-        index.limits = limits.into();
-        index
-    }
-
-    /// Inserts a control that changes no limits. Returns its row.
-    pub fn insert(&mut self, control: Arc<Control>) -> Arc<Row> {
-        self.insert_row(Row::new(control.clone(), control, 0))
-    }
-
-    fn insert_row(&mut self, mut row: Row) -> Arc<Row> {
+    /// Inserts a row. Returns it as it is found.
+    pub fn insert(&mut self, mut row: Row) -> Arc<Row> {
         let exact = exact_entries(&row.control);
         let fewest = exact.min_by_key(|&(_, entry)| self.bucket(Some(entry)).len());
         row.found_by = fewest.map(|(position, _)| position);
@@ -161,7 +133,7 @@ impl Index {
         row
     }
 
-    /// Removes a control that changes no limits.
+    /// Removes the row of a control.
     pub fn remove(&mut self, row: &Row) {
         let others = self.bucket(row.found_by()).iter();
         let others = others.filter(|other| other.control.id != row.control.id).cloned().collect();
@@ -232,17 +204,6 @@ impl Index {
         };
         let exact = exact_entries(control).map(|(_, entry)| others(Some(entry)));
         exact.min().unwrap_or_else(|| others(None))
-    }
-
-    /// Returns the controls that change limits, each with its changes.
-    pub fn limits(&self) -> impl Iterator<Item = (&Row, &Changes)> {
-        let limits = self.limits.iter();
-        limits.filter_map(|row| Some((&**row, self.changes.get(row.changes as usize)?)))
-    }
-
-    /// Returns what the controls change of limits, by number.
-    pub fn changes(&self) -> &[Changes] {
-        &self.changes
     }
 
     /// Returns the most controls that one descriptor entry is compared with.

@@ -1,11 +1,10 @@
 //! The plans of rules whose limits have other numbers: built when a control or a rule changes, so that
 //! no request builds one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::changes::Changes;
-use super::index::Index;
 use super::pattern::ValuePattern;
 use super::{Control, ControlEntry};
 use crate::limit::{NumbersError, Plan};
@@ -34,81 +33,116 @@ pub enum PlanError {
     TooManyPlans,
 }
 
-/// Plans by that of the rule and by the changes.
+/// The plans of all controls that change limits. Those of equal changes are built once.
 #[derive(Debug, Default)]
 pub(super) struct Plans {
-    plans: HashMap<(usize, u32), Arc<Plan>>,
+    /// By the changes, and by the address of the rule's own plan.
+    plans: HashMap<Changes, HashMap<usize, SharedPlan>>,
+    len: usize,
+    /// Whether there was no room for one.
+    is_full: bool,
 }
 
-/// The plans of an earlier set of controls. Its rules still exist, so that no other plan has the address of
-/// one of theirs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Earlier<'e> {
-    pub index: &'e Index,
-    pub plans: &'e Plans,
+/// A plan, and the number of controls that use it.
+#[derive(Debug)]
+struct SharedPlan {
+    plan: Arc<Plan>,
+    users: usize,
+}
+
+/// The plans of rules as one control changes them, in the order of the addresses of the rules' own plans.
+#[derive(Debug, Default)]
+pub(super) struct ChangedPlans {
+    changes: Option<Changes>,
+    plans: Box<[(usize, Arc<Plan>)]>,
+}
+
+impl ChangedPlans {
+    /// Returns the plan of a rule with the changes; none if they do not change it.
+    #[inline]
+    pub fn get(&self, plan: &Arc<Plan>) -> Option<&Arc<Plan>> {
+        let at = self.plans.binary_search_by_key(&address(plan), |(address, _)| *address).ok()?;
+        self.plans.get(at).map(|(_, changed)| changed)
+    }
 }
 
 impl Plans {
-    /// Builds the plans of all controls that change limits, except those that exist already. What cannot
-    /// be built is left out.
-    pub fn new(
-        index: &Index,
-        rules: &RuleSet,
+    /// Returns the plans of the rules that a control may match, with the changes. What cannot be built is
+    /// left out; returns also why.
+    pub fn add(
+        &mut self,
+        control: &Control,
+        changes: Changes,
+        rules: &RulesByKey,
         max_log_bytes: u64,
-        earlier: Option<Earlier<'_>>,
-    ) -> (Plans, Option<PlanError>) {
-        let (mut plans, mut error) = (Plans::default(), None);
-        let known = earlier.map(Known::new);
-        let mut by_key = None;
-        for (row, changes) in index.limits() {
-            let by_key = by_key.get_or_insert_with(|| RulesByKey::new(rules));
-            for rule in by_key.matched_by(&row.control) {
-                let Some(plan) = &rule.plan else { continue };
-                if plans.plans.len() >= MAX_PLANS {
-                    return (plans, Some(PlanError::TooManyPlans));
+    ) -> (ChangedPlans, Option<PlanError>) {
+        let (mut found, mut error) = (BTreeMap::new(), None);
+        let shared = self.plans.entry(changes.clone()).or_default();
+        for rule in rules.matched_by(control) {
+            let Some(plan) = &rule.plan else { continue };
+            let address = address(plan);
+            if found.contains_key(&address) {
+                continue;
+            }
+            if let Some(shared) = shared.get_mut(&address) {
+                shared.users += 1;
+                found.insert(address, shared.plan.clone());
+                continue;
+            }
+            if self.len >= MAX_PLANS {
+                self.is_full = true;
+                error = Some(PlanError::TooManyPlans);
+                break;
+            }
+            match changes.apply(plan, max_log_bytes) {
+                Ok(Some(changed)) => {
+                    let plan = Arc::new(changed);
+                    found.insert(address, plan.clone());
+                    shared.insert(address, SharedPlan { plan, users: 1 });
+                    self.len += 1;
                 }
-                let key = (address(plan), row.changes);
-                if plans.plans.contains_key(&key) {
-                    continue;
-                }
-                if let Some(built) = known.as_ref().and_then(|known| known.get(plan, changes)) {
-                    plans.plans.insert(key, built.clone());
-                    continue;
-                }
-                match changes.apply(plan, max_log_bytes) {
-                    Ok(Some(changed)) => drop(plans.plans.insert(key, Arc::new(changed))),
-                    Ok(None) => {}
-                    Err(why) => error = Some(why),
-                }
+                Ok(None) => {}
+                Err(why) => error = Some(why),
             }
         }
-        (plans, error)
+        if shared.is_empty() {
+            self.plans.remove(&changes);
+        }
+        let plans = found.into_iter().collect();
+        (ChangedPlans { changes: Some(changes), plans }, error)
+    }
+
+    /// Drops the plans that only this control used.
+    pub fn remove(&mut self, changed: &ChangedPlans) {
+        let Some(changes) = &changed.changes else { return };
+        let Some(shared) = self.plans.get_mut(changes) else { return };
+        for (address, _) in &changed.plans {
+            let Some(plan) = shared.get_mut(address) else { continue };
+            plan.users -= 1;
+            if plan.users == 0 {
+                shared.remove(address);
+                self.len -= 1;
+            }
+        }
+        if shared.is_empty() {
+            self.plans.remove(changes);
+        }
     }
 
     /// Returns whether there is room for those of another control, whatever it replaces.
-    pub fn have_room(&self, control: &Control, rules: &RuleSet) -> bool {
-        self.plans.len() + RulesByKey::new(rules).matched_by(control).count() <= MAX_PLANS
+    pub fn have_room(&self, control: &Control, rules: &RulesByKey) -> bool {
+        self.len + rules.matched_by(control).count() <= MAX_PLANS
     }
 
-    /// Returns the plan of a rule with some changes; none if they do not change it.
-    pub fn get(&self, plan: &Arc<Plan>, changes: u32) -> Option<&Arc<Plan>> {
-        self.plans.get(&(address(plan), changes))
-    }
-}
-
-/// The plans of an earlier set of controls, by what they change.
-struct Known<'e> {
-    plans: &'e Plans,
-    numbers: HashMap<&'e Changes, u32>,
-}
-
-impl<'e> Known<'e> {
-    fn new(Earlier { index, plans }: Earlier<'e>) -> Known<'e> {
-        Known { plans, numbers: index.changes().iter().zip(0..).collect() }
+    /// Whether there was no room for one.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 
-    fn get(&self, plan: &Arc<Plan>, changes: &Changes) -> Option<&'e Arc<Plan>> {
-        self.plans.get(plan, *self.numbers.get(changes)?)
+    /// The number of different plans.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.len
     }
 }
 
@@ -118,21 +152,24 @@ fn address(plan: &Arc<Plan>) -> usize {
 }
 
 /// The rules by the keys of the entries that they may match.
-pub(super) struct RulesByKey<'r> {
-    rules: Vec<&'r Rule>,
-    by_key: HashMap<&'r str, Vec<u32>>,
+#[derive(Debug, Default)]
+pub(super) struct RulesByKey {
+    rules: Arc<RuleSet>,
+    by_key: HashMap<Box<str>, Vec<u32>>,
     /// Rules with a `_` in a value, which a longer key may match.
     ambiguous: Vec<u32>,
 }
 
-impl<'r> RulesByKey<'r> {
-    pub fn new(rules: &'r RuleSet) -> RulesByKey<'r> {
-        let rules: Vec<&Rule> = rules.rules().collect();
-        let (mut by_key, mut ambiguous) = (HashMap::<&str, Vec<u32>>::new(), Vec::new());
-        for (position, rule) in (0..).zip(&rules) {
+impl RulesByKey {
+    pub fn new(rules: Arc<RuleSet>) -> RulesByKey {
+        let (mut by_key, mut ambiguous) = (HashMap::<Box<str>, Vec<u32>>::new(), Vec::new());
+        for (position, rule) in (0..).zip(rules.rules()) {
             let mut is_ambiguous = false;
-            let mut add = |key| {
-                let positions = by_key.entry(key).or_default();
+            let mut add = |key: &str| {
+                let positions = match by_key.get_mut(key) {
+                    Some(positions) => positions,
+                    None => by_key.entry(key.into()).or_default(),
+                };
                 if positions.last() != Some(&position) {
                     positions.push(position);
                 }
@@ -150,19 +187,23 @@ impl<'r> RulesByKey<'r> {
         RulesByKey { rules, by_key, ambiguous }
     }
 
+    pub fn rules(&self) -> &Arc<RuleSet> {
+        &self.rules
+    }
+
     /// Returns the rules of which some descriptor may match a control too.
-    pub fn matched_by(&self, control: &Control) -> impl Iterator<Item = &'r Rule> {
+    pub fn matched_by(&self, control: &Control) -> impl Iterator<Item = &Rule> {
         let positions = control.entries.iter().map(|entry| self.by_key.get(entry.key.as_str()));
         let fewest = positions.min_by_key(|positions| positions.map_or(0, Vec::len));
-        let candidates: Vec<&'r Rule> = match fewest {
-            None => self.rules.clone(),
+        let candidates: Vec<&Rule> = match fewest {
+            None => self.rules.rules().collect(),
             Some(positions) => {
                 let mut positions: Vec<u32> =
                     positions.into_iter().flatten().chain(&self.ambiguous).copied().collect();
                 positions.sort_unstable();
                 positions.dedup();
                 let rules = positions.iter();
-                rules.filter_map(|&position| self.rules.get(position as usize).copied()).collect()
+                rules.filter_map(|&position| self.rules.rule(position as usize)).collect()
             }
         };
         candidates.into_iter().filter(|rule| may_match(rule, control))

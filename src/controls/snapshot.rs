@@ -1,14 +1,15 @@
 //! The active rules and controls: one immutable snapshot, swapped as a whole.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::compiled::CompiledLimits;
 use super::index::{Index, Row};
+use super::limits::LimitControls;
+use super::plans::{ChangedPlans, PlanError, RulesByKey};
 use super::{Action, CompiledControls, Control, ControlClock};
 use crate::metrics::{MetricSink, MetricSource};
 use crate::rules::{self, RuleSet};
@@ -60,31 +61,40 @@ pub(super) struct NextControls {
     /// The blocks and allowances by id, as `index` has them.
     rows: HashMap<String, Arc<Row>>,
     index: Index,
-    /// The controls that change limits, by id, as `limit_index` has them.
-    limits: BTreeMap<String, Arc<Control>>,
-    limit_index: Index,
+    limits: LimitControls,
+    /// The rules that limits are compiled for, once there are controls.
+    rules: Option<Arc<RulesByKey>>,
 }
 
 impl NextControls {
-    /// Puts a control, or removes that of an id. Returns whether it changes or changed limits.
-    fn change(&mut self, id: String, control: Option<Arc<Control>>) -> bool {
+    /// Puts a control, or removes that of an id. Returns why a rule keeps its limits, if one does.
+    fn change(
+        &mut self,
+        id: String,
+        control: Option<Arc<Control>>,
+        rules: &RulesByKey,
+        max_log_bytes: u64,
+    ) -> Option<PlanError> {
         if let Some(old) = self.rows.remove(&id) {
             self.index.remove(&old);
         }
-        let had_limit = self.limits.remove(&id).is_some();
-        match control {
-            Some(control) if matches!(control.action, Action::Limit(_)) => {
-                self.limits.insert(id, control);
-                return true;
-            }
-            Some(control) => drop(self.rows.insert(id, self.index.insert(control))),
-            None => {}
+        let (limit, other) = match control {
+            Some(control) if matches!(control.action, Action::Limit(_)) => (Some(control), None),
+            other => (None, other),
+        };
+        if let Some(control) = other {
+            let row = Row::new(control.clone(), control, ChangedPlans::default());
+            self.rows.insert(id.clone(), self.index.insert(row));
         }
-        had_limit
+        self.limits.change(&id, limit, rules, max_log_bytes)
     }
 
-    fn index_limits(&mut self) {
-        self.limit_index = Index::new(self.limits.values().cloned());
+    /// Returns rules by their keys; the same as long as the rules are the same.
+    fn rules_by_key(&mut self, rules: Arc<RuleSet>) -> Arc<RulesByKey> {
+        match &self.rules {
+            Some(known) if Arc::ptr_eq(known.rules(), &rules) => known.clone(),
+            _ => self.rules.insert(Arc::new(RulesByKey::new(rules))).clone(),
+        }
     }
 
     fn is_empty(&self) -> bool {
@@ -93,12 +103,30 @@ impl NextControls {
 
     /// Returns how many other controls a control would at least be compared with.
     pub fn compared_with(&self, control: &Control) -> usize {
-        self.index.compared_with(control) + self.limit_index.compared_with(control)
+        self.index.compared_with(control) + self.limits.index().compared_with(control)
     }
 
-    /// Returns the controls that change limits but that of an id.
-    pub fn other_limits(&self, id: &str) -> Vec<Arc<Control>> {
-        self.limits.values().filter(|control| control.id != id).cloned().collect()
+    pub fn limits(&self) -> &LimitControls {
+        &self.limits
+    }
+
+    /// Returns whether there is room for the plans of a control.
+    pub fn has_room(
+        &mut self,
+        control: Arc<Control>,
+        rules: &RulesByKey,
+        max_log_bytes: u64,
+    ) -> bool {
+        // Mostly what is counted fast says that there is room.
+        if self.limits.plans().have_room(&control, rules) {
+            return true;
+        }
+        let id = control.id.clone();
+        let old = self.limits.get(&id).cloned();
+        self.limits.change(&id, Some(control), rules, max_log_bytes);
+        let has_room = !self.limits.plans().is_full();
+        self.limits.change(&id, old, rules, max_log_bytes);
+        has_room
     }
 }
 
@@ -136,8 +164,13 @@ impl ActiveRules {
 
     /// Activates rules, with the controls compiled for them. Returns the previous rules.
     pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<RuleSet>> {
-        let next = self.controls.lock();
-        let previous = self.activate(rules, &next, true);
+        let mut next = self.controls.lock();
+        next.rules = None;
+        if !next.limits.is_empty() {
+            let by_key = next.rules_by_key(rules.clone());
+            log_unchanged(next.limits.compile(&by_key, self.max_log_bytes));
+        }
+        let previous = self.activate(rules, &next);
         drop(next);
         let rules = previous.as_ref().map(|previous| previous.rules.clone());
         free_later(previous);
@@ -149,73 +182,56 @@ impl ActiveRules {
         let mut next = self.controls.lock();
         *next = NextControls::default();
         let controls = controls.into_iter().map(|control| (control.id.clone(), Some(control)));
-        self.change(next, controls.collect(), true);
+        self.change(next, controls.collect());
     }
 
     /// Puts controls, and removes those of ids without one.
     pub(super) fn change_controls(&self, changes: Vec<(String, Option<Arc<Control>>)>) {
-        self.change(self.controls.lock(), changes, false);
+        self.change(self.controls.lock(), changes);
     }
 
     fn change(
         &self,
         mut next: MutexGuard<'_, NextControls>,
         changes: Vec<(String, Option<Arc<Control>>)>,
-        mut change_limits: bool,
     ) {
         let is_small = changes.len() <= MAX_FREED_AT_ONCE;
+        let rules = self.load_full();
+        let by_key = next.rules_by_key(rules.clone().unwrap_or_default());
+        let mut error = None;
         for (id, control) in changes {
-            change_limits |= next.change(id, control);
+            error = error.or(next.change(id, control, &by_key, self.max_log_bytes));
         }
-        if change_limits {
-            next.index_limits();
-        }
-        let Some(rules) = self.load_full() else { return };
-        let previous = self.activate(rules, &next, change_limits);
+        log_unchanged(error);
+        let Some(rules) = rules else { return };
+        let previous = self.activate(rules, &next);
         drop(next);
         // The other one shares nearly all of it.
-        if !is_small || change_limits {
+        if !is_small {
             free_later(previous);
         }
     }
 
     /// Activates a snapshot of rules and controls. Returns the previous one.
-    fn activate(
-        &self,
-        rules: Arc<RuleSet>,
-        next: &NextControls,
-        change_limits: bool,
-    ) -> Option<Arc<Snapshot>> {
-        // The rules of its plans exist as long as it does.
-        let earlier = self.snapshot.load_full();
-        let earlier = earlier.as_ref().and_then(|earlier| earlier.controls.as_ref());
+    fn activate(&self, rules: Arc<RuleSet>, next: &NextControls) -> Option<Arc<Snapshot>> {
         let controls = (!next.is_empty()).then(|| {
-            let limits = match earlier.map(CompiledControls::limits) {
-                Some(limits) if !change_limits => limits.clone(),
-                earlier => {
-                    let (index, earlier) = (next.limit_index.clone(), earlier.map(|it| &**it));
-                    let (compiled, error) =
-                        CompiledLimits::new(index, &rules, self.max_log_bytes, earlier);
-                    if let Some(error) = error {
-                        tracing::warn!(%error, "a control leaves the limits of a rule as they are");
-                    }
-                    Arc::new(compiled)
-                }
-            };
+            let limits = next.limits.index().clone();
             CompiledControls::new(next.index.clone(), limits, self.clock.clone())
         });
         self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
     }
 
-    /// Returns about how many controls are compiled for some changes: those that change limits are
-    /// compiled together.
-    pub(super) fn work(&self, changes: &[(String, Option<Arc<Control>>)]) -> usize {
+    /// Returns about how many controls are compiled for a number of changes.
+    pub(super) fn work(&self, changes: usize) -> usize {
         let next = self.controls.lock();
-        let is_limit = |control: &Control| matches!(control.action, Action::Limit(_));
-        let change_limits = changes.iter().any(|(id, control)| {
-            control.as_deref().is_some_and(is_limit) || next.limits.contains_key(id)
-        });
-        changes.len() + if change_limits { next.limits.len() } else { 0 }
+        if next.limits.plans().is_full() { changes + next.limits.len() } else { changes }
+    }
+
+    /// Returns the active rules by their keys; none of them until rules are loaded.
+    pub(super) fn rules_by_key(&self) -> Arc<RulesByKey> {
+        let mut next = self.controls.lock();
+        // Under the lock, so that they are the newest.
+        next.rules_by_key(self.load_full().unwrap_or_default())
     }
 
     /// Returns the controls of the next snapshot.
@@ -235,6 +251,12 @@ impl ActiveRules {
 impl MetricSource for ActiveRules {
     fn collect(&self, sink: &mut dyn MetricSink) {
         rules::collect_metrics(self.load_full().as_deref(), sink);
+    }
+}
+
+fn log_unchanged(error: Option<PlanError>) {
+    if let Some(error) = error {
+        tracing::warn!(%error, "a control leaves the limits of a rule as they are");
     }
 }
 

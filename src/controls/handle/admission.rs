@@ -6,12 +6,12 @@ use super::{Controls, in_background};
 use crate::controls::changes::match_of;
 use crate::controls::compiled::Examined;
 use crate::controls::error::{ControlError, ErrorKind};
-use crate::controls::index::{Index, says};
-use crate::controls::plans::Plans;
+use crate::controls::index::says;
+use crate::controls::limits::LimitControls;
+use crate::controls::plans::RulesByKey;
 use crate::controls::set::ControlSet;
-use crate::controls::{Action, ActiveRules, ActiveView, Control, MAX_COMPARED, PlanError};
+use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
 use crate::limit::Micros;
-use crate::rules::RuleSet;
 
 impl Controls {
     /// Checks that there is room for a control beside `others` others.
@@ -19,7 +19,7 @@ impl Controls {
         &self,
         control: &Control,
         others: usize,
-        rules: Option<Arc<RuleSet>>,
+        rules: Arc<RulesByKey>,
     ) -> Result<(), ControlError> {
         let max = self.options.max;
         if others >= max {
@@ -35,45 +35,33 @@ impl Controls {
             let help = "give one of the entries a value of its own without `*`";
             return Err(ControlError::new(ErrorKind::TooMany, error, help));
         }
-        let (Action::Limit(_), Some(rules)) = (&control.action, rules) else { return Ok(()) };
-        let limits = self.active.next_controls().other_limits(&control.id);
+        if !matches!(control.action, Action::Limit(_)) {
+            return Ok(());
+        }
         let (active, control) = (self.active.clone(), Arc::new(control.clone()));
-        let check = move || check_plans(&active, control, limits, &rules);
+        let check = move || {
+            let max_log_bytes = active.max_log_bytes();
+            active.next_controls().has_room(control, &rules, max_log_bytes)
+        };
         // Nothing: the process ends.
-        in_background(others, check).await.unwrap_or(Ok(()))
-    }
-}
-
-/// Checks that there is room for the plans of a control.
-fn check_plans(
-    active: &ActiveRules,
-    control: Arc<Control>,
-    limits: Vec<Arc<Control>>,
-    rules: &RuleSet,
-) -> Result<(), ControlError> {
-    let snapshot = active.load();
-    let controls = snapshot.as_ref().and_then(|snapshot| ActiveView::from(&**snapshot).controls);
-    let earlier = controls.map(|controls| controls.limits().plans());
-    let none = Plans::default();
-    // Mostly what is counted fast says that there is room.
-    if earlier.map_or(&none, |earlier| earlier.plans).have_room(&control, rules) {
-        return Ok(());
-    }
-    let index = Index::new(limits.into_iter().chain([control]));
-    let (_, error) = Plans::new(&index, rules, active.max_log_bytes(), earlier);
-    if error == Some(PlanError::TooManyPlans) {
+        if in_background(others, check).await.unwrap_or(true) {
+            return Ok(());
+        }
         let error = PlanError::TooManyPlans.to_string();
         let help = "delete some controls of the action `limit`, or name more entries";
-        return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        Err(ControlError::new(ErrorKind::TooMany, error, help))
     }
-    Ok(())
 }
 
 /// The most other controls that warnings name.
 const MAX_NAMED: usize = 3;
 
 /// Returns what becomes of other controls that the operator may not expect.
-pub(super) fn effects_on_others(set: &ControlSet, control: &Control) -> Vec<String> {
+pub(super) fn effects_on_others(
+    set: &ControlSet,
+    limits: &LimitControls,
+    control: &Control,
+) -> Vec<String> {
     let is_other =
         |old: &&Arc<Control>| old.action != control.action || match_of(old) != match_of(control);
     let replaced = set.get(&control.id).filter(is_other);
@@ -84,7 +72,7 @@ pub(super) fn effects_on_others(set: &ControlSet, control: &Control) -> Vec<Stri
     if !matches!(control.action, Action::Limit(_)) {
         return warnings;
     }
-    let others = set.controls().filter(|other| other.id != control.id);
+    let others = limits.controls().filter(|other| other.id != control.id);
     let mut hidden = others.filter_map(|other| hidden(other, control));
     warnings.extend(hidden.by_ref().take(MAX_NAMED));
     match hidden.count() {
@@ -101,7 +89,7 @@ fn hidden(other: &Control, control: &Control) -> Option<String> {
         return None;
     };
     let is_around = other.is_within(control);
-    if match_of(other) == match_of(control) || !is_around && !control.is_within(other) {
+    if !is_around && !control.is_within(other) || match_of(other) == match_of(control) {
         return None;
     }
     let (id, matches) = (&other.id, other.match_text());

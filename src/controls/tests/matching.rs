@@ -7,7 +7,9 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::super::changes::match_of;
-use super::super::index::Index;
+use super::super::index::{Index, Row};
+use super::super::limits::LimitControls;
+use super::super::plans::{ChangedPlans, RulesByKey};
 use super::*;
 use crate::entry::Entry;
 use crate::limit::Numbers;
@@ -81,6 +83,19 @@ fn naive<'c>(
     applies.reduce(|best, other| if better(other, best) { other } else { best })
 }
 
+fn is_limit(control: &Control) -> bool {
+    matches!(control.action, Action::Limit(_))
+}
+
+/// Returns the index of controls that change no limits.
+fn index(controls: impl Iterator<Item = Arc<Control>>) -> Index {
+    let mut index = Index::default();
+    for control in controls {
+        index.insert(Row::new(control.clone(), control, ChangedPlans::default()));
+    }
+    index
+}
+
 proptest! {
     #[test]
     fn the_index_finds_what_comparing_all_finds(
@@ -92,12 +107,20 @@ proptest! {
             .enumerate()
             .map(|(i, control)| Arc::new(Control { id: format!("{i:02}"), ..control }))
             .collect();
-        let index = Index::new(controls.iter().cloned());
+        let index = index(controls.iter().filter(|it| !is_limit(it)).cloned());
+        let (mut limits, rules) = (LimitControls::default(), RulesByKey::default());
+        for control in controls.iter().filter(|control| is_limit(control)) {
+            limits.change(&control.id, Some(control.clone()), &rules, u64::MAX);
+        }
         for (domain, entries) in &requests {
             let entries: Vec<Entry<'_>> = entries.iter().map(|(k, v)| (&**k, &**v)).collect();
-            let found = index.find(domain, &entries, || NOW, |_| true);
+            let find = |index: &Index| {
+                let row = index.find(domain, &entries, || NOW, |_| true)?;
+                Some(row.control.clone())
+            };
+            let found = find(&index).or_else(|| find(limits.index()));
             let expected = naive(&controls, domain, &entries);
-            prop_assert_eq!(found.map(|row| &row.control.id), expected.map(|it| &it.id));
+            prop_assert_eq!(found.map(|it| it.id.clone()), expected.map(|it| it.id.clone()));
         }
     }
 }
@@ -108,7 +131,7 @@ fn a_control_is_found_by_its_rarest_exact_entry() {
         let ip = format!("10.0.0.{i}");
         Arc::new(control(Action::Block, &[("path", "/login"), ("ip", &ip), ("agent", "*")]))
     });
-    let index = Index::new(controls.collect::<Vec<_>>());
+    let index = index(controls);
     assert_eq!(index.most_compared(), 1);
     let find = |ip| {
         let entries = [("agent", "x"), ("ip", ip), ("path", "/login")];
@@ -120,7 +143,7 @@ fn a_control_is_found_by_its_rarest_exact_entry() {
 #[test]
 fn controls_end_by_the_clock() {
     let ends = Control { until: Some(NOW + 1), ..control(Action::Block, &[("k", "a")]) };
-    let index = Index::new([Arc::new(ends)]);
+    let index = index([Arc::new(ends)].into_iter());
     let find = |now| index.find("d", &[("k", "a")], || now, |_| true).is_some();
     assert!(find(NOW) && !find(NOW + 1));
 }

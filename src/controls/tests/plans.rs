@@ -4,8 +4,9 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::super::index::Index;
-use super::super::plans::{Earlier, Plans, RulesByKey};
+use super::super::index::{Index, Row};
+use super::super::limits::LimitControls;
+use super::super::plans::RulesByKey;
 use super::*;
 use crate::limit::{Numbers, Plan};
 
@@ -33,13 +34,17 @@ fn limit(n: u32, burst: Option<u32>, name: &str) -> Action {
 }
 
 /// Returns the names of the rules that a control may match.
-fn matched(rules: &RuleSet, control: &Control) -> Vec<String> {
-    RulesByKey::new(rules).matched_by(control).map(|rule| rule.name.to_string()).collect()
+fn matched(rules: &RulesByKey, control: &Control) -> Vec<String> {
+    rules.matched_by(control).map(|rule| rule.name.to_string()).collect()
+}
+
+fn rules_by_key() -> RulesByKey {
+    RulesByKey::new(Arc::new(rule_set(RULES)))
 }
 
 #[test]
 fn the_rules_that_may_match_too_are_found() {
-    let rules = rule_set(RULES);
+    let rules = rules_by_key();
     let of = |entries: &[(&str, &str)]| matched(&rules, &control(Action::Block, entries));
     assert_eq!(of(&[("user", "ann")]), ["d.user", "d.user.path_/a*"]);
     assert_eq!(of(&[("path", "/abc"), ("user", "ann")]), ["d.user.path_/a*"]);
@@ -58,26 +63,31 @@ fn the_rules_that_may_match_too_are_found() {
 
 #[test]
 fn plans_are_built_for_the_rules_that_match() {
-    let rules = rule_set(RULES);
-    let row = Arc::new(control(limit(9, None, "slow"), &[("tenant", "big_one")]));
-    let index = Index::new([row]);
-    let (plans, error) = Plans::new(&index, &rules, u64::MAX, None);
-    assert_eq!(error, None);
+    let by_key = rules_by_key();
+    let rules = by_key.rules();
+    let control = Arc::new(control(limit(9, None, "slow"), &[("tenant", "big_one")]));
+    let mut limits = LimitControls::default();
+    assert_eq!(limits.change("a", Some(control), &by_key, u64::MAX), None);
     let plan = |name: &str| rules.rules().find(|rule| &*rule.name == name).unwrap().plan.clone();
     let tenant = plan("d.tenant_big_one").unwrap();
-    let changed = plans.get(&tenant, 0).unwrap();
+    let row = find(limits.index(), &[("tenant", "big_one")]).unwrap();
+    let changed = row.plans.get(&tenant).unwrap();
     let n: Vec<_> = changed.limits().iter().map(|limit| limit.requests_per_unit).collect();
     assert_eq!(n, [5, 9]);
     assert_eq!(changed.shape(), tenant.shape(), "counts continue");
-    assert!(plans.get(&plan("d.user").unwrap(), 0).is_none());
+    assert!(row.plans.get(&plan("d.user").unwrap()).is_none());
+}
+
+fn find<'i>(index: &'i Index, entries: &[(&str, &str)]) -> Option<&'i Row> {
+    index.find("d", entries, || NOW, |_| true)
 }
 
 #[test]
 fn a_rule_keeps_limits_that_a_change_does_not_fit() {
-    let rules = rule_set(RULES);
+    let rules = rules_by_key();
     let error = |action, entries: &[(&str, &str)]| {
-        let index = Index::new([Arc::new(control(action, entries))]);
-        Plans::new(&index, &rules, 1_000, None).1.unwrap().to_string()
+        let control = Some(Arc::new(control(action, entries)));
+        LimitControls::default().change("a", control, &rules, 1_000).unwrap().to_string()
     };
     for (action, entries, text) in [
         (limit(9, None, ""), ("tenant", "*"), "write `limit.name`, one of fast, slow"),
@@ -236,48 +246,67 @@ prop_compose! {
     }
 }
 
-/// Gives controls their numbers as ids.
-fn numbered(controls: Vec<Control>) -> Vec<Arc<Control>> {
-    let numbered =
-        controls.into_iter().enumerate().map(|(i, it)| Control { id: i.to_string(), ..it });
-    numbered.map(Arc::new).collect()
-}
-
 proptest! {
     #[test]
-    fn plans_that_are_reused_are_those_that_would_be_built(
-        first in vec(any_limit(), 0..8),
-        added in vec(any_limit(), 0..4),
-        dropped in vec(0..8usize, 0..4),
+    fn limits_that_change_one_by_one_are_those_compiled_together(
+        changes in vec((0..6usize, option::weighted(0.8, any_limit())), 1..20),
     ) {
-        let rules = rule_set(RULES);
-        let mut controls = numbered(first);
-        let index = Index::new(controls.clone());
-        let (plans, _) = Plans::new(&index, &rules, u64::MAX, None);
-        let earlier = Earlier { index: &index, plans: &plans };
-        let built: Vec<_> = index.changes().to_vec();
-        for at in dropped {
-            if at < controls.len() {
-                controls.remove(at);
-            }
+        let by_key = rules_by_key();
+        let mut limits = LimitControls::default();
+        for (id, control) in changes {
+            let id = id.to_string();
+            let control = control.map(|control| Arc::new(Control { id: id.clone(), ..control }));
+            limits.change(&id, control, &by_key, u64::MAX);
         }
-        let added = added.into_iter().enumerate();
-        let added = added.map(|(i, it)| Arc::new(Control { id: format!("added {i}"), ..it }));
-        controls.extend(added);
-        let index = Index::new(controls);
-        let (reused, why) = Plans::new(&index, &rules, u64::MAX, Some(earlier));
-        let (anew, why_anew) = Plans::new(&index, &rules, u64::MAX, None);
-        prop_assert_eq!(why, why_anew);
-        for (row, changes) in index.limits() {
-            for plan in rules.rules().filter_map(|rule| rule.plan.as_ref()) {
-                let (mine, theirs) = (reused.get(plan, row.changes), anew.get(plan, row.changes));
-                prop_assert_eq!(mine, theirs);
-                let before = built.iter().position(|built| built == changes);
-                let before = before.and_then(|number| plans.get(plan, number as u32));
-                if let (Some(before), Some(mine)) = (before, mine) {
-                    prop_assert!(Arc::ptr_eq(before, mine), "it was built before");
+        let mut anew = LimitControls::default();
+        for control in limits.controls() {
+            anew.change(&control.id, Some(control.clone()), &RulesByKey::default(), u64::MAX);
+        }
+        prop_assert_eq!(anew.plans().len(), 0);
+        anew.compile(&by_key, u64::MAX);
+        prop_assert_eq!(limits.plans().len(), anew.plans().len());
+        for key in ["user", "tenant", "bytes", "path"] {
+            for value in ["big_one", "/abc", "other"] {
+                for plan in by_key.rules().rules().filter_map(|rule| rule.plan.as_ref()) {
+                    let of = |limits: &LimitControls| {
+                        let accepts = |row: &Row| row.plans.get(plan).is_some();
+                        let row = limits.index().find("d", &[(key, value)], || NOW, accepts)?;
+                        Some((row.control.id.clone(), row.plans.get(plan).cloned()))
+                    };
+                    prop_assert_eq!(of(&limits), of(&anew));
                 }
             }
         }
+        let ids: Vec<String> = limits.controls().map(|control| control.id.clone()).collect();
+        for id in ids {
+            limits.change(&id, None, &by_key, u64::MAX);
+        }
+        prop_assert_eq!((limits.len(), limits.plans().len()), (0, 0));
+        prop_assert_eq!(limits.index().most_compared(), 0);
     }
+}
+
+#[test]
+fn controls_beyond_the_most_plans_change_nothing_until_there_is_room() {
+    let by_key = rules_by_key();
+    let rules = by_key.rules();
+    let plan = rules.rules().find(|rule| &*rule.name == "d.user").unwrap().plan.clone().unwrap();
+    let mut limits = LimitControls::default();
+    let put = |limits: &mut LimitControls, id: usize| {
+        let id = format!("{id:05}");
+        let control = control(limit(id.parse().unwrap(), None, ""), &[("user", &id)]);
+        // It matches one rule.
+        let one = Control { exact: true, id: id.clone(), ..control };
+        limits.change(&id, Some(Arc::new(one)), &by_key, u64::MAX)
+    };
+    for id in 1..=10_000 {
+        assert_eq!(put(&mut limits, id), None);
+    }
+    assert_eq!(put(&mut limits, 10_001), Some(PlanError::TooManyPlans));
+    let changes = |limits: &LimitControls, id: &str| {
+        find(limits.index(), &[("user", id)]).unwrap().plans.get(&plan).is_some()
+    };
+    assert!(changes(&limits, "00001") && !changes(&limits, "10001"));
+    limits.change("00001", None, &by_key, u64::MAX);
+    assert!(changes(&limits, "10001") && !limits.plans().is_full());
 }

@@ -1,0 +1,125 @@
+//! The controls that change limits, compiled for one set of rules. A change compiles only the control and
+//! those that match the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::changes::{age, changes_of, match_of};
+use super::index::{Index, Row};
+use super::plans::{PlanError, Plans, RulesByKey};
+use super::{Control, ControlEntry};
+
+/// The domain, whether exactly, and the entries.
+type OwnedMatch = (String, bool, Vec<ControlEntry>);
+
+/// All controls that change limits.
+#[derive(Debug, Default)]
+pub(super) struct LimitControls {
+    by_id: BTreeMap<String, Arc<Control>>,
+    /// The rows of the controls that match the same.
+    groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
+    index: Index,
+    plans: Plans,
+}
+
+impl LimitControls {
+    /// Puts a control, or removes that of an id. Returns why a rule keeps its limits, if one does.
+    pub fn change(
+        &mut self,
+        id: &str,
+        control: Option<Arc<Control>>,
+        rules: &RulesByKey,
+        max_log_bytes: u64,
+    ) -> Option<PlanError> {
+        if let Some(old) = self.by_id.remove(id) {
+            let mut others = self.take_group(&old);
+            others.retain(|other| other.id != old.id);
+            self.put_group(others, rules, max_log_bytes);
+        }
+        let mut error = None;
+        if let Some(control) = control {
+            self.by_id.insert(id.to_owned(), control.clone());
+            let mut group = self.take_group(&control);
+            group.push(control);
+            error = self.put_group(group, rules, max_log_bytes);
+        }
+        if self.plans.is_full() {
+            // The same controls have plans, whichever was put first.
+            error = self.compile(rules, max_log_bytes);
+        }
+        error
+    }
+
+    /// Compiles all for a set of rules. Returns why a rule keeps its limits, if one does.
+    pub fn compile(&mut self, rules: &RulesByKey, max_log_bytes: u64) -> Option<PlanError> {
+        let mut groups: BTreeMap<OwnedMatch, Vec<Arc<Control>>> = BTreeMap::new();
+        for control in self.by_id.values() {
+            groups.entry(owned_match(control)).or_default().push(control.clone());
+        }
+        (self.groups, self.index, self.plans) = Default::default();
+        let mut error = None;
+        for controls in groups.into_values() {
+            error = error.or(self.put_group(controls, rules, max_log_bytes));
+        }
+        error
+    }
+
+    /// Removes the rows of the controls that match the same as one, and returns these.
+    fn take_group(&mut self, control: &Control) -> Vec<Arc<Control>> {
+        let rows = self.groups.remove(&owned_match(control)).unwrap_or_default();
+        for row in &rows {
+            self.index.remove(row);
+            self.plans.remove(&row.plans);
+        }
+        rows.iter().map(|row| row.control.clone()).collect()
+    }
+
+    /// Adds all controls that match the same.
+    fn put_group(
+        &mut self,
+        controls: Vec<Arc<Control>>,
+        rules: &RulesByKey,
+        max_log_bytes: u64,
+    ) -> Option<PlanError> {
+        let newest = controls.iter().min_by_key(|control| age(control))?.clone();
+        let (mut rows, mut error) = (Vec::new(), None);
+        for (control, changes) in changes_of(controls) {
+            let (plans, why) = self.plans.add(&control, changes, rules, max_log_bytes);
+            rows.push(self.index.insert(Row::new(control, newest.clone(), plans)));
+            error = error.or(why);
+        }
+        self.groups.insert(owned_match(&newest), rows);
+        error
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
+        self.by_id.get(id)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// The number of controls.
+    pub fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    pub fn controls(&self) -> impl Iterator<Item = &Arc<Control>> {
+        self.by_id.values()
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    pub fn plans(&self) -> &Plans {
+        &self.plans
+    }
+}
+
+fn owned_match(control: &Control) -> OwnedMatch {
+    let (domain, exact, entries) = match_of(control);
+    let owned = |(key, value): (&str, &str)| ControlEntry { key: key.into(), value: value.into() };
+    (domain.to_owned(), exact, entries.into_iter().map(owned).collect())
+}
