@@ -114,7 +114,9 @@ impl Control {
             let is_exact = || !mine.value.contains('*');
             mine.key == theirs.key
                 && (mine.value == theirs.value
-                    || is_exact() && ValuePattern::new(&theirs.value).matches(&mine.value))
+                    || theirs.value.contains('*')
+                        && is_exact()
+                        && ValuePattern::new(&theirs.value).matches(&mine.value))
         };
         if other.domain != "*" && other.domain != self.domain {
             return false;

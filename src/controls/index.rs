@@ -215,7 +215,7 @@ impl Index {
 }
 
 /// Returns the entries of a control whose values have no star, each with its position.
-fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, Entry<'_>)> {
+pub(super) fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, Entry<'_>)> {
     let entries = control.entries.iter().enumerate();
     entries
         .filter(|(_, entry)| !entry.value.contains('*'))

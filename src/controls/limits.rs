@@ -1,13 +1,14 @@
 //! The controls that change limits, compiled for one set of rules. A change compiles only the control and
 //! those that match the same.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::changes::{age, changes_of, match_of};
-use super::index::{Index, Row};
+use super::index::{Index, Row, exact_entries};
 use super::plans::{PlanError, Plans, RulesByKey};
 use super::{Control, ControlEntry};
+use crate::entry::Entry;
 
 /// The domain, whether exactly, and the entries.
 type OwnedMatch = (String, bool, Vec<ControlEntry>);
@@ -18,6 +19,8 @@ pub(super) struct LimitControls {
     by_id: BTreeMap<String, Arc<Control>>,
     /// The rows of the controls that match the same.
     groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
+    /// The ids of controls by each exact entry that they have; by none those that have none.
+    by_entry: HashMap<Option<ControlEntry>, BTreeSet<String>>,
     index: Index,
     plans: Plans,
 }
@@ -32,6 +35,14 @@ impl LimitControls {
         max_log_bytes: u64,
     ) -> Option<PlanError> {
         if let Some(old) = self.by_id.remove(id) {
+            for entry in found_by(&old) {
+                if let Some(ids) = self.by_entry.get_mut(&entry) {
+                    ids.remove(id);
+                    if ids.is_empty() {
+                        self.by_entry.remove(&entry);
+                    }
+                }
+            }
             let mut others = self.take_group(&old);
             others.retain(|other| other.id != old.id);
             self.put_group(others, rules, max_log_bytes);
@@ -39,6 +50,9 @@ impl LimitControls {
         let mut error = None;
         if let Some(control) = control {
             self.by_id.insert(id.to_owned(), control.clone());
+            for entry in found_by(&control) {
+                self.by_entry.entry(entry).or_default().insert(id.to_owned());
+            }
             let mut group = self.take_group(&control);
             group.push(control);
             error = self.put_group(group, rules, max_log_bytes);
@@ -105,8 +119,16 @@ impl LimitControls {
         self.by_id.len()
     }
 
-    pub fn controls(&self) -> impl Iterator<Item = &Arc<Control>> {
-        self.by_id.values()
+    /// Returns the controls that may match all descriptors that another one matches, or only such, and
+    /// some more.
+    pub fn around_or_within(&self, control: &Control) -> Vec<&Arc<Control>> {
+        if !control.has_exact_value() {
+            return self.by_id.values().collect();
+        }
+        // One around it has no exact entry, or the same; one within it has the same.
+        let entries = found_by(control).into_iter().chain([None]);
+        let ids = entries.filter_map(|entry| self.by_entry.get(&entry)).flatten();
+        ids.collect::<BTreeSet<_>>().into_iter().filter_map(|id| self.by_id.get(id)).collect()
     }
 
     pub fn index(&self) -> &Index {
@@ -118,8 +140,18 @@ impl LimitControls {
     }
 }
 
+/// Returns the exact entries of a control; none if it has none.
+fn found_by(control: &Control) -> Vec<Option<ControlEntry>> {
+    let owned = |(_, entry): (usize, Entry<'_>)| Some(owned_entry(entry));
+    let entries: Vec<_> = exact_entries(control).map(owned).collect();
+    if entries.is_empty() { vec![None] } else { entries }
+}
+
+fn owned_entry((key, value): Entry<'_>) -> ControlEntry {
+    ControlEntry { key: key.into(), value: value.into() }
+}
+
 fn owned_match(control: &Control) -> OwnedMatch {
     let (domain, exact, entries) = match_of(control);
-    let owned = |(key, value): (&str, &str)| ControlEntry { key: key.into(), value: value.into() };
-    (domain.to_owned(), exact, entries.into_iter().map(owned).collect())
+    (domain.to_owned(), exact, entries.into_iter().map(owned_entry).collect())
 }

@@ -72,7 +72,8 @@ pub(super) fn effects_on_others(
     if !matches!(control.action, Action::Limit(_)) {
         return warnings;
     }
-    let others = limits.controls().filter(|other| other.id != control.id);
+    let others = limits.around_or_within(control).into_iter();
+    let others = others.filter(|other| other.id != control.id);
     let mut hidden = others.filter_map(|other| hidden(other, control));
     warnings.extend(hidden.by_ref().take(MAX_NAMED));
     match hidden.count() {

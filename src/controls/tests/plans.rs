@@ -246,6 +246,42 @@ prop_compose! {
     }
 }
 
+/// Returns a control that is around all others.
+fn everything() -> Control {
+    control(Action::Block, &[])
+}
+
+prop_compose! {
+    fn any_limit_of_two()(
+        entries in vec(("[kl]", prop_oneof![Just("a"), Just("b"), Just("a*"), Just("*")]), 0..3),
+        exact in any::<bool>(),
+    ) -> Control {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| (&**key, *value)).collect();
+        Control { exact, ..control(limit(1, None, ""), &entries) }
+    }
+}
+
+proptest! {
+    #[test]
+    fn controls_around_and_within_another_are_found(
+        limits in vec(any_limit_of_two(), 0..12),
+        one in any_limit_of_two(),
+    ) {
+        let mut all = LimitControls::default();
+        let rules = RulesByKey::default();
+        for (id, control) in limits.iter().enumerate() {
+            let control = Control { id: id.to_string(), ..control.clone() };
+            all.change(&id.to_string(), Some(Arc::new(control)), &rules, u64::MAX);
+        }
+        let found = all.around_or_within(&one);
+        for control in all.around_or_within(&everything()) {
+            if control.is_within(&one) || one.is_within(control) {
+                prop_assert!(found.contains(&control), "{control:?}");
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn limits_that_change_one_by_one_are_those_compiled_together(
@@ -259,7 +295,7 @@ proptest! {
             limits.change(&id, control, &by_key, u64::MAX);
         }
         let mut anew = LimitControls::default();
-        for control in limits.controls() {
+        for control in limits.around_or_within(&everything()) {
             anew.change(&control.id, Some(control.clone()), &RulesByKey::default(), u64::MAX);
         }
         prop_assert_eq!(anew.plans().len(), 0);
@@ -277,7 +313,7 @@ proptest! {
                 }
             }
         }
-        let ids: Vec<String> = limits.controls().map(|control| control.id.clone()).collect();
+        let ids: Vec<String> = limits.around_or_within(&everything()).into_iter().map(|it| it.id.clone()).collect();
         for id in ids {
             limits.change(&id, None, &by_key, u64::MAX);
         }
