@@ -30,6 +30,7 @@ mod health_command;
 mod hit;
 mod holds;
 mod http_connections;
+mod interim_responses;
 #[cfg(feature = "tls")]
 mod istio;
 mod log;
