@@ -43,6 +43,8 @@ mod reload;
 mod resp;
 mod rolling_restart;
 mod scarce;
+#[cfg(feature = "otlp")]
+mod secrets;
 mod service;
 mod settings;
 mod starvation;
