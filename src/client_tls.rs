@@ -4,7 +4,7 @@
 #[cfg(feature = "tls")]
 mod config;
 #[cfg(feature = "tls")]
-mod endpoint;
+mod grpc;
 #[cfg(feature = "tls")]
 mod pem;
 #[cfg(test)]
@@ -24,7 +24,7 @@ use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
 pub use config::config;
 #[cfg(feature = "tls")]
-pub use endpoint::{ConfigureError, configure};
+pub use grpc::{GrpcTls, GrpcTlsError};
 
 /// How often the files are checked between connections, so that an unusable new set is reported before
 /// a connection needs it.
@@ -177,3 +177,20 @@ fn read(_: &ClientFiles, _first: bool) -> Result<ClientPem, String> {
 /// The error of a build without TLS.
 #[cfg(not(feature = "tls"))]
 pub const NO_TLS: &str = "this build of weir has no TLS; use one with the cargo feature `tls`";
+
+/// There is none in a build without TLS.
+#[cfg(not(feature = "tls"))]
+#[derive(Clone, Debug)]
+pub enum GrpcTls {}
+
+#[cfg(not(feature = "tls"))]
+impl GrpcTls {
+    /// Never called.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub async fn connect(self, _: tokio::net::TcpStream) -> std::io::Result<tokio::net::TcpStream> {
+        match self {}
+    }
+}

@@ -90,7 +90,7 @@ pub struct Client {
 /// An option is invalid, or a file is unusable. The message names the setting and the fix.
 pub fn check(options: &Options) -> Result<(), String> {
     server::headers(&options.headers)?;
-    server::endpoint(options).map(drop)
+    server::server(options).map(drop)
 }
 
 impl Client {
@@ -146,8 +146,8 @@ impl Client {
         good: &mut bool,
     ) -> Result<(), String> {
         let options = self.options.clone();
-        let endpoint = blocking(move || server::endpoint(&options)).await??;
-        let connect = timeout(self.options.connect_timeout, endpoint.connect()).await;
+        let server = blocking(move || server::server(&options)).await??;
+        let connect = timeout(self.options.connect_timeout, server.connect()).await;
         let channel = match connect {
             Ok(channel) => channel.map_err(|error| with_causes(&error))?,
             Err(_) => {

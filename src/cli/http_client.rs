@@ -22,6 +22,7 @@ use tokio::net::TcpStream;
 
 pub use self::target::Target;
 use crate::duration::{MAX_DURATION, read_duration};
+use crate::interim_responses::{self, TooMany};
 
 /// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -71,6 +72,8 @@ pub(super) enum FetchError {
     Connect(#[from] io::Error),
     #[error("{}", with_sources(.0))]
     Http(#[from] hyper::Error),
+    #[error(transparent)]
+    InterimResponses(#[from] TooMany),
     #[error("more than {0} bytes")]
     TooLarge(usize),
 }
@@ -137,7 +140,12 @@ where
         .body(call.body)
         .map_err(io::Error::other)?;
     request.headers_mut().extend(call.headers.into_iter().map(|(name, value)| (Some(name), value)));
-    let (head, body) = sender.send_request(request).await?.into_parts();
+    let too_many = interim_responses::exceeded(&mut request);
+    let answer = tokio::select! {
+        answer = sender.send_request(request) => answer?,
+        () = too_many => return Err(TooMany.into()),
+    };
+    let (head, body) = answer.into_parts();
     Ok(Answer { status: head.status, body: read(body, call.max_answer_bytes).await? })
 }
 

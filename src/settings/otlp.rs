@@ -82,10 +82,10 @@ mod enabled {
                 (&otlp.endpoint, format!("{base}{path}"))
             }
         };
-        let url = read_url(&url).ok_or_else(|| {
+        if !is_url(&url) {
             let message = format!("is {:?}", setting.shown);
-            setting.error(&message, format!("write a URL such as {default}"))
-        })?;
+            return Err(setting.error(&message, format!("write a URL such as {default}")));
+        }
         let tls = Tls {
             ca: otlp.ca.value.clone(),
             cert: otlp.cert.value.clone(),
@@ -101,18 +101,17 @@ mod enabled {
         }
         Ok(Destination {
             protocol,
-            url,
+            url: url.into(),
             headers: headers(&otlp.headers)?,
             timeout: *otlp.timeout,
             tls,
         })
     }
 
-    fn read_url(text: &str) -> Option<Uri> {
-        let url: Uri = text.parse().ok()?;
+    fn is_url(text: &str) -> bool {
+        let Ok(url) = text.parse::<Uri>() else { return false };
         let is_known = matches!(url.scheme_str(), Some("http" | "https"));
-        let has_host = url.host().is_some_and(|host| !host.is_empty());
-        (is_known && has_host).then_some(url)
+        is_known && url.host().is_some_and(|host| !host.is_empty())
     }
 
     fn headers(setting: &Resolved<Vec<String>>) -> Result<HeaderMap, SettingError> {

@@ -15,6 +15,7 @@
 //! are recorded elsewhere cannot be expressed as instruments of the SDK.
 
 mod client;
+mod connections;
 mod metrics;
 mod spans;
 mod tls;
@@ -24,6 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::uri::InvalidUri;
 use http::{HeaderMap, Uri};
 use opentelemetry::KeyValue;
 use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
@@ -37,6 +39,7 @@ use super::log::SpanLayer;
 use crate::clock::Clock;
 use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 use crate::random::random_bytes;
+use crate::secret_url::SecretUrl;
 use crate::threads::{self, Failures};
 
 /// What is sent, and where to.
@@ -67,11 +70,17 @@ pub struct MetricsOptions {
 pub struct Destination {
     pub protocol: Protocol,
     /// With the path for HTTP; gRPC adds that of its method.
-    pub url: Uri,
+    pub url: SecretUrl,
     pub headers: HeaderMap,
     /// The timeout of one request.
     pub timeout: Duration,
     pub tls: Tls,
+}
+
+impl Destination {
+    fn uri(&self) -> Result<Uri, InvalidUri> {
+        self.url.expose().parse()
+    }
 }
 
 /// PEM files.

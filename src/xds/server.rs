@@ -1,24 +1,24 @@
-//! The endpoint of the management server: URL, TLS and headers.
+//! The management server: URL, TLS and headers.
 
 mod tls;
 
 use std::time::Duration;
 
 use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
-use tonic::transport::Endpoint;
 
 use super::Options;
+use crate::grpc_client::{self, Server};
 
 /// The interval of TCP keepalive probes. Unlike HTTP/2 pings, no server objects to them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
 /// The timeout of a ping, unless the next ping is sooner.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Creates the endpoint, with the certificates as they are now.
+/// Reads where and how to connect, with the certificates as they are now.
 ///
 /// # Errors
 /// A setting is invalid, or a file is unusable. The message names the setting and the fix.
-pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
+pub fn server(options: &Options) -> Result<Server, String> {
     let url = &options.url;
     let (scheme, host) = match url.expose().split_once("://") {
         Some(("http", host)) => ("http", host),
@@ -39,9 +39,7 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
         .is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     let tls = options.tls.enabled || scheme == "https";
     let wanted = "write host:port, such as localhost:18000 or [::1]:18000";
-    let endpoint =
-        Endpoint::from_shared(format!("{}://{host}", if tls { "https" } else { "http" }));
-    let mut endpoint = match endpoint {
+    let mut endpoint = match grpc_client::endpoint(host, tls) {
         Ok(endpoint) if has_port => endpoint,
         Ok(_) => return Err(format!("rules.xds.url is {url:?}: there is no port; {wanted}")),
         Err(_) => return Err(format!("rules.xds.url is {url:?}; {wanted}")),
@@ -52,10 +50,10 @@ pub fn endpoint(options: &Options) -> Result<Endpoint, String> {
             .http2_keep_alive_interval(options.keepalive)
             .keep_alive_timeout(options.keepalive.min(PING_TIMEOUT));
     }
-    if !tls {
-        return Ok(endpoint);
-    }
-    tls::configure(endpoint, &options.tls)
+    let name = endpoint.uri().host().unwrap_or_default();
+    let tls = if tls { Some(tls::configure(name, &options.tls)?) } else { None };
+    // One stream a connection.
+    Ok(Server { endpoint, unix: None, tls, parallel: 1 })
 }
 
 /// Parses headers, `name: value`.
@@ -96,7 +94,7 @@ mod tests {
     }
 
     fn uri(options: &Options) -> Result<String, String> {
-        endpoint(options).map(|endpoint| endpoint.uri().to_string())
+        server(options).map(|server| server.endpoint.uri().to_string())
     }
 
     #[test]

@@ -30,6 +30,7 @@ mod health_command;
 mod hit;
 mod holds;
 mod http_connections;
+mod interim_responses;
 #[cfg(feature = "tls")]
 mod istio;
 mod log;
@@ -42,6 +43,8 @@ mod reload;
 mod resp;
 mod rolling_restart;
 mod scarce;
+#[cfg(feature = "otlp")]
+mod secrets;
 mod service;
 mod settings;
 mod starvation;

@@ -14,6 +14,7 @@ pub mod control_api;
 pub mod envoy;
 #[path = "../support/files.rs"]
 pub mod files;
+pub mod hostile;
 pub mod http;
 pub mod load;
 pub mod management;

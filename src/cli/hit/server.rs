@@ -1,15 +1,19 @@
 //! The server that requests are sent to.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::{io, iter};
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use super::HitArgs;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
+use crate::client_tls::GrpcTls;
+use crate::grpc_client::{self, Server};
+use crate::interim_responses::TooMany;
 use crate::xds::with_causes;
 
 const WANTED: &str = "write host:port, such as localhost:8081 or [::1]:8081, or unix:/path";
@@ -57,7 +61,7 @@ impl FromStr for Address {
         // Go's clients connect to this machine if there is no host.
         let host = if host.is_empty() { "localhost" } else { host };
         let authority = format!("{host}:{port}");
-        match Endpoint::from_shared(format!("http://{authority}")) {
+        match grpc_client::endpoint(&authority, false) {
             Ok(_) if !host.contains(['/', '@']) => Ok(Address { authority, is_tls }),
             _ => Err(format!("it is not an address; {WANTED}")),
         }
@@ -74,17 +78,18 @@ pub(super) async fn connect(args: &HitArgs) -> Result<Channel, String> {
     let tls = &args.tls;
     let has_file = [&tls.ca, &tls.cert, &tls.key].iter().any(|file| file.is_some());
     let is_tls = *is_tls || tls.tls || has_file || tls.server_name.is_some();
-    let uri = match authority.starts_with("unix:") {
-        true if is_tls => return Err("a Unix socket has no TLS".to_owned()),
-        true => authority.clone(),
-        false => format!("{}://{authority}", if is_tls { "https" } else { "http" }),
-    };
-    let endpoint = Endpoint::from_shared(uri).map_err(|error| with_causes(&error))?;
-    let mut endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
-    if is_tls {
-        endpoint = configure_tls(endpoint, args)?;
+    let unix = authority.strip_prefix("unix:").map(PathBuf::from);
+    if unix.is_some() && is_tls {
+        return Err("a Unix socket has no TLS".to_owned());
     }
-    let connected = endpoint.connect().await;
+    let host_and_port = if unix.is_some() { "localhost" } else { authority };
+    let endpoint = grpc_client::endpoint(host_and_port, is_tls);
+    let endpoint = endpoint.map_err(|error| with_causes(&error))?;
+    let endpoint = endpoint.connect_timeout(args.timeout).timeout(args.timeout);
+    let host = endpoint.uri().host().unwrap_or_default();
+    let tls = if is_tls { Some(read_tls(host, args)?) } else { None };
+    let server = Server { endpoint, unix, tls, parallel: args.parallel.get() };
+    let connected = server.connect().await;
     connected.map_err(|error| format!("cannot connect to {authority}: {}", connect_error(&error)))
 }
 
@@ -125,6 +130,11 @@ pub(super) fn explain(error: Status, args: &HitArgs) -> Status {
     if error.code() != Code::Unknown || !causes(&error).any(is_other) {
         return error;
     }
+    // h2 keeps only the text of an error of the connection.
+    let too_many = TooMany.to_string();
+    if with_causes(&error).contains(&too_many) {
+        return Status::new(error.code(), too_many);
+    }
     let address = &args.address.authority;
     let message = format!(
         "the connection failed: check that {address} is the address of gRPC, with port 8081 by \
@@ -139,8 +149,8 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 }
 
 #[cfg(feature = "tls")]
-fn configure_tls(endpoint: Endpoint, args: &HitArgs) -> Result<Endpoint, String> {
-    use crate::client_tls::{self, ClientCertificates, ClientFiles, PemFile};
+fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
+    use crate::client_tls::{ClientCertificates, ClientFiles, GrpcTlsError, PemFile};
 
     let TlsArgs { ca, cert, key, server_name, .. } = &args.tls;
     let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
@@ -148,16 +158,16 @@ fn configure_tls(endpoint: Endpoint, args: &HitArgs) -> Result<Endpoint, String>
         ClientFiles { ca: file("--ca", ca), cert: file("--cert", cert), key: file("--key", key) };
     let pem = ClientCertificates::new(files).read()?;
     let name = server_name.as_deref().unwrap_or_default();
-    client_tls::configure(endpoint, &pem, name).map_err(|error| match error {
-        client_tls::ConfigureError::ServerName => {
+    GrpcTls::new(&pem, host, name).map_err(|error| match error {
+        GrpcTlsError::ServerName => {
             format!("--server-name is {name:?}; write a DNS name of the server's certificate")
         }
-        client_tls::ConfigureError::Transport(error) => with_causes(&error),
+        GrpcTlsError::Other(error) => error,
     })
 }
 
 #[cfg(not(feature = "tls"))]
-fn configure_tls(_: Endpoint, _: &HitArgs) -> Result<Endpoint, String> {
+fn read_tls(_: &str, _: &HitArgs) -> Result<GrpcTls, String> {
     Err(crate::client_tls::NO_TLS.to_owned())
 }
 

@@ -11,17 +11,15 @@ use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, TE};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use hyper_rustls::HttpsConnector;
-use hyper_util::client::legacy::Client as HyperClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use prost::Message;
 use rustls::ClientConfig;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use super::connections::Connections;
 use super::{Destination, Protocol, tls};
+use crate::interim_responses::{self, TooMany};
 use crate::metrics::Counter;
 use crate::random::random;
 use crate::throttle::Throttle;
@@ -38,9 +36,6 @@ const MAX_RETRYING: Duration = Duration::from_secs(60);
 
 /// The shortest interval between two log lines about one destination.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
-
-/// How often a connection that is in use is checked.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// A kind of telemetry.
 pub(super) trait Signal {
@@ -65,7 +60,8 @@ pub(super) struct Client {
 /// A client with its connections, which belong to the runtime of its thread.
 pub(super) struct Connected {
     to: Destination,
-    client: HyperClient<HttpsConnector<HttpConnector>, Body>,
+    tls: Arc<ClientConfig>,
+    connections: Connections,
     failures: Counter,
     log: Throttle,
 }
@@ -84,6 +80,11 @@ enum SendError {
 }
 
 impl SendError {
+    /// Whether the connection failed, or may be in use for longer than the call.
+    fn is_of_connection(&self) -> bool {
+        matches!(self, SendError::TimedOut(_) | SendError::Transport(_))
+    }
+
     /// Whether to send the message again, as OTLP's specification says.
     fn is_transient(&self) -> bool {
         match self {
@@ -116,19 +117,9 @@ impl Client {
 
     /// Prepares connections on the current runtime.
     pub fn connect(self) -> Connected {
-        let mut http = HttpConnector::new();
-        http.enforce_http(false);
-        http.set_nodelay(true);
-        http.set_connect_timeout(Some(self.to.timeout));
-        let client = HyperClient::builder(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .pool_timer(TokioTimer::new())
-            .http2_only(self.to.protocol == Protocol::Grpc)
-            .http2_keep_alive_interval(KEEP_ALIVE)
-            .http2_keep_alive_timeout(KEEP_ALIVE)
-            .build(HttpsConnector::from((http, self.tls)));
-        let log = Throttle::new(LOG_INTERVAL);
-        Connected { to: self.to, client, failures: self.failures, log }
+        let Client { to, tls, failures } = self;
+        let connections = Connections::new(&to, tls.clone());
+        Connected { to, tls, connections, failures, log: Throttle::new(LOG_INTERVAL) }
     }
 }
 
@@ -136,7 +127,7 @@ impl Connected {
     /// Sends a message, again if it may help: until `give_up`, or until the exporter is stopped.
     /// Returns whether the collector accepted it.
     pub async fn send<S: Signal>(
-        &self,
+        &mut self,
         message: &S::Request,
         give_up: Duration,
         stop: &mut watch::Receiver<Option<Instant>>,
@@ -147,6 +138,10 @@ impl Connected {
         loop {
             let Err(error) = self.send_once::<S>(message.clone()).await else { return true };
             self.failures.inc();
+            if error.is_of_connection() {
+                // Whatever the server still sends must not keep a core busy.
+                self.connections = Connections::new(&self.to, self.tls.clone());
+            }
             // Replicas do not retry at the same time.
             let wait = backoff.mul_f64(0.5 + random() / 2.0);
             let retry = error.is_transient() && Instant::now() + wait < give_up;
@@ -165,13 +160,8 @@ impl Connected {
 
     fn log_failure(&self, signal: &str, error: &SendError, retry: bool) {
         if let Some(suppressed) = self.log.pass() {
-            // Without the login that an authority may have.
-            let host = self.to.url.host().unwrap_or_default();
-            let url = match self.to.url.port_u16() {
-                Some(port) => format!("{host}:{port}"),
-                None => host.to_owned(),
-            };
-            tracing::warn!(signal, collector = %url, %error, retry, suppressed, "cannot export telemetry");
+            let collector = &self.to.url;
+            tracing::warn!(signal, %collector, %error, retry, suppressed, "cannot export telemetry");
         }
     }
 
@@ -208,14 +198,20 @@ impl Connected {
         *request.headers_mut() = self.to.headers.clone();
         let content_type = if grpc { "application/grpc" } else { "application/x-protobuf" };
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        let url = self.to.uri().map_err(|error| transport(&error))?;
         *request.uri_mut() = match grpc {
-            true => with_path(&self.to.url, method).map_err(|error| transport(&error))?,
-            false => self.to.url.clone(),
+            true => with_path(url, method).map_err(|error| transport(&error))?,
+            false => url,
         };
         if grpc {
             request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
         }
-        let response = self.client.request(request).await.map_err(|error| transport(&error))?;
+        let too_many = interim_responses::exceeded(&mut request);
+        let response = tokio::select! {
+            response = self.connections.request(request) => response,
+            () = too_many => return Err(transport(&TooMany)),
+        };
+        let response = response.map_err(|error| transport(&error))?;
         let (head, body) = response.into_parts();
         let (body, trailers) = read(body).await.map_err(|error| transport(&error))?;
         if !head.status.is_success() {
@@ -237,8 +233,8 @@ impl Connected {
 }
 
 /// Returns the URL of a gRPC method.
-fn with_path(url: &Uri, method: &'static str) -> Result<Uri, http::uri::InvalidUriParts> {
-    let mut parts = url.clone().into_parts();
+fn with_path(url: Uri, method: &'static str) -> Result<Uri, http::uri::InvalidUriParts> {
+    let mut parts = url.into_parts();
     parts.path_and_query = Some(PathAndQuery::from_static(method));
     Uri::from_parts(parts)
 }

@@ -74,7 +74,7 @@ impl MetricsExporter {
     pub async fn run(self) {
         let MetricsExporter { client, collect, interval, clock, started, resource, mut stop } =
             self;
-        let client = client.connect();
+        let mut client = client.connect();
         let mut ticks = tokio::time::interval_at(Instant::now() + interval, interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {

@@ -155,7 +155,7 @@ impl SpanExporter {
     /// Sends batches until the exporter is stopped and the queue is empty.
     pub async fn run(self) {
         let SpanExporter { client, queue, resource, counts, mut stop } = self;
-        let client = client.connect();
+        let mut client = client.connect();
         loop {
             let stopped = tokio::select! {
                 () = tokio::time::sleep(BATCH_DELAY) => false,
@@ -167,7 +167,7 @@ impl SpanExporter {
                 if spans.is_empty() {
                     break;
                 }
-                send(&client, spans, &resource, &counts, &mut stop).await;
+                send(&mut client, spans, &resource, &counts, &mut stop).await;
             }
             if stopped {
                 return;
@@ -177,7 +177,7 @@ impl SpanExporter {
 }
 
 async fn send(
-    client: &Connected,
+    client: &mut Connected,
     spans: Vec<SpanData>,
     resource: &ResourceAttributesWithSchema,
     counts: &OtlpCounts,

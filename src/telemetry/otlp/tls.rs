@@ -21,7 +21,8 @@ pub(super) fn config(to: &Destination) -> Result<ClientConfig, String> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    if to.url.scheme_str() != Some("https") {
+    let url = to.uri().map_err(|error| error.to_string())?;
+    if url.scheme_str() != Some("https") {
         return Ok(builder.with_root_certificates(RootCertStore::empty()).with_no_client_auth());
     }
     let builder = match &to.tls.ca {

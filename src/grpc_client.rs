@@ -1,0 +1,101 @@
+//! Connections to gRPC servers. tonic's own would have no bound on interim responses: TLS is done here,
+//! because that bound needs the plain bytes.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use http::Uri;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
+use tonic::transport::{Channel, Endpoint, Error};
+use tower_service::Service;
+
+use crate::client_tls::GrpcTls;
+use crate::interim_responses::BoundedStream;
+
+/// Where to connect to, and how.
+#[derive(Clone, Debug)]
+pub struct Server {
+    pub endpoint: Endpoint,
+    /// The path of a Unix socket, instead of the endpoint's address.
+    pub unix: Option<PathBuf>,
+    pub tls: Option<GrpcTls>,
+    /// The maximum number of requests in flight.
+    pub parallel: u16,
+}
+
+impl Server {
+    /// Connects, within the endpoint's timeout.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be reached or verified.
+    pub async fn connect(self) -> Result<Channel, Error> {
+        let Server { endpoint, unix, tls, parallel } = self;
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_nodelay(true);
+        http.set_connect_timeout(endpoint.get_connect_timeout());
+        http.set_keepalive(endpoint.get_tcp_keepalive());
+        endpoint.connect_with_connector(Connector { http, unix, tls, parallel }).await
+    }
+}
+
+/// Creates the endpoint of `host:port`. Its requests have the scheme https with TLS.
+///
+/// # Errors
+///
+/// It is not an address.
+pub fn endpoint(authority: &str, is_tls: bool) -> Result<Endpoint, Error> {
+    // With the scheme https, the endpoint would want TLS of its own.
+    let endpoint = Endpoint::from_shared(format!("http://{authority}"))?;
+    let uri = Uri::builder().scheme("https").authority(authority).path_and_query("/").build();
+    Ok(match uri {
+        Ok(uri) if is_tls => endpoint.origin(uri),
+        _ => endpoint,
+    })
+}
+
+/// Any stream to a server.
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+#[derive(Clone, Debug)]
+struct Connector {
+    http: HttpConnector,
+    unix: Option<PathBuf>,
+    tls: Option<GrpcTls>,
+    parallel: u16,
+}
+
+type Connected = TokioIo<BoundedStream<Box<dyn Stream>>>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Service<Uri> for Connector {
+    type Response = Connected;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Connected, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.http.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let Connector { mut http, unix, tls, parallel } = self.clone();
+        Box::pin(async move {
+            let stream: Box<dyn Stream> = match (unix, tls) {
+                (Some(path), _) => Box::new(UnixStream::connect(path).await?),
+                (None, None) => Box::new(http.call(uri).await?.into_inner()),
+                (None, Some(tls)) => {
+                    Box::new(tls.connect(http.call(uri).await?.into_inner()).await?)
+                }
+            };
+            Ok(TokioIo::new(BoundedStream::new(stream, parallel)))
+        })
+    }
+}
