@@ -259,3 +259,49 @@ impl AsyncWrite for Socket {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, DetachedSocket) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        server.set_nonblocking(true).unwrap();
+        (client, DetachedSocket::Tcp(server))
+    }
+
+    /// Waits until the kernel has delivered what the client did.
+    fn becomes_closed(socket: &DetachedSocket) -> bool {
+        (0..1_000).any(|_| {
+            let is_closed = socket.is_closed();
+            if !is_closed {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            is_closed
+        })
+    }
+
+    #[test]
+    fn sockets_of_clients_that_are_gone_are_closed() {
+        let (client, silent) = pair();
+        let (mut sender, sent) = pair();
+        sender.write_all(b"hello").unwrap();
+        assert!(!silent.is_closed() && !sent.is_closed());
+        drop(client);
+        assert!(becomes_closed(&silent));
+        // It can still be answered: it may have closed only its sending half.
+        drop(sender);
+        assert!(!sent.is_closed());
+        let (mut client, reset) = pair();
+        client.write_all(b"hello").unwrap();
+        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(client);
+        assert!(becomes_closed(&reset), "although there is something to read");
+    }
+}

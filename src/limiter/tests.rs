@@ -8,6 +8,7 @@ mod denials;
 mod holds;
 mod inspect;
 mod limits;
+mod replicas;
 mod series;
 mod top_keys;
 
