@@ -5,7 +5,7 @@ mod unix;
 use std::fmt;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -17,7 +17,7 @@ use rustix::net::sockopt::{
     set_tcp_keepintvl, socket_error,
 };
 use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 pub use unix::UnixSocketFile;
@@ -154,18 +154,24 @@ impl Socket {
         }
     }
 
-    /// Waits until there is something to read, or the client has closed the connection. Returns whether the connection is
-    /// still open in both directions.
+    /// Waits until there is something to read, or the client has closed the connection. Returns whether there is
+    /// something to read, and the client has not reset the connection.
     ///
     /// # Errors
     ///
     /// The runtime is shutting down.
     pub async fn readable(&self) -> io::Result<bool> {
-        let ready = match self {
-            Socket::Tcp(socket) => socket.ready(Interest::READABLE).await?,
-            Socket::Unix(socket) => socket.ready(Interest::READABLE).await?,
+        let fd = match self {
+            Socket::Tcp(socket) => {
+                socket.readable().await?;
+                socket.as_fd()
+            }
+            Socket::Unix(socket) => {
+                socket.readable().await?;
+                socket.as_fd()
+            }
         };
-        Ok(!ready.is_read_closed())
+        Ok(!is_closed(fd))
     }
 
     /// Takes it out of the current runtime.
@@ -184,14 +190,10 @@ impl Socket {
 impl DetachedSocket {
     /// Returns whether the client has reset the connection, or closed it and everything it has sent is read.
     pub fn is_closed(&self) -> bool {
-        let fd = match self {
-            DetachedSocket::Tcp(socket) => socket.as_fd(),
-            DetachedSocket::Unix(socket) => socket.as_fd(),
-        };
-        // What arrived before a reset can still be read.
-        let is_reset = !matches!(socket_error(fd), Ok(Ok(())));
-        let peeked = || recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        is_reset || !matches!(peeked(), Ok((1.., _)) | Err(Errno::AGAIN))
+        match self {
+            DetachedSocket::Tcp(socket) => is_closed(socket.as_fd()),
+            DetachedSocket::Unix(socket) => is_closed(socket.as_fd()),
+        }
     }
 
     /// Registers it with the current runtime.
@@ -205,6 +207,14 @@ impl DetachedSocket {
             DetachedSocket::Unix(socket) => Socket::Unix(UnixStream::from_std(socket)?),
         })
     }
+}
+
+/// Returns whether the peer has reset the connection, or closed it and everything it has sent is read.
+fn is_closed(fd: BorrowedFd<'_>) -> bool {
+    // What arrived before a reset can still be read.
+    let is_reset = !matches!(socket_error(fd), Ok(Ok(())));
+    let peeked = || recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    is_reset || !matches!(peeked(), Ok((1.., _)) | Err(Errno::AGAIN))
 }
 
 impl AsyncRead for Socket {
@@ -285,6 +295,23 @@ mod tests {
             }
             is_closed
         })
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_was_reset_has_nothing_to_read() {
+        let readable = async |client: TcpStream, socket: DetachedSocket| {
+            let socket = socket.attach().unwrap();
+            let readable = tokio::join!(socket.readable(), async { drop(client) }).0;
+            readable.unwrap()
+        };
+        let (client, socket) = pair();
+        socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
+        assert!(!readable(client, socket).await);
+        let (client, socket) = pair();
+        assert!(!readable(client, socket).await);
+        let (mut client, socket) = pair();
+        client.write_all(b"hello").unwrap();
+        assert!(readable(client, socket).await);
     }
 
     #[test]
