@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::ControlClock;
 use super::set::{ControlSet, Merged};
@@ -12,6 +13,11 @@ use crate::throttle::Throttle;
 
 /// The interval of log lines about the table.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The waits until rows that could not be read are asked for again: the first one, which doubles, and the
+/// longest.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The first read of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +35,20 @@ pub(super) struct Sharing {
     first_read: watch::Sender<FirstRead>,
     /// The version that was read or written last.
     version: Mutex<Option<String>>,
+    unread: Mutex<Option<Unread>>,
     failed: Mutex<Option<TableError>>,
     failed_line: Throttle,
     unknown_line: Throttle,
+}
+
+/// Rows that could not be read, such as those of which one is too large.
+#[derive(Debug)]
+struct Unread {
+    version: String,
+    error: TableError,
+    /// How long they are not asked for again, and until when.
+    wait: Duration,
+    until: Instant,
 }
 
 impl Sharing {
@@ -39,6 +56,7 @@ impl Sharing {
         Sharing {
             first_read: watch::Sender::new(FirstRead::Waiting),
             version: Mutex::default(),
+            unread: Mutex::default(),
             failed: Mutex::default(),
             failed_line: Throttle::new(LOG_INTERVAL),
             unknown_line: Throttle::new(LOG_INTERVAL),
@@ -87,14 +105,35 @@ impl Sharing {
         if is_known {
             return (is_shifted, Ok(()));
         }
+        if let Some(error) = self.unread_error(&read.version) {
+            return (is_shifted, Err(error));
+        }
         let rows = match table.rows().await {
             Ok(rows) => rows,
-            Err(error) => return (is_shifted, Err(error)),
+            Err(error) => {
+                self.note_unread(read.version, error);
+                return (is_shifted, Err(error));
+            }
         };
+        *self.unread.lock() = None;
         let merged = set.lock().merge(rows, clock.now());
         *self.version.lock() = Some(read.version);
         self.report(&merged);
         (is_shifted || merged.changed, Ok(()))
+    }
+
+    /// Returns why rows of this version are not asked for again yet.
+    fn unread_error(&self, version: &str) -> Option<TableError> {
+        let unread = self.unread.lock();
+        let is_that = |it: &&Unread| it.version == version && Instant::now() < it.until;
+        unread.as_ref().filter(is_that).map(|unread| unread.error)
+    }
+
+    fn note_unread(&self, version: String, error: TableError) {
+        let mut unread = self.unread.lock();
+        let last = unread.as_ref().filter(|last| last.version == version).map(|last| last.wait);
+        let wait = last.map_or(FIRST_WAIT, |wait| LONGEST_WAIT.min(wait * 2));
+        *unread = Some(Unread { version, error, wait, until: Instant::now() + wait });
     }
 
     /// Writes what the table lacks.

@@ -1,7 +1,7 @@
 //! Processes that share a table, which can be away.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -20,6 +20,9 @@ struct Table {
     /// After their version.
     rows: Mutex<(u64, Rows)>,
     away: AtomicBool,
+    /// A row is too large.
+    unreadable: AtomicBool,
+    asked: AtomicUsize,
 }
 
 impl Table {
@@ -48,7 +51,12 @@ impl SharedTable for Table {
     fn rows(&self) -> BoxFuture<'_, Result<Vec<(String, String)>, TableError>> {
         let rows = self.rows.lock().1.clone();
         let rows = rows.into_iter().map(|(name, (_, text))| (name, text)).collect();
-        async move { self.check().map(|()| rows) }.boxed()
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let read = match self.unreadable.load(Ordering::Relaxed) {
+            true => Err(StoreError::Unavailable.into()),
+            false => self.check().map(|()| rows),
+        };
+        std::future::ready(read).boxed()
     }
 
     fn write<'a>(
@@ -121,6 +129,28 @@ async fn a_change_applies_at_all_replicas_within_a_second() {
     // One that starts later has them too.
     a.process.put(block("bob")).await;
     Replica::start(&table).until_blocked(&["bob"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_that_cannot_be_read_are_asked_for_less_and_less() {
+    let table = Arc::new(Table::default());
+    let (a, b) = (Replica::start(&table), Replica::start(&table));
+    a.process.put(block("ann")).await;
+    b.until_blocked(&["ann"]).await;
+    table.unreadable.store(true, Ordering::Relaxed);
+    // As another program would write it.
+    table.rows.lock().0 += 1;
+    let before = table.asked.load(Ordering::Relaxed);
+    tokio::time::sleep(std::time::Duration::from_secs(600)).await;
+    let asked = table.asked.load(Ordering::Relaxed) - before;
+    // At each poll, 4 800 times.
+    assert!((20..200).contains(&asked), "{asked}");
+    assert!(b.process.controls.share_error().is_some());
+    table.unreadable.store(false, Ordering::Relaxed);
+    tokio::time::sleep(std::time::Duration::from_secs(11)).await;
+    a.process.put(block("bob")).await;
+    b.until_blocked(&["ann", "bob"]).await;
+    assert_eq!(b.process.controls.share_error(), None);
 }
 
 #[tokio::test(start_paused = true)]

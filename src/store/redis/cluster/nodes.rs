@@ -8,9 +8,9 @@ use crate::store::redis::access::Endpoint;
 use crate::store::redis::connection::handshake::ConnectError;
 use crate::store::redis::connection::{ADMIN_BYTES, Link};
 
-/// The bound of a reply to `CLUSTER SLOTS`: some 3 500 ranges with two servers each. Most of it is what
-/// their elements take in memory.
-const SLOTS_BYTES: usize = 4 << 20;
+/// The bound of a reply to `CLUSTER SLOTS`: each slot a range of its own, with three servers each. Most of it is
+/// what the parser makes of it.
+const SLOTS_BYTES: usize = 32 << 20;
 
 /// Ranges of slots, first and last, and the master that serves each.
 pub(super) type Slots = Vec<(u16, u16, Endpoint)>;

@@ -46,6 +46,7 @@ impl Link {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let in_flight = meter.allow(LOGIN_REPLIES, 0);
         let connected = MultiplexedConnection::new_with_config(login, measured, config).await;
+        // Replies to some of its commands may still come.
         drop(in_flight);
         let (client, driver) = connected.map_err(|error| meter.explain(error))?;
         Ok(Link { client, meter, _task: Arc::new(Task(tokio::spawn(driver))) })
@@ -61,8 +62,9 @@ impl Link {
         bytes: usize,
         command: &Cmd,
     ) -> RedisResult<T> {
-        let _in_flight = self.meter.allow(1, bytes);
+        let in_flight = self.meter.allow(1, bytes);
         let replied = command.query_async(&mut self.client).await;
+        in_flight.finish();
         replied.map_err(|error| self.meter.explain(error))
     }
 
@@ -72,8 +74,9 @@ impl Link {
     ///
     /// The server replies with more, or not at all.
     pub async fn send_all(&mut self, bytes: usize, commands: &Pipeline) -> RedisResult<Vec<Value>> {
-        let _in_flight = self.meter.allow(commands.len(), bytes);
+        let in_flight = self.meter.allow(commands.len(), bytes);
         let replied = self.client.send_packed_commands(commands, 0, commands.len()).await;
+        in_flight.finish();
         replied.map_err(|error| self.meter.explain(error))
     }
 
@@ -88,8 +91,10 @@ impl Link {
         bytes: usize,
         ask: impl FnOnce(MultiplexedConnection) -> F,
     ) -> RedisResult<T> {
-        let _in_flight = self.meter.allow(replies, bytes);
-        ask(self.client.clone()).await.map_err(|error| self.meter.explain(error))
+        let in_flight = self.meter.allow(replies, bytes);
+        let replied = ask(self.client.clone()).await;
+        in_flight.finish();
+        replied.map_err(|error| self.meter.explain(error))
     }
 }
 

@@ -46,6 +46,8 @@ pub(in super::super) enum BadReply {
 struct Allowed {
     commands: usize,
     replies: usize,
+    /// Those of commands that nobody awaits any more. They may come late.
+    late: usize,
     /// What their replies may take, and what of it is left.
     bytes: usize,
     left: usize,
@@ -60,18 +62,19 @@ pub(super) struct Meter {
 
 impl Meter {
     pub fn new() -> Meter {
-        let allowed = Allowed { commands: 0, replies: 0, bytes: SLACK_BYTES, left: SLACK_BYTES };
+        let allowed =
+            Allowed { commands: 0, replies: 0, late: 0, bytes: SLACK_BYTES, left: SLACK_BYTES };
         Meter { allowed: Mutex::new(allowed), bad: OnceLock::new() }
     }
 
-    /// Allows a number of replies that together take up to `bytes`, for as long as the guard exists.
+    /// Allows up to a number of replies that together take up to `bytes`, for as long as the guard exists.
     pub fn allow(&self, replies: usize, bytes: usize) -> InFlight<'_> {
         let mut allowed = self.allowed.lock();
         allowed.commands += 1;
         allowed.replies = allowed.replies.saturating_add(replies);
         allowed.bytes = allowed.bytes.saturating_add(bytes);
         allowed.left = allowed.left.saturating_add(bytes);
-        InFlight(self)
+        InFlight { meter: self, replies, is_finished: false }
     }
 
     /// Returns the error of a command, or why the connection was closed.
@@ -92,13 +95,30 @@ impl Meter {
 }
 
 /// Commands whose replies are awaited.
-pub(super) struct InFlight<'m>(&'m Meter);
+pub(super) struct InFlight<'m> {
+    meter: &'m Meter,
+    replies: usize,
+    is_finished: bool,
+}
+
+impl InFlight<'_> {
+    /// Ends it, where no reply is outstanding.
+    pub fn finish(mut self) {
+        self.is_finished = true;
+    }
+}
 
 impl Drop for InFlight<'_> {
     fn drop(&mut self) {
-        let mut allowed = self.0.allowed.lock();
+        let mut allowed = self.meter.allowed.lock();
         allowed.commands -= 1;
+        if !self.is_finished {
+            allowed.late = allowed.late.saturating_add(self.replies);
+        }
         if allowed.commands == 0 {
+            // Fewer may have been sent than were allowed.
+            allowed.replies = allowed.replies.min(allowed.late);
+            allowed.late = allowed.replies;
             (allowed.bytes, allowed.left) = (SLACK_BYTES, SLACK_BYTES);
         }
     }
@@ -127,4 +147,32 @@ impl Replies {
 /// An error after which the connection is replaced.
 fn io_error(bad: BadReply) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionAborted, bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_allowed_and_not_sent_allows_nothing_later() {
+        let meter = Meter::new();
+        for _ in 0..10_000 {
+            let (poll, other) = (meter.allow(3, 100), meter.allow(1, 100));
+            meter.count(2, 150).unwrap();
+            other.finish();
+            poll.finish();
+        }
+        assert_eq!(meter.count(1, 1), Err(BadReply::Unasked));
+    }
+
+    #[test]
+    fn replies_to_commands_that_nobody_awaits_may_come_late() {
+        let meter = Meter::new();
+        drop(meter.allow(2, 100));
+        let next = meter.allow(1, 100);
+        meter.count(1, 50).unwrap();
+        next.finish();
+        meter.count(2, 50).unwrap();
+        assert_eq!(meter.count(1, 1), Err(BadReply::Unasked));
+    }
 }
