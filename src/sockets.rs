@@ -11,13 +11,12 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_socket_send_buffer_size, set_tcp_keepcnt, set_tcp_keepidle,
     set_tcp_keepintvl, socket_error,
 };
 use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 pub use unix::UnixSocketFile;
@@ -161,15 +160,25 @@ impl Socket {
     ///
     /// The runtime is shutting down.
     pub async fn readable(&self) -> io::Result<bool> {
+        // A new socket counts as readable until reading has shown that it is not.
+        loop {
+            let read = match self {
+                Socket::Tcp(socket) => {
+                    socket.readable().await?;
+                    socket.try_io(Interest::READABLE, || peek(socket.as_fd()))
+                }
+                Socket::Unix(socket) => {
+                    socket.readable().await?;
+                    socket.try_io(Interest::READABLE, || peek(socket.as_fd()))
+                }
+            };
+            if !read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                break;
+            }
+        }
         let fd = match self {
-            Socket::Tcp(socket) => {
-                socket.readable().await?;
-                socket.as_fd()
-            }
-            Socket::Unix(socket) => {
-                socket.readable().await?;
-                socket.as_fd()
-            }
+            Socket::Tcp(socket) => socket.as_fd(),
+            Socket::Unix(socket) => socket.as_fd(),
         };
         Ok(!is_closed(fd))
     }
@@ -213,8 +222,17 @@ impl DetachedSocket {
 fn is_closed(fd: BorrowedFd<'_>) -> bool {
     // What arrived before a reset can still be read.
     let is_reset = !matches!(socket_error(fd), Ok(Ok(())));
-    let peeked = || recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    is_reset || !matches!(peeked(), Ok((1.., _)) | Err(Errno::AGAIN))
+    let is_there = |read: io::Result<usize>| match read {
+        Ok(length) => length > 0,
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+    };
+    is_reset || !is_there(peek(fd))
+}
+
+/// Reads a byte that stays to be read.
+fn peek(fd: BorrowedFd<'_>) -> io::Result<usize> {
+    let (length, _) = recv(fd, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
+    Ok(length)
 }
 
 impl AsyncRead for Socket {
@@ -274,7 +292,10 @@ impl AsyncWrite for Socket {
 mod tests {
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
+    use std::pin::pin;
     use std::time::Duration;
+
+    use futures_util::FutureExt;
 
     use super::*;
 
@@ -295,6 +316,19 @@ mod tests {
             }
             is_closed
         })
+    }
+
+    #[tokio::test]
+    async fn a_silent_socket_is_waited_for() {
+        let (mut client, socket) = pair();
+        let socket = socket.attach().unwrap();
+        let mut readable = pin!(socket.readable());
+        for _ in 0..10 {
+            assert!(readable.as_mut().now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+        client.write_all(b"hello").unwrap();
+        assert!(readable.await.unwrap());
     }
 
     #[tokio::test]

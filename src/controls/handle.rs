@@ -26,7 +26,7 @@ use super::share::{FirstRead, Sharing};
 use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id};
 use crate::limit::Micros;
 use crate::store::{SharedTable, TableError};
-use crate::threads::run_blocking;
+use crate::threads::run_blocking_or_return;
 use crate::throttle::Throttle;
 
 /// How long a change waits to be shared before it is answered.
@@ -213,7 +213,7 @@ impl Controls {
         self.drop_expired().await;
         let putting = self.putting.lock().await;
         let others = self.set.lock().count_but(&control.id);
-        self.check_room(&control, others, rules).await?;
+        self.check_room(&control, others).await?;
         {
             let mut set = self.set.lock();
             control.at = set.time_of(&control.id, now);
@@ -428,14 +428,17 @@ impl Controls {
     }
 }
 
-/// Does some work with controls, on a thread for blocking work if there are many: it takes up to some
-/// hundred milliseconds. Returns nothing only while the process ends.
+/// Does some work with controls, on a thread for blocking work if there are many and there is one: it takes
+/// up to some hundred milliseconds. Returns nothing if it panics.
 async fn in_background<T: Send + 'static>(
     controls: usize,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    match controls > MAX_INLINE {
-        true => run_blocking(work).await.ok(),
-        false => Some(work()),
+    if controls <= MAX_INLINE {
+        return Some(work());
+    }
+    match run_blocking_or_return(work).await {
+        Ok(done) => done.ok(),
+        Err(work) => Some(work()),
     }
 }

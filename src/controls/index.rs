@@ -141,7 +141,7 @@ impl Index {
     }
 
     /// Returns the rows that are found by an entry, or by none.
-    fn bucket(&self, found_by: Option<Entry<'_>>) -> &[Arc<Row>] {
+    pub fn bucket(&self, found_by: Option<Entry<'_>>) -> &[Arc<Row>] {
         match found_by {
             Some((key, _)) if !self.keys.may_have(key) => &[],
             Some((key, value)) => {

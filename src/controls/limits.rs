@@ -19,8 +19,8 @@ pub(super) struct LimitControls {
     by_id: BTreeMap<String, Arc<Control>>,
     /// The rows of the controls that match the same.
     groups: HashMap<OwnedMatch, Vec<Arc<Row>>>,
-    /// The ids of controls by each exact entry that they have; by none those that have none.
-    by_entry: HashMap<Option<ControlEntry>, BTreeSet<String>>,
+    /// The ids of controls by each exact entry that they have.
+    by_entry: HashMap<ControlEntry, BTreeSet<String>>,
     index: Index,
     plans: Plans,
 }
@@ -35,7 +35,8 @@ impl LimitControls {
         max_log_bytes: u64,
     ) -> Option<PlanError> {
         if let Some(old) = self.by_id.remove(id) {
-            for entry in found_by(&old) {
+            for (_, entry) in exact_entries(&old) {
+                let entry = owned_entry(entry);
                 if let Some(ids) = self.by_entry.get_mut(&entry) {
                     ids.remove(id);
                     if ids.is_empty() {
@@ -47,21 +48,21 @@ impl LimitControls {
             others.retain(|other| other.id != old.id);
             self.put_group(others, rules, max_log_bytes);
         }
-        let mut error = None;
-        if let Some(control) = control {
+        control.and_then(|control| {
             self.by_id.insert(id.to_owned(), control.clone());
-            for entry in found_by(&control) {
-                self.by_entry.entry(entry).or_default().insert(id.to_owned());
+            for (_, entry) in exact_entries(&control) {
+                self.by_entry.entry(owned_entry(entry)).or_default().insert(id.to_owned());
             }
             let mut group = self.take_group(&control);
             group.push(control);
-            error = self.put_group(group, rules, max_log_bytes);
-        }
-        if self.plans.is_full() {
-            // The same controls have plans, whichever was put first.
-            error = self.compile(rules, max_log_bytes);
-        }
-        error
+            self.put_group(group, rules, max_log_bytes)
+        })
+    }
+
+    /// Ends a batch of changes. Where there was no room for some plan, compiles all: the same controls have
+    /// plans then, whichever was put first.
+    pub fn settle(&mut self, rules: &RulesByKey, max_log_bytes: u64) -> Option<PlanError> {
+        if self.plans.is_full() { self.compile(rules, max_log_bytes) } else { None }
     }
 
     /// Compiles all for a set of rules. Returns why a rule keeps its limits, if one does.
@@ -125,10 +126,15 @@ impl LimitControls {
         if !control.has_exact_value() {
             return self.by_id.values().collect();
         }
-        // One around it has no exact entry, or the same; one within it has the same.
-        let entries = found_by(control).into_iter().chain([None]);
-        let ids = entries.filter_map(|entry| self.by_entry.get(&entry)).flatten();
-        ids.collect::<BTreeSet<_>>().into_iter().filter_map(|id| self.by_id.get(id)).collect()
+        // One around it is found by one of its exact entries, or by none; one within it has all of them.
+        let around = exact_entries(control).map(|(_, entry)| Some(entry)).chain([None]);
+        let around = around.flat_map(|entry| self.index.bucket(entry)).map(|row| &*row.control.id);
+        let within =
+            exact_entries(control).map(|(_, entry)| self.by_entry.get(&owned_entry(entry)));
+        let fewest = within.min_by_key(|ids| ids.map_or(0, BTreeSet::len)).flatten();
+        let within = fewest.into_iter().flatten().map(String::as_str);
+        let ids: BTreeSet<&str> = around.chain(within).collect();
+        ids.into_iter().filter_map(|id| self.by_id.get(id)).collect()
     }
 
     pub fn index(&self) -> &Index {
@@ -138,13 +144,6 @@ impl LimitControls {
     pub fn plans(&self) -> &Plans {
         &self.plans
     }
-}
-
-/// Returns the exact entries of a control; none if it has none.
-fn found_by(control: &Control) -> Vec<Option<ControlEntry>> {
-    let owned = |(_, entry): (usize, Entry<'_>)| Some(owned_entry(entry));
-    let entries: Vec<_> = exact_entries(control).map(owned).collect();
-    if entries.is_empty() { vec![None] } else { entries }
 }
 
 fn owned_entry((key, value): Entry<'_>) -> ControlEntry {

@@ -109,25 +109,6 @@ impl NextControls {
     pub fn limits(&self) -> &LimitControls {
         &self.limits
     }
-
-    /// Returns whether there is room for the plans of a control.
-    pub fn has_room(
-        &mut self,
-        control: Arc<Control>,
-        rules: &RulesByKey,
-        max_log_bytes: u64,
-    ) -> bool {
-        // Mostly what is counted fast says that there is room.
-        if self.limits.plans().have_room(&control, rules) {
-            return true;
-        }
-        let id = control.id.clone();
-        let old = self.limits.get(&id).cloned();
-        self.limits.change(&id, Some(control), rules, max_log_bytes);
-        let has_room = !self.limits.plans().is_full();
-        self.limits.change(&id, old, rules, max_log_bytes);
-        has_room
-    }
 }
 
 impl ActiveRules {
@@ -202,6 +183,7 @@ impl ActiveRules {
         for (id, control) in changes {
             error = error.or(next.change(id, control, &by_key, self.max_log_bytes));
         }
+        let error = next.limits.settle(&by_key, self.max_log_bytes).or(error);
         log_unchanged(error);
         let Some(rules) = rules else { return };
         let previous = self.activate(rules, &next);
@@ -219,6 +201,27 @@ impl ActiveRules {
             CompiledControls::new(next.index.clone(), limits, self.clock.clone())
         });
         self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
+    }
+
+    /// Returns whether there is room for the plans of a control.
+    pub(super) fn has_room(&self, control: Arc<Control>) -> bool {
+        let mut next = self.controls.lock();
+        let rules = next.rules_by_key(self.load_full().unwrap_or_default());
+        let limits = &mut next.limits;
+        // Mostly what is counted fast says that there is room.
+        if limits.plans().have_room(&control, &rules) {
+            return true;
+        }
+        let id = control.id.clone();
+        let old = limits.get(&id).cloned();
+        let mut try_change = |control| {
+            limits.change(&id, control, &rules, self.max_log_bytes);
+            limits.settle(&rules, self.max_log_bytes);
+            !limits.plans().is_full()
+        };
+        let has_room = try_change(Some(control));
+        try_change(old);
+        has_room
     }
 
     /// Returns about how many controls are compiled for a number of changes.

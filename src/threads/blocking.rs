@@ -2,7 +2,10 @@
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::Builder;
+
+use parking_lot::Mutex;
 
 /// Runs work that may block on a thread for that, of the current runtime.
 ///
@@ -12,12 +15,35 @@ use std::thread::Builder;
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
-    // It panics if there is no thread and none can be started. The work may be done later then.
-    let started = catch_unwind(AssertUnwindSafe(|| tokio::task::spawn_blocking(work)));
-    let Ok(started) = started else {
-        return Err(io::Error::other("the system has no room for a thread"));
+    let done = run_blocking_or_return(work).await;
+    done.unwrap_or_else(|_| Err(io::Error::other("the system has no room for a thread")))
+}
+
+/// Runs work as [`run_blocking`] does, and returns it if the system has no room for a thread.
+///
+/// # Errors
+///
+/// As of the inner result: the work panicked.
+pub async fn run_blocking_or_return<T: Send + 'static, F: FnOnce() -> T + Send + 'static>(
+    work: F,
+) -> Result<io::Result<T>, F> {
+    // Where no thread can be started, the runtime panics, and keeps what it was to run.
+    let kept = Arc::new(Mutex::new(Some(work)));
+    let of_thread = kept.clone();
+    let run = move || {
+        let work = of_thread.lock().take();
+        work.map(|work| work())
     };
-    started.await.map_err(io::Error::other)
+    match catch_unwind(AssertUnwindSafe(|| tokio::task::spawn_blocking(run))) {
+        Ok(started) => {
+            let done = started.await.map_err(io::Error::other);
+            Ok(done.and_then(|done| done.ok_or_else(|| io::Error::other("done already"))))
+        }
+        Err(_) => {
+            let work = kept.lock().take();
+            work.map_or_else(|| Ok(Err(io::Error::other("done by another thread"))), Err)
+        }
+    }
 }
 
 /// Checks that the system has room for a thread, for libraries that do not.

@@ -8,7 +8,6 @@ use crate::controls::compiled::Examined;
 use crate::controls::error::{ControlError, ErrorKind};
 use crate::controls::index::says;
 use crate::controls::limits::LimitControls;
-use crate::controls::plans::RulesByKey;
 use crate::controls::set::ControlSet;
 use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
 use crate::limit::Micros;
@@ -19,7 +18,6 @@ impl Controls {
         &self,
         control: &Control,
         others: usize,
-        rules: Arc<RulesByKey>,
     ) -> Result<(), ControlError> {
         let max = self.options.max;
         if others >= max {
@@ -39,12 +37,8 @@ impl Controls {
             return Ok(());
         }
         let (active, control) = (self.active.clone(), Arc::new(control.clone()));
-        let check = move || {
-            let max_log_bytes = active.max_log_bytes();
-            active.next_controls().has_room(control, &rules, max_log_bytes)
-        };
-        // Nothing: the process ends.
-        if in_background(others, check).await.unwrap_or(true) {
+        // Nothing: it panicked.
+        if in_background(others, move || active.has_room(control)).await.unwrap_or(false) {
             return Ok(());
         }
         let error = PlanError::TooManyPlans.to_string();

@@ -8,7 +8,7 @@ use crate::store::redis::access::Endpoint;
 use crate::store::redis::connection::handshake::ConnectError;
 use crate::store::redis::connection::{ADMIN_BYTES, Link};
 
-/// The bound of a reply to `CLUSTER SLOTS`: each slot a range of its own, with three servers each. Most of it is
+/// The bound of a reply to `CLUSTER SLOTS`: each slot a range of its own, with three servers each, by address. Most of it is
 /// what the parser makes of it.
 const SLOTS_BYTES: usize = 32 << 20;
 

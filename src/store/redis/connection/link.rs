@@ -46,8 +46,7 @@ impl Link {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let in_flight = meter.allow(LOGIN_REPLIES, 0);
         let connected = MultiplexedConnection::new_with_config(login, measured, config).await;
-        // Replies to some of its commands may still come.
-        drop(in_flight);
+        in_flight.finish();
         let (client, driver) = connected.map_err(|error| meter.explain(error))?;
         Ok(Link { client, meter, _task: Arc::new(Task(tokio::spawn(driver))) })
     }

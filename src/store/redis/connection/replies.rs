@@ -48,6 +48,8 @@ struct Allowed {
     replies: usize,
     /// Those of commands that nobody awaits any more. They may come late.
     late: usize,
+    /// How many times commands were abandoned.
+    abandoned: u64,
     /// What their replies may take, and what of it is left.
     bytes: usize,
     left: usize,
@@ -62,8 +64,14 @@ pub(super) struct Meter {
 
 impl Meter {
     pub fn new() -> Meter {
-        let allowed =
-            Allowed { commands: 0, replies: 0, late: 0, bytes: SLACK_BYTES, left: SLACK_BYTES };
+        let allowed = Allowed {
+            commands: 0,
+            replies: 0,
+            late: 0,
+            abandoned: 0,
+            bytes: SLACK_BYTES,
+            left: SLACK_BYTES,
+        };
         Meter { allowed: Mutex::new(allowed), bad: OnceLock::new() }
     }
 
@@ -74,7 +82,7 @@ impl Meter {
         allowed.replies = allowed.replies.saturating_add(replies);
         allowed.bytes = allowed.bytes.saturating_add(bytes);
         allowed.left = allowed.left.saturating_add(bytes);
-        InFlight { meter: self, replies, is_finished: false }
+        InFlight { meter: self, replies, abandoned: allowed.abandoned, is_finished: false }
     }
 
     /// Returns the error of a command, or why the connection was closed.
@@ -98,6 +106,8 @@ impl Meter {
 pub(super) struct InFlight<'m> {
     meter: &'m Meter,
     replies: usize,
+    /// How many were abandoned before it was sent.
+    abandoned: u64,
     is_finished: bool,
 }
 
@@ -114,6 +124,10 @@ impl Drop for InFlight<'_> {
         allowed.commands -= 1;
         if !self.is_finished {
             allowed.late = allowed.late.saturating_add(self.replies);
+            allowed.abandoned += 1;
+        } else if allowed.abandoned == self.abandoned {
+            // Replies come in order: those to commands that were abandoned before have come.
+            allowed.late = 0;
         }
         if allowed.commands == 0 {
             // Fewer may have been sent than were allowed.
@@ -169,10 +183,16 @@ mod tests {
     fn replies_to_commands_that_nobody_awaits_may_come_late() {
         let meter = Meter::new();
         drop(meter.allow(2, 100));
-        let next = meter.allow(1, 100);
         meter.count(1, 50).unwrap();
-        next.finish();
+        let next = meter.allow(1, 100);
         meter.count(2, 50).unwrap();
+        next.finish();
+        assert_eq!(meter.count(1, 1), Err(BadReply::Unasked));
+        // One of two was never sent.
+        drop(meter.allow(2, 100));
+        let next = meter.allow(1, 100);
+        meter.count(2, 50).unwrap();
+        next.finish();
         assert_eq!(meter.count(1, 1), Err(BadReply::Unasked));
     }
 }

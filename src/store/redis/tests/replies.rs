@@ -93,7 +93,7 @@ fn an_endless_reply_ends_the_connection_and_the_policy_answers() {
             let store = connected(options(local(server.port))).await;
             let answer = try_take(&store, "a", &plan(5, Unit::Day)).await;
             assert!(answer.is_err(), "{case}: {answer:?}");
-            until(case, async || store.connections_down().1 == 1).await;
+            until(case, async || store.shared.counts.down.load(Ordering::Relaxed) > 0).await;
         });
         assert!(server.sent() < HUGE as u64 / 4, "{case}: {} bytes", server.sent());
     }
