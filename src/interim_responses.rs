@@ -2,7 +2,7 @@
 //!
 //! A client has to skip interim responses, and neither hyper nor h2 counts them: a server that sends them
 //! continuously would keep a core busy and, over HTTP/2, fill memory. Every client of weir accepts
-//! [`MAX_INTERIM`] for a request; more end the call and its connection.
+//! `MAX_INTERIM` for a request; more end the call and its connection.
 
 mod frames;
 mod stream;

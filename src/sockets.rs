@@ -308,14 +308,14 @@ mod tests {
     }
 
     /// Waits until the kernel has delivered what the client did.
-    fn becomes_closed(socket: &DetachedSocket) -> bool {
-        (0..1_000).any(|_| {
-            let is_closed = socket.is_closed();
-            if !is_closed {
-                std::thread::sleep(Duration::from_millis(10));
+    async fn becomes_closed(socket: &DetachedSocket) -> bool {
+        for _ in 0..1_000 {
+            if socket.is_closed() {
+                return true;
             }
-            is_closed
-        })
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        false
     }
 
     #[tokio::test]
@@ -348,14 +348,14 @@ mod tests {
         assert!(readable(client, socket).await);
     }
 
-    #[test]
-    fn sockets_of_clients_that_are_gone_are_closed() {
+    #[tokio::test]
+    async fn sockets_of_clients_that_are_gone_are_closed() {
         let (client, silent) = pair();
         let (mut sender, sent) = pair();
         sender.write_all(b"hello").unwrap();
         assert!(!silent.is_closed() && !sent.is_closed());
         drop(client);
-        assert!(becomes_closed(&silent));
+        assert!(becomes_closed(&silent).await);
         // It can still be answered: it may have closed only its sending half.
         drop(sender);
         assert!(!sent.is_closed());
@@ -363,6 +363,6 @@ mod tests {
         client.write_all(b"hello").unwrap();
         socket2::SockRef::from(&client).set_linger(Some(Duration::ZERO)).unwrap();
         drop(client);
-        assert!(becomes_closed(&reset), "although there is something to read");
+        assert!(becomes_closed(&reset).await, "although there is something to read");
     }
 }

@@ -13,7 +13,7 @@ use super::{MAX_INTERIM, TooMany};
 /// The plain bytes of an HTTP/2 connection, below TLS.
 ///
 /// A response has one header block that does not end its stream; the others are interim responses.
-/// Each request allows [`MAX_INTERIM`] such blocks. Requests that were answered with fewer add to what
+/// Each request allows `MAX_INTERIM` such blocks. Requests that were answered with fewer add to what
 /// the next may have, but only as far as `parallel` requests need.
 #[derive(Debug)]
 pub struct BoundedStream<S> {

@@ -117,7 +117,7 @@ async fn an_outage_is_logged_and_counted_as_a_failure_of_the_store() {
         assert!(start.elapsed() < PATIENCE);
         let _ = ask_with_timeout(&weir, Duration::from_millis(4)).await;
     }
-    assert!(weir.said().contains("store failed"), "{}", weir.said());
+    wait_for("it is logged", || weir.said().contains("store failed").then_some(()));
     redis.go_on();
 }
 
