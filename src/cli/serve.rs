@@ -29,7 +29,7 @@ use otlp::Otlp;
 use signals::stop_signal;
 
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
-const MIN_ADDRESS_SPACE_BYTES: u64 = 256 << 20;
+const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
 /// The exit code for wrong settings: EX_USAGE of sysexits.
 const EXIT_USAGE: u8 = 64;

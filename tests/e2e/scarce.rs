@@ -30,7 +30,7 @@ fn error(setup: Setup, code: i32) -> String {
 
 #[test]
 fn little_address_space_is_an_error_at_the_start() {
-    for kib in [80_000, 160_000, 250_000] {
+    for kib in [80_000, 160_000, 250_000, 500_000] {
         let said = error(setup().max_address_space(kib), 1);
         let wanted = format!("its address space is limited to {} MiB", kib / 1024);
         assert!(said.contains(&wanted) && said.contains("ulimit -v"), "{said}");
