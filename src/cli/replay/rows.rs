@@ -40,11 +40,6 @@ impl Fields {
         self.0.iter().position(|field| field.as_bytes() == name)
     }
 
-    /// Whether a name may be the path of a nested value.
-    pub fn have_paths(&self) -> bool {
-        self.0.iter().any(|name| name.contains('.'))
-    }
-
     pub fn names(&self) -> &[String] {
         &self.0
     }

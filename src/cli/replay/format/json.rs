@@ -1,13 +1,8 @@
 //! One JSON object a line.
-//!
-//! Three readers, each faster than the next: most lines have the same keys in the same order as the line before, so
-//! that only the ends of their values are searched. Else a scan finds the keys. What it does not know (an escape in a
-//! used value, a path into nested objects, anything unusual) is left to a JSON parser.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+use std::fmt;
 
-use memchr::memchr2;
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::cli::replay::rows::{Fields, Rows};
@@ -15,17 +10,19 @@ use crate::cli::replay::rows::{Fields, Rows};
 /// Reads lines. A field is the value of its key, or of a path such as `request.path`. Null is a missing field.
 #[derive(Debug, Default)]
 pub(in crate::cli::replay) struct Json {
-    layout: Layout,
+    /// One for each field.
+    found: Vec<Found>,
 }
 
-/// What is between the values of a line.
-#[derive(Debug, Default)]
-struct Layout {
-    /// Keys and punctuation, one after the other.
-    text: Vec<u8>,
-    /// Of each value the end of the text before it, and its field if it is used.
-    values: Vec<(usize, Option<usize>)>,
+/// Where the value of a field was found in a line.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// The number of objects around it: a key with dots is preferred to a path.
+    depth: usize,
+    is_object_or_list: bool,
 }
+
+const NOT_FOUND: Found = Found { depth: usize::MAX, is_object_or_list: false };
 
 impl Json {
     /// Reads a line.
@@ -35,230 +32,145 @@ impl Json {
     /// It is no JSON object, or a field is an object or a list.
     #[inline]
     pub fn read(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
-        if self.layout.follow(line, rows).is_some() {
-            return Ok(());
-        }
-        rows.start();
-        if self.layout.scan(line, fields, rows).is_some() {
-            return Ok(());
-        }
-        self.layout.clear();
-        rows.start();
-        parse(line, fields, rows)
+        let text = String::from_utf8_lossy(line);
+        self.found.clear();
+        self.found.resize(fields.names().len(), NOT_FOUND);
+        let object = Object { fields, rows, found: &mut self.found, prefix: "", depth: 0 };
+        let mut json = serde_json::Deserializer::from_str(&text);
+        let read = json.deserialize_map(object).and_then(|()| json.end());
+        read.map_err(|error| reason(line, &error))?;
+        let nested = self.found.iter().position(|found| found.is_object_or_list);
+        nested.map_or(Ok(()), |field| {
+            let name = &fields.names()[field];
+            Err(format!("field `{name}` is an object or a list: write the path of one value in it"))
+        })
     }
 }
 
-impl Layout {
-    fn clear(&mut self) {
-        self.text.clear();
-        self.values.clear();
-    }
+/// Reads the fields of an object, and of those in it.
+struct Object<'a> {
+    fields: &'a Fields,
+    rows: &'a mut Rows,
+    found: &'a mut [Found],
+    /// The path of the object, with a dot at its end.
+    prefix: &'a str,
+    depth: usize,
+}
 
-    /// Adds what is before a value.
-    fn add(&mut self, before: &[u8], field: Option<usize>) {
-        self.text.extend_from_slice(before);
-        self.values.push((self.text.len(), field));
-    }
+/// What the value of a key is used for.
+#[derive(Clone, Copy)]
+struct Use<'f> {
+    field: Option<usize>,
+    /// The path of the key, with a dot at its end, if it is that of fields.
+    prefix: Option<&'f str>,
+}
 
-    /// Reads the values of a line with this layout. None if it has another one.
+/// Finds what the value of a key is used for.
+struct FindUse<'f> {
+    fields: &'f Fields,
+    prefix: &'f str,
+}
+
+impl<'de, 'f> DeserializeSeed<'de> for FindUse<'f> {
+    type Value = Use<'f>;
+
     #[inline]
-    fn follow(&self, line: &[u8], rows: &mut Rows) -> Option<()> {
-        let (mut at, mut start) = (0, 0);
-        for &(end, field) in &self.values {
-            let before = &self.text[start..end];
-            if !line.get(at..)?.starts_with(before) {
-                return None;
-            }
-            at = read_value(line, at + before.len(), field, rows)?;
-            start = end;
-        }
-        (start > 0 && line.get(at..)? == &self.text[start..]).then_some(())
-    }
-
-    /// Scans an object, whose layout becomes this one. None if only a parser can read it. Values that are not
-    /// used are not validated.
-    fn scan(&mut self, line: &[u8], fields: &Fields, rows: &mut Rows) -> Option<()> {
-        self.clear();
-        let (mut start, mut at) = (0, skip_space(line, 0));
-        if *line.get(at)? != b'{' {
-            return None;
-        }
-        at = skip_space(line, at + 1);
-        loop {
-            let key = line.get(at..)?.strip_prefix(b"\"")?;
-            let end = memchr2(b'"', b'\\', key)?;
-            if key[end] != b'"' {
-                return None;
-            }
-            at = skip_space(line, at + end + 2);
-            if *line.get(at)? != b':' {
-                return None;
-            }
-            at = skip_space(line, at + 1);
-            let field = fields.index(&key[..end]);
-            self.add(&line[start..at], field);
-            start = read_value(line, at, field, rows)?;
-            at = skip_space(line, start);
-            match *line.get(at)? {
-                b',' => at = skip_space(line, at + 1),
-                b'}' if skip_space(line, at + 1) == line.len() => break,
-                _ => return None,
-            }
-        }
-        self.text.extend_from_slice(&line[start..]);
-        // A missing field may be a path.
-        let is_missing = |field: usize| rows.get(field).is_none();
-        (!fields.have_paths() || !(0..fields.names().len()).any(is_missing)).then_some(())
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<Use<'f>, D::Error> {
+        json.deserialize_str(self)
     }
 }
 
-/// Reads the value at `at`, and returns where it ends. None if only a parser can read it.
-#[inline]
-fn read_value(line: &[u8], at: usize, field: Option<usize>, rows: &mut Rows) -> Option<usize> {
-    let value = line.get(at..)?;
-    match (*value.first()?, field) {
-        (b'"', Some(field)) => {
-            let text = &value[1..];
-            let end = find_end(text)?;
-            if text[end] != b'"' {
-                return None;
+impl<'f> Visitor<'_> for FindUse<'f> {
+    type Value = Use<'f>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    #[inline]
+    fn visit_str<E>(self, key: &str) -> Result<Use<'f>, E> {
+        let mut found = Use { field: None, prefix: None };
+        for (index, name) in self.fields.names().iter().enumerate() {
+            let Some(rest) = name.strip_prefix(self.prefix).and_then(|rest| rest.strip_prefix(key))
+            else {
+                continue;
+            };
+            match rest.as_bytes().first() {
+                None => found.field = Some(index),
+                Some(b'.') if !key.contains('.') => {
+                    found.prefix = name.get(..self.prefix.len() + key.len() + 1);
+                }
+                _ => {}
             }
-            rows.set(field, &text[..end]);
-            Some(at + end + 2)
         }
-        (b'"', None) => skip_string(line, at),
-        (b'{' | b'[', None) => skip_nested(line, at),
-        (b't' | b'f' | b'n' | b'-' | b'0'..=b'9', _) => {
-            let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b' ' | b'\t' | b'\r' | b'\n');
-            let end = value.iter().position(is_end)?;
-            let value = &value[..end];
-            let is_word = matches!(value, b"true" | b"false" | b"null");
-            if !is_word && !is_number(value) {
-                return None;
-            }
-            match field {
-                Some(field) if value == b"null" => rows.unset(field),
-                Some(field) => rows.set(field, value),
-                None => {}
-            }
-            Some(at + end)
-        }
-        _ => None,
+        Ok(found)
     }
 }
 
-/// Whether a text is a JSON number.
-fn is_number(text: &[u8]) -> bool {
-    match text {
-        [b'1'..=b'9', digits @ ..] if digits.iter().all(u8::is_ascii_digit) => true,
-        // The library reads a minus sign, decimals and exponents.
-        _ => serde_json::from_slice::<&RawValue>(text).is_ok(),
-    }
-}
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
 
-#[inline]
-fn skip_space(line: &[u8], at: usize) -> usize {
-    let mut at = at;
-    while let Some(b' ' | b'\t' | b'\r' | b'\n') = line.get(at) {
-        at += 1;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
     }
-    at
-}
 
-/// Returns where an object or a list ends.
-fn skip_nested(line: &[u8], mut at: usize) -> Option<usize> {
-    let mut depth = 0usize;
-    loop {
-        at += line.get(at..)?.iter().position(|byte| b"\"{}[]".contains(byte))?;
-        match line[at] {
-            b'"' => {
-                at = skip_string(line, at)?;
+    #[inline]
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(found) =
+            map.next_key_seed(FindUse { fields: self.fields, prefix: self.prefix })?
+        {
+            if let Use { field: None, prefix: None } = found {
+                map.next_value::<IgnoredAny>()?;
                 continue;
             }
-            b'{' | b'[' => depth += 1,
-            _ => depth -= 1,
+            let value = map.next_value::<&RawValue>()?.get();
+            if let Some(field) = found.field {
+                self.set(field, value).map_err(A::Error::custom)?;
+            }
+            if let Some(prefix) = found.prefix {
+                self.descend(prefix, value).map_err(A::Error::custom)?;
+            }
         }
-        at += 1;
-        if depth == 0 {
-            return Some(at);
-        }
+        Ok(())
     }
 }
 
-/// Returns where the string ends whose quote is at `at`.
-#[inline]
-fn skip_string(line: &[u8], at: usize) -> Option<usize> {
-    let mut at = at + 1;
-    loop {
-        let end = at + find_end(line.get(at..)?)?;
-        if line[end] == b'"' {
-            return Some(end + 1);
+impl Object<'_> {
+    /// Sets a field to a value, unless a key with more dots had one.
+    #[inline]
+    fn set(&mut self, field: usize, value: &str) -> serde_json::Result<()> {
+        let found = &mut self.found[field];
+        if found.depth < self.depth {
+            return Ok(());
         }
-        at = end + 2;
-    }
-}
-
-/// Bytes that are searched eight at a time. Most values are shorter, and the call of `memchr2` takes longer than that.
-const SHORT: usize = 32;
-
-/// Returns the first quote or backslash of a text.
-#[inline]
-fn find_end(text: &[u8]) -> Option<usize> {
-    let (words, _) = text.as_chunks::<8>();
-    for (i, word) in words.iter().take(SHORT / 8).enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let found = has_byte(word, b'"') | has_byte(word, b'\\');
-        if found != 0 {
-            return Some(i * 8 + found.trailing_zeros() as usize / 8);
+        *found = Found { depth: self.depth, is_object_or_list: value.starts_with(['{', '[']) };
+        match value.as_bytes() {
+            b"null" => self.rows.unset(field),
+            [b'"', text @ .., b'"'] if memchr::memchr(b'\\', text).is_none() => {
+                self.rows.set(field, text);
+            }
+            [b'"', ..] => self.rows.set(field, serde_json::from_str::<String>(value)?.as_bytes()),
+            _ => self.rows.set(field, value.as_bytes()),
         }
+        Ok(())
     }
-    let searched = (words.len() * 8).min(SHORT);
-    memchr2(b'"', b'\\', &text[searched..]).map(|at| searched + at)
-}
 
-/// Sets the highest bit of the first byte of `word` that is `byte`. Bytes after it may be set too.
-#[inline]
-fn has_byte(word: u64, byte: u8) -> u64 {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let zero_where_equal = word ^ (ONES * u64::from(byte));
-    zero_where_equal.wrapping_sub(ONES) & !zero_where_equal & (ONES << 7)
-}
-
-fn parse(line: &[u8], fields: &Fields, rows: &mut Rows) -> Result<(), String> {
-    // To the scan, text that is not used may be anything.
-    let text = String::from_utf8_lossy(line);
-    let object: Object<'_> = serde_json::from_str(&text).map_err(|error| reason(line, &error))?;
-    for (index, name) in fields.names().iter().enumerate() {
-        match find(&object, name).as_deref() {
-            None | Some("null") => {}
-            Some(value) => match value.as_bytes().first() {
-                Some(b'"') => {
-                    let text: String = serde_json::from_str(value)
-                        .map_err(|error| format!("invalid JSON: {error}"))?;
-                    rows.set(index, text.as_bytes());
-                }
-                Some(b'{' | b'[') => {
-                    return Err(format!(
-                        "field `{name}` is an object or a list: write the path of one value in it"
-                    ));
-                }
-                _ => rows.set(index, value.as_bytes()),
-            },
+    /// Reads the fields of an object in this one. They have no value if it is none, or if it has none for them.
+    fn descend(&mut self, prefix: &str, value: &str) -> serde_json::Result<()> {
+        for (field, name) in self.fields.names().iter().enumerate() {
+            // A key may be repeated: the last one counts.
+            if name.starts_with(prefix) && self.found[field].depth > self.depth {
+                self.found[field] = NOT_FOUND;
+                self.rows.unset(field);
+            }
         }
+        if !value.starts_with('{') {
+            return Ok(());
+        }
+        let (fields, depth) = (self.fields, self.depth + 1);
+        let object = Object { fields, rows: self.rows, found: self.found, prefix, depth };
+        serde_json::Deserializer::from_str(value).deserialize_map(object)
     }
-    Ok(())
-}
-
-/// An object whose values are not read yet.
-type Object<'l> = HashMap<Cow<'l, str>, &'l RawValue>;
-
-/// Finds the JSON of a field, else follows the path that its dots make.
-fn find(object: &Object<'_>, name: &str) -> Option<String> {
-    if let Some(value) = object.get(name) {
-        return Some(value.get().to_owned());
-    }
-    let (first, rest) = name.split_once('.')?;
-    find(&serde_json::from_str(object.get(first)?.get()).ok()?, rest)
 }
 
 fn reason(line: &[u8], error: &serde_json::Error) -> String {
@@ -283,104 +195,101 @@ mod tests {
         fields
     }
 
-    type Found = Option<Vec<Option<String>>>;
+    type Values = Vec<Option<String>>;
 
-    fn by(
-        reader: impl Fn(&[u8], &Fields, &mut Rows) -> bool,
-        line: &str,
-        fields: &Fields,
-    ) -> Found {
+    /// Reads lines one after the other, and returns the values of the last.
+    fn read_after(lines: &[&[u8]], fields: &Fields) -> Result<Values, String> {
         let mut rows = Rows::new(fields.names().len(), 0);
-        rows.start();
-        let is_read = reader(line.as_bytes(), fields, &mut rows);
+        let (mut json, mut read) = (Json::default(), Ok(()));
+        for line in lines {
+            rows.start();
+            read = json.read(line, fields, &mut rows);
+        }
         let values = (0..fields.names().len()).map(|i| rows.get(i).map(str::to_owned));
-        is_read.then(|| values.collect())
+        read.map(|()| values.collect())
     }
 
-    fn scanned(line: &str, fields: &Fields) -> Found {
-        by(|line, fields, rows| Layout::default().scan(line, fields, rows).is_some(), line, fields)
+    fn read(line: &str, fields: &Fields) -> Result<Values, String> {
+        read_after(&[line.as_bytes()], fields)
     }
 
-    /// By the layout of a line, which is scanned first.
-    fn followed(first: &str, line: &str, fields: &Fields) -> Found {
-        let (mut layout, mut rows) = (Layout::default(), Rows::new(fields.names().len(), 0));
-        rows.start();
-        layout.scan(first.as_bytes(), fields, &mut rows)?;
-        by(|line, _, rows| layout.follow(line, rows).is_some(), line, fields)
-    }
-
-    fn parsed(line: &str, fields: &Fields) -> Found {
-        by(|line, fields, rows| parse(line, fields, rows).is_ok(), line, fields)
+    fn some(values: &[&str]) -> Result<Values, String> {
+        let value = |value: &&str| (!value.is_empty()).then(|| (*value).to_owned());
+        Ok(values.iter().map(value).collect())
     }
 
     #[test]
     fn fields_are_values_of_keys_and_paths() {
         let fields = fields(&["a", "b.c", "d"]);
-        let text = |text: &str| Some(text.to_owned());
-        let line = r#"{"d": null, "b": {"c": true}, "a": "x\"y"}"#;
-        assert_eq!(parsed(line, &fields), Some(vec![text("x\"y"), text("true"), None]));
-        let line = r#"{"b.c": 1, "b": {"c": 2}, "a": 1.5e3}"#;
-        assert_eq!(parsed(line, &fields), Some(vec![text("1.5e3"), text("1"), None]));
-    }
-
-    #[test]
-    fn common_lines_are_scanned() {
-        let fields = fields(&["a", "b"]);
-        for line in [
-            r#"{"a":"x","b":"y"}"#,
-            r#" { "x" : [1, {"a": "}"}, "]"], "a" : "é"  , "b" : -1.50 } "#,
-            r#"{"q": "\"a\\", "b": true}"#,
-            r#"{"q": "\\\"\n\u0022", "x": {"c": "\"}", "d": ["\\"]}, "a": 1}"#,
-            r#"{"a": 1, "a": 2, "b": "x", "b": null}"#,
+        for (line, expected) in [
+            (r#"{"d": null, "b": {"c": true}, "a": "x\"y"}"#, ["x\"y", "true", ""]),
+            // Numbers are as they are written.
+            (
+                r#" { "b" : { "c" : -1.50 } , "a":1.5e3,"d": 18446744073709551616 } "#,
+                ["1.5e3", "-1.50", "18446744073709551616"],
+            ),
+            (r#"{"\u0061": "é\u00e9\ud83d\ude00"}"#, ["éé😀", "", ""]),
+            // A key with dots is preferred to a path, wherever it is, and even if it is null.
+            (r#"{"b.c": 1, "b": {"c": 2}}"#, ["", "1", ""]),
+            (r#"{"b": {"c": {}}, "b.c": 1}"#, ["", "1", ""]),
+            (r#"{"b": {"c": 2}, "b.c": null}"#, ["", "", ""]),
+            // The last of repeated keys counts.
+            (r#"{"a": 1, "a": 2, "b": {"c": 1}, "b": {"d": 2}, "d": 1, "d": null}"#, ["2", "", ""]),
+            (r#"{"b": {"c": 1}, "b": [1]}"#, ["", "", ""]),
+            ("{}", ["", "", ""]),
         ] {
-            assert!(scanned(line, &fields).is_some(), "{line}");
-            assert_eq!(scanned(line, &fields), parsed(line, &fields), "{line}");
-            assert_eq!(followed(line, line, &fields), parsed(line, &fields), "{line}");
+            assert_eq!(read(line, &fields), some(&expected), "{line}");
         }
+        // An unused value may be bytes that are not UTF-8, as paths of requests are.
+        assert_eq!(read_after(&[b"{\"a\": 1, \"x\": \"\xff\"}"], &fields), some(&["1", "", ""]));
     }
 
     #[test]
-    fn lines_with_the_same_keys_are_read_by_their_layout() {
-        let fields = fields(&["a", "b"]);
-        let first = r#"{"a":"x", "q": {"b": [1]}, "b":1}"#;
-        for (line, is_read) in [
-            (r#"{"a":"longer", "q": "}", "b":-1.5}"#, true),
-            (r#"{"a":null, "q": "\"", "b":"1"}"#, true),
-            (r#"{"a":"x", "q": 1, "b":1, "a": 2}"#, false),
-            (r#"{"a":"x", "q": 1}"#, false),
-            (r#"{"a":"x", "q": 1, "b":1"#, false),
-            (r#"{"a":"x","q": 1, "b":1}"#, false),
-            (r#"{"b":"x", "q": 1, "a":1}"#, false),
-            (r#"{"a":"\n", "q": 1, "b":1}"#, false),
-            ("", false),
+    fn a_path_may_be_deep_and_an_object_may_have_a_field_too() {
+        let fields = fields(&["a.b.c", "a.x", "a.b.d.e", "a"]);
+        let line = r#"{"a": {"b": {"c": 1, "d": {"e": "2"}}, "x": 3}, "a": {"b.c": 4, "b": {"c": 5}, "x": 6}, "a": 7}"#;
+        assert_eq!(read(line, &fields), some(&["", "", "", "7"]));
+        let line = r#"{"a": {"b.c": 4, "b": {"c": 5, "d": {"e": 6}}, "x": null}, "q": {"a": 1}}"#;
+        let error = "field `a` is an object or a list: write the path of one value in it";
+        assert_eq!(read(line, &fields), Err(error.to_owned()));
+        let three = super::tests::fields(&["a.b.c", "a.x", "a.b.d.e"]);
+        assert_eq!(read(line, &three), some(&["4", "", "6"]));
+    }
+
+    #[test]
+    fn invalid_lines_are_errors_wherever_they_are_invalid() {
+        let fields = fields(&["a", "b.c"]);
+        for (line, expected) in [
+            ("", "not a JSON object"),
+            ("[]", "not a JSON object"),
+            ("{]}", "invalid JSON: key must be a string at line 1 column 2"),
+            ("{", "invalid JSON: EOF while parsing an object at line 1 column 1"),
+            (r#"{"a": 1"#, "invalid JSON: EOF while parsing an object at line 1 column 7"),
+            (r#"{"a": 1} x"#, "invalid JSON: trailing characters at line 1 column 10"),
+            (r#"{"a": 01}"#, "invalid JSON: invalid number at line 1 column 8"),
+            (r#"{"a": 1, "x": 01}"#, "invalid JSON: invalid number at line 1 column 16"),
+            (r#"{"a": 1, "x": tru}"#, "invalid JSON: expected ident at line 1 column 18"),
+            (r#"{"a": 1, "x": "\q"}"#, "invalid JSON: invalid escape at line 1 column 17"),
+            (r#"{"a": 1, "x": [}]}"#, "invalid JSON: expected value at line 1 column 16"),
+            (r#"{"a": 1, "x": {"y" 1}}"#, "invalid JSON: expected `:` at line 1 column 20"),
+            (r#"{"a": 1, "b": {"c" 1}}"#, "invalid JSON: expected `:` at line 1 column 20"),
+            (
+                "{\"a\": 1, \"x\": \"\n\"}",
+                "invalid JSON: control character (\\u0000-\\u001F) found while parsing a string at line 1 column 15",
+            ),
         ] {
-            let found = followed(first, line, &fields);
-            assert_eq!(found.is_some(), is_read, "{line}");
-            assert!(!is_read || found == parsed(line, &fields), "{line}");
+            assert_eq!(read(line, &fields), Err(expected.to_owned()), "{line}");
         }
-    }
-
-    #[test]
-    fn lines_that_are_no_objects_are_errors() {
-        let fields = fields(&["a"]);
-        for line in
-            ["", "[]", "{", r#"{"a": 1"#, r#"{"a": 1} x"#, r#"{"a": {}}"#, r#"{"a": 01}"#, "{]}"]
-        {
-            let mut rows = Rows::new(1, 0);
-            rows.start();
-            let mut json = Json::default();
-            assert!(json.read(line.as_bytes(), &fields, &mut rows).is_err(), "{line}");
+        for line in [r#"{"a": "\ud800"}"#, r#"{"b": {"c": "\ud800x"}}"#] {
+            assert!(read(line, &fields).is_err_and(|error| error.contains("surrogate")), "{line}");
         }
-    }
-
-    proptest! {
-        #[test]
-        fn the_end_of_a_string_is_found(text in prop::collection::vec(
-            prop_oneof![Just(b'"'), Just(b'\\'), Just(b'!'), Just(b']'), any::<u8>(), Just(b'a')], 0..80,
-        ), plain in 0..80usize) {
-            let text = [vec![b'a'; plain], text].concat();
-            prop_assert_eq!(find_end(&text), memchr2(b'"', b'\\', &text));
+        let error = "field `a` is an object or a list: write the path of one value in it";
+        for line in [r#"{"a": {}}"#, r#"{"a": [1]}"#] {
+            assert_eq!(read(line, &fields), Err(error.to_owned()), "{line}");
         }
+        // The next line starts over.
+        let lines: [&[u8]; 2] = [b"{\"a\": {}}", b"{\"b\": {\"c\": 1}}"];
+        assert_eq!(read_after(&lines, &fields), some(&["", "1"]));
     }
 
     fn value() -> impl Strategy<Value = Value> {
@@ -399,47 +308,46 @@ mod tests {
         })
     }
 
+    /// A key of the object, else a path from it.
+    fn find<'v>(object: &'v Value, name: &str) -> Option<&'v Value> {
+        let by_path = |(first, rest): (&str, &str)| find(object.get(first)?, rest);
+        object.get(name).or_else(|| by_path(name.split_once('.')?))
+    }
+
     proptest! {
-        /// Whatever the scan reads, the parser reads too, and the same.
         #[test]
-        fn the_scan_agrees_with_the_parser(
-            object in prop::collection::hash_map("[ab.]{1,3}", value(), 0..6),
+        fn fields_are_those_of_the_whole_object(
+            objects in prop::collection::vec(
+                prop::collection::hash_map("[ab.]{1,3}", value(), 0..6), 1..3),
             is_pretty in any::<bool>(),
         ) {
-            let fields = fields(&["a", "b", "a.b"]);
-            let object: Value = Value::Object(object.into_iter().collect());
-            let line = if is_pretty { format!("{object:#}") } else { object.to_string() };
-            if let Some(found) = scanned(&line, &fields) {
-                prop_assert_eq!(Some(found), parsed(&line, &fields), "{}", line);
-            }
-        }
-
-        /// And what is read by the layout of another line too.
-        #[test]
-        fn the_layout_agrees_with_the_parser(
-            keys in prop::collection::vec("[ab.]{1,3}", 1..6),
-            values in prop::collection::vec((value(), value()), 6),
-            other in prop::collection::hash_map("[ab.]{1,3}", value(), 0..6),
-        ) {
-            let fields = fields(&["a", "b", "a.b"]);
-            let line = |value: &dyn Fn(usize) -> String| {
-                let pairs = keys.iter().enumerate();
-                let pairs: Vec<_> = pairs.map(|(i, key)| format!("{key:?}: {}", value(i))).collect();
-                format!("{{{}}}", pairs.join(", "))
+            let fields = fields(&["a", "b", "a.b", "b.a.b", "a..b"]);
+            let objects: Vec<Value> =
+                objects.into_iter().map(|object| Value::Object(object.into_iter().collect())).collect();
+            let text = |object: &Value| if is_pretty { format!("{object:#}") } else { object.to_string() };
+            let lines: Vec<String> = objects.iter().map(text).collect();
+            let lines: Vec<&[u8]> = lines.iter().map(|line| line.as_bytes()).collect();
+            let found: Vec<_> =
+                fields.names().iter().map(|name| find(&objects[objects.len() - 1], name)).collect();
+            let text = |value: &Option<&Value>| match value {
+                None | Some(Value::Null) => None,
+                Some(Value::String(text)) => Some(text.clone()),
+                Some(value) => Some(value.to_string()),
             };
-            let first = line(&|i| values[i].0.to_string());
-            let other = Value::Object(other.into_iter().collect()).to_string();
-            for second in [line(&|i| values[i].1.to_string()), other] {
-                if let Some(found) = followed(&first, &second, &fields) {
-                    prop_assert_eq!(Some(found), parsed(&second, &fields), "{} {}", first, second);
+            let nested = |value: &Option<&Value>| value.is_some_and(|value| value.is_object() || value.is_array());
+            match read_after(&lines, &fields) {
+                Ok(values) => prop_assert_eq!(values, found.iter().map(text).collect::<Vec<_>>()),
+                Err(error) => {
+                    prop_assert!(error.contains("is an object or a list"), "{}", error);
+                    prop_assert!(found.iter().any(nested));
                 }
             }
+            prop_assert_eq!(read_after(&lines, &fields).is_err(), found.iter().any(nested));
         }
 
         #[test]
         fn no_line_panics(line in "[{}\\[\\]\",:a1.\\\\ -]{0,40}") {
-            let fields = fields(&["a"]);
-            let _ = (scanned(&line, &fields), parsed(&line, &fields));
+            let _ = read(&line, &fields(&["a", "a.b"]));
         }
     }
 }
