@@ -26,6 +26,10 @@ ARG GIT_COMMIT=
 RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,id=weir-target,target=/src/target,sharing=locked \
     find Cargo.toml build.rs proto src -exec touch {} + && scripts/build-release /out
+# The first time, this builds the program that collects the licenses.
+RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
+    --mount=type=cache,id=weir-notices,target=/notices-target,sharing=locked \
+    CARGO_TARGET_DIR=/notices-target scripts/third-party-notices /THIRD-PARTY-NOTICES
 
 # `docker build --target binary --output out .` writes the program to out/weir.
 FROM scratch AS binary
@@ -43,7 +47,8 @@ LABEL org.opencontainers.image.title="weir" \
       org.opencontainers.image.source="${SOURCE}"
 # The program, also under the name with which envoyproxy/ratelimit is started.
 COPY --from=build /out/ /bin/
-COPY LICENSE /usr/share/doc/weir/LICENSE
+COPY --from=build /THIRD-PARTY-NOTICES /usr/share/doc/weir/
+COPY LICENSE /usr/share/doc/weir/
 # A number, so that Kubernetes can check runAsNonRoot.
 USER 65532:65532
 # gRPC, HTTP, debug (on loopback, unless it is opened), and the listener for Prometheus (off by default).

@@ -23,6 +23,7 @@
 //! [`settings`], and [`cli`] has the subcommands.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod app;
 pub mod cli;

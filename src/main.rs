@@ -1,6 +1,7 @@
 //! The `weir` program: see `weir --help`.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 use std::process::ExitCode;
 

@@ -142,6 +142,13 @@ fn licenses_are_allowed() {
 }
 
 #[test]
+fn the_notices_accept_the_same_licenses() {
+    let file = config::File::from(root().join("about.toml"));
+    let about = config::Config::builder().add_source(file).build().unwrap();
+    assert_eq!(about.get::<BTreeSet<String>>("accepted").unwrap(), deny().licenses.allow);
+}
+
+#[test]
 fn duplicate_dependencies_are_listed() {
     let skip = deny().bans.skip;
     let packages = packages();

@@ -50,7 +50,7 @@ fn the_dockerfile_passes_its_linter() {
 fn the_workflows_pass_their_linter() {
     let Some(actionlint) = tool("actionlint", "WEIR_ACTIONLINT") else { return };
     let mut command = Command::new(actionlint);
-    for name in ["ci.yaml", "release.yaml"] {
+    for name in ["ci.yaml", "dependencies.yaml", "release.yaml"] {
         command.arg(Path::new(".github/workflows").join(name));
     }
     succeed(&mut command);
@@ -165,7 +165,7 @@ fn the_build_stage_has_what_cargo_needs() {
     succeed(&mut metadata);
     let build = read("build.rs");
     assert!(kept.contains(&"proto") && build.contains("[\"proto\"]"), "what build.rs reads");
-    for file in ["LICENSE", "scripts/build-release"] {
+    for file in ["LICENSE", "scripts/build-release", "scripts/third-party-notices"] {
         assert!(stage.path().join(file).is_file(), "{file}, which the Dockerfile uses");
     }
 }
@@ -205,11 +205,14 @@ fn packages_of_the_same_files_are_the_same() {
     let tools = tempfile::tempdir().unwrap();
     let version = env!("CARGO_PKG_VERSION");
     let helm = stand_in(tools.path(), "helm", &format!("echo chart > \"$4/weir-{version}.tgz\""));
-    stand_in(
-        tools.path(),
-        "cargo",
-        &format!("[ $2 = --version ] || echo {{}} > weir-{version}.cdx.json"),
+    let cargo = format!(
+        "[ $2 = --version ] && exit
+case $1 in
+  cyclonedx) echo {{}} > weir-{version}.cdx.json ;;
+  about) echo licenses > \"$8\" ;;
+esac"
     );
+    stand_in(tools.path(), "cargo", &cargo);
     let path = std::env::var("PATH").unwrap();
     let package = || {
         let release = tempfile::tempdir().unwrap();
@@ -240,7 +243,14 @@ fn packages_of_the_same_files_are_the_same() {
     );
     let archive = first.path().join(&names[0]);
     let listed = succeed(Command::new("tar").arg("-tvzf").arg(archive));
-    for file in ["weir", "LICENSE", "README.md", "CHANGELOG.md", "rules/example.yaml"] {
+    for file in [
+        "weir",
+        "LICENSE",
+        "THIRD-PARTY-NOTICES",
+        "README.md",
+        "CHANGELOG.md",
+        "rules/example.yaml",
+    ] {
         assert!(listed.contains(&format!("/{file}\n")), "{file}: {listed}");
     }
     assert!(listed.lines().all(|line| line.contains(" 0/0 ")), "{listed}");

@@ -31,6 +31,13 @@
 //! `tests/testsuite.rs` is a complete example. The functions panic where the store does not conform.
 //! Each uses keys of its own domains, so one store may run all of them, but each only once.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a suite fails by panics"
+)]
+
 #[cfg(test)]
 pub(crate) mod fakes;
 pub mod holds;
