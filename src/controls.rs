@@ -24,7 +24,6 @@ mod handle;
 mod index;
 mod limits;
 mod metrics;
-mod pattern;
 mod plans;
 mod request;
 mod row;

@@ -37,6 +37,38 @@ pub fn read_duration(text: &str) -> Option<Duration> {
     (!text.is_empty() && total.as_secs() <= MAX_SECONDS).then_some(total)
 }
 
+/// Returns a duration in seconds, or in milliseconds if it is below one: `60s`, `1.5s`, `5ms`.
+pub fn exact(duration: Duration) -> String {
+    let nanos = duration.subsec_nanos();
+    let (whole, fraction, unit) = match duration.as_secs() {
+        0 if nanos > 0 => (u64::from(nanos / 1_000_000), format!("{:06}", nanos % 1_000_000), "ms"),
+        seconds => (seconds, format!("{nanos:09}"), "s"),
+    };
+    match fraction.trim_end_matches('0') {
+        "" => format!("{whole}{unit}"),
+        fraction => format!("{whole}.{fraction}{unit}"),
+    }
+}
+
+/// Returns a number of milliseconds by its two largest units, rounded: `2d3h`, `59m58s`, `0s`.
+pub fn rounded(millis: u64) -> String {
+    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
+    if (1..1_000).contains(&millis) {
+        return format!("{millis}ms");
+    }
+    let seconds = millis.div_ceil(1_000);
+    let largest = UNITS.iter().position(|(_, unit)| seconds >= *unit);
+    let Some(first) = largest else { return "0s".to_owned() };
+    let (name, unit) = UNITS[first];
+    let mut shown = format!("{}{name}", seconds / unit);
+    if let Some((name, smaller)) = UNITS.get(first + 1)
+        && let rest @ 1.. = seconds % unit / smaller
+    {
+        shown += &format!("{rest}{name}");
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +85,42 @@ mod tests {
         assert_eq!(read("2562047h47m16s"), Some(u128::from(MAX_SECONDS) * 1_000_000));
         for bad in ["", "10", "s", "1x", "-1s", "1h 30m", "99999999999999999999d", "2562048h"] {
             assert_eq!(read(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn exact_durations_are_read_as_the_same() {
+        for (micros, text) in [
+            (0, "0s"),
+            (5_000, "5ms"),
+            (1_500, "1.5ms"),
+            (999_999, "999.999ms"),
+            (60_000_000, "60s"),
+            (1_500_000, "1.5s"),
+            (59_995_000, "59.995s"),
+        ] {
+            let duration = Duration::from_micros(micros);
+            assert_eq!(exact(duration), text);
+            assert_eq!(read_duration(text), Some(duration));
+        }
+    }
+
+    #[test]
+    fn rounded_durations_have_their_two_largest_units() {
+        for (millis, shown) in [
+            (0, "0s"),
+            (1, "1ms"),
+            (999, "999ms"),
+            (1_000, "1s"),
+            (1_001, "2s"),
+            (59_999, "1m"),
+            (3_598_000, "59m58s"),
+            (3_600_000, "1h"),
+            (3_601_000, "1h"),
+            (90_000_000, "1d1h"),
+            (31_536_000_000, "365d"),
+        ] {
+            assert_eq!(rounded(millis), shown);
         }
     }
 }

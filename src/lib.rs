@@ -26,6 +26,7 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod app;
+mod causes;
 pub mod cli;
 pub mod client_tls;
 pub mod clock;
@@ -37,6 +38,7 @@ pub mod entry;
 pub mod escape;
 pub mod explain;
 pub mod failure;
+pub mod glob;
 pub mod grpc;
 pub mod grpc_client;
 pub mod health;

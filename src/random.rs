@@ -1,16 +1,18 @@
-//! Randomness, where it need not be good.
+//! Random numbers: secrets of the operating system, and those that need not be secret.
 
 use std::cell::Cell;
-use std::hash::{BuildHasher, RandomState};
+use std::io;
+
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Returns a number from 0 to below 1.
 ///
 /// The next one of a generator per thread, `SplitMix64` (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014): a request that may be recorded takes one. A hasher's keys
-/// are the randomness that the standard library has, for its start.
+/// pseudorandom number generators", 2014): a request that may be recorded takes one.
 pub fn random() -> f64 {
     thread_local! {
-        static STATE: Cell<u64> = Cell::new(RandomState::new().hash_one(0));
+        static STATE: Cell<u64> = Cell::new(u64::from_le_bytes(random_bytes()));
     }
     let state = STATE.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
     STATE.set(state);
@@ -24,13 +26,34 @@ fn mixed(state: u64) -> u64 {
     bits ^ bits >> 31
 }
 
-/// Sixteen random bytes.
-pub fn random_bytes() -> [u8; 16] {
-    let state = RandomState::new();
-    let halves = [state.hash_one(0).to_be_bytes(), state.hash_one(1).to_be_bytes()];
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(halves.as_flattened());
-    bytes
+/// Checks that the operating system has random numbers: the program does so at its start.
+///
+/// # Errors
+///
+/// It has none.
+pub fn check() -> io::Result<()> {
+    draw(&mut [0; 32])
+}
+
+/// Returns random bytes of the operating system, good enough for secrets. Ends the process if there are none, which
+/// [`check`] has excluded: one that is guessed would open what it is to close.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    match draw(&mut bytes) {
+        Ok(()) => bytes,
+        Err(_) => std::process::abort(),
+    }
+}
+
+fn draw(mut rest: &mut [u8]) -> io::Result<()> {
+    while !rest.is_empty() {
+        match getrandom(&mut *rest, GetRandomFlags::empty()) {
+            Ok(drawn) => rest = &mut rest[drawn..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -43,6 +66,14 @@ mod tests {
         let step = 0x9e37_79b9_7f4a_7c15_u64;
         assert_eq!(mixed(step), 0xe220_a839_7b1d_cdaf);
         assert_eq!(mixed(step.wrapping_mul(2)), 0x6e78_9e6a_a1b9_65f4);
+    }
+
+    #[test]
+    fn secrets_differ_and_have_no_zeros_at_their_end() {
+        let drawn: [[u8; 32]; 2] = [random_bytes(), random_bytes()];
+        assert_ne!(drawn[0], drawn[1]);
+        assert!(drawn.iter().all(|bytes| bytes[24..] != [0; 8]), "{drawn:?}");
+        check().unwrap();
     }
 
     #[test]

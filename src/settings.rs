@@ -12,6 +12,7 @@ pub mod format;
 mod layers;
 mod options;
 mod otlp;
+mod percent;
 mod redis;
 pub mod reference;
 mod resp;

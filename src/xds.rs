@@ -22,6 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use crate::causes::with_causes;
 use crate::client_tls::ClientCertificates;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
@@ -247,18 +248,4 @@ fn reason(status: &Status) -> String {
         Some(source) => with_causes(source),
         None => format!("{}: {}", status.code(), status.message()),
     }
-}
-
-/// Formats an error with its causes, without repeating what an error includes of its cause.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut message = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !message.contains(&text) {
-            message += &format!(": {text}");
-        }
-        cause = error.source();
-    }
-    message
 }

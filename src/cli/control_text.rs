@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::print::{duration, entries, millis_until, number, text};
+use super::print::{entries, millis_until, number, text};
+use crate::duration::rounded;
 
 /// Returns what a control matches: `shop user=ann,path=*`.
 pub(super) fn matched(control: &Value) -> String {
@@ -32,7 +33,7 @@ pub(super) fn action(control: &Value) -> String {
 /// its clock is that by which the control ends.
 pub(super) fn left(control: &Value, now: Timestamp) -> String {
     let left = control["left_ms"].as_u64().or_else(|| millis_until(&control["until"], now));
-    left.map_or_else(|| "forever".to_owned(), duration)
+    left.map_or_else(|| "forever".to_owned(), rounded)
 }
 
 /// Returns what a control does to a descriptor, for how long, by whom and why.

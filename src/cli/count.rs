@@ -7,9 +7,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::api_client::ApiClient;
-use super::print::{Column, duration, list, number, table, text};
+use super::print::{Column, list, number, table, text};
 use super::state::{KeyArgs, print_key};
-use crate::duration::read_duration;
+use crate::duration::{read_duration, rounded};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,7 +45,7 @@ fn print_counts(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
     ];
     print_key(answer, out)?;
     let row = |count: &Value| {
-        let span = duration(number(&count["span_ms"]));
+        let span = rounded(number(&count["span_ms"]));
         if let Some(error) = count["error"].as_str() {
             return vec![span, "unknown".to_owned(), String::new(), error.to_owned()];
         }
@@ -53,7 +53,7 @@ fn print_counts(answer: &Value, out: &mut dyn Write) -> io::Result<()> {
         vec![
             span,
             format!("{least}{}", number(&count["count"])),
-            duration(number(&count["max_late_ms"])),
+            rounded(number(&count["max_late_ms"])),
             text(&count["algorithm"]).to_owned(),
         ]
     };

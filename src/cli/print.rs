@@ -55,25 +55,6 @@ pub(super) fn place(json: &Value) -> String {
     }
 }
 
-/// Returns a duration as arguments have it, by its two largest units: `2d3h`, `59m58s`, `0s`.
-pub(super) fn duration(millis: u64) -> String {
-    const UNITS: [(&str, u64); 4] = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
-    if (1..1_000).contains(&millis) {
-        return format!("{millis}ms");
-    }
-    let seconds = millis.div_ceil(1_000);
-    let largest = UNITS.iter().position(|(_, unit)| seconds >= *unit);
-    let Some(first) = largest else { return "0s".to_owned() };
-    let (name, unit) = UNITS[first];
-    let mut shown = format!("{}{name}", seconds / unit);
-    if let Some((name, smaller)) = UNITS.get(first + 1)
-        && let rest @ 1.. = seconds % unit / smaller
-    {
-        shown += &format!("{rest}{name}");
-    }
-    shown
-}
-
 /// Returns the time from `now` until an instant in RFC 3339; none if it is not one.
 pub(super) fn millis_until(until: &Value, now: Timestamp) -> Option<u64> {
     let until: Timestamp = until.as_str()?.parse().ok()?;
@@ -149,25 +130,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn durations_have_their_two_largest_units() {
-        for (millis, shown) in [
-            (0, "0s"),
-            (1, "1ms"),
-            (999, "999ms"),
-            (1_000, "1s"),
-            (1_001, "2s"),
-            (59_999, "1m"),
-            (3_598_000, "59m58s"),
-            (3_600_000, "1h"),
-            (3_601_000, "1h"),
-            (90_000_000, "1d1h"),
-            (31_536_000_000, "365d"),
-        ] {
-            assert_eq!(duration(millis), shown);
-        }
-    }
 
     #[test]
     fn the_time_left_is_never_negative() {

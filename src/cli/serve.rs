@@ -13,6 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use crate::app::{Addresses, App};
 use crate::escape::escape;
 use crate::http::Access;
+use crate::random;
 use crate::rules::RuleSet;
 use crate::rules::source::{FileKind, Selection};
 use crate::settings::Settings;
@@ -38,6 +39,10 @@ const EXIT_USAGE: u8 = 64;
 pub fn run(args: ServeArgs) -> ExitCode {
     if let Err(error) = check_address_space() {
         eprintln!("weir cannot start: {error}");
+        return ExitCode::FAILURE;
+    }
+    if let Err(error) = random::check() {
+        eprintln!("weir cannot start: the operating system gives no random numbers: {error}");
         return ExitCode::FAILURE;
     }
     let settings = args.inputs().and_then(|inputs| {

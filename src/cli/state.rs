@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
 use super::control::{ByArgs, parse_match};
 use super::control_text;
-use super::print::{counted, duration, entries, line, list, number, place, text};
+use super::print::{counted, entries, line, list, number, place, text};
 use crate::descriptor::descriptor_text;
+use crate::duration::rounded;
 
 const STATE_EXAMPLES: &str = "\
 Examples:
@@ -129,7 +130,7 @@ pub(super) fn state_lines(state: &Value) -> Vec<String> {
             None => String::new(),
         };
         let (hits, expires) = (counted(number(&holds["hits"]), "hit"), &holds["expires_ms"]);
-        let expires = duration(number(expires));
+        let expires = rounded(number(expires));
         lines.push(format!("  holds:  {hits} in flight{ids}; the first expires in {expires}"));
     }
     if let Some(length @ 1..) = state["log_len"].as_u64() {
@@ -147,10 +148,10 @@ fn limit_line(limit: &Value) -> String {
     let (used, left) = (number(&limit["used"]), number(&limit["remaining"]));
     let reset = match number(&limit["reset_ms"]) {
         0 => String::new(),
-        reset => format!(", resets in {}", duration(reset)),
+        reset => format!(", resets in {}", rounded(reset)),
     };
     let retry = match limit["retry_ms"].as_u64() {
-        Some(retry) => format!(", admits the next hit in {}", duration(retry)),
+        Some(retry) => format!(", admits the next hit in {}", rounded(retry)),
         None => String::new(),
     };
     format!("  state:  {}{name}: {used} used, {left} left{reset}{retry}", text(&limit["text"]))

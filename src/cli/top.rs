@@ -8,7 +8,8 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::api_client::{ApiClient, Output, ServerArgs, with_query};
-use super::print::{Column, counted, duration, entries, line, list, number, table, text};
+use super::print::{Column, counted, entries, line, list, number, table, text};
+use crate::duration::rounded;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -67,7 +68,7 @@ fn print_list(top: &Value, out: &mut dyn Write) -> io::Result<()> {
         None => line(out, none)?,
         Some(_) => print_rows(list(&top["rows"]), 0, out)?,
     }
-    let since = duration(number(&top["seconds"]).saturating_mul(1_000));
+    let since = rounded(number(&top["seconds"]).saturating_mul(1_000));
     let total = match by {
         // One hit may be near several limits.
         "near" => String::new(),
@@ -108,7 +109,7 @@ pub(super) fn print_rows<'v>(
                 number(&row["used"]).to_string(),
                 number(&row["n"]).to_string(),
                 text(&row["limit"]).to_owned(),
-                duration(number(&row["reset_ms"])),
+                rounded(number(&row["reset_ms"])),
                 domain(row),
                 rule(row),
                 key(row),

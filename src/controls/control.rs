@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Write};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::pattern::ValuePattern;
 use crate::entry::Entry;
+use crate::glob::Glob;
 use crate::limit::{Micros, Numbers};
 
 /// A decision of an operator about the descriptors that contain its entries.
@@ -93,7 +93,7 @@ impl Control {
     /// Returns whether it matches a descriptor, expired or not.
     pub fn matches(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         let is = |entry: &ControlEntry, (key, value): &Entry<'_>| {
-            entry.key == *key && ValuePattern::new(&entry.value).matches(value)
+            entry.key == *key && Glob::new(&entry.value).matches(value)
         };
         if self.domain != "*" && self.domain != domain {
             return false;
@@ -116,7 +116,7 @@ impl Control {
                 && (mine.value == theirs.value
                     || theirs.value.contains('*')
                         && is_exact()
-                        && ValuePattern::new(&theirs.value).matches(&mine.value))
+                        && Glob::new(&theirs.value).matches(&mine.value))
         };
         if other.domain != "*" && other.domain != self.domain {
             return false;

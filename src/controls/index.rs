@@ -14,10 +14,10 @@ use hashbrown::DefaultHashBuilder;
 use rpds::HashTrieMapSync;
 
 use super::changes::{age, end};
-use super::pattern::ValuePattern;
 use super::plans::ChangedPlans;
 use super::{Action, Control};
 use crate::entry::Entry;
+use crate::glob::Glob;
 use crate::limit::Micros;
 
 type Map<V> = HashTrieMapSync<Box<str>, V, DefaultHashBuilder>;
@@ -76,7 +76,7 @@ pub(super) struct Row {
     newest: Arc<Control>,
     /// The plans of rules with its changes of limits, if it changes any.
     pub plans: ChangedPlans,
-    entries: Box<[ValuePattern]>,
+    entries: Box<[Glob]>,
     /// The position of the entry by which it is found; none if it has no exact value.
     found_by: Option<usize>,
 }
@@ -84,7 +84,7 @@ pub(super) struct Row {
 impl Row {
     /// Makes the row of a control. `newest` is the newest of those that match the same, if it changes limits.
     pub fn new(control: Arc<Control>, newest: Arc<Control>, plans: ChangedPlans) -> Row {
-        let entries = control.entries.iter().map(|entry| ValuePattern::new(&entry.value)).collect();
+        let entries = control.entries.iter().map(|entry| Glob::new(&entry.value)).collect();
         Row { control, newest, plans, entries, found_by: None }
     }
 
@@ -105,8 +105,7 @@ impl Row {
             return false;
         }
         let mut mine = control.entries.iter().zip(&self.entries);
-        let is = |(key, value): &Entry<'_>,
-                  (entry, pattern): (&super::ControlEntry, &ValuePattern)| {
+        let is = |(key, value): &Entry<'_>, (entry, pattern): (&super::ControlEntry, &Glob)| {
             entry.key == *key && pattern.matches(value)
         };
         match control.exact {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::changes::Changes;
-use super::pattern::ValuePattern;
 use super::{Control, ControlEntry};
+use crate::glob::Glob;
 use crate::limit::{NumbersError, Plan};
 use crate::rules::{Rule, RuleSet};
 
@@ -235,6 +235,6 @@ fn may_be((key, value): (&str, &str), mine: &ControlEntry) -> bool {
     match rest.strip_prefix('_') {
         None => rest.is_empty(),
         Some(value) if value.contains('*') => true,
-        Some(value) => ValuePattern::new(&mine.value).matches(value),
+        Some(value) => Glob::new(&mine.value).matches(value),
     }
 }

@@ -20,6 +20,7 @@ use siphasher::sip::SipHasher13;
 
 use super::{Origin, Rule};
 use crate::entry::Entry;
+use crate::glob;
 
 /// A node of the tree, with the children that the next entry may match.
 #[derive(Debug, Default)]
@@ -93,7 +94,7 @@ impl MatcherNode {
         }
         let index = self.children.len() as u32;
         if text.contains('*') {
-            let parts = parts(&text);
+            let parts = glob::parts(&text);
             self.wildcards.push(Wildcard { child: index, parts });
         }
         let hash = hash(&[&text]);
@@ -236,13 +237,6 @@ impl MatcherNode {
         }
         exact(hash(&[key]), &|text| text == key).map(|child| (child, false))
     }
-}
-
-/// The literal parts around the stars; adjacent stars count as one.
-fn parts(text: &str) -> Box<[Box<str>]> {
-    let last = text.matches('*').count();
-    let is_needed = |&(i, part): &(usize, &str)| i == 0 || i == last || !part.is_empty();
-    text.split('*').enumerate().filter(is_needed).map(|(_, part)| part.into()).collect()
 }
 
 fn rehash(children: &[Child], index: u32) -> u64 {

@@ -6,13 +6,11 @@
 //! invalid is left out for that rule, and reported.
 
 mod apply;
-mod glob;
 mod patch;
 mod patcher;
 mod report;
 
 pub(super) use apply::PatchedKeys;
-pub(super) use glob::Glob;
 pub(super) use patch::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 pub(super) use patcher::{APPLY_EFFORT, Patcher, READ_EFFORT, State};
 pub use report::OverlayReport;

@@ -21,6 +21,7 @@ mod enabled {
     use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
     use super::{SettingError, Settings};
+    use crate::settings::percent::percent_decoded;
     use crate::settings::setting::Resolved;
     use crate::settings::table::OtlpProtocol;
     use crate::telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource, Tls};
@@ -127,21 +128,5 @@ mod enabled {
             setting
                 .error("has a part that is not name=value", "write name=value, with commas between")
         })
-    }
-
-    fn percent_decoded(text: &str) -> Option<Vec<u8>> {
-        let mut bytes = Vec::with_capacity(text.len());
-        let mut rest = text.as_bytes();
-        while let Some((first, after)) = rest.split_first() {
-            if *first == b'%' {
-                let (digits, after) = after.split_at_checked(2)?;
-                bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-                rest = after;
-            } else {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-        Some(bytes)
     }
 }

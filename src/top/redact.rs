@@ -1,9 +1,9 @@
 //! Hashes in place of values that are secret.
 
 use std::fmt::{self, Write};
-use std::hash::{BuildHasher, RandomState};
 
 use crate::entry::Entry;
+use crate::random::random_bytes;
 
 /// Bytes of a shown hash.
 const HASH_BYTES: usize = 8;
@@ -17,13 +17,7 @@ pub struct Redaction {
 
 impl Redaction {
     pub fn new(keys: Vec<String>) -> Redaction {
-        let mut secret = [0; 32];
-        for (number, bytes) in (0_u64..).zip(secret.as_chunks_mut::<8>().0) {
-            // The standard library takes its secret from the operating system, so that there is no
-            // failure to handle here.
-            *bytes = RandomState::new().hash_one(number).to_le_bytes();
-        }
-        Redaction { keys, secret }
+        Redaction { keys, secret: random_bytes() }
     }
 
     /// Returns the value of an entry as it may be shown. `tag` distinguishes values that are cut; 0 for

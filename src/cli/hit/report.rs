@@ -6,6 +6,7 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::summary::millis;
+use crate::duration::exact;
 use crate::escape::escape;
 use crate::http::encode_json;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -54,7 +55,7 @@ impl Report for TextReport<'_> {
                 let line = self.line(number, latency, response);
                 writeln!(io::stdout(), "{line}")?;
             }
-            Event::Wait { wait } => print_note(&format!("waiting {}", seconds(wait))),
+            Event::Wait { wait } => print_note(&format!("waiting {}", exact(wait))),
             Event::NoRetry { reason, .. } if self.is_single => {
                 print_note(&format!("not retried: {reason}"));
             }
@@ -161,7 +162,7 @@ fn limit(status: &DescriptorStatus) -> String {
     let reset = status.duration_until_reset.and_then(|reset| Duration::try_from(reset).ok());
     let Some(limit) = &status.current_limit else {
         return match (status.code(), reset) {
-            (Code::OverLimit, Some(left)) => format!("blocked for {}", seconds(left)),
+            (Code::OverLimit, Some(left)) => format!("blocked for {}", exact(left)),
             (Code::OverLimit, None) => "blocked".to_owned(),
             _ => "no limit".to_owned(),
         };
@@ -176,14 +177,9 @@ fn limit(status: &DescriptorStatus) -> String {
         (_, None | Some(0 | 1)) => format!("per {unit}"),
         (_, Some(multiplier)) => format!("per {multiplier} {unit}s"),
     };
-    let reset = reset.map(|reset| format!(", reset in {}", seconds(reset))).unwrap_or_default();
+    let reset = reset.map(|reset| format!(", reset in {}", exact(reset))).unwrap_or_default();
     let (requests, remaining) = (limit.requests_per_unit, status.limit_remaining);
     format!("{name}{requests} {period}, {remaining} remaining{reset}")
-}
-
-/// Returns a duration in seconds.
-pub(super) fn seconds(duration: Duration) -> String {
-    format!("{}s", duration.as_secs_f64())
 }
 
 #[cfg(test)]

@@ -11,10 +11,10 @@ use tonic::{Code, Status};
 use super::HitArgs;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
+use crate::causes::with_causes;
 use crate::client_tls::GrpcTls;
 use crate::grpc_client::{self, Server};
 use crate::interim_responses::TooMany;
-use crate::xds::with_causes;
 
 const WANTED: &str = "write host:port, such as localhost:8081 or [::1]:8081, or unix:/path";
 

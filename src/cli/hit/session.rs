@@ -10,9 +10,10 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tonic::Status;
 
-use super::report::{Event, Report, seconds};
+use super::report::{Event, Report};
 use super::summary::Summary;
 use super::wait;
+use crate::duration::exact;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 
@@ -158,9 +159,9 @@ impl Session {
         }
         let already = match waited.is_zero() {
             true => String::new(),
-            false => format!(", of which {} have passed", seconds(waited)),
+            false => format!(", of which {} have passed", exact(waited)),
         };
-        let (wait, max) = (seconds(wait), seconds(max));
+        let (wait, max) = (exact(wait), exact(max));
         Err(Some(format!("the server advertises {wait}, --wait allows {max}{already}")))
     }
 }

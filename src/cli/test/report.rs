@@ -1,8 +1,10 @@
 //! The results of tests, independent of how they are printed.
 
 use std::fmt::{self, Display};
+use std::time::Duration;
 
-use crate::limit::{Micros, SECOND};
+use crate::duration::exact;
+use crate::limit::Micros;
 use crate::rules::source::RuleFile;
 use crate::rules::{Loaded, Omitted, OverlayReport, Position, Problem, RuleSet};
 
@@ -131,31 +133,7 @@ pub(super) fn place(file: &str, position: Position) -> String {
     }
 }
 
-/// A time in seconds, or in milliseconds if it is below one, as a test file may write it.
+/// A time as a test file may write it, in whole milliseconds.
 pub(super) fn duration_text(time: Micros) -> String {
-    let (seconds, micros) = (time / SECOND, time % SECOND);
-    match (seconds, micros / 1_000) {
-        (_, 0) => format!("{seconds}s"),
-        (0, millis) => format!("{millis}ms"),
-        (_, millis) => {
-            let text = format!("{seconds}.{millis:03}");
-            format!("{}s", text.trim_end_matches('0'))
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_written_as_a_test_file_has_them() {
-        for (millis, text) in
-            [(0, "0s"), (5, "5ms"), (60_000, "60s"), (1_500, "1.5s"), (59_995, "59.995s")]
-        {
-            assert_eq!(duration_text(millis * 1_000), text);
-            let read = crate::duration::read_duration(text).unwrap();
-            assert_eq!(read.as_millis(), u128::from(millis));
-        }
-    }
+    exact(Duration::from_millis(time / 1_000))
 }

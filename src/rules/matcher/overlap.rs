@@ -4,6 +4,7 @@
 //! other one with a character for each star that occurs nowhere else: only a star can match that.
 
 use super::{MatcherNode, Wildcard};
+use crate::glob::has_parts;
 use crate::rules::Origin;
 
 /// Stands for any text.
@@ -62,16 +63,6 @@ impl MatcherNode {
 impl Wildcard {
     /// Whether it matches whatever replaces the fresh characters of `probe`.
     fn matches_all_of(&self, probe: &str) -> bool {
-        let [first, middle @ .., last] = &*self.parts else { return false };
-        if self.parts.iter().any(|part| part.contains(FRESH)) {
-            return false;
-        }
-        let inner = probe.strip_prefix(&**first).and_then(|rest| rest.strip_suffix(&**last));
-        let Some(mut rest) = inner else { return false };
-        for part in middle {
-            let Some((_, after)) = rest.split_once(&**part) else { return false };
-            rest = after;
-        }
-        true
+        !self.parts.iter().any(|part| part.contains(FRESH)) && has_parts(probe, &self.parts)
     }
 }

@@ -3,8 +3,8 @@
 use super::super::Origin;
 use super::super::position::Position;
 use super::super::read::{KeyNodes, LimitMaps};
-use super::glob::Glob;
 use crate::failure::OnStoreFailure;
+use crate::glob::Glob;
 
 /// The maximum number of patches of all files.
 pub(in crate::rules) const MAX_PATCHES: usize = 10_000;
@@ -57,7 +57,7 @@ impl Patch {
     pub fn new(origin: Origin) -> Patch {
         let mut patch = Patch {
             origin,
-            domain: Glob::Any,
+            domain: Glob::new("*"),
             steps: Box::default(),
             any: 0,
             limit: None,

@@ -217,8 +217,9 @@ impl Patcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::glob::Glob;
     use crate::rules::Position;
-    use crate::rules::overlay::{Glob, Step};
+    use crate::rules::overlay::Step;
 
     fn patch(line: u32) -> Patch {
         Patch::new(Origin { file: "a".into(), position: Position::in_text(line, 1) })

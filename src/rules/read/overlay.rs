@@ -2,13 +2,14 @@
 
 use super::super::Origin;
 use super::super::keys::{Section, known_keys};
-use super::super::overlay::{Glob, LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use super::super::overlay::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
 use super::super::position::Position;
 use super::super::problem::Severity;
 use super::super::tree::{Content, Node, Value};
 use super::Reader;
 use super::values::{describe, is_null, text_of};
 use crate::failure::OnStoreFailure;
+use crate::glob::Glob;
 use crate::suggest::nearest;
 
 /// Keys that identify a descriptor, or are not its own.

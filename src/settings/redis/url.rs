@@ -1,5 +1,6 @@
 //! The address of a Redis server, as people write it.
 
+use crate::settings::percent::percent_decoded;
 use crate::store::redis::Endpoint;
 
 /// The parts of one URL.
@@ -62,8 +63,11 @@ impl Url {
         let mut url = Url { db, tls: Some(tls), ..bare(server) };
         if let Some(login) = login {
             let (username, password) = login.split_once(':').unwrap_or((login, ""));
-            let decoded =
-                |text| decode(text).ok_or(("it has a % that escapes nothing", "write %25"));
+            let decoded = |text| {
+                percent_decoded(text)
+                    .and_then(|bytes| String::from_utf8(bytes).ok())
+                    .ok_or(("it has a % that escapes nothing", "write %25"))
+            };
             url.username = Some(decoded(username)?).filter(|text| !text.is_empty());
             url.password = Some(decoded(password)?).filter(|text| !text.is_empty());
         }
@@ -86,19 +90,6 @@ fn read_address(text: &str, default_port: Option<u16>) -> Option<Endpoint> {
     let is_bare = !host.contains([':', '/', '[', ']', ' ']);
     let host = inner.or(is_bare.then_some(host)).filter(|host| !host.is_empty())?;
     (port != 0).then(|| Endpoint::Tcp(host.to_owned(), port))
-}
-
-/// Decodes percent-encoded text.
-fn decode(text: &str) -> Option<String> {
-    let mut parts = text.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let (digits, rest) = part.split_at_checked(2)?;
-        let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        bytes.push(u8::from_str_radix(digits, 16).ok().filter(|_| is_hex)?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Fingerprints of keys, which tables keep instead of the keys.
 
-use std::hash::{BuildHasher, RandomState};
-
 use siphasher::sip128::SipHasher13;
 use smallvec::SmallVec;
 
+use crate::random::random_bytes;
 use crate::store::Charge;
 
 /// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.
@@ -27,11 +26,9 @@ pub(super) fn place(print: &Print) -> u64 {
     u64::from_le_bytes([a, b, c, d, e, f, g, h])
 }
 
-/// Draws a secret from the operating system, as the standard library does for its hash maps: so there
-/// is no failure to handle.
+/// Draws a secret.
 pub(in crate::store) fn random_secret() -> [u64; 2] {
-    let secret = RandomState::new();
-    [secret.hash_one(0_u8), secret.hash_one(1_u8)]
+    [u64::from_le_bytes(random_bytes()), u64::from_le_bytes(random_bytes())]
 }
 
 impl Fingerprints {

@@ -19,6 +19,7 @@ use tonic::{Code, Status};
 
 use super::connections::Connections;
 use super::{Destination, Protocol, tls};
+use crate::causes::with_causes;
 use crate::interim_responses::{self, TooMany};
 use crate::metrics::Counter;
 use crate::random::random;
@@ -256,9 +257,7 @@ async fn read<B: http_body::Body<Data = Bytes>>(
 
 /// Describes an error by its causes: that of hyper says little itself.
 fn transport(error: &(dyn std::error::Error + 'static)) -> SendError {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let causes: Vec<String> = causes.map(ToString::to_string).collect();
-    SendError::Transport(causes.join(": "))
+    SendError::Transport(with_causes(error))
 }
 
 #[cfg(test)]
