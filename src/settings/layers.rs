@@ -39,10 +39,7 @@ impl SettingReader {
         }
         let mut layers = Config::builder().add_source(defaults);
         if let Some(path) = &inputs.file {
-            match file::read(path, &mut errors) {
-                Ok(file) => layers = layers.add_source(file),
-                Err(error) => errors.push(error),
-            }
+            layers = layers.add_source(file::read(path, &mut errors));
         }
         let below = values(layers.clone());
         let overrides = reference::read(&inputs.env, |name| {

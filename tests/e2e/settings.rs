@@ -310,7 +310,7 @@ fn flags_override_variables_and_files_and_are_printed_with_their_origin() {
     assert_eq!(status.code(), Some(0), "{output}");
     for wanted in [
         "drain.delay = \"3s\"  # WEIR__DRAIN__DELAY",
-        "drain.timeout = \"20s\"  # weir.toml",
+        "drain.timeout = \"20s\"  # weir.toml:3:11",
         "log.level = \"debug\"  # --log-level",
         "grpc.address = \"0.0.0.0:8081\"  # default",
     ] {

@@ -79,14 +79,15 @@ fn errors_in_a_file_have_its_path() {
     let file = file.display();
     assert_eq!(messages.len(), 3, "{messages:#?}");
     assert!(
-        messages[0].starts_with(&format!("{file}: there is no setting \"grpc\"; it is a group"))
+        messages[0]
+            .starts_with(&format!("{file}:1:1: there is no setting \"grpc\"; it is a group"))
     );
     assert_eq!(
         messages[1],
-        format!("{file}: there is no setting \"http.adress\"; did you mean http.address?")
+        format!("{file}:2:9: there is no setting \"http.adress\"; did you mean http.address?")
     );
     assert!(
-        messages[2].starts_with(&format!("{file}: drain.delay is \"soon\"; ")),
+        messages[2].starts_with(&format!("{file}:3:17: drain.delay is \"soon\"; ")),
         "{messages:#?}"
     );
 }
@@ -94,22 +95,35 @@ fn errors_in_a_file_have_its_path() {
 #[test]
 fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
     for (name, text, wanted) in [
-        ("toml", "[store.redis]\npassword = hunter2\n", "at line 2, column 12: "),
-        ("toml", "[store.redis]\npassword hunter2\n", "at line 2, column "),
-        ("toml", "password = \"hunter2\n", "at line 1, column "),
-        ("toml", "hunter2 = 1\nhunter2 = 2\n", "at line 2, column 1: duplicate key"),
-        ("toml", "password = 'hunter2' hunter2\n", "at line 1, column "),
-        ("toml", "a = \"hunter2\\q\"\n", "at line 1, column "),
-        ("toml", "a = 99999999999999999999 # hunter2\n", "it cannot be parsed"),
-        ("yaml", "store:\n  password: \"hunter2\n", "at byte "),
-        ("yaml", "store: @hunter2\n", "line 1 column 8"),
-        ("yaml", "store: [hunter2\n", "line "),
-        ("yaml", "hunter2: 1\nhunter2: 2\n", "YAML parse error at byte "),
-        ("yaml", "store: *hunter2\n", "line "),
-        ("yaml", "hunter2\n", "it cannot be parsed"),
-        ("yaml", "? [hunter2]\n: 1\n", "it cannot be parsed"),
-        ("yaml", "a: hunter2\n---\nb: 1\n", "it cannot be parsed"),
-        ("yaml", "a: !!float hunter2\n", ""),
+        ("toml", "[store.redis]\npassword = hunter2\n", ":2:12: invalid TOML: "),
+        ("toml", "[store.redis]\npassword hunter2\n", ":2:"),
+        ("toml", "password = \"hunter2\n", ":1:"),
+        ("toml", "ä = 1\nab = 2 \nab = 'hunter2'\n", ":3:1: \"ab\" is there twice; remove one"),
+        ("toml", "password = 'hunter2' hunter2\n", ":1:"),
+        ("toml", "a = \"hunter2\\q\"\n", ":1:"),
+        ("toml", "a = 1 b\nb = hunter2\n", ":2:5: "),
+        ("yaml", "store:\n  password: \"hunter2\n", ":3:1: invalid YAML: "),
+        ("yaml", "store: @hunter2\n", ":1:8: invalid YAML: "),
+        ("yaml", "store: [hunter2\n", ":2:1: "),
+        (
+            "yaml",
+            "grpc:\n  a: hunter2\n  a: hunter2\n",
+            ":3:3: \"grpc.a\" is there twice, first at 2:3; remove one of them",
+        ),
+        (
+            "yaml",
+            "drain: { delay: 1s }\ndrain.delay: 2s\n",
+            ":2:1: \"drain.delay\" is there twice, first at 1:10; ",
+        ),
+        ("yaml", "store: *hunter2\n", ":1:8: invalid YAML: "),
+        ("yaml", "hunter2\n", ":1:1: it has no settings; write name: value"),
+        ("yaml", "? [hunter2]\n: 1\n", ":1:3: a key is not text; "),
+        (
+            "yaml",
+            "drain: { delay: 1s }\n---\nhunter2: 1\n",
+            ":3:1: the file has another document here",
+        ),
+        ("yaml", "a: !!float hunter2\n", ":1:4: invalid YAML: its tag does not allow the value"),
         ("yaml", "store: { redis: { password: [hunter2] } }\n", "store.redis.password is \"***\""),
     ] {
         let dir = tempfile::tempdir().unwrap();
@@ -119,6 +133,34 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
         let messages: String = errors.iter().map(ToString::to_string).collect();
         assert!(!messages.contains("hunter2") && messages.contains(wanted), "{text:?}: {messages}");
         assert!(!messages.contains('\n'), "{messages}");
+    }
+}
+
+#[test]
+fn values_of_a_file_are_those_of_variables() {
+    let texts = [
+        (
+            "toml",
+            "[grpc]\naddress = '[::1]:1'\nmax_streams = 0x10\n[drain]\ndelay = \"1s\"\n[http]\nallow_overrides = true\n",
+        ),
+        (
+            "yaml",
+            "grpc: { address: '[::1]:1', max_streams: 0x10 }\ndrain.delay: 1s\nhttp:\n  allow_overrides: yes\n",
+        ),
+    ];
+    for (name, text) in texts {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(format!("weir.{name}"));
+        std::fs::write(&file, text).unwrap();
+        let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
+        let settings = Settings::load(&inputs).unwrap_or_else(|errors| panic!("{errors:?}"));
+        assert_eq!(*settings.grpc.address, "[::1]:1");
+        assert_eq!(
+            settings.grpc.address.origin,
+            format!("{}:{}", file.display(), if name == "toml" { "2:11" } else { "1:18" })
+        );
+        assert_eq!(settings.drain.delay.as_secs(), 1);
+        assert!(*settings.http.allow_overrides);
     }
 }
 

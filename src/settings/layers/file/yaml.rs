@@ -1,0 +1,77 @@
+//! YAML, as the parser of the rules reads it.
+
+use std::collections::HashMap;
+
+use config::{Value, ValueKind};
+
+use super::{Entries, Place, below};
+use crate::rules::Position;
+use crate::rules::tree::{Content, Node, Value as Scalar};
+use crate::rules::yaml::Documents;
+
+/// The deepest nesting of groups. Settings have less.
+const MAX_DEPTH: usize = 16;
+
+/// Reads the only document of a text.
+pub(super) fn read(text: &str, entries: &mut Entries) {
+    let mut documents = Documents::new(text);
+    match documents.next() {
+        None | Some(Ok(None)) => {}
+        Some(Ok(Some(root))) => match root.content() {
+            Content::Map(map) => group("", map, 0, entries),
+            Content::Scalar(_) if root.value() == Some(Scalar::Null) => {}
+            _ => entries.invalid(place(root.position), "it has no settings", "write name: value"),
+        },
+        Some(Err(error)) => {
+            let place = (error.line as usize, error.column as usize);
+            // An error of a tag quotes the value, which may be a secret.
+            let message = match error.message.starts_with("cannot decode") {
+                true => "its tag does not allow the value",
+                false => &error.message,
+            };
+            let help = "fix it, or put the value in quotes";
+            return entries.invalid(place, format!("invalid YAML: {message}"), help);
+        }
+    }
+    if let Some(rest) = documents.rest() {
+        let message = "the file has another document here";
+        entries.invalid(place(rest), message, "write all settings into one document");
+    }
+}
+
+fn place(position: Position) -> Place {
+    let at = |number: Option<u32>| number.unwrap_or(1) as usize;
+    (at(position.line()), at(position.column()))
+}
+
+fn group(prefix: &str, map: &[(Node<'_>, Node<'_>)], depth: usize, entries: &mut Entries) {
+    let mut seen: HashMap<&str, Place> = HashMap::new();
+    for (key, value) in map {
+        let at = place(key.position);
+        let Some(text) = key.text() else {
+            entries.invalid(at, "a key is not text", "write the name of a setting");
+            continue;
+        };
+        let name = below(prefix, text);
+        if let Some(first) = seen.insert(text, at) {
+            entries.repeated(&name, at, first);
+            continue;
+        }
+        match value.content() {
+            Content::Map(map) if depth < MAX_DEPTH => group(&name, map, depth + 1, entries),
+            _ => entries.set(&name, at, (place(value.position), kind(value))),
+        }
+    }
+}
+
+/// Returns a value, whose scalars are text: as variables have it.
+fn kind(node: &Node<'_>) -> ValueKind {
+    match node.content() {
+        _ if node.value() == Some(Scalar::Null) => ValueKind::Nil,
+        Content::Scalar(text) => ValueKind::String(text.clone().into_owned()),
+        Content::List(items) => {
+            ValueKind::Array(items.iter().map(|item| Value::new(None, kind(item))).collect())
+        }
+        Content::Map(_) => ValueKind::Table(config::Map::new()),
+    }
+}
