@@ -32,6 +32,7 @@ use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
+use crate::setup_error::SetupError;
 use crate::sockets::{Address, BoundSocket};
 use crate::store::Operations;
 use crate::telemetry::log::ActiveLevels;
@@ -109,12 +110,12 @@ impl App {
     ///
     /// # Errors
     ///
-    /// An address cannot be listened on, or the files of TLS, of tokens or of the store cannot be used.
+    /// An address cannot be listened on, or a file or the store's directory cannot be used.
     pub async fn build(
         settings: &Settings,
         descriptors: Option<u64>,
         thread_failures: Failures,
-    ) -> anyhow::Result<App> {
+    ) -> Result<App, SetupError> {
         let clock = Arc::new(SystemClock::new());
         let store = stores::make(settings, clock.clone(), &thread_failures)?;
         let top = settings.top_options().map(|options| Arc::new(Top::new(options, clock.clone())));
@@ -176,7 +177,7 @@ impl App {
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
         let grpc_tls = certificates(settings.grpc_tls_options())?;
         let http_tls = certificates(settings.http_tls_options())?;
-        let access = Access::load(settings.access_options()).map_err(anyhow::Error::msg)?;
+        let access = Access::load(settings.access_options())?;
         let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
         let resp_tls = resp.as_ref().and_then(|resp| resp.tls.clone());
         let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
@@ -320,7 +321,7 @@ impl App {
         // As with a store that is away: a failure policy answers without it.
         let needs_controls = !self.force_start && !limiter.store().is_ready();
         tokio::spawn(report_controls(controls.first_read(), health.clone(), needs_controls));
-        let servers = self.start(&closed)?;
+        let servers = self.start(&closed).map_err(SetupError::from)?;
         let ended = async {
             tokio::select! {
                 ended = servers.ended() => ended,
@@ -339,6 +340,6 @@ impl App {
 }
 
 /// Loads the certificates of a listener, if it has TLS.
-fn certificates(options: Option<tls::Options>) -> anyhow::Result<Option<Arc<Certificates>>> {
-    options.map(Certificates::load).transpose().map_err(anyhow::Error::msg)
+fn certificates(options: Option<tls::Options>) -> Result<Option<Arc<Certificates>>, SetupError> {
+    options.map(Certificates::load).transpose()
 }

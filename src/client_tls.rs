@@ -19,6 +19,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::sleep;
 
+use crate::setup_error::SetupError;
 use crate::threads;
 use crate::throttle::Throttle;
 #[cfg(feature = "tls")]
@@ -96,7 +97,7 @@ impl ClientCertificates {
     /// # Errors
     ///
     /// The files are unusable and always were. The message names the setting, the file and the fix.
-    pub fn read(&self) -> Result<Arc<ClientPem>, String> {
+    pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
         let mut last_good = self.last_good.lock();
         let fresh = read(&self.files, last_good.is_none());
         match (fresh, &*last_good) {
@@ -127,10 +128,12 @@ impl ClientCertificates {
     /// # Errors
     ///
     /// As for [`read`](Self::read).
-    pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, String> {
+    pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, SetupError> {
         let certificates = self.clone();
         let read = threads::run_blocking(move || certificates.read()).await;
-        read.map_err(|error| format!("certificates are not read: {error}"))?
+        read.map_err(|error| {
+            SetupError::Unavailable(format!("certificates are not read: {error}"))
+        })?
     }
 
     /// Checks the files from time to time. Never returns.
@@ -148,7 +151,7 @@ impl ClientCertificates {
 
 /// Reads and checks all files; the first time, also the system's roots if they are used.
 #[cfg(feature = "tls")]
-fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, String> {
+fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, SetupError> {
     if first && files.ca.is_none() {
         pem::check_system_roots()?;
     }
@@ -157,21 +160,22 @@ fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, String> {
         (None, None) => None,
         (Some(cert), Some(key)) => Some(pem::identity(cert, key)?),
         (Some(cert), None) => {
-            return Err(format!("{} is set without a key; name the key too", cert.setting));
+            return Err(format!("{} is set without a key; name the key too", cert.setting).into());
         }
         (None, Some(key)) => {
             let setting = key.setting;
             return Err(format!(
                 "{setting} is set without a certificate; name the certificate too"
-            ));
+            )
+            .into());
         }
     };
     Ok(ClientPem { ca, identity })
 }
 
 #[cfg(not(feature = "tls"))]
-fn read(_: &ClientFiles, _first: bool) -> Result<ClientPem, String> {
-    Err(NO_TLS.to_owned())
+fn read(_: &ClientFiles, _first: bool) -> Result<ClientPem, SetupError> {
+    Err(NO_TLS.to_owned().into())
 }
 
 /// The error of a build without TLS.

@@ -55,6 +55,7 @@ pub mod rules;
 pub mod secret_url;
 pub mod service;
 pub mod settings;
+pub mod setup_error;
 pub mod sockets;
 pub mod store;
 mod suggest;

@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use crate::setup_error::SetupError;
+
 /// The size limit of a token.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;
 
@@ -30,7 +32,7 @@ pub struct TokenFile {
 struct State {
     token: TokenHash,
     /// Why the file could not be used when it was read last.
-    error: Option<String>,
+    error: Option<SetupError>,
 }
 
 /// The hash of a token. Comparing two takes the same time wherever they differ.
@@ -53,17 +55,19 @@ impl TokenFile {
         setting: &'static str,
         kind: SecretKind,
         path: PathBuf,
-    ) -> Result<TokenFile, String> {
+    ) -> Result<TokenFile, SetupError> {
         match read(kind, &path) {
             Ok(token) => {
                 let state = Mutex::new(State { token, error: None });
                 Ok(TokenFile { setting, kind, path, state })
             }
-            Err(error) => Err(format!(
-                "{setting}: {}: {error}; write a {} into it, such as `openssl rand -hex 32` prints",
-                path.display(),
-                kind.name()
-            )),
+            Err(error) => Err(error.map(|error| {
+                format!(
+                    "{setting}: {}: {error}; write a {} into it, such as `openssl rand -hex 32` prints",
+                    path.display(),
+                    kind.name()
+                )
+            })),
         }
     }
 
@@ -88,7 +92,7 @@ impl TokenFile {
             }
             Err(error) if state.error.as_ref() != Some(&error) => {
                 tracing::error!(
-                    setting, %path, error,
+                    setting, %path, %error,
                     "changed secret file is unusable: the previous secret stays valid"
                 );
                 state.error = Some(error);
@@ -122,16 +126,17 @@ impl SecretKind {
 }
 
 /// Reads the token in a file, without the white space around it.
-fn read(kind: SecretKind, path: &Path) -> Result<TokenHash, String> {
+fn read(kind: SecretKind, path: &Path) -> Result<TokenHash, SetupError> {
     let mut text = Vec::new();
     let file = File::open(path).map(|file| file.take(MAX_TOKEN_BYTES + 1));
-    file.and_then(|mut file| file.read_to_end(&mut text)).map_err(|error| error.to_string())?;
+    file.and_then(|mut file| file.read_to_end(&mut text))
+        .map_err(|error| SetupError::Unavailable(error.to_string()))?;
     let token = text.trim_ascii();
     if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(format!("the file is larger than {MAX_TOKEN_BYTES} bytes"));
+        return Err(format!("the file is larger than {MAX_TOKEN_BYTES} bytes").into());
     }
     if token.is_empty() {
-        return Err("the file is empty".to_owned());
+        return Err("the file is empty".to_owned().into());
     }
     kind.check(token)?;
     Ok(blake3::hash(token))
@@ -146,7 +151,7 @@ mod tests {
         let path = directory.path().join("secret");
         std::fs::write(&path, text).unwrap();
         let loaded = TokenFile::load("test.file", kind, path.clone());
-        loaded.map_err(|error| error.replace(path.to_str().unwrap(), "FILE"))
+        loaded.map_err(|error| error.to_string().replace(path.to_str().unwrap(), "FILE"))
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::client_tls::ClientCertificates;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
 use crate::secret_url::SecretUrl;
+use crate::setup_error::SetupError;
 use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use backoff::Backoff;
@@ -89,7 +90,7 @@ pub struct Client {
 ///
 /// # Errors
 /// An option is invalid, or a file is unusable. The message names the setting and the fix.
-pub fn check(options: &Options) -> Result<(), String> {
+pub fn check(options: &Options) -> Result<(), SetupError> {
     server::headers(&options.headers)?;
     server::server(options).map(drop)
 }

@@ -13,6 +13,7 @@ use crate::limiter::Limiter;
 use crate::resp::{Password, Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
+use crate::setup_error::SetupError;
 use crate::sockets::{BoundSocket, Socket};
 use crate::store::Operations;
 use crate::store::redis::Clock;
@@ -42,16 +43,15 @@ impl RespListener {
     pub async fn bind(
         settings: &Settings,
         rate_limit: RateLimit<ConfiguredStore>,
-    ) -> anyhow::Result<Option<RespListener>> {
+    ) -> Result<Option<RespListener>, SetupError> {
         let address = settings.resp.address.as_str();
         if address.is_empty() {
             return Ok(None);
         }
         let password = match settings.resp.password_file.value.clone() {
-            Some(path) => Password::File(
-                TokenFile::load("resp.password_file", SecretKind::Password, path)
-                    .map_err(anyhow::Error::msg)?,
-            ),
+            Some(path) => {
+                Password::File(TokenFile::load("resp.password_file", SecretKind::Password, path)?)
+            }
             None => Password::None,
         };
         let limits = settings.resp_limits();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 pub(super) use self::configured::ConfiguredStore;
 use crate::clock::SystemClock;
 use crate::settings::Settings;
+use crate::setup_error::SetupError;
 use crate::store::deny_locally::DenyLocally;
 use crate::store::disk::{DiskStore, OpenError};
 use crate::store::guard::Guard;
@@ -23,26 +24,39 @@ const CACHED_DENIALS: usize = 64 * 1024;
 ///
 /// # Errors
 ///
-/// The directory of a store on disk cannot be used.
+/// The directory of a store on disk, or a file of certificates cannot be used.
 pub(super) fn make(
     settings: &Settings,
     clock: Arc<SystemClock>,
     failures: &Failures,
-) -> Result<ConfiguredStore, OpenError> {
+) -> Result<ConfiguredStore, SetupError> {
     let (store, max_keys) = (&settings.store, *settings.store.memory.max_keys);
     let (on_failure, replicas) = (*store.on_failure, *store.replicas);
     if let Some(options) = settings.disk_options() {
-        let disk = DiskStore::open(clock.clone(), options, failures)?;
+        let disk = DiskStore::open(clock.clone(), options, failures).map_err(setup_error)?;
         let guard = Guard::new(disk, clock, on_failure, replicas, max_keys);
         return Ok(ConfiguredStore::Disk(Box::new(guard)));
     }
     let Some((redis, per_second)) = settings.redis_options() else {
         return Ok(ConfiguredStore::Memory(MemoryStore::new(clock, max_keys)));
     };
+    redis.check()?;
+    per_second.as_ref().map_or(Ok(()), |redis| redis.check())?;
     let stores = PerSecond::new(RedisStore::new(redis), per_second.map(RedisStore::new));
     let deny_for = *store.deny_locally_for;
     let cached = if deny_for.is_zero() { 0 } else { CACHED_DENIALS };
     let denying = DenyLocally::new(stores, clock.clone(), deny_for, cached);
     let guard = Guard::new(denying, clock, on_failure, replicas, max_keys);
     Ok(ConfiguredStore::Redis(Box::new(guard)))
+}
+
+fn setup_error(error: OpenError) -> SetupError {
+    match error {
+        OpenError::Io(..) | OpenError::InUse(_) | OpenError::Unreadable { .. } => {
+            SetupError::Unavailable(error.to_string())
+        }
+        OpenError::Version { .. } | OpenError::TooManyKeys { .. } => {
+            SetupError::Invalid(error.to_string())
+        }
+    }
 }

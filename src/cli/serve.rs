@@ -12,17 +12,16 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::app::{Addresses, App};
 use crate::escape::escape;
-use crate::http::Access;
 use crate::random;
 use crate::rules::RuleSet;
 use crate::rules::source::{FileKind, Selection};
 use crate::settings::Settings;
+use crate::setup_error::SetupError;
 use crate::sockets::Address;
 use crate::telemetry::log::{self, Log};
 #[cfg(feature = "statsd")]
 use crate::telemetry::statsd;
 use crate::threads::{Failures, lower_priority, run_blocking};
-use crate::tls::Certificates;
 use crate::watch::RuleFiles;
 use crate::xds;
 pub use args::ServeArgs;
@@ -32,10 +31,11 @@ use signals::stop_signal;
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
 const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;
 
-/// The exit code for wrong settings: EX_USAGE of sysexits.
+/// The exit code for invalid settings: EX_USAGE of sysexits.
 const EXIT_USAGE: u8 = 64;
 
-/// Serves until a signal stops it. Exits 64 if settings are wrong, 1 if the service fails.
+/// Serves until a signal stops it. Exits 64 if a setting or the content of a file that it names is invalid, 1 after
+/// other failures.
 pub fn run(args: ServeArgs) -> ExitCode {
     if let Err(error) = check_address_space() {
         eprintln!("weir cannot start: {error}");
@@ -65,8 +65,8 @@ pub fn run(args: ServeArgs) -> ExitCode {
     let otlp = match Otlp::new(&settings) {
         Ok(otlp) => otlp,
         Err(error) => {
-            eprintln!("weir cannot start: {}", escape(&error));
-            return ExitCode::from(EXIT_USAGE);
+            eprintln!("weir cannot start: {}", escape(&error.to_string()));
+            return exit_code(&error);
         }
     };
     // Dropping it writes its last lines.
@@ -82,22 +82,27 @@ pub fn run(args: ServeArgs) -> ExitCode {
     for detail in &settings.warnings {
         tracing::warn!(%detail, "settings without effect");
     }
-    let usable = check_tls(&settings)
-        .and_then(|()| check_redis(&settings))
-        .and_then(|()| Access::load(settings.access_options()).map(drop));
-    let source = match usable.and_then(|()| RuleSource::of(&settings)) {
-        Ok(source) => source,
-        Err(error) => {
-            log.report_end("weir cannot start", &error);
-            return ExitCode::from(EXIT_USAGE);
-        }
+    let served = match RuleSource::of(&settings) {
+        Ok(source) => serve(&settings, source, &log, failures, otlp),
+        Err(error) => Err(error.into()),
     };
-    match serve(&settings, source, &log, failures, otlp) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
+    let Err(error) = served else { return ExitCode::SUCCESS };
+    match error.downcast_ref::<SetupError>() {
+        Some(setup) => {
+            log.report_end("weir cannot start", &setup.to_string());
+            exit_code(setup)
+        }
+        None => {
             log.report_end("weir stops", &format!("{error:#}"));
             ExitCode::FAILURE
         }
+    }
+}
+
+fn exit_code(error: &SetupError) -> ExitCode {
+    match error {
+        SetupError::Invalid(_) => ExitCode::from(EXIT_USAGE),
+        SetupError::Unavailable(_) => ExitCode::FAILURE,
     }
 }
 
@@ -109,17 +114,6 @@ fn print_settings(settings: &Settings) {
             break;
         }
     }
-}
-
-/// Checks the certificates of connections to Redis.
-///
-/// # Errors
-///
-/// A file is unusable. The message names the setting and the fix.
-fn check_redis(settings: &Settings) -> Result<(), String> {
-    let Some((redis, per_second)) = settings.redis_options() else { return Ok(()) };
-    redis.check()?;
-    per_second.map_or(Ok(()), |redis| redis.check())
 }
 
 /// Where rules come from.
@@ -134,7 +128,7 @@ impl RuleSource {
     /// # Errors
     ///
     /// If no setting names rules, or the options of xDS are wrong.
-    fn of(settings: &Settings) -> Result<RuleSource, String> {
+    fn of(settings: &Settings) -> Result<RuleSource, SetupError> {
         if let Some(options) = settings.xds_options() {
             xds::check(&options)?;
             if !settings.rules.paths.is_empty() {
@@ -145,18 +139,11 @@ impl RuleSource {
         }
         let nothing = "no setting names rules: use --rules PATH, WEIR__RULES__PATHS or \
                        RUNTIME_ROOT, or WEIR__RULES__SOURCE=xds for a management server";
-        settings.rule_files().map(RuleSource::Files).ok_or_else(|| nothing.to_owned())
+        settings
+            .rule_files()
+            .map(RuleSource::Files)
+            .ok_or_else(|| SetupError::Invalid(nothing.to_owned()))
     }
-}
-
-/// Checks the certificates of the listeners, which are loaded again when these are bound.
-///
-/// # Errors
-///
-/// They cannot be used.
-fn check_tls(settings: &Settings) -> Result<(), String> {
-    let listeners = [settings.grpc_tls_options(), settings.http_tls_options()];
-    listeners.into_iter().flatten().try_for_each(|options| Certificates::load(options).map(drop))
 }
 
 /// Checks that the address space is not limited to less than weir needs.
@@ -196,49 +183,63 @@ fn serve(
     failures: Failures,
     otlp: Otlp,
 ) -> anyhow::Result<()> {
-    let descriptors = raise_descriptor_limit();
     // For everything but gRPC requests, which have their own threads. Its blocking threads do slow work,
     // such as loading rules, at a lower priority than requests.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .on_thread_start(lower_priority)
-        .build()?;
+        .build()
+        .context("cannot start a runtime")
+        .map_err(SetupError::from)?;
     let served = runtime.block_on(async {
         // Before the service listens: from then on a signal must drain it.
-        let stop = stop_signal(log.queue().clone())?;
-        // The thread stays for the first work, such as loading rules.
-        run_blocking(|| ()).await.context("cannot start a thread for slow work")?;
-        let mut app = App::build(settings, descriptors, failures).await?;
-        app.set_log_levels(log.levels().clone());
-        app.metrics().log(log.queue().dropped());
-        #[cfg(feature = "statsd")]
-        start_statsd(settings, &mut app)?;
-        let addresses = app.addresses()?;
-        announce(&addresses, settings.debug.address.is_default());
-        let overlay = settings.overlay_files().map(|selection| {
-            let options = settings.watch_options();
-            RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), app.metrics())
-        });
-        // The service listens before it has rules.
-        match source {
-            RuleSource::Files(selection) => {
-                follow_files(settings, selection, overlay, &app, &addresses.http)
-            }
-            RuleSource::Xds(options) => {
-                let client = xds::Client::new(*options, app.loader(), &app.metrics());
-                let client = client.map_err(anyhow::Error::msg)?;
-                tokio::spawn(async move {
-                    load(overlay.as_ref()).await;
-                    tokio::join!(client.follow(), follow(overlay.as_ref()))
-                });
-            }
-        }
-        otlp.start(&mut app)?;
+        let stop = stop_signal(log.queue().clone()).context("cannot wait for signals");
+        let stop = stop.map_err(SetupError::from)?;
+        let app = start(settings, source, log, failures, otlp).await?;
         app.run(stop).await
     });
     // A thread that reads rules may hang in a file system that does not respond.
     runtime.shutdown_background();
     served
+}
+
+/// Builds the service and starts what follows rules and sends telemetry.
+async fn start(
+    settings: &Settings,
+    source: RuleSource,
+    log: &Log,
+    failures: Failures,
+    otlp: Otlp,
+) -> Result<App, SetupError> {
+    let descriptors = raise_descriptor_limit();
+    // The thread stays for the first work, such as loading rules.
+    run_blocking(|| ()).await.context("cannot start a thread for slow work")?;
+    let mut app = App::build(settings, descriptors, failures).await?;
+    app.set_log_levels(log.levels().clone());
+    app.metrics().log(log.queue().dropped());
+    #[cfg(feature = "statsd")]
+    start_statsd(settings, &mut app)?;
+    let addresses = app.addresses()?;
+    announce(&addresses, settings.debug.address.is_default());
+    let overlay = settings.overlay_files().map(|selection| {
+        let options = settings.watch_options();
+        RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), app.metrics())
+    });
+    // The service listens before it has rules.
+    match source {
+        RuleSource::Files(selection) => {
+            follow_files(settings, selection, overlay, &app, &addresses.http);
+        }
+        RuleSource::Xds(options) => {
+            let client = xds::Client::new(*options, app.loader(), &app.metrics())?;
+            tokio::spawn(async move {
+                load(overlay.as_ref()).await;
+                tokio::join!(client.follow(), follow(overlay.as_ref()))
+            });
+        }
+    }
+    otlp.start(&mut app)?;
+    Ok(app)
 }
 
 /// Starts the exporters to StatsD and DogStatsD that the settings enable.

@@ -12,22 +12,25 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tonic::transport::{ClientTlsConfig, Endpoint};
 
 use super::PemFile;
+use crate::setup_error::SetupError;
 
 /// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
 /// does: bundles of systems have some.
-pub(super) fn trust_anchors(file: &PemFile) -> Result<Vec<u8>, String> {
+pub(super) fn trust_anchors(file: &PemFile) -> Result<Vec<u8>, SetupError> {
     let (_, certificates) = certificates(file)?;
     let mut roots = RootCertStore::empty();
     let usable = certificates.into_iter().filter(|it| roots.add(it.clone()).is_ok());
     let pem: String = usable.map(|certificate| encode(&certificate)).collect();
     match pem.is_empty() {
-        true => Err(unusable(file, &"none can be trusted", "X.509 certificates of a CA in PEM")),
+        true => {
+            Err(unusable(file, &"none can be trusted", "X.509 certificates of a CA in PEM").into())
+        }
         false => Ok(pem.into_bytes()),
     }
 }
 
 /// Reads a certificate and its key.
-pub(super) fn identity(cert: &PemFile, key: &PemFile) -> Result<(Vec<u8>, Vec<u8>), String> {
+pub(super) fn identity(cert: &PemFile, key: &PemFile) -> Result<(Vec<u8>, Vec<u8>), SetupError> {
     let (cert_pem, chain) = certificates(cert)?;
     let key_pem = read(key)?;
     let private = PrivateKeyDer::from_pem_slice(&key_pem)
@@ -35,44 +38,45 @@ pub(super) fn identity(cert: &PemFile, key: &PemFile) -> Result<(Vec<u8>, Vec<u8
     // Checks that they belong together too.
     match CertifiedKey::from_der(chain, private, &ring::default_provider()) {
         Ok(_) => Ok((cert_pem, key_pem)),
-        Err(error) => Err(format!(
+        Err(error) => Err(SetupError::Invalid(format!(
             "{} and {} cannot be used: {error}; name a certificate ({}) and its key ({})",
             cert.setting,
             key.setting,
             cert.path.display(),
             key.path.display(),
-        )),
+        ))),
     }
 }
 
 /// Checks that the system has roots.
-pub(super) fn check_system_roots() -> Result<(), String> {
+pub(super) fn check_system_roots() -> Result<(), SetupError> {
     let config = ClientTlsConfig::new().with_native_roots();
     match Endpoint::from_static("https://localhost").tls_config(config) {
         Ok(_) => Ok(()),
         Err(_) => {
-            Err("the system's certificates cannot be used: none are found; install them, or \
-                       name a file of certificates to trust"
-                .to_owned())
+            let missing = "the system's certificates cannot be used: none are found; install them, or \
+                       name a file of certificates to trust";
+            Err(SetupError::Unavailable(missing.to_owned()))
         }
     }
 }
 
 /// Reads a file with at least one certificate.
-fn certificates(file: &PemFile) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), String> {
+fn certificates(file: &PemFile) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), SetupError> {
     let wanted = "certificates in PEM";
     let pem = read(file)?;
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
     match all {
-        Ok(all) if all.is_empty() => Err(unusable(file, &"it has none", wanted)),
+        Ok(all) if all.is_empty() => Err(unusable(file, &"it has none", wanted).into()),
         Ok(all) => Ok((pem, all)),
-        Err(error) => Err(unusable(file, &error, wanted)),
+        Err(error) => Err(unusable(file, &error, wanted).into()),
     }
 }
 
-fn read(file: &PemFile) -> Result<Vec<u8>, String> {
-    std::fs::read(&file.path)
-        .map_err(|error| unusable(file, &error, "an existing file that weir may read"))
+fn read(file: &PemFile) -> Result<Vec<u8>, SetupError> {
+    std::fs::read(&file.path).map_err(|error| {
+        SetupError::Unavailable(unusable(file, &error, "an existing file that weir may read"))
+    })
 }
 
 fn unusable(file: &PemFile, error: &dyn Display, wanted: &str) -> String {

@@ -58,7 +58,7 @@ fn an_unusable_new_set_keeps_the_last_good_one_whole() {
     // From the start there is nothing to keep.
     fs::write(path.join("ca"), "nonsense").unwrap();
     assert_eq!(certificates.read().unwrap(), second);
-    let error = ClientCertificates::new(files).read().unwrap_err();
+    let error = ClientCertificates::new(files).read().unwrap_err().to_string();
     assert!(error.starts_with("ca names ") && error.contains("it has none"), "{error}");
 }
 
@@ -115,7 +115,7 @@ fn unusable_files_are_named() {
         (("ca", "cert", ""), "a.cert is set without a key; name the key too"),
         (("ca", "", "key"), "a.key is set without a certificate; name the certificate too"),
     ] {
-        let error = read(files.0, files.1, files.2).unwrap_err();
+        let error = read(files.0, files.1, files.2).unwrap_err().to_string();
         assert!(error.starts_with(start) && error.contains("; name "), "{files:?} {error}");
     }
     // Some bundles have certificates that cannot be trusted.

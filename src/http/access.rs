@@ -30,6 +30,7 @@ use super::error::{ApiError, shortened};
 use super::query::parameters;
 use super::serve::Peer;
 use crate::controls::AuditLog;
+use crate::setup_error::SetupError;
 use crate::threads::run_blocking;
 use crate::throttle::Throttle;
 
@@ -79,7 +80,7 @@ impl Access {
     /// # Errors
     ///
     /// One cannot be used. The message names the setting, the file, the cause and the fix.
-    pub fn load(options: AccessOptions) -> Result<Access, String> {
+    pub fn load(options: AccessOptions) -> Result<Access, SetupError> {
         let AccessOptions { read_token_file, write_token_file, require_token, allowed_hosts } =
             options;
         let tokens = Tokens::load(read_token_file, write_token_file)?;

@@ -40,6 +40,7 @@ use crate::clock::Clock;
 use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 use crate::random::random_bytes;
 use crate::secret_url::SecretUrl;
+use crate::setup_error::SetupError;
 use crate::threads::{self, Failures};
 
 /// What is sent, and where to.
@@ -164,7 +165,7 @@ impl Otlp {
     /// # Errors
     ///
     /// A certificate or key cannot be used.
-    pub fn new(options: Options) -> Result<Otlp, String> {
+    pub fn new(options: Options) -> Result<Otlp, SetupError> {
         let counts = OtlpCounts::default();
         let queue = || Arc::new(SpanQueue::new(counts.spans_overflowed.clone()));
         let traces = match options.traces {

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Options, TlsMetrics};
 use crate::connections::ConnectionHandle;
+use crate::setup_error::SetupError;
 use crate::sockets::Socket;
 
 #[derive(Debug)]
@@ -25,12 +26,12 @@ impl Certificates {
     /// # Errors
     ///
     /// Always.
-    pub fn load(options: Options) -> Result<Arc<Certificates>, String> {
+    pub fn load(options: Options) -> Result<Arc<Certificates>, SetupError> {
         let group = options.group;
-        Err(format!(
+        Err(SetupError::Invalid(format!(
             "{group}.enabled is true, but this program was built without TLS; \
              build it with the feature tls, or remove {group}.enabled"
-        ))
+        )))
     }
 
     pub fn options(&self) -> &Options {

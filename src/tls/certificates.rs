@@ -10,6 +10,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Options, TlsMetrics};
+use crate::setup_error::SetupError;
 use crate::threads::run_blocking;
 use crate::throttle::Throttle;
 
@@ -47,7 +48,7 @@ impl Certificates {
     /// # Errors
     ///
     /// They cannot be used. The message names the setting, the file, the cause and the fix.
-    pub fn load(options: Options) -> Result<Arc<Certificates>, String> {
+    pub fn load(options: Options) -> Result<Arc<Certificates>, SetupError> {
         let files = Files::read(&options);
         let checked = files.check(&options)?;
         let fingerprint = files.fingerprint();
@@ -113,7 +114,7 @@ impl Certificates {
             Err(error) if has_settled => {
                 seen.reported = Some(fingerprint);
                 drop(seen);
-                self.report(&error);
+                self.report(&error.to_string());
             }
             Err(_) => {}
         }

@@ -14,6 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use super::Options;
 use super::client_verifier::ClientVerifier;
 use super::expiry::expiry;
+use crate::setup_error::SetupError;
 
 const CERTIFICATES: &str = "name a file with certificates in PEM";
 const KEY: &str = "name a file with a private key in PEM";
@@ -57,7 +58,7 @@ impl Files {
     ///
     /// A file is missing or unusable, or they do not belong together. The message names the setting,
     /// the file, the cause and the fix.
-    pub fn check(&self, options: &Options) -> Result<Checked, String> {
+    pub fn check(&self, options: &Options) -> Result<Checked, SetupError> {
         let provider = Arc::new(ring::default_provider());
         let cert = Source { group: options.group, setting: "cert", path: &options.cert };
         let key = Source { group: options.group, setting: "key", path: &options.key };
@@ -95,7 +96,7 @@ impl Files {
     fn roots<'a>(
         &self,
         options: &'a Options,
-    ) -> Result<Option<(Source<'a>, Arc<RootCertStore>)>, String> {
+    ) -> Result<Option<(Source<'a>, Arc<RootCertStore>)>, SetupError> {
         let (Some(path), Some(contents)) = (&options.client_ca, &self.client_ca) else {
             return Ok(None);
         };
@@ -126,28 +127,30 @@ impl Source<'_> {
         &self,
         contents: &'c Result<Vec<u8>, String>,
         help: &str,
-    ) -> Result<&'c [u8], String> {
-        contents.as_deref().map_err(|error| self.error(error, help))
+    ) -> Result<&'c [u8], SetupError> {
+        contents.as_deref().map_err(|error| SetupError::Unavailable(self.error(error, help)))
     }
 
     fn certificates(
         &self,
         contents: &Result<Vec<u8>, String>,
-    ) -> Result<Vec<CertificateDer<'static>>, String> {
+    ) -> Result<Vec<CertificateDer<'static>>, SetupError> {
         let pem = self.contents(contents, CERTIFICATES)?;
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         match all {
-            Ok(all) if all.is_empty() => Err(self.error(&"it has no certificate", CERTIFICATES)),
+            Ok(all) if all.is_empty() => {
+                Err(self.error(&"it has no certificate", CERTIFICATES).into())
+            }
             Ok(all) => Ok(all),
-            Err(error) => Err(self.error(&error, CERTIFICATES)),
+            Err(error) => Err(self.error(&error, CERTIFICATES).into()),
         }
     }
 
     fn private_key(
         &self,
         contents: &Result<Vec<u8>, String>,
-    ) -> Result<PrivateKeyDer<'static>, String> {
+    ) -> Result<PrivateKeyDer<'static>, SetupError> {
         let pem = self.contents(contents, KEY)?;
-        PrivateKeyDer::from_pem_slice(pem).map_err(|error| self.error(&error, KEY))
+        PrivateKeyDer::from_pem_slice(pem).map_err(|error| self.error(&error, KEY).into())
     }
 }

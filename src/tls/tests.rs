@@ -150,7 +150,7 @@ fn unusable_files_are_named() {
         (Options { client_ca: Some(path("none")), ..good.clone() }, "client_ca names ", "No such"),
         (Options { client_ca: Some(path("nonsense")), ..good }, "client_ca names ", certificates),
     ] {
-        let error = Certificates::load(options).unwrap_err();
+        let error = Certificates::load(options).unwrap_err().to_string();
         let names_setting = error.starts_with(&format!("grpc.tls.{setting}"));
         assert!(names_setting && error.contains(cause), "{setting:?} {cause:?}: {error}");
     }

@@ -8,6 +8,7 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 
 use super::Options;
 use crate::grpc_client::{self, Server};
+use crate::setup_error::SetupError;
 
 /// The interval of TCP keepalive probes. Unlike HTTP/2 pings, no server objects to them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);
@@ -18,7 +19,7 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// A setting is invalid, or a file is unusable. The message names the setting and the fix.
-pub fn server(options: &Options) -> Result<Server, String> {
+pub fn server(options: &Options) -> Result<Server, SetupError> {
     let url = &options.url;
     let (scheme, host) = match url.expose().split_once("://") {
         Some(("http", host)) => ("http", host),
@@ -27,9 +28,10 @@ pub fn server(options: &Options) -> Result<Server, String> {
         Some(("dns", host)) => ("", host.trim_start_matches('/')),
         Some(("passthrough", host)) => ("", host.trim_start_matches('/')),
         Some((scheme, _)) => {
-            return Err(format!(
+            let error = format!(
                 "rules.xds.url is {url:?}: the scheme {scheme} is not supported; write host:port"
-            ));
+            );
+            return Err(error.into());
         }
         None => ("", url.expose()),
     };
@@ -41,8 +43,10 @@ pub fn server(options: &Options) -> Result<Server, String> {
     let wanted = "write host:port, such as localhost:18000 or [::1]:18000";
     let mut endpoint = match grpc_client::endpoint(host, tls) {
         Ok(endpoint) if has_port => endpoint,
-        Ok(_) => return Err(format!("rules.xds.url is {url:?}: there is no port; {wanted}")),
-        Err(_) => return Err(format!("rules.xds.url is {url:?}; {wanted}")),
+        Ok(_) => {
+            return Err(format!("rules.xds.url is {url:?}: there is no port; {wanted}").into());
+        }
+        Err(_) => return Err(format!("rules.xds.url is {url:?}; {wanted}").into()),
     };
     endpoint = endpoint.connect_timeout(options.connect_timeout).tcp_keepalive(Some(TCP_KEEPALIVE));
     if !options.keepalive.is_zero() {
@@ -94,7 +98,7 @@ mod tests {
     }
 
     fn uri(options: &Options) -> Result<String, String> {
-        server(options).map(|server| server.endpoint.uri().to_string())
+        Ok(server(options)?.endpoint.uri().to_string())
     }
 
     #[test]
@@ -115,7 +119,7 @@ mod tests {
             ("local host:1", "write host:port"),
             ("xds://x:1", "scheme xds"),
         ] {
-            let error = uri(&options(url)).unwrap_err();
+            let error = uri(&options(url)).unwrap_err().to_string();
             assert!(error.starts_with("rules.xds.url is ") && error.contains(cause), "{error}");
         }
     }

@@ -47,6 +47,7 @@ mod scarce;
 mod secrets;
 mod service;
 mod settings;
+mod start_errors;
 mod starvation;
 #[cfg(feature = "statsd")]
 mod statsd;

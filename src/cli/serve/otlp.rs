@@ -14,6 +14,7 @@ mod enabled {
     use crate::app::App;
     use crate::metrics::MetricSink;
     use crate::settings::Settings;
+    use crate::setup_error::SetupError;
     use crate::telemetry::log::SpanLayer;
     use crate::telemetry::otlp;
 
@@ -27,7 +28,7 @@ mod enabled {
         /// # Errors
         ///
         /// A certificate or key cannot be used.
-        pub fn new(settings: &Settings) -> Result<Otlp, String> {
+        pub fn new(settings: &Settings) -> Result<Otlp, SetupError> {
             otlp::Otlp::new(settings.otlp_options()).map(Otlp)
         }
 
@@ -56,13 +57,14 @@ mod enabled {
 mod disabled {
     use crate::app::App;
     use crate::settings::Settings;
+    use crate::setup_error::SetupError;
     use crate::telemetry::log::SpanLayer;
 
     /// Nothing: settings that ask for it are errors.
     pub struct Otlp;
 
     impl Otlp {
-        pub fn new(_: &Settings) -> Result<Otlp, String> {
+        pub fn new(_: &Settings) -> Result<Otlp, SetupError> {
             Ok(Otlp)
         }
 

@@ -290,7 +290,7 @@ fn an_unusable_file_is_an_error_at_the_start() {
     let load = || {
         let options =
             AccessOptions { read_token_file: Some(file.clone()), ..AccessOptions::default() };
-        Access::load(options).unwrap_err()
+        Access::load(options).unwrap_err().to_string()
     };
     assert!(load().contains("No such file"), "{}", load());
     for (text, cause) in [("", "empty"), ("\n \n", "empty"), ("a b", "spaces"), ("ä", "ASCII")] {

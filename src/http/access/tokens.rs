@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use tokio::sync::watch;
 
+use crate::setup_error::SetupError;
 use crate::token_file::{SecretKind, TokenFile};
 
 /// What a token allows.
@@ -37,7 +38,7 @@ impl Tokens {
     /// # Errors
     ///
     /// One cannot be used. The message names the setting, the file, the cause and the fix.
-    pub fn load(read: Option<PathBuf>, write: Option<PathBuf>) -> Result<Tokens, String> {
+    pub fn load(read: Option<PathBuf>, write: Option<PathBuf>) -> Result<Tokens, SetupError> {
         let files = [
             (TokenKind::Write, "debug.write_token_file", write),
             (TokenKind::Read, "debug.read_token_file", read),
@@ -45,7 +46,7 @@ impl Tokens {
         let files = files.into_iter().filter_map(|(kind, setting, path)| {
             path.map(|path| Ok((kind, TokenFile::load(setting, SecretKind::Token, path)?)))
         });
-        let files = files.collect::<Result<_, String>>()?;
+        let files = files.collect::<Result<_, SetupError>>()?;
         Ok(Tokens { files, replaced: watch::Sender::new(0) })
     }
 

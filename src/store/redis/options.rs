@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::access::{Access, Endpoint};
 use crate::clock;
+use crate::setup_error::SetupError;
 
 /// Where the servers are.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl Options {
     /// # Errors
     ///
     /// A file is unusable. The message names the setting and the fix.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), SetupError> {
         match &self.access.tls {
             Some(tls) => tls.certificates.read().map(drop),
             None => Ok(()),

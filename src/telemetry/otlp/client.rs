@@ -23,6 +23,7 @@ use crate::causes::with_causes;
 use crate::interim_responses::{self, TooMany};
 use crate::metrics::Counter;
 use crate::random::random;
+use crate::setup_error::SetupError;
 use crate::throttle::Throttle;
 
 /// The part of a response that is kept; the rest is discarded.
@@ -111,7 +112,7 @@ impl Client {
     /// # Errors
     ///
     /// A file cannot be used.
-    pub fn new(to: Destination, failures: Counter) -> Result<Client, String> {
+    pub fn new(to: Destination, failures: Counter) -> Result<Client, SetupError> {
         let tls = tls::config(&to)?;
         Ok(Client { to, tls: Arc::new(tls), failures })
     }

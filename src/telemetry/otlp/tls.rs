@@ -10,13 +10,14 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::{Destination, Protocol};
+use crate::setup_error::SetupError;
 
 /// Returns the configuration for a destination; without TLS, one that accepts no certificate.
 ///
 /// # Errors
 ///
 /// A file cannot be used.
-pub(super) fn config(to: &Destination) -> Result<ClientConfig, String> {
+pub(super) fn config(to: &Destination) -> Result<ClientConfig, SetupError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -29,19 +30,19 @@ pub(super) fn config(to: &Destination) -> Result<ClientConfig, String> {
         Some(path) => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(path)? {
-                roots.add(certificate).map_err(|error| unusable(path, &error))?;
+                roots.add(certificate).map_err(|error| invalid(path, &error))?;
             }
             builder.with_root_certificates(roots)
         }
-        None => builder
-            .with_native_roots()
-            .map_err(|error| format!("the system's CA certificates: {error}"))?,
+        None => builder.with_native_roots().map_err(|error| {
+            SetupError::Unavailable(format!("the system's CA certificates: {error}"))
+        })?,
     };
     let mut config = match (&to.tls.cert, &to.tls.key) {
         (Some(cert), Some(key)) => {
             let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
             let chain = certificates(cert)?;
-            builder.with_client_auth_cert(chain, read).map_err(|error| unusable(key, &error))?
+            builder.with_client_auth_cert(chain, read).map_err(|error| invalid(key, &error))?
         }
         _ => builder.with_no_client_auth(),
     };
@@ -51,13 +52,21 @@ pub(super) fn config(to: &Destination) -> Result<ClientConfig, String> {
     Ok(config)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
     let read: Result<Vec<_>, pem::Error> =
         CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
     let read = read.map_err(|error| unusable(path, &error))?;
-    if read.is_empty() { Err(unusable(path, &"it has no certificate")) } else { Ok(read) }
+    if read.is_empty() { Err(invalid(path, &"it has no certificate").into()) } else { Ok(read) }
 }
 
-fn unusable(path: &Path, error: &dyn std::fmt::Display) -> String {
+fn unusable(path: &Path, error: &pem::Error) -> SetupError {
+    let text = invalid(path, error);
+    match error {
+        pem::Error::Io(_) => SetupError::Unavailable(text),
+        _ => SetupError::Invalid(text),
+    }
+}
+
+fn invalid(path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot use {}: {error}", path.display())
 }

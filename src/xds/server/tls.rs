@@ -3,6 +3,7 @@
 use crate::client_tls::GrpcTls;
 #[cfg(feature = "tls")]
 use crate::client_tls::GrpcTlsError;
+use crate::setup_error::SetupError;
 use crate::xds::Tls;
 
 /// Reads the certificates for a connection to a host.
@@ -11,23 +12,25 @@ use crate::xds::Tls;
 ///
 /// A setting is invalid, or a file is unusable. The message names the setting and the fix.
 #[cfg(feature = "tls")]
-pub(super) fn configure(host: &str, tls: &Tls) -> Result<GrpcTls, String> {
-    let pem = tls.certificates.read().map_err(|error| match error.starts_with("rules.xds.") {
-        true => error,
-        false => format!("rules.xds.tls: {error}"),
+pub(super) fn configure(host: &str, tls: &Tls) -> Result<GrpcTls, SetupError> {
+    let pem = tls.certificates.read().map_err(|error| {
+        error.map(|error| match error.starts_with("rules.xds.") {
+            true => error,
+            false => format!("rules.xds.tls: {error}"),
+        })
     })?;
     let name = &tls.server_name;
-    GrpcTls::new(&pem, host, name).map_err(|error| match error {
-        GrpcTlsError::ServerName => {
-            format!(
+    GrpcTls::new(&pem, host, name).map_err(|error| {
+        SetupError::Invalid(match error {
+            GrpcTlsError::ServerName => format!(
                 "rules.xds.tls.server_name is {name:?}; write a DNS name of the server's certificate"
-            )
-        }
-        GrpcTlsError::Other(error) => format!("rules.xds.tls: {error}; see rules.xds.url"),
+            ),
+            GrpcTlsError::Other(error) => format!("rules.xds.tls: {error}; see rules.xds.url"),
+        })
     })
 }
 
 #[cfg(not(feature = "tls"))]
-pub(super) fn configure(_: &str, _: &Tls) -> Result<GrpcTls, String> {
-    Err(format!("rules.xds asks for TLS, but {}", crate::client_tls::NO_TLS))
+pub(super) fn configure(_: &str, _: &Tls) -> Result<GrpcTls, SetupError> {
+    Err(format!("rules.xds asks for TLS, but {}", crate::client_tls::NO_TLS).into())
 }

@@ -71,7 +71,7 @@ fn unusable_certificates_stop_the_start() {
             .env("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "true")
             .env(variable, "/none")
             .run();
-        assert_eq!(status.code(), Some(64), "{output}");
+        assert_eq!(status.code(), Some(1), "{output}");
         assert!(output.contains("weir cannot start") && output.contains(name), "{output}");
     }
 }

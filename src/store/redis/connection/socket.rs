@@ -51,7 +51,8 @@ async fn encrypted(tls: &Tls, host: &str, port: u16) -> Result<Socket, ConnectEr
 
     use crate::client_tls;
 
-    let pem = tls.certificates.read_in_background().await.map_err(ConnectError::Certificates)?;
+    let pem = tls.certificates.read_in_background().await;
+    let pem = pem.map_err(|error| ConnectError::Certificates(error.to_string()))?;
     let config = client_tls::config(&pem, tls.skip_hostname_verification)
         .map_err(ConnectError::Certificates)?;
     let name = rustls_pki_types::ServerName::try_from(host.to_owned());

@@ -1,0 +1,114 @@
+//! What keeps weir from starting: the exit code says whether somebody has to change something, or a restart may help.
+
+use std::net::TcpListener;
+
+use crate::support::certificates::Authority;
+use crate::support::weir::{Setup, serving};
+
+/// A free port.
+const FREE: &str = "127.0.0.1:0";
+
+/// The arguments that have addresses.
+const ADDRESSES: [&str; 3] = ["--grpc-address", "--http-address", "--debug-address"];
+
+/// With a valid certificate and its key.
+fn setup() -> Setup {
+    let identity = Authority::new().sign(&["weir.test"]);
+    let setup = serving("domain: shop\n").file("crt", &identity.cert).file("key", &identity.key);
+    ADDRESSES.iter().fold(setup, |setup, argument| setup.arg(argument).arg(FREE))
+}
+
+/// Sets settings; `@NAME` is a file in the service's directory.
+fn with(settings: &str) -> Setup {
+    settings.split_whitespace().fold(setup(), |setup, setting| {
+        let (name, value) = setting.split_once('=').unwrap();
+        let variable = format!("WEIR__{}", name.replace('.', "__").to_uppercase());
+        match value.strip_prefix('@') {
+            Some(file) => {
+                let path = setup.path(file);
+                setup.env(&variable, path)
+            }
+            None => setup.env(&variable, value),
+        }
+    })
+}
+
+fn assert_ends(setup: Setup, code: i32, cause: &str, case: &str) {
+    let (status, said) = setup.run();
+    assert_eq!(status.code(), Some(code), "{case}: {said}");
+    assert!(said.contains("weir cannot start"), "{case}: {said}");
+    assert!(said.contains(cause), "{case}: {cause}: {said}");
+}
+
+#[test]
+fn a_file_that_is_missing_may_come_and_a_wrong_one_has_to_be_changed() {
+    let mut cases = Vec::new();
+    for (group, address) in [("grpc", ""), ("http", ""), ("resp", "resp.address=127.0.0.1:0")] {
+        let tls = format!("{group}.tls");
+        cases.push(format!("{address} {tls}.enabled=true {tls}.key=@key {tls}.cert="));
+        cases.push(format!("{address} {tls}.enabled=true {tls}.cert=@crt {tls}.key="));
+        let both = format!("{tls}.cert=@crt {tls}.key=@key");
+        cases.push(format!("{address} {tls}.enabled=true {both} {tls}.client_ca="));
+    }
+    let redis = "store.kind=redis store.redis.url=localhost:1 store.redis.tls.enabled=true";
+    let xds = "rules.source=xds rules.xds.url=localhost:1 rules.xds.tls.enabled=true";
+    let otlp = "tracing.enabled=true otlp.endpoint=https://localhost:1";
+    for (server, tls) in [(redis, "store.redis.tls"), (xds, "rules.xds.tls"), (otlp, "otlp")] {
+        cases.push(format!("{server} {tls}.ca="));
+        cases.push(format!("{server} {tls}.ca=@crt {tls}.key=@key {tls}.cert="));
+        cases.push(format!("{server} {tls}.ca=@crt {tls}.cert=@crt {tls}.key="));
+    }
+    cases.push("debug.read_token_file=".to_owned());
+    cases.push("debug.write_token_file=".to_owned());
+    cases.push("resp.address=127.0.0.1:0 resp.password_file=".to_owned());
+    for case in cases {
+        let file = |name: &str| with(&format!("{case}@{name}"));
+        assert_ends(file("missing"), 1, "No such file", &case);
+        // Tests may run as root, who may read all files.
+        assert_ends(file("."), 1, "Is a directory", &case);
+        assert_ends(file("wrong").file("wrong", "\u{1}\n"), 64, "wrong", &case);
+    }
+}
+
+#[test]
+fn an_address_that_is_in_use_may_become_free() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap();
+    for name in ["grpc", "http", "debug", "resp", "metrics.prometheus"] {
+        let argument = format!("--{name}-address");
+        let address = |other: &str| if other == argument { taken.to_string() } else { FREE.into() };
+        let setup = match name {
+            "resp" | "metrics.prometheus" => with(&format!("{name}.address={taken}")),
+            _ => ADDRESSES.iter().fold(serving("domain: shop\n"), |setup, other| {
+                setup.arg(other).arg(&address(other))
+            }),
+        };
+        let cause = format!("cannot listen on {taken} ({name}.address)");
+        assert_ends(setup, 1, &cause, name);
+    }
+}
+
+#[test]
+fn a_directory_in_use_may_become_free_and_another_format_stays() {
+    let disk = "store.kind=disk store.disk.path=@counters";
+    let used = with(disk);
+    let directory = used.path("counters");
+    let weir = used.start_as_it_is();
+    let second =
+        setup().env("WEIR__STORE__KIND", "disk").env("WEIR__STORE__DISK__PATH", &directory);
+    assert_ends(second, 1, "which another process uses", "in use");
+    drop(weir);
+    let path = with("store.kind=disk store.disk.path=@rules.yaml");
+    assert_ends(path, 1, "store.disk.path is", "a file");
+}
+
+#[test]
+fn settings_that_contradict_have_to_be_changed() {
+    for (settings, cause) in [
+        ("grpc.tls.enabled=true", "grpc.tls.enabled is true without grpc.tls.cert"),
+        ("rules.source=xds rules.xds.url=ftp://localhost:1", "the scheme ftp is not supported"),
+        ("drain.timeout=soon", "drain.timeout"),
+    ] {
+        assert_ends(with(settings), 64, cause, settings);
+    }
+}
