@@ -127,12 +127,51 @@ fn settings_files_are_bounded() {
     let command = "serve --print-settings --settings a.toml";
     let (good, printed) = weir(&[("a.toml", &unknown)], command);
     assert!(
-        !good && printed.contains("a.toml: 29900 more names are no settings; remove"),
+        !good && printed.contains("a.toml: 29900 more errors are not listed; fix"),
         "{printed}"
     );
     assert_eq!(printed.matches("there is no setting").count(), 100, "{printed}");
     let (good, printed) = weir(&[("a.toml", &"# comment\n".repeat(1 << 17))], command);
     assert!(!good && printed.contains("a.toml: the settings file has more than 1048576 bytes; "));
+}
+
+#[test]
+fn settings_files_with_many_errors_or_levels_are_read_to_their_end() {
+    let many = |text: &str, times| text.repeat(times);
+    let dotted = vec!["a"; 400_000].join(".");
+    let long = "x".repeat(300_000);
+    for (file, text, wanted) in [
+        ("a.yaml", many("[", 500_000), "recursion limit exceeded"),
+        ("a.yaml", many("{a: ", 200_000), "recursion limit exceeded"),
+        ("a.yaml", many("- ", 300_000), "recursion limit exceeded"),
+        ("a.yaml", format!("{}1{}", many("{a: ", 500), many("}", 500)), "a.yaml:1:"),
+        (
+            "a.yaml",
+            format!("a: &a [{}]\nb: [{}]\n", many("1,", 100), many("*a,", 200_000)),
+            "aliasing",
+        ),
+        (
+            "a.yaml",
+            format!("{{{}}}", many("grpc: {}, ", 90_000)),
+            "89899 more errors are not listed",
+        ),
+        ("a.yaml", format!("{long}: {{{}}}", many("a: 1, b: 1, ", 50)), "a.yaml:1:"),
+        ("a.toml", format!("a = {}", many("[", 900_000)), "a.toml:1:"),
+        ("a.toml", format!("{dotted} = 1\n"), "a.toml:1:"),
+        ("a.toml", format!("[{dotted}]\n"), "a.toml:1:"),
+        ("a.toml", format!("a = {{ {} b = 1 }}", many("grpc.uds = 's', ", 40_000)), "a.toml:1:"),
+        ("a.toml", "\0".repeat(1 << 20), "a.toml:1:"),
+    ] {
+        let command = format!("serve --print-settings --settings {file}");
+        let (good, printed) = weir(&[(file, &text)], &command);
+        assert!(
+            !good && printed.contains(wanted),
+            "{wanted}: {}",
+            &printed[..printed.len().min(2_000)]
+        );
+        assert!(printed.lines().count() < 250 && printed.len() < 100_000, "{}", printed.len());
+        assert!(printed.starts_with("weir cannot start"), "{printed}");
+    }
 }
 
 #[test]

@@ -43,6 +43,44 @@ fn defaults_have_their_types() {
 }
 
 #[test]
+fn values_of_files_are_what_they_are_elsewhere_and_numbers_are_decimal() {
+    let yaml = "\
+grpc:
+  max_descriptors: 010
+  max_streams: 0x10
+  allow_overrides: off
+  max_buffered: 1e3
+http: {max_connections: \"0x11\", address: &here ':1', json_errors: !!str detailed}
+resp: {max_connections: +12, address: *here}
+rules: {paths: [a, 1.50, yes, 'x, y', 2001-12-14], max_problems: 5.0}
+drain: {delay: 1s}
+";
+    let toml = "\
+grpc = { max_descriptors = 1_0, max_streams = 0x1_0, allow_overrides = false, max_buffered = 1e3 }
+http = { max_connections = \"0x11\", address = ':1' }
+resp = { max_connections = 12, address = ':1' }
+rules = { paths = ['a', 1.50, 'yes', 'x, y', 2001-12-14], max_problems = 5 }
+drain.delay = '1s'
+";
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text, place) in [("weir.yaml", yaml, "2:20"), ("weir.toml", toml, "1:28")] {
+        let file = dir.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
+        let settings = Settings::load(&inputs).unwrap_or_else(|errors| panic!("{errors:?}"));
+        let origin = format!("{}:{place}", file.display());
+        assert_eq!(settings.grpc.max_descriptors.origin, origin);
+        assert_eq!((*settings.grpc.max_descriptors, *settings.grpc.max_streams), (10, 16));
+        assert_eq!((*settings.grpc.allow_overrides, *settings.grpc.max_buffered), (false, 1_000));
+        assert_eq!((*settings.http.max_connections, *settings.resp.max_connections), (17, 12));
+        assert_eq!((&**settings.http.address, &**settings.resp.address), (":1", ":1"));
+        let paths = settings.rules.paths.iter().map(|path| path.to_str().unwrap());
+        assert_eq!(paths.collect::<Vec<_>>(), ["a", "1.5", "yes", "x, y", "2001-12-14"]);
+        assert_eq!((*settings.rules.max_problems, settings.drain.delay.as_secs()), (5, 1));
+    }
+}
+
+#[test]
 fn later_layers_win_and_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("weir.toml");

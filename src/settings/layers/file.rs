@@ -11,14 +11,18 @@ use std::path::Path;
 use config::{Value, ValueKind};
 
 use super::Layer;
+use crate::rules::truncate;
 use crate::settings::error::SettingError;
 use crate::settings::table;
 
 /// The largest settings file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// How many errors of one kind are listed.
+/// How many errors are listed.
 const MAX_LISTED: usize = 100;
+
+/// The longest name in an error.
+const MAX_NAME_BYTES: usize = 100;
 
 /// A line and a column, both counted from 1.
 type Place = (usize, usize);
@@ -61,69 +65,78 @@ fn text(path: &Path) -> Result<(String, Parse), (String, &'static str)> {
 struct Entries {
     file: String,
     layer: Layer,
-    /// Where each known setting was set first.
+    /// Where each setting was set first.
     first: HashMap<&'static str, Place>,
     errors: Vec<SettingError>,
-    unknown: usize,
-    repeated: usize,
+    omitted: usize,
 }
 
 impl Entries {
     fn new(file: String) -> Entries {
         let (layer, first, errors) = (Layer::default(), HashMap::new(), Vec::new());
-        Entries { file, layer, first, errors, unknown: 0, repeated: 0 }
+        Entries { file, layer, first, errors, omitted: 0 }
+    }
+
+    /// Sets a setting. `key` is the place of its name.
+    fn set(&mut self, name: &str, key: Place, (place, kind): (Place, ValueKind)) {
+        let Some(setting) = table::find(name) else {
+            return self.report(key, |origin| SettingError::unknown(&shown(name), &origin));
+        };
+        if let Some(first) = self.first.get(setting.name) {
+            return self.repeated(name, key, *first);
+        }
+        self.first.insert(setting.name, key);
+        let value = Value::new(Some(&self.origin(place)), kind);
+        self.layer.0.push((setting.name.to_owned(), value));
+    }
+
+    /// Reports a key that is there twice.
+    fn repeated(&mut self, name: &str, key: Place, (line, column): Place) {
+        let message = || format!("{:?} is there twice, first at {line}:{column}", shown(name));
+        self.report(key, |origin| SettingError::new(origin, message(), "remove one of them"));
+    }
+
+    /// Reports an error of the format.
+    fn invalid(&mut self, place: Place, message: impl Into<String>, help: &str) {
+        self.report(place, |origin| SettingError::new(origin, message, help));
+    }
+
+    /// Lists an error, unless there are many. Making one takes longer than reading the file: it may suggest a name.
+    fn report(&mut self, place: Place, error: impl FnOnce(String) -> SettingError) {
+        if self.errors.len() < MAX_LISTED {
+            self.errors.push(error(self.origin(place)));
+        } else {
+            self.omitted += 1;
+        }
     }
 
     fn origin(&self, (line, column): Place) -> String {
         format!("{}:{line}:{column}", self.file)
     }
 
-    /// Sets a setting. `key` and `value` are the places of its key and of its value.
-    fn set(&mut self, name: &str, key: Place, value: (Place, ValueKind)) {
-        let Some(setting) = table::find(name) else {
-            self.unknown += 1;
-            // A suggestion takes longer than everything else.
-            if self.unknown <= MAX_LISTED {
-                self.errors.push(SettingError::unknown(name, &self.origin(key)));
-            }
-            return;
-        };
-        if let Some(first) = self.first.get(setting.name) {
-            return self.repeated(name, key, *first);
-        }
-        self.first.insert(setting.name, key);
-        let origin = self.origin(value.0);
-        self.layer.0.push((setting.name.to_owned(), Value::new(Some(&origin), value.1)));
-    }
-
-    /// Reports a key that is there twice.
-    fn repeated(&mut self, name: &str, key: Place, first: Place) {
-        self.repeated += 1;
-        if self.repeated <= MAX_LISTED {
-            let message = format!("{name:?} is there twice, first at {}:{}", first.0, first.1);
-            self.errors.push(SettingError::new(self.origin(key), message, "remove one of them"));
-        }
-    }
-
-    /// Reports an error of the format.
-    fn invalid(&mut self, place: Place, message: impl Into<String>, help: &str) {
-        if self.errors.len() < MAX_LISTED {
-            self.errors.push(SettingError::new(self.origin(place), message, help));
-        }
-    }
-
     fn finish(mut self, errors: &mut Vec<SettingError>) -> Layer {
         errors.append(&mut self.errors);
-        for (count, what) in
-            [(self.unknown, "names are no settings"), (self.repeated, "are there twice")]
-        {
-            if let Some(more @ 1..) = count.checked_sub(MAX_LISTED) {
-                let message = format!("{more} more {what}");
-                let help = "remove them; `weir settings` lists all settings";
-                errors.push(SettingError::new(&self.file, message, help));
-            }
+        if self.omitted > 0 {
+            let message = format!("{} more errors are not listed", self.omitted);
+            errors.push(SettingError::new(self.file, message, "fix the others first"));
         }
         self.layer
+    }
+}
+
+fn shown(name: &str) -> String {
+    let mut name = name.to_owned();
+    truncate(&mut name, MAX_NAME_BYTES);
+    name
+}
+
+/// Returns a number of a file as such, so that `010` is ten and `1e3` a thousand, and anything else as text.
+fn number_or_text(text: &str) -> ValueKind {
+    let is_float = || text.bytes().any(|byte| byte.is_ascii_digit());
+    match (text.parse(), text.parse()) {
+        (Ok(whole), _) => ValueKind::I64(whole),
+        (_, Ok(number)) if is_float() => ValueKind::Float(number),
+        _ => ValueKind::String(text.to_owned()),
     }
 }
 

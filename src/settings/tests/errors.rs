@@ -137,34 +137,6 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
 }
 
 #[test]
-fn values_of_a_file_are_those_of_variables() {
-    let texts = [
-        (
-            "toml",
-            "[grpc]\naddress = '[::1]:1'\nmax_streams = 0x10\n[drain]\ndelay = \"1s\"\n[http]\nallow_overrides = true\n",
-        ),
-        (
-            "yaml",
-            "grpc: { address: '[::1]:1', max_streams: 0x10 }\ndrain.delay: 1s\nhttp:\n  allow_overrides: yes\n",
-        ),
-    ];
-    for (name, text) in texts {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join(format!("weir.{name}"));
-        std::fs::write(&file, text).unwrap();
-        let inputs = Inputs { file: Some(file.clone()), ..Inputs::default() };
-        let settings = Settings::load(&inputs).unwrap_or_else(|errors| panic!("{errors:?}"));
-        assert_eq!(*settings.grpc.address, "[::1]:1");
-        assert_eq!(
-            settings.grpc.address.origin,
-            format!("{}:{}", file.display(), if name == "toml" { "2:11" } else { "1:18" })
-        );
-        assert_eq!(settings.drain.delay.as_secs(), 1);
-        assert!(*settings.http.allow_overrides);
-    }
-}
-
-#[test]
 fn the_delay_of_a_drain_is_part_of_its_timeout() {
     let error = |env: &[(&str, &str)]| {
         let errors = Settings::load(&inputs(env)).unwrap_err();

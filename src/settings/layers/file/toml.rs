@@ -5,7 +5,7 @@ use std::ops::Range;
 use config::{Value, ValueKind};
 use toml::de::{DeTable, DeValue};
 
-use super::{Entries, Place, below};
+use super::{Entries, Place, below, number_or_text, shown};
 
 /// Reads a text.
 pub(super) fn read(text: &str, entries: &mut Entries) {
@@ -16,7 +16,7 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
         match error.message() {
             "duplicate key" => {
                 let key = text.get(span.clone()).unwrap_or_default();
-                let message = format!("{key:?} is there twice");
+                let message = format!("{:?} is there twice", shown(key));
                 entries.invalid(places.of(&span), message, "remove one of them");
             }
             message => {
@@ -42,12 +42,12 @@ fn group(prefix: &str, table: &DeTable<'_>, places: &Places<'_>, entries: &mut E
     }
 }
 
-/// Returns a value, whose scalars are text: as variables have it.
+/// Returns a value.
 fn kind(value: &DeValue<'_>) -> ValueKind {
     match value {
         DeValue::String(text) => ValueKind::String(text.clone().into_owned()),
-        DeValue::Integer(number) => ValueKind::String(number.to_string()),
-        DeValue::Float(number) => ValueKind::String(number.to_string()),
+        DeValue::Integer(number) => number_or_text(&number.to_string()),
+        DeValue::Float(number) => number_or_text(number.as_str()),
         DeValue::Boolean(is_true) => ValueKind::Boolean(*is_true),
         DeValue::Datetime(time) => ValueKind::String(time.to_string()),
         DeValue::Array(items) => {

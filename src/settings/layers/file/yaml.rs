@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use config::{Value, ValueKind};
 
-use super::{Entries, Place, below};
+use super::{Entries, Place, below, number_or_text};
 use crate::rules::Position;
 use crate::rules::tree::{Content, Node, Value as Scalar};
 use crate::rules::yaml::Documents;
@@ -64,10 +64,11 @@ fn group(prefix: &str, map: &[(Node<'_>, Node<'_>)], depth: usize, entries: &mut
     }
 }
 
-/// Returns a value, whose scalars are text: as variables have it.
+/// Returns a value.
 fn kind(node: &Node<'_>) -> ValueKind {
     match node.content() {
         _ if node.value() == Some(Scalar::Null) => ValueKind::Nil,
+        Content::Scalar(text) if node.is_plain() => number_or_text(text),
         Content::Scalar(text) => ValueKind::String(text.clone().into_owned()),
         Content::List(items) => {
             ValueKind::Array(items.iter().map(|item| Value::new(None, kind(item))).collect())
