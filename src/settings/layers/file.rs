@@ -77,34 +77,45 @@ impl Entries {
         Entries { file, layer, first, errors, omitted: 0 }
     }
 
-    /// Sets a setting. `key` is the place of its name.
-    fn set(&mut self, name: &str, key: Place, (place, kind): (Place, ValueKind)) {
+    /// Sets a setting. `key` and `place` return the places of its name and of its value.
+    fn set(
+        &mut self,
+        name: &str,
+        key: impl FnOnce() -> Place,
+        place: impl FnOnce() -> Place,
+        kind: ValueKind,
+    ) {
         let Some(setting) = table::find(name) else {
             return self.report(key, |origin| SettingError::unknown(&shown(name), &origin));
         };
         if let Some(first) = self.first.get(setting.name) {
             return self.repeated(name, key, *first);
         }
-        self.first.insert(setting.name, key);
-        let value = Value::new(Some(&self.origin(place)), kind);
+        self.first.insert(setting.name, key());
+        let value = Value::new(Some(&self.origin(place())), kind);
         self.layer.0.push((setting.name.to_owned(), value));
     }
 
     /// Reports a key that is there twice.
-    fn repeated(&mut self, name: &str, key: Place, (line, column): Place) {
+    fn repeated(&mut self, name: &str, key: impl FnOnce() -> Place, (line, column): Place) {
         let message = || format!("{:?} is there twice, first at {line}:{column}", shown(name));
         self.report(key, |origin| SettingError::new(origin, message(), "remove one of them"));
     }
 
     /// Reports an error of the format.
-    fn invalid(&mut self, place: Place, message: impl Into<String>, help: &str) {
+    fn invalid(&mut self, place: impl FnOnce() -> Place, message: impl Into<String>, help: &str) {
         self.report(place, |origin| SettingError::new(origin, message, help));
     }
 
-    /// Lists an error, unless there are many. Making one takes longer than reading the file: it may suggest a name.
-    fn report(&mut self, place: Place, error: impl FnOnce(String) -> SettingError) {
+    /// Lists an error, unless there are many. Making one takes longer than reading the file: finding its place reads
+    /// a line, and it may suggest a name.
+    fn report(
+        &mut self,
+        place: impl FnOnce() -> Place,
+        error: impl FnOnce(String) -> SettingError,
+    ) {
         if self.errors.len() < MAX_LISTED {
-            self.errors.push(error(self.origin(place)));
+            self.errors.push(error(self.origin(place())));
         } else {
             self.omitted += 1;
         }
@@ -133,8 +144,9 @@ fn shown(name: &str) -> String {
 /// Returns a number of a file as such, so that `010` is ten and `1e3` a thousand, and anything else as text.
 fn number_or_text(text: &str) -> ValueKind {
     let is_float = || text.bytes().any(|byte| byte.is_ascii_digit());
-    match (text.parse(), text.parse()) {
-        (Ok(whole), _) => ValueKind::I64(whole),
+    let hex = text.strip_prefix("0x").and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    match (hex.or_else(|| text.parse().ok()), text.parse()) {
+        (Some(whole), _) => ValueKind::I64(whole),
         (_, Ok(number)) if is_float() => ValueKind::Float(number),
         _ => ValueKind::String(text.to_owned()),
     }

@@ -13,15 +13,14 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
     let places = Places::new(text);
     for error in &errors {
         let span = error.span().unwrap_or_default();
+        let place = || places.of(&span);
         match error.message() {
             "duplicate key" => {
                 let key = text.get(span.clone()).unwrap_or_default();
                 let message = format!("{:?} is there twice", shown(key));
-                entries.invalid(places.of(&span), message, "remove one of them");
+                entries.invalid(place, message, "remove one of them");
             }
-            message => {
-                entries.invalid(places.of(&span), format!("invalid TOML: {message}"), "fix it")
-            }
+            message => entries.invalid(place, format!("invalid TOML: {message}"), "fix it"),
         }
     }
     if errors.is_empty() {
@@ -35,8 +34,8 @@ fn group(prefix: &str, table: &DeTable<'_>, places: &Places<'_>, entries: &mut E
         match value.get_ref() {
             DeValue::Table(table) => group(&name, table, places, entries),
             other => {
-                let value = (places.of(&value.span()), kind(other));
-                entries.set(&name, places.of(&key.span()), value);
+                let place = || places.of(&value.span());
+                entries.set(&name, || places.of(&key.span()), place, kind(other));
             }
         }
     }

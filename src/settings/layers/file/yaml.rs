@@ -20,7 +20,9 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
         Some(Ok(Some(root))) => match root.content() {
             Content::Map(map) => group("", map, 0, entries),
             Content::Scalar(_) if root.value() == Some(Scalar::Null) => {}
-            _ => entries.invalid(place(root.position), "it has no settings", "write name: value"),
+            _ => {
+                entries.invalid(|| place(root.position), "it has no settings", "write name: value")
+            }
         },
         Some(Err(error)) => {
             let place = (error.line as usize, error.column as usize);
@@ -30,12 +32,12 @@ pub(super) fn read(text: &str, entries: &mut Entries) {
                 false => &error.message,
             };
             let help = "fix it, or put the value in quotes";
-            return entries.invalid(place, format!("invalid YAML: {message}"), help);
+            return entries.invalid(|| place, format!("invalid YAML: {message}"), help);
         }
     }
     if let Some(rest) = documents.rest() {
         let message = "the file has another document here";
-        entries.invalid(place(rest), message, "write all settings into one document");
+        entries.invalid(|| place(rest), message, "write all settings into one document");
     }
 }
 
@@ -49,17 +51,17 @@ fn group(prefix: &str, map: &[(Node<'_>, Node<'_>)], depth: usize, entries: &mut
     for (key, value) in map {
         let at = place(key.position);
         let Some(text) = key.text() else {
-            entries.invalid(at, "a key is not text", "write the name of a setting");
+            entries.invalid(|| at, "a key is not text", "write the name of a setting");
             continue;
         };
         let name = below(prefix, text);
         if let Some(first) = seen.insert(text, at) {
-            entries.repeated(&name, at, first);
+            entries.repeated(&name, || at, first);
             continue;
         }
         match value.content() {
             Content::Map(map) if depth < MAX_DEPTH => group(&name, map, depth + 1, entries),
-            _ => entries.set(&name, at, (place(value.position), kind(value))),
+            _ => entries.set(&name, || at, || place(value.position), kind(value)),
         }
     }
 }
