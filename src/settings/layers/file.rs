@@ -144,8 +144,11 @@ fn shown(name: &str) -> String {
 /// Returns a number of a file as such, so that `010` is ten and `1e3` a thousand, and anything else as text.
 fn number_or_text(text: &str) -> ValueKind {
     let is_float = || text.bytes().any(|byte| byte.is_ascii_digit());
-    let hex = text.strip_prefix("0x").and_then(|digits| i64::from_str_radix(digits, 16).ok());
-    match (hex.or_else(|| text.parse().ok()), text.parse()) {
+    let in_base = |(prefix, base)| {
+        text.strip_prefix(prefix).and_then(|digits| i64::from_str_radix(digits, base).ok())
+    };
+    let whole = [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find_map(in_base);
+    match (whole.or_else(|| text.parse().ok()), text.parse()) {
         (Some(whole), _) => ValueKind::I64(whole),
         (_, Ok(number)) if is_float() => ValueKind::Float(number),
         _ => ValueKind::String(text.to_owned()),

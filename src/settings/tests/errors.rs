@@ -104,7 +104,7 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
         ("toml", "a = 1 b\nb = hunter2\n", ":2:5: "),
         ("yaml", "store:\n  password: \"hunter2\n", ":3:1: invalid YAML: "),
         ("yaml", "store: @hunter2\n", ":1:8: invalid YAML: "),
-        ("yaml", "store: [hunter2\n", ":2:1: "),
+        ("yaml", "store: [hunter2\n", ":1:8: invalid YAML: "),
         (
             "yaml",
             "grpc:\n  a: hunter2\n  a: hunter2\n",
@@ -123,7 +123,7 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
             "drain: { delay: 1s }\n---\nhunter2: 1\n",
             ":3:1: the file has another document here",
         ),
-        ("yaml", "a: !!float hunter2\n", ":1:4: invalid YAML: its tag does not allow the value"),
+        ("yaml", "a: !!float hunter2\n", ":1:12: invalid YAML: its tag does not allow the value"),
         ("yaml", "store: { redis: { password: [hunter2] } }\n", "store.redis.password is \"***\""),
     ] {
         let dir = tempfile::tempdir().unwrap();
