@@ -38,7 +38,7 @@ pub mod entry;
 pub mod escape;
 pub mod explain;
 pub mod failure;
-pub mod glob;
+mod glob;
 pub mod grpc;
 pub mod grpc_client;
 pub mod health;

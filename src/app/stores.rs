@@ -60,3 +60,22 @@ fn setup_error(error: OpenError) -> SetupError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_of_another_format_or_size_needs_another_setting() {
+        let path = PathBuf::from("/counters");
+        for error in [
+            OpenError::Version { path: path.clone(), version: 9, known: 1 },
+            OpenError::TooManyKeys { path: path.clone(), max_keys: 5 },
+        ] {
+            assert!(matches!(setup_error(error), SetupError::Invalid(_)));
+        }
+        assert!(matches!(setup_error(OpenError::InUse(path)), SetupError::Unavailable(_)));
+    }
+}

@@ -139,13 +139,17 @@ fn values(layers: ConfigBuilder<DefaultState>) -> BTreeMap<String, Value> {
     values
 }
 
+/// Returns the name of a key below `group`, which is empty for none.
+fn below(group: &str, key: &str) -> String {
+    if group.is_empty() { key.to_owned() } else { format!("{group}.{key}") }
+}
+
 /// Adds the leaves of a tree by their dotted names.
 fn flatten(prefix: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
     match &value.kind {
         ValueKind::Table(table) => {
             for (key, value) in table {
-                let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
-                flatten(&name, value, leaves);
+                flatten(&below(prefix, key), value, leaves);
             }
         }
         _ => drop(leaves.insert(prefix.to_owned(), value.clone())),

@@ -89,7 +89,7 @@ fn an_address_that_is_in_use_may_become_free() {
 }
 
 #[test]
-fn a_directory_in_use_may_become_free_and_another_format_stays() {
+fn a_directory_that_is_in_use_may_become_free() {
     let disk = "store.kind=disk store.disk.path=@counters";
     let used = with(disk);
     let directory = used.path("counters");

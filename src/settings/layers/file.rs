@@ -10,7 +10,7 @@ use std::path::Path;
 
 use config::{Value, ValueKind};
 
-use super::Layer;
+use super::{Layer, below};
 use crate::rules::truncate;
 use crate::settings::error::SettingError;
 use crate::settings::table;
@@ -153,9 +153,4 @@ fn number_or_text(text: &str) -> ValueKind {
         (_, Ok(number)) if is_float() => ValueKind::Float(number),
         _ => ValueKind::String(text.to_owned()),
     }
-}
-
-/// Returns the name of a key below `group`, which is empty for none.
-fn below(group: &str, key: &str) -> String {
-    if group.is_empty() { key.to_owned() } else { format!("{group}.{key}") }
 }

@@ -101,6 +101,7 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
         ("toml", "ä = 1\nab = 2 \nab = 'hunter2'\n", ":3:1: \"ab\" is there twice; remove one"),
         ("toml", "password = 'hunter2' hunter2\n", ":1:"),
         ("toml", "a = \"hunter2\\q\"\n", ":1:"),
+        ("toml", "a = 99999999999999999999 # hunter2\n", ":1:1: there is no setting \"a\""),
         ("toml", "a = 1 b\nb = hunter2\n", ":2:5: "),
         ("yaml", "store:\n  password: \"hunter2\n", ":3:1: invalid YAML: "),
         ("yaml", "store: @hunter2\n", ":1:8: invalid YAML: "),
@@ -123,6 +124,7 @@ fn errors_of_syntax_name_the_place_and_do_not_quote_the_file() {
             "drain: { delay: 1s }\n---\nhunter2: 1\n",
             ":3:1: the file has another document here",
         ),
+        ("yaml", "a: hunter2\n---\nb: 1\n", ":3:1: the file has another document here"),
         ("yaml", "a: !!float hunter2\n", ":1:12: invalid YAML: its tag does not allow the value"),
         ("yaml", "store: { redis: { password: [hunter2] } }\n", "store.redis.password is \"***\""),
     ] {
