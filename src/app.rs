@@ -42,6 +42,7 @@ use crate::threads::Failures;
 use crate::tls::{self, Certificates, TlsListeners};
 use crate::top::{Redaction, Top};
 use crate::trace::Sampler;
+use crate::version::{COMMIT, VERSION};
 
 /// The service, built but not running.
 #[derive(Debug)]
@@ -137,7 +138,7 @@ impl App {
         metrics.add(limiter.clone());
         metrics.add(rules.clone());
         metrics.add(controls.clone());
-        metrics.add(Arc::new(ProcessMetrics::new()));
+        metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
         metrics.add(Arc::new(thread_failures.clone()));
         let mut health = Health::new(settings.requires_rules(), *settings.health.require_domain);
         let mut flushers = Flushers::default();
@@ -154,11 +155,12 @@ impl App {
             health = health.with_shared_controls();
         }
         let health = Arc::new(health);
-        let mut loader =
-            Loader::new(rules.clone(), settings.rule_options(), health.clone(), metrics.clone());
+        let mut loader = Loader::new(rules.clone(), settings.rule_options(), health.clone());
         if settings.overlay_files().is_some() {
             loader.expect_overlay();
         }
+        let loader = Arc::new(loader);
+        metrics.add(loader.clone());
         if limiter.store().is_ready() {
             health.store_answers();
         }
@@ -202,7 +204,7 @@ impl App {
             json_rate_limit: rate_limit(Protocol::Http),
             rules,
             controls,
-            loader: Arc::new(loader),
+            loader,
             limiter,
             clock,
             health,

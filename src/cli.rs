@@ -8,6 +8,7 @@ mod control_text;
 pub mod controls;
 pub mod convert;
 pub mod count;
+mod descriptor_args;
 #[cfg(test)]
 mod docs;
 pub mod explain;

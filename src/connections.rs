@@ -30,7 +30,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use self::entry::{ConnectionEntry, EvictionClass, EvictionRank};
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, SampleValue};
+use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
 use crate::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs one atomic load per request.
@@ -66,19 +66,34 @@ const REFUSED: MetricFamily = MetricFamily::counter(
     &["listener"],
 );
 
-/// Lists the metrics of all listeners, by their names.
-pub fn collect(listeners: &[(&str, ConnectionCounts)], sink: &mut dyn MetricSink) {
-    sink.family(OPEN);
-    for (listener, counts) in listeners {
-        sink.sample(&[("listener", listener)], SampleValue::Gauge(counts.open.get() as f64));
+/// The metrics of the connections of all listeners.
+#[derive(Debug, Default)]
+pub struct ListenerMetrics(Mutex<Vec<(&'static str, ConnectionCounts)>>);
+
+impl ListenerMetrics {
+    /// Returns the counts of a listener. Call it once for each.
+    pub fn add(&self, listener: &'static str) -> ConnectionCounts {
+        let counts = ConnectionCounts::default();
+        self.0.lock().push((listener, counts.clone()));
+        counts
     }
-    sink.family(EVICTED);
-    for (listener, counts) in listeners {
-        sink.sample(&[("listener", listener)], SampleValue::Counter(counts.evicted.get()));
-    }
-    sink.family(REFUSED);
-    for (listener, counts) in listeners {
-        sink.sample(&[("listener", listener)], SampleValue::Counter(counts.refused.get()));
+}
+
+impl MetricSource for ListenerMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let listeners = self.0.lock().clone();
+        sink.family(OPEN);
+        for (listener, counts) in &listeners {
+            sink.sample(&[("listener", listener)], SampleValue::Gauge(counts.open.get() as f64));
+        }
+        sink.family(EVICTED);
+        for (listener, counts) in &listeners {
+            sink.sample(&[("listener", listener)], SampleValue::Counter(counts.evicted.get()));
+        }
+        sink.family(REFUSED);
+        for (listener, counts) in &listeners {
+            sink.sample(&[("listener", listener)], SampleValue::Counter(counts.refused.get()));
+        }
     }
 }
 

@@ -6,6 +6,8 @@
 //! answered together, therefore leave with one write. All other methods are served by tonic.
 
 mod call;
+mod call_context;
+mod call_state;
 mod client_wait;
 mod connection;
 mod framing;
@@ -27,7 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tonic::service::Routes;
 
-use self::connection::CallContext;
+use self::call_context::CallContext;
 use self::outbound::Outbound;
 pub use self::read_scheduler::ReadScheduler;
 use self::stats::CallTimer;

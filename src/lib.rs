@@ -57,6 +57,7 @@ pub mod service;
 pub mod settings;
 pub mod setup_error;
 pub mod sockets;
+mod spans;
 pub mod store;
 mod suggest;
 pub mod telemetry;

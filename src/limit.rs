@@ -10,6 +10,7 @@
 pub mod algorithm;
 pub mod algorithms;
 pub mod calendar;
+pub mod hit_log;
 mod idle;
 mod numbers;
 mod packed;
@@ -22,22 +23,24 @@ mod undo;
 mod unit;
 mod verdict;
 
+pub use algorithm::Packed;
 pub(crate) use algorithm::{Hits, LimitAlgorithm};
 pub use algorithms::*;
 pub use calendar::Calendar;
 pub use idle::idle_limits;
 pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
-pub use plan::{
-    CountError, HoldLevels, KeyState, LimitReading, Op, Packed, Plan, SpanCount, State,
-};
+pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State};
 pub(crate) use saved::SavedNumbers;
 pub(crate) use saved::log_copy::{LogCopy, NextPart};
 pub use undo::{Replaced, Undo};
 pub use unit::Unit;
-pub use verdict::{ChargeOutcome, Decision, Fill, Levels, NearLimit, NearLimits, Source, Verdict};
+pub use verdict::{
+    ChargeOutcome, Decision, Fill, HoldLevels, Levels, NearLimit, NearLimits, Source, SpanCount,
+    Verdict,
+};
 
-use algorithms::sliding_log::HitLog;
+use hit_log::HitLog;
 
 /// Whole microseconds: an instant since the Unix epoch, or a duration.
 pub type Micros = u64;

@@ -1,6 +1,7 @@
 //! Activates rule sets. A set is compiled as a whole and swapped atomically. An invalid set leaves the
 //! active one in place; its errors are logged and shown in the status until a valid set arrives.
 
+mod metrics;
 mod overlay;
 mod reload;
 
@@ -20,8 +21,8 @@ use crate::rules::source::RuleFile;
 use crate::rules::xds::{self, Resource};
 use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
 use crate::service::Rules;
-use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
+use metrics::LoadMetrics;
 use overlay::{OverlayState, Present};
 use reload::MAX_WAITING;
 
@@ -35,7 +36,7 @@ pub struct Loader {
     rules: Rules,
     options: Options,
     health: Arc<Health>,
-    metrics: Arc<Metrics>,
+    metrics: LoadMetrics,
     /// Held while a set is loaded: its counters come from the set that it replaces.
     loading: Mutex<()>,
     status: Mutex<LoadStatus>,
@@ -128,13 +129,8 @@ fn free_unused(set: Option<Arc<RuleSet>>) {
 }
 
 impl Loader {
-    pub fn new(
-        rules: Rules,
-        options: Options,
-        health: Arc<Health>,
-        metrics: Arc<Metrics>,
-    ) -> Loader {
-        let (loading, status) = Default::default();
+    pub fn new(rules: Rules, options: Options, health: Arc<Health>) -> Loader {
+        let (metrics, loading, status) = Default::default();
         let (refused_line, warnings_line, loaded_line) = Default::default();
         Loader {
             rules,
@@ -230,8 +226,8 @@ impl Loader {
                     ),
                 }
             }
-            self.metrics.config_load_error.inc();
-            self.metrics.config_last_load_successful.set(0);
+            self.metrics.error.inc();
+            self.metrics.last_load_successful.set(0);
             let mut status = self.status.lock();
             (status.is_refused, status.last_error) = (true, Some((now, problems.clone())));
             drop(status);
@@ -248,11 +244,11 @@ impl Loader {
             state.applied(source, overlay, loaded.overlay, present(loaded.files));
         }
         let before = self.rules.set_rules(Arc::new(loaded.rules));
-        self.metrics.config_last_load_successful.set(1);
+        self.metrics.last_load_successful.set(1);
         let mut status = self.status.lock();
         (status.loaded, status.is_refused) = (Some((now, summary)), false);
         drop(status);
-        self.metrics.config_load_success.inc();
+        self.metrics.success.inc();
         self.health.rules_loaded(summary.domains);
         self.announce(Reloaded::Rules, Ok(summary));
         let Summary { files, domains, rules } = summary;
@@ -275,7 +271,9 @@ impl Loader {
         }
         let text: String = warnings.iter().map(ToString::to_string).collect();
         let Some(suppressed) = self.warnings_line.pass(source, &text) else { return };
-        for (location, Problem { message: warning, help, .. }) in D::locate(loaded, &warnings) {
+        for (location, Problem { message: warning, help, .. }) in
+            D::locate(&loaded.files, &warnings)
+        {
             tracing::warn!(%location, %warning, %help, "rules have a warning");
         }
         let omitted = loaded.omitted.warnings;

@@ -19,6 +19,7 @@ mod position;
 mod problem;
 mod problems;
 mod read;
+mod render;
 mod rule;
 pub mod source;
 mod source_map;

@@ -13,6 +13,7 @@ mod layers;
 mod options;
 mod otlp;
 mod percent;
+mod reader;
 mod redis;
 pub mod reference;
 mod resp;
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 use config::ValueKind;
 
 pub use error::SettingError;
-use layers::SettingReader;
+use reader::SettingReader;
 use setting::SettingEntry;
 use table::{
     ControlsSettings, DebugSettings, DrainSettings, GrpcSettings, HealthSettings, HttpSettings,
@@ -96,7 +97,7 @@ impl Settings {
     ///
     /// Every error in them, not only the first.
     pub fn load(inputs: &Inputs) -> Result<Settings, Vec<SettingError>> {
-        let mut reader = SettingReader::new(inputs);
+        let mut reader = layers::read(inputs);
         let Some(mut settings) = Settings::read(&mut reader) else { return Err(reader.errors) };
         let SettingReader { mut errors, warnings, redis_variables, .. } = reader;
         settings.warnings = warnings;
@@ -121,7 +122,7 @@ impl Settings {
     ///
     /// It is not an address.
     pub fn debug_address(inputs: &Inputs) -> Result<String, Vec<SettingError>> {
-        let mut reader = SettingReader::new(inputs);
+        let mut reader = layers::read(inputs);
         reader.errors.clear();
         match DebugSettings::read(&mut reader) {
             Some(debug) if reader.errors.is_empty() => Ok(debug.address.value),

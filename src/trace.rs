@@ -15,9 +15,7 @@ use tracing::{Span, info_span};
 
 use self::context::Caller;
 use crate::random::random;
-
-/// The target of the spans that are exported, and of nothing else.
-pub const TARGET: &str = "weir::trace";
+use crate::spans::TARGET;
 
 /// Decides which requests are recorded.
 #[derive(Clone, Copy, Debug, Default)]

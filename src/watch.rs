@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::loader::Loader;
+use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
 use crate::rules::Problem;
 use crate::rules::source::{FileKind, Selection};
-use crate::telemetry::metrics::Metrics;
 use crate::threads::{check_room, run_blocking};
 use crate::throttle::Throttle;
 use places::Places;
@@ -58,12 +58,27 @@ struct WatchState {
     kind: FileKind,
     selection: Selection,
     loader: Arc<Loader>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<WatchMetrics>,
     changed: Arc<Notify>,
     load_failures: Throttle,
     /// Whether something could not be read.
     is_incomplete: AtomicBool,
     state: Mutex<State>,
+}
+
+/// The metrics of watching rule files.
+#[derive(Debug, Default)]
+pub struct WatchMetrics {
+    errors: Counter,
+}
+
+const RULES_WATCH_ERRORS: MetricFamily =
+    MetricFamily::counter("rules_watch_errors", "Failures to watch or read rule files", &[]);
+
+impl MetricSource for WatchMetrics {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(RULES_WATCH_ERRORS, self.errors.get());
+    }
 }
 
 #[derive(Debug, Default)]
@@ -110,7 +125,7 @@ impl RuleFiles {
         selection: Selection,
         options: Options,
         loader: Arc<Loader>,
-        metrics: Arc<Metrics>,
+        metrics: Arc<WatchMetrics>,
     ) -> RuleFiles {
         let (changed, is_incomplete, state) = Default::default();
         let load_failures = Throttle::new(LOG_INTERVAL);
@@ -134,7 +149,7 @@ impl RuleFiles {
         let done = run_blocking(move || shared.load(watch)).await;
         if let Err(error) = done {
             self.shared.is_incomplete.store(true, Ordering::Relaxed);
-            self.shared.metrics.rules_watch_error.inc();
+            self.shared.metrics.errors.inc();
             if let Some(suppressed) = self.shared.load_failures.pass() {
                 tracing::error!(%error, suppressed, "rule files could not be loaded");
             }
@@ -209,7 +224,7 @@ impl WatchState {
             places = now;
         }
         if !errors.is_empty() {
-            self.metrics.rules_watch_error.inc();
+            self.metrics.errors.inc();
         }
         if let Some(suppressed) = state.watch_errors.pass(&errors, Instant::now()) {
             tracing::warn!(

@@ -6,6 +6,7 @@
 
 mod backoff;
 mod exchange;
+mod metrics;
 mod report;
 mod resources;
 mod server;
@@ -32,6 +33,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use backoff::Backoff;
 use exchange::{Delta, Exchange, Outcome, Sotw};
+pub use metrics::XdsMetrics;
 use report::Report;
 
 /// A server with no news may send nothing, so a stream that has not failed for this long counts as

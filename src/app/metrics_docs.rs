@@ -5,18 +5,26 @@ use std::sync::Arc;
 
 use super::stores;
 use crate::clock::SystemClock;
+use crate::connections::ListenerMetrics;
 use crate::controls::{self, Controls};
 use crate::grpc::GrpcStats;
+use crate::health::Health;
 use crate::http::JsonStats;
 use crate::limiter::{self, Limiter};
-use crate::metrics::{Counter, MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
+use crate::loader::Loader;
+use crate::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
 use crate::resp::RespStats;
+use crate::rules;
 use crate::service::Rules;
 use crate::settings::{Inputs, Settings};
+use crate::telemetry::log::LogMetrics;
 use crate::telemetry::metrics::{Metrics, ProcessMetrics};
 use crate::telemetry::otlp::OtlpCounts;
 use crate::threads::Failures;
 use crate::tls::{TlsListeners, TlsMetrics};
+use crate::version::{COMMIT, VERSION};
+use crate::watch::WatchMetrics;
+use crate::xds::XdsMetrics;
 
 /// Checks that samples are what their family declares.
 struct Checked {
@@ -63,13 +71,17 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     metrics.add(Arc::new(GrpcStats::default()));
     metrics.add(Arc::new(JsonStats::default()));
     metrics.add(Arc::new(RespStats::default()));
-    metrics.add(Arc::new(ProcessMetrics::new()));
+    metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
     metrics.add(Arc::new(TlsListeners(vec![("grpc", TlsMetrics::default())])));
     metrics.add(Arc::new(OtlpCounts::default()));
-    metrics.connections("grpc");
-    metrics.xds();
-    metrics.overlay();
-    metrics.log(&Counter::default());
+    metrics.add(Arc::new(ListenerMetrics::default()));
+    metrics.add(Arc::new(XdsMetrics::default()));
+    let health = Arc::new(Health::new(false, false));
+    let mut loader = Loader::new(Rules::default(), rules::Options::default(), health);
+    loader.expect_overlay();
+    metrics.add(Arc::new(loader));
+    metrics.add(Arc::new(WatchMetrics::default()));
+    metrics.add(Arc::new(LogMetrics::default()));
     let mut checked = Checked { family: None, families: MergedFamilies::default() };
     metrics.collect(&mut checked);
     checked.families.families().collect()

@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
 use super::App;
-use crate::connections::{self, Connections};
+use crate::connections::{self, Connections, ListenerMetrics};
 use crate::grpc::{Grpc, ReadScheduler};
 use crate::health::Health;
 use crate::http;
@@ -18,7 +18,6 @@ use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
 use crate::sockets::{BoundSocket, Listener, Socket};
 use crate::store::{Operations, StoreStatus};
-use crate::telemetry::metrics::Metrics;
 use crate::threads;
 use crate::tls::{Certificates, Handshakes, Opener};
 use crate::workers::Workers;
@@ -68,22 +67,24 @@ impl App {
     ///
     /// The system has no room for a thread.
     pub(super) fn start(self, closed: &watch::Receiver<bool>) -> anyhow::Result<Servers> {
+        let listeners = Arc::new(ListenerMetrics::default());
+        self.metrics.add(listeners.clone());
         let (drain, draining) = watch::channel(false);
         let workers = self.start_workers(&draining)?;
         let [grpc, http, debug] =
             [("grpc", self.shares.grpc), ("http", self.shares.http), ("debug", self.shares.debug)]
-                .map(|(listener, max)| connections(listener, max, &self.metrics));
+                .map(|(listener, max)| connections(listener, max, &listeners));
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
             .with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
         let scrapers = self.prometheus.is_some().then(|| {
             let max = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
-            connections("metrics", max, &self.metrics)
+            connections("metrics", max, &listeners)
         });
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.stats());
-            let connections = connections("resp", self.shares.resp, &self.metrics);
+            let connections = connections("resp", self.shares.resp, &listeners);
             resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
@@ -184,14 +185,14 @@ impl App {
 }
 
 /// The connections of a listener, at most `max`.
-fn connections(listener: &'static str, max: usize, metrics: &Metrics) -> Arc<Connections> {
+fn connections(listener: &'static str, max: usize, metrics: &ListenerMetrics) -> Arc<Connections> {
     let (setting, overflow, min_idle) = match listener {
         "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
         "resp" => ("resp.max_connections", 0, MIN_IDLE),
         _ => ("http.max_connections", http::MAX_OVERFLOW_CONNECTIONS, Duration::ZERO),
     };
     let limits = connections::ConnectionLimits { listener, setting, max, overflow, min_idle };
-    Connections::new(limits, metrics.connections(listener))
+    Connections::new(limits, metrics.add(listener))
 }
 
 /// Accepts gRPC connections on a thread of its own, so that nothing delays it. Then sets `drain`:

@@ -12,11 +12,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
-use super::explain::parse_request;
+use super::descriptor_args::parse_match;
 use super::output::finish;
 use super::{environment, print};
 use crate::controls::{Action, ControlEntry, LimitChange, default_id};
-use crate::descriptor::DescriptorArg;
 use crate::duration::read_duration;
 use crate::limit::Numbers;
 
@@ -196,16 +195,6 @@ fn body(
         body["for"] = "forever".into();
     }
     body
-}
-
-/// Reads a domain and, optionally, a descriptor.
-///
-/// # Errors
-///
-/// What is wrong, and what to write instead.
-pub(super) fn parse_match(args: &[String]) -> Result<(&str, DescriptorArg), String> {
-    let (domain, descriptors) = parse_request(args)?;
-    Ok((domain, descriptors.into_iter().next().unwrap_or_default()))
 }
 
 /// Who makes a change.

@@ -12,6 +12,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
+use super::descriptor_args::parse_request;
 use super::output::finish;
 use super::{json_body, print, rule_files};
 use crate::descriptor::{DescriptorArg, descriptor_text};
@@ -142,22 +143,4 @@ fn explain_here(args: &ExplainArgs, rules: &RuleSet) -> Result<Value, String> {
     let descriptors: Vec<Descriptor<'_>> =
         entries.iter().map(|entries| Descriptor { entries, ..Descriptor::default() }).collect();
     explained(&Request { domain, descriptors: &descriptors, beyond: 0, hits_addend: 0, span: None })
-}
-
-/// Reads a domain and descriptors.
-///
-/// # Errors
-///
-/// What is wrong, and what to write instead.
-pub(super) fn parse_request(args: &[String]) -> Result<(&str, Vec<DescriptorArg>), String> {
-    let (domain, descriptors) = args.split_first().ok_or("no domain")?;
-    // The service refuses it too.
-    if domain.is_empty() {
-        return Err("the domain is empty: write -d DOMAIN key=value".to_owned());
-    }
-    let parsed = |text: &String| {
-        let parsed = text.parse::<DescriptorArg>();
-        parsed.map_err(|error| format!("invalid descriptor '{text}': {error}"))
-    };
-    Ok((domain, descriptors.iter().map(parsed).collect::<Result<_, _>>()?))
 }

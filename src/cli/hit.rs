@@ -1,5 +1,6 @@
 //! `weir hit`: sends requests to a rate-limit service, as Envoy does.
 
+mod address;
 mod arguments;
 mod latencies;
 pub(super) mod reference_flags;

@@ -6,6 +6,7 @@ mod signals;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -22,7 +23,7 @@ use crate::telemetry::log::{self, Log};
 #[cfg(feature = "statsd")]
 use crate::telemetry::statsd;
 use crate::threads::{Failures, lower_priority, run_blocking};
-use crate::watch::RuleFiles;
+use crate::watch::{RuleFiles, WatchMetrics};
 use crate::xds;
 pub use args::ServeArgs;
 use otlp::Otlp;
@@ -216,19 +217,21 @@ async fn start(
     run_blocking(|| ()).await.context("cannot start a thread for slow work")?;
     let mut app = App::build(settings, descriptors, failures).await?;
     app.set_log_levels(log.levels().clone());
-    app.metrics().log(log.queue().dropped());
+    app.metrics().add(Arc::new(log.metrics()));
+    let watch_metrics = Arc::new(WatchMetrics::default());
+    app.metrics().add(watch_metrics.clone());
     #[cfg(feature = "statsd")]
     start_statsd(settings, &mut app)?;
     let addresses = app.addresses()?;
     announce(&addresses, settings.debug.address.is_default());
     let overlay = settings.overlay_files().map(|selection| {
         let options = settings.watch_options();
-        RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), app.metrics())
+        RuleFiles::new(FileKind::Overlay, selection, options, app.loader(), watch_metrics.clone())
     });
     // The service listens before it has rules.
     match source {
         RuleSource::Files(selection) => {
-            follow_files(settings, selection, overlay, &app, &addresses.http);
+            follow_files(settings, selection, overlay, &app, &addresses.http, watch_metrics);
         }
         RuleSource::Xds(options) => {
             let client = xds::Client::new(*options, app.loader(), &app.metrics())?;
@@ -276,6 +279,7 @@ fn follow_files(
     overlay: Option<RuleFiles>,
     app: &App,
     http: &Address,
+    watch_metrics: Arc<WatchMetrics>,
 ) {
     let port = if let Address::Tcp(http) = http { http.port() } else { 0 };
     let http = match *settings.http.tls.enabled {
@@ -283,8 +287,7 @@ fn follow_files(
         false => format!("localhost:{port}"),
     };
     let options = settings.watch_options();
-    let (loader, metrics) = (app.loader(), app.metrics());
-    let files = RuleFiles::new(FileKind::Rules, selection, options, loader, metrics);
+    let files = RuleFiles::new(FileKind::Rules, selection, options, app.loader(), watch_metrics);
     let rules = app.rules().clone();
     tokio::spawn(async move {
         load(overlay.as_ref()).await;

@@ -8,8 +8,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
-use super::control::{ByArgs, parse_match};
+use super::control::ByArgs;
 use super::control_text;
+use super::descriptor_args::parse_match;
 use super::print::{counted, entries, line, list, number, place, text};
 use crate::descriptor::descriptor_text;
 use crate::duration::rounded;

@@ -7,8 +7,9 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with_query};
-use super::control::{ByArgs, parse_match, print_deleted};
+use super::control::{ByArgs, print_deleted};
 use super::control_text::matched;
+use super::descriptor_args::parse_match;
 use super::output::finish;
 use super::print::{self, list, text};
 use crate::controls::Control;

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::plans::PlanError;
+use super::error::PlanError;
 use super::{Action, Control, LimitChange, MAX_COMPARED};
 use crate::entry::Entry;
 use crate::limit::{Algorithm, Limit, Plan};

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::changes::changed_limit;
+use super::error::PlanError;
 use super::index::{Index, Row};
-use super::plans::{PlanError, RulesByKey};
+use super::plans::RulesByKey;
 use super::{Action, Control, ControlClock};
 use crate::entry::Entry;
 use crate::limit::{Micros, Plan, SECOND};

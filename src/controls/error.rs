@@ -1,6 +1,8 @@
-//! Why a control is refused.
+//! Why a control is rejected, and why a rule keeps its limits.
 
 use serde::Serialize;
+
+use crate::limit::NumbersError;
 
 /// Why a control is refused, and what to write instead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -37,4 +39,23 @@ impl ControlError {
     pub(super) fn invalid(error: impl Into<String>, help: impl Into<String>) -> ControlError {
         ControlError::new(ErrorKind::Invalid, error, help)
     }
+}
+
+/// Why a rule keeps its limits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    #[error("the rule has several limits: write `limit.name`, one of {0}")]
+    NameNeeded(String),
+    #[error("the rule has no limit of that name, only {0}")]
+    NoSuchLimit(String),
+    #[error("the rule has several limits and no names for them: name them in the rule file")]
+    Nameless,
+    #[error("{0}")]
+    Numbers(#[from] NumbersError),
+    #[error(
+        "the limit may take {0} bytes per key, the maximum is {1} (setting rules.max_log_bytes)"
+    )]
+    TooManyBytes(u64, u64),
+    #[error("controls change the limits of too many rules: write a domain or more entries")]
+    TooManyPlans,
 }

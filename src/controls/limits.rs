@@ -5,8 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::changes::{age, changes_of, match_of};
+use super::error::PlanError;
 use super::index::{Index, Row, exact_entries};
-use super::plans::{PlanError, Plans, RulesByKey};
+use super::plans::{Plans, RulesByKey};
 use super::{Control, ControlEntry};
 use crate::entry::Entry;
 

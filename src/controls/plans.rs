@@ -5,33 +5,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::changes::Changes;
+use super::error::PlanError;
 use super::{Control, ControlEntry};
 use crate::glob::Glob;
-use crate::limit::{NumbersError, Plan};
+use crate::limit::Plan;
 use crate::rules::{Rule, RuleSet};
 
 /// The most plans that controls may make; beyond it the limits of rules stay as they are. All are built
 /// when rules are loaded, and after that only new ones.
 const MAX_PLANS: usize = 10_000;
-
-/// Why a rule keeps its limits.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    #[error("the rule has several limits: write `limit.name`, one of {0}")]
-    NameNeeded(String),
-    #[error("the rule has no limit of that name, only {0}")]
-    NoSuchLimit(String),
-    #[error("the rule has several limits and no names for them: name them in the rule file")]
-    Nameless,
-    #[error("{0}")]
-    Numbers(#[from] NumbersError),
-    #[error(
-        "the limit may take {0} bytes per key, the maximum is {1} (setting rules.max_log_bytes)"
-    )]
-    TooManyBytes(u64, u64),
-    #[error("controls change the limits of too many rules: write a domain or more entries")]
-    TooManyPlans,
-}
 
 /// The plans of all controls that change limits. Those of equal changes are built once.
 #[derive(Debug, Default)]

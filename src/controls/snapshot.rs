@@ -7,9 +7,10 @@ use std::time::Duration;
 use arc_swap::{ArcSwapOption, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::error::PlanError;
 use super::index::{Index, Row};
 use super::limits::LimitControls;
-use super::plans::{ChangedPlans, PlanError, RulesByKey};
+use super::plans::{ChangedPlans, RulesByKey};
 use super::{Action, CompiledControls, Control, ControlClock};
 use crate::metrics::{MetricSink, MetricSource};
 use crate::rules::{self, RuleSet};

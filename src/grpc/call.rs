@@ -20,12 +20,13 @@ use http::{Method, Request, Response, StatusCode};
 use tonic::{Code, Status};
 
 use super::Grpc;
-use super::client_wait::{ClientWait, PartialRequest, PendingResponse};
-use super::connection::CallContext;
+use super::call_context::CallContext;
+use super::call_state::{
+    CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest, PendingResponse,
+    memory_exceeded,
+};
 use super::framing::read;
 use super::hold_guard::HoldGuard;
-use super::stats::Started;
-use crate::connections::Reservation;
 use crate::limiter::Holds;
 use crate::service::{RequestView, parse_timeout};
 use crate::store::Store;
@@ -36,34 +37,6 @@ const FREE_REQUEST_BYTES: usize = 4 << 10;
 
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CallOutcome {
-    Answered,
-    /// The client reset the request before it was read.
-    Reset,
-}
-
-/// What a call waits for.
-pub(super) enum CallState {
-    Done(CallOutcome),
-    WaitForClient(ClientWait),
-    WaitForStore(CompleteRequest),
-}
-
-/// A request that has been received whole.
-pub(super) struct CompleteRequest {
-    pub message: Bytes,
-    /// The timeout that the client sent, if any.
-    pub timeout: Option<Duration>,
-    pub trace: RequestTrace,
-    pub respond: SendResponse<Bytes>,
-    pub started: Started,
-    /// The memory that the message holds, if it is counted.
-    pub reservation: Option<Reservation>,
-    pub outcome: CallOutcome,
-}
 
 /// Starts a call, and completes it if neither the client nor the store has to be waited for.
 pub(super) fn start<S: Store + 'static>(
@@ -166,13 +139,6 @@ impl CompleteRequest {
         }
         Ok(view)
     }
-}
-
-/// The status of a call that [`MemoryBudget`](crate::connections::MemoryBudget) has no room for.
-pub(super) fn memory_exceeded() -> Status {
-    let text = "buffered requests and responses use too much memory (setting grpc.max_buffered): \
-                send smaller requests, complete them, or read the responses";
-    Status::resource_exhausted(text)
 }
 
 /// A response with its prefix, and the concurrency holds of its request.

@@ -3,27 +3,22 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use tonic::Status;
 
-use super::call::{self, CallOutcome, CallState, CompleteRequest};
-use super::connection::CallContext;
+use super::call;
+use super::call_context::CallContext;
+use super::call_state::{
+    CallOutcome, CallState, ClientWait, CompleteRequest, PartialRequest, PendingResponse,
+    memory_exceeded,
+};
 use super::hold_guard::HoldGuard;
-use super::outbound::{Outbound, RESPONSE_OVERHEAD_BYTES};
+use super::outbound::Outbound;
 use super::{Limits, framing};
 use crate::connections::Reservation;
 use crate::store::Store;
-use crate::trace::RequestTrace;
-
-/// A call that waits for its client.
-pub(super) enum ClientWait {
-    Request(PartialRequest),
-    Response(PendingResponse),
-}
 
 impl ClientWait {
     /// Waits, up to the timeout of clients.
@@ -33,15 +28,6 @@ impl ClientWait {
             ClientWait::Response(response) => CallState::Done(response.deliver(&shared).await),
         }
     }
-}
-
-/// A request that has been received in part.
-pub(super) struct PartialRequest {
-    pub first: Bytes,
-    pub body: RecvStream,
-    pub timeout: Option<Duration>,
-    pub trace: RequestTrace,
-    pub respond: SendResponse<Bytes>,
 }
 
 impl PartialRequest {
@@ -97,7 +83,7 @@ async fn receive_message(
         drop(more);
         framing::announced_length(&whole, limits)?;
         if !reservation.resize(whole.capacity()) {
-            return Err(call::memory_exceeded());
+            return Err(memory_exceeded());
         }
         // Opens the flow-control window again.
         let _ = body.flow_control().release_capacity(received);
@@ -109,39 +95,7 @@ async fn receive_message(
     }
 }
 
-/// A response that the flow-control window, or the socket, does not take yet.
-pub(super) struct PendingResponse {
-    stream: SendStream<Bytes>,
-    message: Bytes,
-    held: HoldGuard,
-    reservation: Reservation,
-    outcome: CallOutcome,
-}
-
 impl PendingResponse {
-    /// Lets a response wait, or resets its stream if the memory for clients is used up.
-    pub fn wait<S>(
-        shared: &CallContext<S>,
-        mut stream: SendStream<Bytes>,
-        message: Bytes,
-        held: HoldGuard,
-        outcome: CallOutcome,
-    ) -> CallState {
-        let mut reservation = shared.budget.reservation();
-        if !reservation.resize(message.len() + RESPONSE_OVERHEAD_BYTES) {
-            // gRPC clients map this to RESOURCE_EXHAUSTED.
-            stream.send_reset(Reason::ENHANCE_YOUR_CALM);
-            return CallState::Done(outcome);
-        }
-        CallState::WaitForClient(ClientWait::Response(PendingResponse {
-            stream,
-            message,
-            held,
-            reservation,
-            outcome,
-        }))
-    }
-
     /// Sends the response as its client reads; resets the stream if that takes too long.
     async fn deliver<S>(self, shared: &CallContext<S>) -> CallOutcome {
         let PendingResponse { mut stream, message, held, reservation, outcome } = self;

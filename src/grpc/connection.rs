@@ -59,27 +59,13 @@ use tokio::time::{Sleep, sleep, timeout};
 use self::calls::{CallPool, Calls, TooManyResets};
 use self::handshake::handshake;
 use self::keep_alive::KeepAlive;
-use super::Grpc;
-use super::call::CompleteRequest;
-use super::client_wait::ClientWait;
-use super::outbound::Outbound;
-use super::stats::CallTimer;
-use crate::connections::{ConnectionBudget, ConnectionHandle};
+use super::call_context::CallContext;
+use super::call_state::{ClientWait, CompleteRequest};
+use crate::connections::ConnectionHandle;
 use crate::store::Store;
 
 /// How long an evicted client may take to react to GOAWAY: a newcomer waits for its place.
 const EVICTION_GRACE: Duration = Duration::from_millis(100);
-
-/// What the calls of one connection share.
-#[derive(Debug)]
-pub(super) struct CallContext<S> {
-    pub grpc: Arc<Grpc<S>>,
-    pub budget: Arc<ConnectionBudget>,
-    pub outbound: Arc<Outbound>,
-    pub timer: CallTimer,
-    /// Cloned by each call that tonic serves: the reference count is one more than those calls.
-    pub tonic_calls: Arc<()>,
-}
 
 /// Serves one connection until it is closed. Drains it once `shutdown` turns true.
 pub(super) async fn serve<S: Store + 'static>(

@@ -15,8 +15,8 @@ use tonic::Status;
 use tonic::service::Routes;
 use tower_service::Service;
 
-use super::call::memory_exceeded;
-use super::connection::CallContext;
+use super::call_context::CallContext;
+use super::call_state::memory_exceeded;
 use super::stats::OtherMethod;
 
 /// Concurrent calls per connection. A client can make some of them last as long as it likes.

@@ -3,10 +3,9 @@
 //! Calls are dispatched statically. From the one list of algorithms, a macro generates the enums of
 //! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
 
-use super::algorithms::sliding_log::HitLog;
+use super::hit_log::HitLog;
 use super::{
-    HoldLevels, Levels, Micros, NumbersChange, NumbersError, Packed, SavedNumbers, SpanCount, Undo,
-    Verdict,
+    HoldLevels, Levels, Micros, NumbersChange, NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
 };
 
 /// Hits to judge, charge or give back.
@@ -16,6 +15,9 @@ pub(crate) struct Hits {
     /// The hash of the hold id that they belong to; 0 without one.
     pub hold: u64,
 }
+
+/// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
+pub type Packed = [u32; 3];
 
 /// Everything about one algorithm, implemented by its parameters.
 ///

@@ -21,11 +21,11 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
+use super::hit_log::HitLog;
 use super::{
     ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, Micros, NumbersChange,
     NumbersError, Op, Packed, SavedNumbers, SpanCount, Undo, Verdict, packed, saved,
 };
-use sliding_log::HitLog;
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
 define_algorithms! {

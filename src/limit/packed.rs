@@ -1,6 +1,6 @@
 //! Charges a plan of one limit on its packed state, without the lists that several limits need.
 
-use super::algorithms::sliding_log::HitLog;
+use super::hit_log::HitLog;
 use super::plan::fill;
 use super::{
     ChargeOutcome, Decision, Hits, Limit, LimitAlgorithm, Micros, NearLimits, Op, Packed, Source,

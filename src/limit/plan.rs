@@ -5,16 +5,17 @@
 //! least remaining.
 
 mod inspect;
+mod undo;
 
 use std::hash::{DefaultHasher, Hasher};
 
 use smallvec::SmallVec;
 
-pub use self::inspect::{CountError, HoldLevels, KeyState, LimitReading, SpanCount};
-use super::algorithms::sliding_log::{HitLog, LogBounds};
+pub use self::inspect::{CountError, KeyState, LimitReading};
+use super::hit_log::{HitLog, LogBounds};
 use super::{
     Algorithm, ChargeOutcome, Decision, Fill, Hits, Levels, Limit, LimitState, Micros, NearLimit,
-    NearLimits, SavedNumbers, Source, Undo, Unit, Verdict, hash_hold_id, saved,
+    NearLimits, Packed, SavedNumbers, Source, Undo, Unit, Verdict, hash_hold_id, saved,
 };
 
 /// The operation of a charge.
@@ -77,9 +78,6 @@ pub struct State {
     log: HitLog,
 }
 
-/// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
-pub type Packed = [u32; 3];
-
 impl PartialEq for Plan {
     /// Compares the limits.
     fn eq(&self, other: &Plan) -> bool {
@@ -93,7 +91,7 @@ impl Plan {
     /// Returns the plan of 1 to 16 limits.
     pub fn new(limits: Vec<Limit>) -> Plan {
         let logs = limits.iter().filter_map(|limit| match &limit.algorithm {
-            Algorithm::SlidingLog(log) => Some(log),
+            Algorithm::SlidingLog(log) => Some((log.n, log.period)),
             _ => None,
         });
         let log_bounds = LogBounds::new(logs);

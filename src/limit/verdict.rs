@@ -132,3 +132,28 @@ pub struct ChargeOutcome {
     pub expires: Micros,
     pub fill: Fill,
 }
+
+/// The hits in flight of a concurrency limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLevels {
+    /// The number of holds; none if the limit has no hold ids.
+    pub ids: Option<u64>,
+    pub hits: u64,
+    /// Time until the oldest hold expires, or without ids all hits; 0 if there are none.
+    pub expires_after: Micros,
+}
+
+/// The hits that a limit counted over the last span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanCount {
+    /// The index of the limit in the plan.
+    pub limit: u8,
+    pub count: u64,
+    /// The length of the intervals that hits are counted by; 0 if each is counted by its own time.
+    pub resolution: Micros,
+    /// A hit may be counted for up to this long after it has left the span; 0 if the count is exact.
+    pub max_late: Micros,
+    /// Whether earlier hits of the span may be missing, because the log keeps no more: those of a rule
+    /// whose log is full and whose enforced limits all have shorter periods.
+    pub is_minimum: bool,
+}

@@ -6,8 +6,8 @@ use tracing::{Span, info_span};
 use super::lookup::Lookup;
 use super::{Request, RequestDecision, RequestError};
 use crate::limit::Source;
+use crate::spans::TARGET;
 use crate::store::{Answer, Batch};
-use crate::trace::TARGET;
 
 /// Rules listed by a span; a request may match many.
 const MAX_RULES: usize = 16;

@@ -6,11 +6,11 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use serde_json::json;
 
+use super::metrics::OverlayMetrics;
 use super::{Loader, LogLine, Reloaded, UpdateSource};
 use crate::rules::source::RuleFile;
 use crate::rules::xds::{self, Resource};
 use crate::rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
-use crate::telemetry::metrics::OverlayMetrics;
 
 /// What the active rules were compiled from.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) enum Present {
 
 #[derive(Debug)]
 pub(super) struct OverlayState {
-    metrics: OverlayMetrics,
+    pub(super) metrics: OverlayMetrics,
     active: Mutex<Option<Overlay>>,
     /// Kept to apply the next overlay; none before the first rules.
     present: Mutex<Option<Present>>,
@@ -118,9 +118,8 @@ fn log_problems(report: &OverlayReport, suppressed: u64) {
 impl Loader {
     /// Lets an overlay patch the rules. Call it before any are loaded.
     pub fn expect_overlay(&mut self) {
-        let (active, present, status) = Default::default();
+        let (metrics, active, present, status) = Default::default();
         let (refused_line, failed_line) = Default::default();
-        let metrics = self.metrics.overlay();
         self.overlay =
             Some(OverlayState { metrics, active, present, status, refused_line, failed_line });
     }
@@ -151,7 +150,7 @@ impl Loader {
                         ),
                     }
                 }
-                state.metrics.load_error.inc();
+                state.metrics.error.inc();
                 state.metrics.last_load_successful.set(0);
                 self.announce(Reloaded::Overlay, Err(&problems));
                 let mut status = state.status.lock();

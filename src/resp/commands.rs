@@ -5,8 +5,6 @@ mod count;
 mod reduce;
 mod throttle;
 
-pub(super) use self::throttle::Throttle;
-
 use self::reduce::Reduce;
 use super::Resp;
 use super::reply::Replies;

@@ -5,11 +5,38 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use super::commands::Throttle;
-use crate::limit::{Plan, ReduceBucket};
+use crate::limit::{Algorithm, Gcra, Limit, Plan, ReduceBucket, SECOND};
 
 /// The number of plans that are kept. Applications use a few different ones.
 const PLACES: usize = 1_024;
+
+/// All keys of `CL.THROTTLE` have states that every plan of it continues.
+const SHAPE: &str = "cell";
+
+/// The parameters of `CL.THROTTLE`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Throttle {
+    pub burst: u32,
+    pub count: u32,
+    pub seconds: u32,
+}
+
+impl Throttle {
+    /// Builds the plan of its limit; none if its numbers are out of range.
+    pub fn plan(&self) -> Option<Plan> {
+        let gcra = Gcra::continuing(self.count, u64::from(self.seconds) * SECOND, self.burst);
+        let limit = Limit {
+            name: Box::default(),
+            requests_per_unit: self.count,
+            unit: None,
+            unit_multiplier: 1,
+            charge_denied: false,
+            shadow_mode: false,
+            algorithm: Algorithm::Gcra(gcra.ok()?),
+        };
+        Some(Plan::with_shape(limit, SHAPE))
+    }
+}
 
 /// The numbers in a command that describe a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

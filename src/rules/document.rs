@@ -1,6 +1,5 @@
 //! The forms in which rules arrive: files and xDS resources.
 
-use super::loaded::Loaded;
 use super::problem::Problem;
 use super::tree::Node;
 
@@ -24,6 +23,5 @@ pub trait Document: Sized {
 
     /// Returns listed problems with their positions: `file:line:column`, or the resource and the
     /// path of the field.
-    fn locate<'l>(loaded: &'l Loaded<Self>, problems: &[&'l Problem])
-    -> Vec<(String, &'l Problem)>;
+    fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)>;
 }

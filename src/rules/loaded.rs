@@ -1,10 +1,9 @@
 //! Rule files that were read and compiled, with their problems.
 
-use std::collections::{BTreeMap, HashSet};
-
 use super::document::Document;
-use super::problem::{self, Problem, Severity};
+use super::problem::{Problem, Severity};
 use super::problems::{Omitted, Problems};
+use super::render::render;
 use super::source::{RuleFile, Selection};
 use super::{Options, Overlay, OverlayError, OverlayReport, RuleSet};
 
@@ -64,41 +63,7 @@ impl<D: Document> Loaded<D> {
 
     /// Renders problems in full, each with the line that it is in.
     pub fn render<'p>(&self, problems: impl Iterator<Item = &'p Problem>) -> String {
-        let problems: Vec<&Problem> = problems.collect();
-        let lines = self.lines(&problems);
-        let mut out = String::new();
-        for problem in problems {
-            let line = problem.position.and_then(|position| {
-                lines.get(&(problem.file.as_str(), position.line()?)).copied().flatten()
-            });
-            out += &problem.render(line);
-            out.push('\n');
-        }
-        out
-    }
-
-    /// Finds the lines that problems are in, by file and number, in one pass through each file:
-    /// files may be large.
-    fn lines<'l>(&'l self, problems: &[&'l Problem]) -> BTreeMap<(&'l str, u32), Option<&'l str>> {
-        let key = |problem: &&'l Problem| Some((problem.file.as_str(), problem.position?.line()?));
-        let mut found: BTreeMap<(&str, u32), Option<&str>> =
-            problems.iter().filter_map(key).map(|key| (key, None)).collect();
-        // A manifest is the text of several files.
-        let mut seen = HashSet::new();
-        for file in &self.files {
-            let name = file.name();
-            let Some(text) = file.source_text().filter(|_| seen.insert(name)) else { continue };
-            let Some((&(_, last), _)) = found.range((name, 0)..=(name, u32::MAX)).next_back()
-            else {
-                continue;
-            };
-            for (number, line) in (1..=last).zip(problem::lines(text)) {
-                if let Some(wanted) = found.get_mut(&(name, number)) {
-                    wanted.get_or_insert(line);
-                }
-            }
-        }
-        found
+        render(&self.files, problems)
     }
 
     /// Renders the listed errors in full, and the number of the others.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::document::Document;
-use super::loaded::Loaded;
 use super::position::Position;
 use super::problem::{Problem, lines};
 use super::source::{RuleFile, first_document};
@@ -56,7 +55,7 @@ impl Document for SourceFile {
         Some(&self.text)
     }
 
-    fn locate<'l>(_: &'l Loaded<Self>, problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
         problems.iter().map(|problem| (problem.place(), *problem)).collect()
     }
 }

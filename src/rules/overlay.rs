@@ -23,7 +23,7 @@ use super::problem::Problem;
 use super::problems::{Omitted, Problems};
 use super::read::{Budget, Reader};
 use super::source::{FileKind, RuleFile, Selection};
-use super::{Loaded, Options};
+use super::{Options, render};
 
 /// Valid overlay files.
 #[derive(Clone, Debug, Default)]
@@ -81,7 +81,7 @@ impl Overlay {
 
     /// Renders problems with the overlay in full, each with the line that it is in.
     pub fn render(&self, report: &OverlayReport) -> String {
-        render(self.files.to_vec(), &report.problems, report.omitted)
+        render(&self.files, &report.problems, report.omitted)
     }
 
     pub(super) fn into_files(self) -> Arc<[RuleFile]> {
@@ -97,14 +97,12 @@ impl Overlay {
 impl OverlayError {
     /// Renders all problems in full, and the number of those that are not listed.
     pub fn render(&self) -> String {
-        render(self.files.clone(), &self.problems, self.omitted)
+        render(&self.files, &self.problems, self.omitted)
     }
 }
 
-fn render(files: Vec<RuleFile>, problems: &[Problem], omitted: Omitted) -> String {
-    let (rules, overlay) = Default::default();
-    let loaded = Loaded { rules, problems: Vec::new(), omitted, files, overlay };
-    let rendered = loaded.render(problems.iter());
+fn render(files: &[RuleFile], problems: &[Problem], omitted: Omitted) -> String {
+    let rendered = render::render(files, problems.iter());
     rendered + &omitted.summary().map(|summary| summary + "\n").unwrap_or_default()
 }
 

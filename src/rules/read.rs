@@ -262,7 +262,8 @@ impl Reader<'_> {
             self.duplicate(read.key_position, message, &read.key, first.clone(), help);
         }
         let depth = above.entries.len() + 1;
-        self.spend(node.position, budget::rule_bytes(&name, depth, read.rate_limit.as_ref()));
+        let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
+        self.spend(node.position, budget::rule_bytes(&name, depth, limit_bytes));
         let (states, patches) =
             self.apply_patches(node.position, &fields, above.states, &mut read, &name);
         if let Some(rate_limit) = &read.rate_limit {
@@ -296,7 +297,10 @@ impl Reader<'_> {
             let built = Arc::new(Rule {
                 domain_length: above.domain.len(),
                 entries: entries.clone().into(),
-                limit_stats: LimitStats::for_limits(&rate_limit.limits, previous),
+                limit_stats: LimitStats::for_limits(
+                    &rate_limit.limits,
+                    previous.map_or(&[], |rule| &rule.limit_stats),
+                ),
                 limit_name: rate_limit.name.into(),
                 plan: (!rate_limit.limits.is_empty()).then(|| {
                     let plan = Plan::new(rate_limit.limits);

@@ -6,7 +6,6 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::document::Document;
-use super::loaded::Loaded;
 use super::position::Position;
 use super::problem::{Problem, Severity, lines};
 use super::tree::Node;
@@ -38,7 +37,7 @@ impl Document for RuleFile {
         Some(&self.text)
     }
 
-    fn locate<'l>(_: &'l Loaded, problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+    fn locate<'l>(_: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
         problems.iter().map(|problem| (problem.place(), *problem)).collect()
     }
 }

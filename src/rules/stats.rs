@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use super::Rule;
 use crate::limit::Limit;
 use crate::metrics::{SeriesBudget, SeriesMap};
 
@@ -36,7 +35,7 @@ pub(super) struct LimitStats {
 impl LimitStats {
     /// Returns the counters of a rule's limits, those of the same label carried over; none if one limit
     /// decides all.
-    pub fn for_limits(limits: &[Limit], previous: Option<&Rule>) -> Box<[LimitStats]> {
+    pub fn for_limits(limits: &[Limit], previous: &[LimitStats]) -> Box<[LimitStats]> {
         if limits.len() < 2 {
             return Box::default();
         }
@@ -46,8 +45,7 @@ impl LimitStats {
         let stats = limits.iter().enumerate().map(|(index, limit)| {
             let label: Box<str> =
                 if is_own(&limit.name) { (*limit.name).into() } else { index.to_string().into() };
-            let mut known = previous.iter().flat_map(|rule| &rule.limit_stats);
-            let known = known.find(|known| known.label == label);
+            let known = previous.iter().find(|known| known.label == label);
             let over_limit = known.map(|known| known.over_limit.clone()).unwrap_or_default();
             LimitStats { label, over_limit }
         });

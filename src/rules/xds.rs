@@ -16,7 +16,6 @@ use bytes::Bytes;
 use prost::{DecodeError, Message};
 
 use super::document::Document;
-use super::loaded::Loaded;
 use super::problem::Problem;
 use super::tree::Node;
 use crate::proto::ratelimit::config::ratelimit::v3 as pb;
@@ -100,11 +99,8 @@ impl Document for Resource {
         None
     }
 
-    fn locate<'l>(
-        loaded: &'l Loaded<Self>,
-        problems: &[&'l Problem],
-    ) -> Vec<(String, &'l Problem)> {
-        field_path::locate(loaded, problems)
+    fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        field_path::locate(files, problems)
     }
 }
 

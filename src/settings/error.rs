@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-use super::table;
-use crate::suggest::nearest;
-
 /// An error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingError {
@@ -22,19 +19,6 @@ impl SettingError {
         help: impl Into<String>,
     ) -> SettingError {
         SettingError { origin: origin.into(), message: message.into(), help: help.into() }
-    }
-
-    /// An error for a name that no setting has.
-    pub(super) fn unknown(name: &str, origin: &str) -> SettingError {
-        let names = || table::SETTINGS.iter().map(|setting| setting.name);
-        let below = |group: &str| group.strip_prefix(name).is_some_and(|r| r.starts_with('.'));
-        let group: Vec<_> = names().filter(|setting| below(setting)).collect();
-        let help = match nearest(name, names()) {
-            _ if !group.is_empty() => format!("it is a group: {}", group.join(", ")),
-            Some(near) => format!("did you mean {near}?"),
-            None => "remove it; `weir settings` lists all settings".to_owned(),
-        };
-        SettingError::new(origin, format!("there is no setting {name:?}"), help)
     }
 }
 

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
-use super::setting::Setting;
 use crate::duration::{MAX_DURATION, read_duration};
 pub use choice::Choice;
 pub use number::{Bytes, Int, Ratio};
@@ -30,9 +29,9 @@ pub trait Format {
         Self::parse(&text(value)?)
     }
 
-    /// Returns a value as `--print-settings` shows it.
-    fn shown(setting: &Setting, value: &Value) -> String {
-        format!("{:?}", setting.masked(&written(value)))
+    /// Returns a value as `--print-settings` shows it: `masked` hides what is secret in a text.
+    fn shown(value: &Value, masked: impl Fn(&str) -> String) -> String {
+        format!("{:?}", masked(&written(value)))
     }
 }
 

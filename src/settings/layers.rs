@@ -9,8 +9,9 @@ use config::builder::DefaultState;
 use config::{Config, ConfigBuilder, Map, Source, Value, ValueKind};
 
 use super::error::SettingError;
-use super::format::{Format, text, written};
-use super::setting::{DEFAULT_ORIGIN, Resolved, Setting};
+use super::format::text;
+use super::reader::SettingReader;
+use super::setting::DEFAULT_ORIGIN;
 use super::table::{self, SETTINGS};
 use super::{Inputs, reference};
 
@@ -18,75 +19,40 @@ use super::{Inputs, reference};
 /// (`WEIR_PORT`) in every container next to a Service named weir.
 const VARIABLE_PREFIX: &str = "WEIR__";
 
-/// The settings of all layers, read one by one.
-#[derive(Debug)]
-pub struct SettingReader {
-    /// By name, each with its origin.
-    values: BTreeMap<String, Value>,
-    pub errors: Vec<SettingError>,
-    pub warnings: Vec<String>,
-    /// The reference's variables that ask for Redis.
-    pub redis_variables: Vec<&'static str>,
-}
-
-impl SettingReader {
-    /// Reads all layers.
-    pub fn new(inputs: &Inputs) -> SettingReader {
-        let mut errors = Vec::new();
-        let mut defaults = Layer::default();
-        for setting in SETTINGS.iter() {
-            defaults.set(setting.name, DEFAULT_ORIGIN, setting.default, &mut errors);
-        }
-        let mut layers = Config::builder().add_source(defaults);
-        if let Some(path) = &inputs.file {
-            layers = layers.add_source(file::read(path, &mut errors));
-        }
-        let below = values(layers.clone());
-        let overrides = reference::read(&inputs.env, |name| {
-            let value = below.get(name);
-            let is_default = value.is_some_and(|value| value.origin() == Some(DEFAULT_ORIGIN));
-            // Half of an address takes the other half from the reference's default.
-            if name == "debug.address" && is_default {
-                return reference::DEFAULT_DEBUG_ADDRESS.to_owned();
-            }
-            value.and_then(text).unwrap_or_default()
-        });
-        errors.extend(overrides.errors);
-        let mut variables = Layer::default();
-        for (name, origin, text) in overrides.set {
-            variables.set(name, &origin, text, &mut errors);
-        }
-        let own = own_variables(&inputs.env, &mut errors);
-        let mut flags = Layer::default();
-        for (flag, name, value) in &inputs.flags {
-            flags.set(name, flag, value.clone(), &mut errors);
-        }
-        let values = values(layers.add_source(variables).add_source(own).add_source(flags));
-        let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
-        SettingReader { values, errors, warnings, redis_variables }
+/// Reads all layers.
+pub fn read(inputs: &Inputs) -> SettingReader {
+    let mut errors = Vec::new();
+    let mut defaults = Layer::default();
+    for setting in SETTINGS.iter() {
+        defaults.set(setting.name, DEFAULT_ORIGIN, setting.default, &mut errors);
     }
-
-    /// Reads a setting. One that is not of its format is an error, and has its default.
-    pub fn read<F: Format>(&mut self, setting: &'static Setting) -> Option<Resolved<F::Value>> {
-        let default = Value::new(Some(&DEFAULT_ORIGIN.to_owned()), setting.default);
-        let set = self.values.get(setting.name).unwrap_or(&default);
-        let origin = set.origin().unwrap_or(DEFAULT_ORIGIN);
-        let accepted = F::read(set).map(|value| (value, set));
-        if accepted.is_none() {
-            let shown = setting.masked(&written(set));
-            let message = format!("{} is {shown:?}", setting.name);
-            let help = format!("write {}", setting.kind.expected());
-            self.errors.push(SettingError::new(origin, message, help));
-        }
-        let (value, source) = accepted.or_else(|| Some((F::read(&default)?, &default)))?;
-        Some(Resolved {
-            value,
-            setting,
-            text: written(source),
-            shown: F::shown(setting, source),
-            origin: source.origin().unwrap_or(DEFAULT_ORIGIN).to_owned(),
-        })
+    let mut layers = Config::builder().add_source(defaults);
+    if let Some(path) = &inputs.file {
+        layers = layers.add_source(file::read(path, &mut errors));
     }
+    let below = values(layers.clone());
+    let overrides = reference::read(&inputs.env, |name| {
+        let value = below.get(name);
+        let is_default = value.is_some_and(|value| value.origin() == Some(DEFAULT_ORIGIN));
+        // Half of an address takes the other half from the reference's default.
+        if name == "debug.address" && is_default {
+            return reference::DEFAULT_DEBUG_ADDRESS.to_owned();
+        }
+        value.and_then(text).unwrap_or_default()
+    });
+    errors.extend(overrides.errors);
+    let mut variables = Layer::default();
+    for (name, origin, text) in overrides.set {
+        variables.set(name, &origin, text, &mut errors);
+    }
+    let own = own_variables(&inputs.env, &mut errors);
+    let mut flags = Layer::default();
+    for (flag, name, value) in &inputs.flags {
+        flags.set(name, flag, value.clone(), &mut errors);
+    }
+    let values = values(layers.add_source(variables).add_source(own).add_source(flags));
+    let (warnings, redis_variables) = (overrides.warnings, overrides.redis_variables);
+    SettingReader { values, errors, warnings, redis_variables }
 }
 
 /// One layer: settings by name, each with its origin.
@@ -115,7 +81,7 @@ impl Layer {
     ) {
         match table::find(name) {
             Some(_) => self.0.push((name.to_owned(), Value::new(Some(&origin.to_owned()), value))),
-            None => errors.push(SettingError::unknown(name, origin)),
+            None => errors.push(table::unknown(name, origin)),
         }
     }
 }

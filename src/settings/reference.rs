@@ -6,7 +6,6 @@ mod redis;
 pub mod variables;
 
 pub use read::{Overrides, read};
-pub use redis::RedisEffect;
 
 /// Where the reference looks for rules by default.
 pub const DEFAULT_RUNTIME_ROOT: &str = "/srv/runtime_data/current";
@@ -47,6 +46,21 @@ pub enum Effect {
     Redis(RedisEffect),
     /// Depends on the value.
     ByValue(&'static [(&'static str, Effect)]),
+}
+
+/// The effect of a variable about Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedisEffect {
+    /// Sets the setting that names the variable.
+    Same,
+    /// Sets the URL; with sentinels, the name of the master comes before it.
+    Url,
+    /// Sets user name and password: `user:password`, or a password.
+    Login,
+    /// Enables the store for limits per second.
+    PerSecond,
+    /// None, for this reason.
+    Ignored(&'static str),
 }
 
 /// How the text of a variable becomes that of its setting.

@@ -21,8 +21,10 @@ mod tracing;
 
 use std::sync::LazyLock;
 
-use super::layers::SettingReader;
+use super::error::SettingError;
+use super::reader::SettingReader;
 use super::setting::{Setting, SettingEntry};
+use crate::suggest::nearest;
 pub use controls::ControlsSettings;
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use log::LogSettings;
@@ -107,7 +109,7 @@ macro_rules! group {
                 $($(<$type>::declare(settings);)+)?
             }
 
-            fn read(reader: &mut $crate::settings::layers::SettingReader) -> Option<$group> {
+            fn read(reader: &mut $crate::settings::reader::SettingReader) -> Option<$group> {
                 Some($group {
                     $($field: reader.read::<$format>($group::$field)?,)+
                     $($($subgroup: <$type>::read(reader)?,)+)?
@@ -153,4 +155,17 @@ pub fn find(name: &str) -> Option<&'static Setting> {
 /// Returns the settings that this variable of the reference sets, in the order of declaration.
 pub fn set_by(variable: &str) -> impl Iterator<Item = &'static Setting> {
     SETTINGS.iter().copied().filter(move |setting| setting.reference.contains(&variable))
+}
+
+/// Returns the error for a name that no setting has.
+pub fn unknown(name: &str, origin: &str) -> SettingError {
+    let names = || SETTINGS.iter().map(|setting| setting.name);
+    let below = |group: &str| group.strip_prefix(name).is_some_and(|r| r.starts_with('.'));
+    let group: Vec<_> = names().filter(|setting| below(setting)).collect();
+    let help = match nearest(name, names()) {
+        _ if !group.is_empty() => format!("it is a group: {}", group.join(", ")),
+        Some(near) => format!("did you mean {near}?"),
+        None => "remove it; `weir settings` lists all settings".to_owned(),
+    };
+    SettingError::new(origin, format!("there is no setting {name:?}"), help)
 }

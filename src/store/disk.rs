@@ -17,12 +17,14 @@
 mod closed;
 mod copy;
 mod directory;
+mod file_id;
 mod frame;
 mod meta;
 mod operations;
 mod record;
 mod record_file;
 mod recovery;
+mod regular;
 mod states;
 mod status;
 #[cfg(test)]

@@ -27,7 +27,7 @@ use self::{
 };
 use super::{Answers, Batch, Charge, Store};
 use crate::clock::Clock;
-use crate::limit::{Decision, Micros, Plan, SECOND, State, plan::Packed};
+use crate::limit::{Decision, Micros, Packed, Plan, SECOND, State};
 
 /// How far the clock may step back before keys expire early: slots count 136 years of seconds, half
 /// of them for the future.

@@ -2,6 +2,7 @@
 
 mod format;
 mod levels;
+mod metrics;
 mod queue;
 mod reference;
 
@@ -16,11 +17,12 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::{Layer, Registry, registry};
 
 pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
+pub use self::metrics::LogMetrics;
 pub use self::queue::Queue;
 use crate::escape::escape;
+use crate::spans::TARGET;
 use crate::terminal::has_colors;
 use crate::threads::Failures;
-use crate::trace::TARGET;
 
 /// The maximum size of the queue: about 10 000 lines.
 const QUEUE_BYTES: usize = 1 << 20;
@@ -91,6 +93,11 @@ impl Log {
     /// The queue of lines to be written.
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// The metrics of the log.
+    pub fn metrics(&self) -> LogMetrics {
+        LogMetrics { dropped: self.queue.dropped().clone() }
     }
 
     /// The levels that are logged.

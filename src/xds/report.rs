@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::Options;
+use super::metrics::XdsMetrics;
 use crate::loader::Loader;
-use crate::telemetry::metrics::{Metrics, XdsMetrics};
+use crate::telemetry::metrics::Metrics;
 use crate::throttle::Throttle;
 
 /// The maximum number of failure reasons that are throttled separately.
@@ -71,9 +72,11 @@ impl State {
 
 impl Report {
     pub fn new(options: &Options, loader: Arc<Loader>, metrics: &Metrics) -> Report {
+        let counts = XdsMetrics::default();
+        metrics.add(Arc::new(counts.clone()));
         let report = Report {
             loader,
-            metrics: metrics.xds(),
+            metrics: counts,
             url: options.url.to_string(),
             mode: if options.delta { "delta" } else { "sotw" },
             connected_line: Throttle::new(LOG_INTERVAL),

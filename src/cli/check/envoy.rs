@@ -3,6 +3,7 @@
 mod actions;
 mod compare;
 mod config;
+mod filter;
 mod nodes;
 mod routes;
 
@@ -11,7 +12,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::config::{EnvoyConfig, Sent};
+use self::filter::{EnvoyConfig, Sent};
 use self::nodes::{get, walk};
 use crate::rules::source::RuleFile;
 use crate::rules::tree::Node;

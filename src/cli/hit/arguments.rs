@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::server::Address;
+use super::address::Address;
 use crate::cli::shorthand::Rate;
 use crate::duration::{MAX_DURATION, read_duration};
 

@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::HitArgs;
-use super::server::Address;
+use super::address::Address;
 use crate::cli::json_body;
 use crate::descriptor::DescriptorArg;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;

@@ -11,6 +11,10 @@ use clap::ValueEnum;
 use self::csv::Csv;
 use self::json::Json;
 use super::rows::{Fields, Rows};
+use crate::rules::truncate;
+
+/// How much of a value an error shows, in bytes.
+const MAX_SHOWN_BYTES: usize = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
@@ -80,6 +84,13 @@ impl LineReader {
             LineReader::Envoy => envoy::read(line, fields, rows).map(|()| Line::Row),
         }
     }
+}
+
+/// The start of a text.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown = text.to_owned();
+    truncate(&mut shown, MAX_SHOWN_BYTES);
+    shown
 }
 
 #[cfg(test)]

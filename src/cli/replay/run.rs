@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::format::{Format, Line, LineReader};
+use super::format::{Format, Line, LineReader, shown};
 use super::input::{Input, MAX_LINE_BYTES, NextLine};
 use super::mapping::Mapping;
 use super::progress::Progress;
@@ -14,15 +14,12 @@ use super::template::{Part, Template};
 use super::time;
 use crate::entry::Entry;
 use crate::limiter::Descriptor;
-use crate::rules::{RuleSet, truncate};
+use crate::rules::RuleSet;
 
 /// The invalid lines that a report shows.
 const MAX_EXAMPLES: usize = 5;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
-/// How much of a value an error shows, in bytes.
-const MAX_SHOWN_BYTES: usize = 80;
 
 /// A set of rules, and its name for people.
 pub(super) type NamedRules = (String, RuleSet);
@@ -214,13 +211,6 @@ fn finish(mapping: &Mapping, rows: &mut Rows, line: u64) -> Result<(), String> {
     };
     rows.finish(at, hits, line);
     Ok(())
-}
-
-/// The start of a text.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown = text.to_owned();
-    truncate(&mut shown, MAX_SHOWN_BYTES);
-    shown
 }
 
 /// The value of a part; none if the line does not have its field.

@@ -15,11 +15,10 @@ use h2::RecvStream;
 use h2::server::SendResponse;
 use http::Request;
 
-use super::super::call::{self, CallOutcome, CallState, CompleteRequest};
-use super::super::client_wait::ClientWait;
+use super::super::call_context::CallContext;
+use super::super::call_state::{CallOutcome, CallState, ClientWait, CompleteRequest};
 use super::super::reset_counter::ResetCounter;
-use super::super::{SHOULD_RATE_LIMIT, tonic_bridge};
-use super::CallContext;
+use super::super::{SHOULD_RATE_LIMIT, call, tonic_bridge};
 use crate::connections::ConnectionHandle;
 use crate::store::Store;
 

@@ -12,6 +12,7 @@ use tonic::service::Routes;
 use super::*;
 use crate::clock::SystemClock;
 use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
+use crate::grpc::Grpc;
 use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
 use crate::limiter::Limiter;
 use crate::service::{Options, RateLimit, Rules};

@@ -16,7 +16,6 @@ use crate::rules::source::RuleFile;
 use crate::rules::{self, RuleSet};
 use crate::store::memory::MemoryStore;
 use crate::store::{Answers, Batch, Store};
-use crate::telemetry::metrics::Metrics;
 use crate::top::{self, Top};
 
 const RULES: &str = "domain: d
@@ -69,9 +68,8 @@ fn bench() -> Bench {
     let rules = Arc::new(ActiveRules::new(ControlClock::new(clock), u64::MAX));
     let controls = Arc::new(Controls::new(rules.clone(), Options::default(), || ()));
     let health = Arc::new(Health::new(false, false));
-    let metrics = Arc::new(Metrics::new(100));
     let options = rules::Options::default();
-    let loader = Arc::new(Loader::new(rules.clone(), options, health.clone(), metrics));
+    let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), Instant::now());
     let sources = EventSources { limiter, rules, controls, loader, health, started };

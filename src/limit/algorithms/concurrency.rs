@@ -15,7 +15,7 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use super::sliding_log::HitLog;
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
     Replaced, SavedNumbers, Undo, Verdict, saved, wait,

@@ -9,8 +9,8 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,

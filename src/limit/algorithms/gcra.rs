@@ -22,8 +22,8 @@ mod state;
 use std::fmt::Write;
 
 pub use self::state::State;
-use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
     NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Undo, Verdict, saved,

@@ -16,8 +16,8 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
     Packed, Plan, Replaced, SavedNumbers, Undo, Verdict, saved, wait,

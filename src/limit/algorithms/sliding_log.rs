@@ -8,12 +8,12 @@
 //! span of the period. Denied hits leave no trace, so memory is bounded and a client that floods is
 //! not starved. Source: DomainTools, "Rate limiting with Redis", and its rate-limit package.
 
-use std::collections::VecDeque;
 use std::fmt::Write;
 
+use crate::limit::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
+    SavedNumbers, SpanCount, Undo, Verdict, wait,
 };
 
 /// `n` hits in any span of `period`.
@@ -23,207 +23,9 @@ pub struct SlidingLog {
     pub period: Micros,
 }
 
-/// The log of one key, shared by all sliding_log limits of its rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HitLog {
-    /// All stamps in order, the newest last.
-    Stamps(VecDeque<Micros>),
-    /// The summary of a log that is kept elsewhere.
-    Summary(Box<LogSummary>),
-}
-
-impl Default for HitLog {
-    fn default() -> Self {
-        HitLog::Stamps(VecDeque::new())
-    }
-}
-
-/// What is needed of a log to judge the same hits repeatedly.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LogSummary {
-    /// The newest stamp; 0 for none.
-    pub newest: Micros,
-    /// The newest stamp after hits have come back.
-    pub newest_after_give_back: Micros,
-    pub limits: Vec<LimitSummary>,
-}
-
-/// The part of a log that one limit counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LimitSummary {
-    pub limit: SlidingLog,
-    /// Hits that count.
-    pub used: u64,
-    /// The stamp that must expire before the judged hits are allowed.
-    pub blocking: Micros,
-}
-
-/// What bounds the log of a rule: the periods of its limits, and how many stamps are kept.
-#[derive(Clone, Copy, Debug)]
-pub struct LogBounds {
-    longest_period: Micros,
-    shortest_period: Micros,
-    max_stamps: usize,
-}
-
-impl LogBounds {
-    /// Returns the bounds of the log of a rule with these sliding_log limits; none without any.
-    pub fn new<'l>(limits: impl Iterator<Item = &'l SlidingLog>) -> Option<LogBounds> {
-        limits.fold(None, |bounds: Option<LogBounds>, &SlidingLog { n, period }| {
-            let (longest, shortest, stamps) = bounds.map_or((period, period, 0), |bounds| {
-                (bounds.longest_period, bounds.shortest_period, bounds.max_stamps)
-            });
-            Some(LogBounds {
-                longest_period: longest.max(period),
-                shortest_period: shortest.min(period),
-                max_stamps: stamps.max(n as usize),
-            })
-        })
-    }
-}
-
-impl HitLog {
-    /// Drops stamps that no limit counts any more. If the clock stepped back by more than the
-    /// shortest period, all stamps move so that the newest is now. A summary is of now already.
-    pub fn advance(&mut self, bounds: &LogBounds, now: Micros) {
-        let mut t = self.latest(now);
-        let stamps = match self {
-            HitLog::Stamps(stamps) => stamps,
-            HitLog::Summary(summary) => {
-                if summary.newest > now.saturating_add(bounds.shortest_period) {
-                    summary.newest = now;
-                }
-                return;
-            }
-        };
-        let newest = stamps.back().copied().unwrap_or(0);
-        if newest > now.saturating_add(bounds.shortest_period) {
-            let back = newest - now;
-            stamps.iter_mut().for_each(|stamp| *stamp = stamp.saturating_sub(back));
-            t = now;
-        }
-        let expired = |stamp: &Micros| stamp.saturating_add(bounds.longest_period) <= t;
-        // Mostly few expire. A long log that expired as a whole is not emptied one by one.
-        let few = stamps.iter().take(8).take_while(|stamp| expired(stamp)).count();
-        let kept_from = if few < 8 { few } else { stamps.partition_point(expired) };
-        stamps.drain(..kept_from);
-    }
-
-    /// Returns whether the clock stepped back by more than the shortest period.
-    pub fn is_ahead(&self, bounds: &LogBounds, now: Micros) -> bool {
-        self.newest().is_some_and(|newest| newest > now.saturating_add(bounds.shortest_period))
-    }
-
-    /// Returns how many stamps came in the last `span`.
-    fn within(&self, now: Micros, span: Micros) -> u64 {
-        let HitLog::Stamps(stamps) = self else { return 0 };
-        let t = self.latest(now);
-        let passed = stamps.partition_point(|stamp| stamp.saturating_add(span) <= t);
-        (stamps.len() - passed) as u64
-    }
-
-    /// Returns how many stamps some limit still counts.
-    pub fn live(&self, bounds: &LogBounds, now: Micros) -> u64 {
-        self.within(now, bounds.longest_period)
-    }
-
-    /// Returns whether the log has room for no more, and all of it came in the last `span`.
-    pub fn is_full(&self, bounds: &LogBounds, now: Micros, span: Micros) -> bool {
-        self.within(now, span) >= bounds.max_stamps as u64
-    }
-
-    fn newest(&self) -> Option<Micros> {
-        match self {
-            HitLog::Stamps(stamps) => stamps.back().copied(),
-            HitLog::Summary(summary) => (summary.newest > 0).then_some(summary.newest),
-        }
-    }
-
-    /// Returns `now`, or the newest stamp if the clock stepped back behind it.
-    pub(in crate::limit) fn latest(&self, now: Micros) -> Micros {
-        self.newest().map_or(now, |newest| newest.max(now))
-    }
-
-    /// Adds a stamp for each hit and keeps the newest.
-    pub fn charge(&mut self, bounds: &LogBounds, now: Micros, hits: u32) {
-        let t = self.latest(now);
-        let hits = (hits as usize).min(bounds.max_stamps);
-        match self {
-            HitLog::Stamps(stamps) => {
-                let surplus = (stamps.len() + hits).saturating_sub(bounds.max_stamps);
-                stamps.drain(..surplus);
-                if stamps.capacity() < stamps.len() + hits {
-                    // Grows by an eighth instead of doubling: most of a key's memory is its log.
-                    let room =
-                        (stamps.len() / 8).max(8).min(bounds.max_stamps - stamps.len() - hits);
-                    stamps.reserve_exact(hits + room);
-                }
-                stamps.extend(std::iter::repeat_n(t, hits));
-            }
-            HitLog::Summary(summary) => {
-                summary.newest = t;
-                for limit in &mut summary.limits {
-                    limit.used = (limit.used + hits as u64).min(bounds.max_stamps as u64);
-                }
-            }
-        }
-    }
-
-    /// Removes the newest stamps.
-    pub fn give_back(&mut self, hits: u32) {
-        match self {
-            HitLog::Stamps(stamps) => stamps.truncate(stamps.len().saturating_sub(hits as usize)),
-            HitLog::Summary(summary) => {
-                summary.newest = summary.newest_after_give_back;
-                for limit in &mut summary.limits {
-                    limit.used = limit.used.saturating_sub(hits.into());
-                }
-            }
-        }
-    }
-
-    /// Removes stamps of that time. The hits of a summary are those afterwards.
-    pub fn undo(&mut self, hits: u32, taken: Micros) {
-        match self {
-            HitLog::Stamps(stamps) => {
-                let from = stamps.partition_point(|&stamp| stamp < taken);
-                let to = stamps.partition_point(|&stamp| stamp <= taken);
-                stamps.drain(from..to.min(from.saturating_add(hits as usize)));
-            }
-            HitLog::Summary(summary) => summary.newest = summary.newest_after_give_back,
-        }
-    }
-
-    /// Appends the log as it is saved. A summary has nothing to save: its log is kept elsewhere.
-    pub fn save(&self, out: &mut Vec<u8>) {
-        let HitLog::Stamps(stamps) = self else { return saved::put(out, 0) };
-        saved::put_log(out, stamps.len(), stamps.iter());
-    }
-
-    /// Reads what [`save`](Self::save) has written; none if that was no log.
-    pub(crate) fn restore(saved: &mut SavedNumbers<'_>) -> Option<HitLog> {
-        let len = saved.next_len()?;
-        let mut before = 0_u64;
-        let mut stamps = VecDeque::with_capacity(len);
-        for _ in 0..len {
-            before = before.checked_add(saved.next()?)?;
-            stamps.push_back(before);
-        }
-        Some(HitLog::Stamps(stamps))
-    }
-
-    #[cfg(test)]
-    pub fn stamps(&self) -> usize {
-        match self {
-            HitLog::Stamps(stamps) => stamps.len(),
-            HitLog::Summary(_) => 0,
-        }
-    }
-}
-
 impl SlidingLog {
     fn find<'s>(&self, summary: &'s LogSummary) -> Option<&'s LimitSummary> {
-        summary.limits.iter().find(|its| its.limit == *self)
+        summary.limits.iter().find(|its| (its.n, its.period) == (self.n, self.period))
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::HitLog;
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,

@@ -11,8 +11,8 @@
 
 use std::fmt::Write;
 
-use super::sliding_log::HitLog;
 use crate::limit::algorithm::{pack_wide, unpack_wide};
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
     NumbersError, Packed, Replaced, SECOND, SavedNumbers, Undo, Verdict, saved, wait,

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::{HitLog, Packed, Plan, State};
-use crate::limit::{Hits, Levels, LimitState, Micros};
+use super::{HitLog, Plan, State};
+use crate::limit::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
 
 /// What the limits of a plan have counted for one key at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,31 +33,6 @@ pub struct LimitReading {
     /// The smallest wait after which one hit is allowed if nothing else happens. `None` if one is
     /// allowed now, or never will be.
     pub retry_after: Option<Micros>,
-}
-
-/// The hits in flight of a concurrency limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HoldLevels {
-    /// The number of holds; none if the limit has no hold ids.
-    pub ids: Option<u64>,
-    pub hits: u64,
-    /// Time until the oldest hold expires, or without ids all hits; 0 if there are none.
-    pub expires_after: Micros,
-}
-
-/// The hits that a limit counted over the last span.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SpanCount {
-    /// The index of the limit in the plan.
-    pub limit: u8,
-    pub count: u64,
-    /// The length of the intervals that hits are counted by; 0 if each is counted by its own time.
-    pub resolution: Micros,
-    /// A hit may be counted for up to this long after it has left the span; 0 if the count is exact.
-    pub max_late: Micros,
-    /// Whether earlier hits of the span may be missing, because the log keeps no more: those of a rule
-    /// whose log is full and whose enforced limits all have shorter periods.
-    pub is_minimum: bool,
 }
 
 /// Why hits cannot be counted over a span.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::put_log;
 use crate::limit::Micros;
-use crate::limit::algorithms::sliding_log::HitLog;
+use crate::limit::hit_log::HitLog;
 
 /// How many stamps are copied at a time, in about ten microseconds. Shorter logs need no parts.
 const PART_STAMPS: usize = 8 << 10;
@@ -104,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::algorithms::sliding_log::{LogBounds, SlidingLog};
+    use crate::limit::hit_log::LogBounds;
     use crate::limit::{SECOND, SavedNumbers};
 
     const PERIOD: Micros = 3600 * SECOND;
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn bounds(n: u32) -> LogBounds {
-        LogBounds::new([SlidingLog { n, period: PERIOD }].iter()).unwrap()
+        LogBounds::new([(n, PERIOD)].into_iter()).unwrap()
     }
 
     fn stamps(log: &HitLog) -> Vec<Micros> {

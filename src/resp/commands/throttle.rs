@@ -1,40 +1,12 @@
 //! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
 
 use super::{CommandError, DOMAIN, text};
-use crate::limit::{Algorithm, Decision, Gcra, Limit, Micros, Op, Plan, SECOND, Source};
+use crate::limit::{Algorithm, Decision, Limit, Micros, Op, Plan, SECOND, Source};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
-use crate::resp::plans::Parameters;
+use crate::resp::plans::{Parameters, Throttle};
 use crate::resp::reply::Replies;
 use crate::store::{Key, Store};
-
-/// All keys of this command have states that every plan of it continues.
-const SHAPE: &str = "cell";
-
-/// The parameters of a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Throttle {
-    burst: u32,
-    count: u32,
-    seconds: u32,
-}
-
-impl Throttle {
-    /// Builds the plan of its limit; none if its numbers are out of range.
-    pub fn plan(&self) -> Option<Plan> {
-        let gcra = Gcra::continuing(self.count, u64::from(self.seconds) * SECOND, self.burst);
-        let limit = Limit {
-            name: Box::default(),
-            requests_per_unit: self.count,
-            unit: None,
-            unit_multiplier: 1,
-            charge_denied: false,
-            shadow_mode: false,
-            algorithm: Algorithm::Gcra(gcra.ok()?),
-        };
-        Some(Plan::with_shape(limit, SHAPE))
-    }
-}
 
 /// `CL.THROTTLE key max_burst count period [quantity]`.
 pub(super) async fn throttle<S: Store>(

@@ -4,8 +4,6 @@
 //! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
 //! also by the time to build it, and a file with much larger rules than usual is refused.
 
-use super::limits::LimitFields;
-
 /// The budget of every file, in bytes.
 const BASE_BYTES: usize = 16 << 20;
 
@@ -21,8 +19,8 @@ const PART_BYTES: usize = 48;
 const RULE_BYTES: usize = 432;
 /// A key and a value that lead to a rule.
 const ENTRY_BYTES: usize = 32;
-const LIMIT_BYTES: usize = 128;
-const REPLACED_BYTES: usize = 48;
+pub(super) const LIMIT_BYTES: usize = 128;
+pub(super) const REPLACED_BYTES: usize = 48;
 
 /// A map of metadata, with the room that the standard library allocates for the first entries.
 pub(super) const MAP_BYTES: usize = 640;
@@ -79,16 +77,14 @@ pub(super) fn node_bytes(text: &str, above: &str) -> usize {
 
 /// The size of the rule of a descriptor with limits; `entries` is the number of keys and values that
 /// lead to it.
-pub(super) fn rule_bytes(name: &str, entries: usize, rate_limit: Option<&LimitFields>) -> usize {
-    let Some(rate_limit) = rate_limit else { return 0 };
-    let replaces: usize =
-        rate_limit.replaces.iter().map(|item| REPLACED_BYTES + item.name.len()).sum();
-    let names: usize = rate_limit.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len()).sum();
-    RULE_BYTES + name.len() + entries * ENTRY_BYTES + replaces + names
+pub(super) fn rule_bytes(name: &str, entries: usize, limit_bytes: Option<usize>) -> usize {
+    let Some(limit_bytes) = limit_bytes else { return 0 };
+    RULE_BYTES + name.len() + entries * ENTRY_BYTES + limit_bytes
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::LimitFields;
     use super::*;
 
     #[test]
@@ -107,7 +103,7 @@ mod tests {
         let limit = crate::limit::Limit::fixed_window(1, crate::limit::Unit::Day, 1);
         let rate_limit = LimitFields { limits: limit.into_iter().collect(), ..Default::default() };
         let line = "- {key: k12345,rate_limit: *l}\n";
-        let bytes = node_bytes("k12345", "d") + rule_bytes("d.k12345", 1, Some(&rate_limit));
+        let bytes = node_bytes("k12345", "d") + rule_bytes("d.k12345", 1, Some(rate_limit.bytes()));
         assert!(bytes <= BYTES_PER_BYTE * line.len(), "{bytes}");
     }
 }

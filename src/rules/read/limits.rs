@@ -9,6 +9,7 @@ use super::super::keys::Section;
 use super::super::position::Position;
 use super::super::tree::Node;
 use super::Reader;
+use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::values::{is_null, text_of};
 use crate::limit::{Limit, Unit};
 use fields::{AlgorithmName, Fields, RESTRICTED};
@@ -26,6 +27,15 @@ pub(super) struct LimitFields {
     /// Where each of the limits is, also of those that are invalid.
     pub places: Vec<LimitPlace>,
     pub replaces: Vec<ReplacedName>,
+}
+
+impl LimitFields {
+    /// The size of the limits, for the [`Budget`](super::Budget).
+    pub fn bytes(&self) -> usize {
+        let replaces = self.replaces.iter().map(|item| REPLACED_BYTES + item.name.len());
+        let limits = self.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len());
+        replaces.chain(limits).sum()
+    }
 }
 
 /// A limit as it is written.

@@ -9,6 +9,7 @@ use super::super::problem::Problem;
 use super::super::problems::Problems;
 use super::super::tree::Node;
 use super::budget::rule_bytes;
+use super::limits::LimitFields;
 use super::{Budget, Descriptor, Reader, Rule, limit_nodes};
 
 /// The fields of a descriptor.
@@ -60,7 +61,7 @@ impl Reader<'_> {
             && (!matched.is_empty() || charge.is_some())
             && !self.problems.has_errors()
         {
-            let bytes = rule_bytes(name, 0, read.rate_limit.as_ref());
+            let bytes = rule_bytes(name, 0, read.rate_limit.as_ref().map(LimitFields::bytes));
             let keys = self.patched_keys(fields);
             let trial = Trial { keys, bytes, position, name };
             let together = charge.unwrap_or(self.together);
@@ -219,7 +220,8 @@ impl Reader<'_> {
                 reader.file = origin.file.clone();
             }
             let read = reader.keys(position, &fields);
-            let bytes = rule_bytes(trial.name, 0, read.rate_limit.as_ref());
+            let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
+            let bytes = rule_bytes(trial.name, 0, limit_bytes);
             reader.spend(position, bytes.saturating_sub(trial.bytes));
             (read, reader.budget.clone())
         });

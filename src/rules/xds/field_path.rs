@@ -21,7 +21,7 @@ type Paths<'f> = BTreeMap<(&'f str, Position), Option<String>>;
 /// others.
 pub fn render_errors(loaded: &Loaded<Resource>) -> String {
     let errors: Vec<&Problem> = loaded.listed(Severity::Error).collect();
-    let paths = find(loaded, &errors);
+    let paths = find(&loaded.files, &errors);
     let mut out = String::new();
     for problem in errors {
         let Problem { file, message, help, .. } = problem;
@@ -44,10 +44,10 @@ pub fn render_errors(loaded: &Loaded<Resource>) -> String {
 
 /// Returns problems with the resource and the path of the field.
 pub(super) fn locate<'l>(
-    loaded: &'l Loaded<Resource>,
+    files: &'l [Resource],
     problems: &[&'l Problem],
 ) -> Vec<(String, &'l Problem)> {
-    let paths = find(loaded, problems);
+    let paths = find(files, problems);
     let place = |problem: &Problem| {
         let path = problem.position.and_then(|position| path(&paths, &problem.file, position));
         path.map_or_else(|| problem.file.clone(), |path| format!("{}: {path}", problem.file))
@@ -61,7 +61,7 @@ fn path<'p>(paths: &'p Paths<'p>, file: &'p str, position: Position) -> Option<&
 
 /// Finds the paths of all fields that problems refer to. The trees of their resources are built
 /// again: to keep the path of each node would take more memory than everything else.
-fn find<'l>(loaded: &'l Loaded<Resource>, problems: &[&'l Problem]) -> Paths<'l> {
+fn find<'l>(files: &'l [Resource], problems: &[&'l Problem]) -> Paths<'l> {
     let mut paths = Paths::new();
     for problem in problems {
         if let Some(position) = problem.position {
@@ -71,7 +71,7 @@ fn find<'l>(loaded: &'l Loaded<Resource>, problems: &[&'l Problem]) -> Paths<'l>
             paths.insert((&first.file, first.position), None);
         }
     }
-    for resource in &loaded.files {
+    for resource in files {
         let name = resource.name.as_str();
         let of_resource = (name, Position::Field(0))..=(name, Position::Field(u32::MAX));
         if paths.range(of_resource).any(|(_, path)| path.is_none())

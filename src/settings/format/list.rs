@@ -3,7 +3,6 @@
 use config::{Value, ValueKind};
 
 use super::{Format, FormatKind, text, written};
-use crate::settings::setting::Setting;
 
 /// A setting that may be unset: its text is empty then.
 impl<F: Format> Format for Option<F> {
@@ -36,13 +35,13 @@ impl<F: Format> Format for Vec<F> {
         }
     }
 
-    fn shown(setting: &Setting, value: &Value) -> String {
+    fn shown(value: &Value, masked: impl Fn(&str) -> String) -> String {
         let items: Vec<String> = match &value.kind {
             ValueKind::Array(items) => items.iter().map(written).collect(),
             _ => parts(&written(value)).map(str::to_owned).collect(),
         };
-        let masked = items.iter().map(|item| setting.masked(item));
-        format!("{:?}", masked.collect::<Vec<_>>())
+        let shown: Vec<_> = items.iter().map(|item| masked(item)).collect();
+        format!("{shown:?}")
     }
 }
 

@@ -86,7 +86,7 @@ impl Entries {
         kind: ValueKind,
     ) {
         let Some(setting) = table::find(name) else {
-            return self.report(key, |origin| SettingError::unknown(&shown(name), &origin));
+            return self.report(key, |origin| table::unknown(&shown(name), &origin));
         };
         if let Some(first) = self.first.get(setting.name) {
             return self.repeated(name, key, *first);

@@ -1,28 +1,13 @@
 //! The reference's variables about Redis, in terms of settings.
 
 use super::read::Overrides;
-use super::{Variable, go};
+use super::{RedisEffect, Variable, go};
 use crate::duration::read_duration;
 use crate::settings::{SettingError, table};
 
 /// The reference's addresses of Redis by default.
 const DEFAULT_URL: &str = "/var/run/nutcracker/ratelimit.sock";
 const DEFAULT_PER_SECOND_URL: &str = "/var/run/nutcracker/ratelimitpersecond.sock";
-
-/// The effect of a variable about Redis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RedisEffect {
-    /// Sets the setting that names the variable.
-    Same,
-    /// Sets the URL; with sentinels, the name of the master comes before it.
-    Url,
-    /// Sets user name and password: `user:password`, or a password.
-    Login,
-    /// Enables the store for limits per second.
-    PerSecond,
-    /// None, for this reason.
-    Ignored(&'static str),
-}
 
 impl Overrides {
     /// Applies a variable that is not empty.

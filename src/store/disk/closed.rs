@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use super::directory::{FileId, regular};
+use super::file_id::FileId;
+use super::regular;
 
 /// The name of the file.
 pub const NAME: &str = "closed";

@@ -1,7 +1,6 @@
 //! The directory: its lock, its files, and their names.
 
 mod identity;
-pub mod regular;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -12,30 +11,16 @@ use std::path::{Path, PathBuf};
 use self::identity::Identity;
 use super::OpenError;
 use super::closed;
+use super::file_id::{FileId, FileKind};
 use super::frame::Seal;
 use super::meta::{Meta, MetaFile, VERSION};
+use super::regular;
 
 /// More keys in a shard than it is made for, as a factor: more would hold its lock for too long.
 const MAX_SHARD_GROWTH_BITS: u8 = 3;
 
 /// The greatest number of a file at the start: from there, more than can ever be needed follow.
 const MAX_NUMBER: u64 = u64::MAX / 2;
-
-/// The kinds of files with records, in the order in which files of one number are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum FileKind {
-    /// The keys of when the log of the same number was started, or later.
-    Snapshot,
-    /// What changed since then.
-    Log,
-}
-
-/// A file with records. The order is that in which files are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FileId {
-    pub number: u64,
-    pub kind: FileKind,
-}
 
 /// A directory that no other process uses.
 #[derive(Debug)]
@@ -331,39 +316,6 @@ impl Directory {
             }
         }
         Ok(())
-    }
-}
-
-impl FileId {
-    pub fn snapshot(number: u64) -> FileId {
-        FileId { number, kind: FileKind::Snapshot }
-    }
-
-    pub fn log(number: u64) -> FileId {
-        FileId { number, kind: FileKind::Log }
-    }
-
-    pub fn name(self) -> String {
-        match self.kind {
-            FileKind::Snapshot => format!("snap.{}", self.number),
-            FileKind::Log => format!("log.{}", self.number),
-        }
-    }
-
-    fn unfinished_name(self) -> String {
-        format!("{}.tmp", self.name())
-    }
-
-    /// Returns the file of a name; none if it is none of ours.
-    pub fn of_name(name: &str) -> Option<FileId> {
-        let (kind, number) = name.split_once('.')?;
-        let number = number.parse().ok()?;
-        let file = match kind {
-            "snap" => FileId::snapshot(number),
-            "log" => FileId::log(number),
-            _ => return None,
-        };
-        (file.name() == name).then_some(file)
     }
 }
 

@@ -17,7 +17,7 @@
 use std::io::{self, ErrorKind, Read};
 use std::path::Path;
 
-use super::directory::regular;
+use super::regular;
 use crate::store::memory::fingerprint::random_secret;
 
 /// The version of the format that this program reads and writes.

@@ -8,7 +8,8 @@
 use std::io;
 
 use super::OpenError;
-use super::directory::{Directory, FileId, FileKind};
+use super::directory::Directory;
+use super::file_id::{FileId, FileKind};
 use super::frame::{Frame, FrameKind, FrameReader};
 use super::record::{self, Record};
 use crate::clock::Clock;

@@ -16,7 +16,8 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use super::copy::Copier;
-use super::directory::{Directory, FileId};
+use super::directory::Directory;
+use super::file_id::FileId;
 use super::record::RECORD_BYTES;
 use super::record_file::RecordFile;
 use super::recovery::{self, Recovery};

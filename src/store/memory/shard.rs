@@ -5,7 +5,7 @@ use super::{
     fingerprint::Print,
     table::{Candidate, Now, Slot, Table, Worth},
 };
-use crate::limit::{ChargeOutcome, Decision, Fill, Op, State, plan::Packed};
+use crate::limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
 use crate::store::Charge;
 
 /// How many slots are sampled for one to evict, and how many more of each table if all of those are

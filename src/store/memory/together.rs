@@ -13,7 +13,7 @@ use super::{
     shard::{Shard, SlotValue},
     table::Now,
 };
-use crate::limit::{ChargeOutcome, Op, State, plan::Packed};
+use crate::limit::{ChargeOutcome, Op, Packed, State};
 use crate::store::{Answers, Batch, Charge};
 
 /// A copy of a key's state until the batch is decided.

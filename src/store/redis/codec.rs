@@ -21,7 +21,7 @@ pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
 use self::numbers::LAYOUT;
 pub(super) use self::numbers::{counter_failure, failure};
 use self::sliding_log::LogHead;
-use crate::limit::algorithms::sliding_log::HitLog;
+use crate::limit::hit_log::HitLog;
 use crate::limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
     ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket,
@@ -48,6 +48,9 @@ impl LuaModule {
         bits & 1 << self.number != 0
     }
 }
+
+/// The number of the module of fixed windows, which others borrow from.
+const FIXED_WINDOW: u8 = 1;
 
 /// The modules of all algorithms.
 const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
@@ -181,20 +184,24 @@ fn bytes(count: u32, each: usize) -> usize {
 /// The states of all limits, the head of their log, and the unread rest.
 type StoredStates<'t> = (Box<[LimitState]>, Option<LogHead>, Reader<'t>);
 
-impl Plan {
+/// A plan in the form that the scripts read, and the states of its keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanCodec<'p>(pub &'p Plan);
+
+impl<'p> PlanCodec<'p> {
     /// Returns the modules that a script needs for this plan, as bits by their numbers.
-    pub(super) fn algorithms(&self) -> u16 {
+    pub(super) fn algorithms(self) -> u16 {
         if self.counter().is_some() {
             return counter::MODULE.bits();
         }
         let bits = |limit: &Limit| with_codec!(&limit.algorithm, codec => codec.module().bits());
-        self.limits().iter().fold(0, |all, limit| all | bits(limit))
+        self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
     /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one
     /// number.
-    pub(super) fn counter(&self) -> Option<(&Limit, &FixedWindow)> {
-        match self.limits() {
+    pub(super) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
+        match self.0.limits() {
             [limit] => match &limit.algorithm {
                 Algorithm::FixedWindow(window) if window.calendar.is_none() => {
                     Some((limit, window))
@@ -206,34 +213,34 @@ impl Plan {
     }
 
     /// Returns whether the plan is one gcra limit.
-    pub(super) fn is_lone_gcra(&self) -> bool {
-        matches!(self.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
+    pub(super) fn is_lone_gcra(self) -> bool {
+        matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
     }
 
     /// Returns whether all limits are fixed windows aligned to the epoch.
-    pub(super) fn is_windows(&self) -> bool {
+    pub(super) fn is_windows(self) -> bool {
         let epoch = |window: &FixedWindow| window.calendar.is_none();
-        self.limits().iter().all(
+        self.0.limits().iter().all(
             |limit| matches!(&limit.algorithm, Algorithm::FixedWindow(window) if epoch(window)),
         )
     }
 
     /// Returns whether equal charges of one key may be sent as one and decided separately
     /// afterwards. Not if each names a hold, and not if the reply is about certain hits.
-    pub(super) fn merges(&self) -> bool {
-        self.hold_id().is_none() && !self.has_log()
+    pub(super) fn merges(self) -> bool {
+        self.0.hold_id().is_none() && !self.has_log()
     }
 
-    fn has_log(&self) -> bool {
-        self.limits().iter().any(|limit| matches!(limit.algorithm, Algorithm::SlidingLog(_)))
+    fn has_log(self) -> bool {
+        self.0.limits().iter().any(|limit| matches!(limit.algorithm, Algorithm::SlidingLog(_)))
     }
 
     /// Appends the rule for the scripts that charge only gcra, or only fixed windows.
-    pub(super) fn write_numbers(&self, out: &mut Vec<u8>) {
+    pub(super) fn write_numbers(self, out: &mut Vec<u8>) {
         if self.is_windows() {
-            out.push(self.limits().len() as u8);
+            out.push(self.0.limits().len() as u8);
         }
-        for limit in self.limits() {
+        for limit in self.0.limits() {
             with_codec!(&limit.algorithm, codec => codec.write_numbers(0, out));
             out.push(flags(limit));
         }
@@ -241,10 +248,10 @@ impl Plan {
 
     /// Appends the rule for the script that charges any rule. `now` is the caller's time. `in_key`:
     /// the windows of counters are part of their keys, and are those of the caller's time.
-    pub(super) fn write_rule(&self, now: Micros, in_key: bool, out: &mut Vec<u8>) {
-        out.push(self.limits().len() as u8);
+    pub(super) fn write_rule(self, now: Micros, in_key: bool, out: &mut Vec<u8>) {
+        out.push(self.0.limits().len() as u8);
         let is_counter = self.counter().is_some();
-        for limit in self.limits() {
+        for limit in self.0.limits() {
             let module = with_codec!(&limit.algorithm, codec => codec.module());
             out.push(if is_counter { counter::MODULE.number } else { module.number });
             out.push(flags(limit));
@@ -256,14 +263,14 @@ impl Plan {
     }
 
     /// Returns the most bytes of a key in a reply of the scripts that charge it.
-    pub(super) fn max_reply(&self) -> usize {
-        HEAD_BYTES + self.limits().iter().map(max_charged).sum::<usize>()
+    pub(super) fn max_reply(self) -> usize {
+        HEAD_BYTES + self.0.limits().iter().map(max_charged).sum::<usize>()
     }
 
     /// Returns the most bytes of the values of a key and of its holds.
-    pub(super) fn max_stored(&self) -> usize {
+    pub(super) fn max_stored(self) -> usize {
         let log = if self.has_log() { MIN_LONG_STATE } else { 0 };
-        let logs = self.limits().iter().filter_map(|limit| match &limit.algorithm {
+        let logs = self.0.limits().iter().filter_map(|limit| match &limit.algorithm {
             // The ring doubles, and does not shrink.
             Algorithm::SlidingLog(log) => Some(bytes(log.n, 2 * sliding_log::STAMP_BYTES)),
             _ => None,
@@ -274,7 +281,7 @@ impl Plan {
     /// Reads the state of a key from a reply; `None` if it is invalid. `in_key`: see
     /// [`write_rule`](Self::write_rule).
     pub(super) fn read_state(
-        &self,
+        self,
         len: u32,
         reply: &mut Reader<'_>,
         now: Micros,
@@ -285,7 +292,7 @@ impl Plan {
             let number = if text.is_empty() { "0" } else { std::str::from_utf8(text).ok()? };
             return self.read_counter(number.parse().ok()?, now, in_key);
         }
-        let own_key = match self.hold_id() {
+        let own_key = match self.0.hold_id() {
             None => &[][..],
             Some(_) => {
                 let len = reply.short()?;
@@ -298,7 +305,7 @@ impl Plan {
             None => HitLog::default(),
         };
         if self.has_log() {
-            sliding_log::read_summaries(&mut log, self.limits(), reply)?;
+            sliding_log::read_summaries(&mut log, self.0.limits(), reply)?;
         }
         rest.0.is_empty().then(|| State::new(states, log))
     }
@@ -306,7 +313,7 @@ impl Plan {
     /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not
     /// exist. `None` if they are invalid. `in_key`: see [`write_rule`](Self::write_rule).
     pub(super) fn read_stored(
-        &self,
+        self,
         text: Option<&[u8]>,
         holds: Option<&[u8]>,
         now: Micros,
@@ -327,13 +334,13 @@ impl Plan {
     }
 
     /// Returns whether the whole state is under the key of its holds.
-    pub(super) fn has_only_holds(&self) -> bool {
-        self.limits().len() == 1 && self.hold_id().is_some()
+    pub(super) fn has_only_holds(self) -> bool {
+        self.0.limits().len() == 1 && self.0.hold_id().is_some()
     }
 
     /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if
     /// there is one, and what follows the states.
-    fn read_states<'t>(&self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
+    fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
         let exists = !text.is_empty();
         if !exists && own_key.is_empty() {
             return Some((Box::default(), None, Reader(text)));
@@ -342,8 +349,8 @@ impl Plan {
         if exists && text.bytes(1)? != [LAYOUT] {
             return None;
         }
-        let mut states = Vec::with_capacity(self.limits().len());
-        for Limit { algorithm, .. } in self.limits() {
+        let mut states = Vec::with_capacity(self.0.limits().len());
+        for Limit { algorithm, .. } in self.0.limits() {
             states.push(match with_codec!(algorithm, codec => codec.read_own_key(own_key))? {
                 Some(state) => state,
                 None if exists => with_codec!(algorithm, codec => codec.read_state(&mut text))?,
@@ -355,7 +362,7 @@ impl Plan {
             if self.has_log() {
                 head = Some(LogHead::read(&mut text)?);
             }
-            for (Limit { algorithm, .. }, state) in self.limits().iter().zip(&mut states) {
+            for (Limit { algorithm, .. }, state) in self.0.limits().iter().zip(&mut states) {
                 with_codec!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }

@@ -9,6 +9,7 @@
 //! Callers use the [handle](Connection); a task, the [driver], owns the socket.
 
 mod driver;
+pub(super) mod error;
 mod handle;
 pub(super) mod handshake;
 mod health;

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::cluster::Cluster;
-use super::connection::handshake::ConnectError;
+use super::connection::error::ConnectError;
 use super::connection::{Link, Target};
 use super::context::RedisContext;
 use super::round_trip::{RedirectKind, store_error};

@@ -13,6 +13,7 @@ use super::round_trip::parse_time;
 use super::script::READ;
 use crate::limit::{KeyState, Micros, Plan, State};
 use crate::store::StoreError;
+use crate::store::redis::codec::PlanCodec;
 use crate::store::states::{StateKey, States};
 
 impl RedisStore {
@@ -55,8 +56,9 @@ impl States for RedisStore {
         };
         let mut command = redis::cmd("EVAL");
         command.arg(READ).arg(keys.len()).arg(&keys).arg(now);
-        let reply =
-            self.send_directly(stored.slot, &command, key.plan.max_stored(), budget).await?;
+        let reply = self
+            .send_directly(stored.slot, &command, PlanCodec(key.plan).max_stored(), budget)
+            .await?;
         let read = Reading::parse(reply, key.plan);
         let state = read.and_then(|read| read.state(&stored, key.plan, wall));
         let Some((now, state)) = state else {
@@ -77,7 +79,7 @@ impl States for RedisStore {
 
 /// Returns the keys that hold the state of a plan.
 fn keys(stored: &StoredKey, plan: &Plan) -> Vec<Vec<u8>> {
-    let state = (!plan.has_only_holds()).then(|| stored.text.to_vec());
+    let state = (!PlanCodec(plan).has_only_holds()).then(|| stored.text.to_vec());
     let holds = plan.hold_id().map(|_| holds_key(&stored.text));
     state.into_iter().chain(holds).collect()
 }
@@ -95,7 +97,7 @@ impl Reading {
         let mut parts = parts.into_iter();
         let now = parse_time(&parts.next()?)?;
         let mut value = || redis::from_redis_value::<Option<Vec<u8>>>(parts.next()?).ok();
-        let text = if plan.has_only_holds() { None } else { value()? };
+        let text = if PlanCodec(plan).has_only_holds() { None } else { value()? };
         let holds = if plan.hold_id().is_some() { value()? } else { None };
         Some(Reading { now, text, holds })
     }
@@ -104,6 +106,6 @@ impl Reading {
     fn state(&self, key: &StoredKey, plan: &Plan, wall: Micros) -> Option<(Micros, State)> {
         let now = if key.window_in_key { wall } else { self.now };
         let (text, holds) = (self.text.as_deref(), self.holds.as_deref());
-        Some((now, plan.read_stored(text, holds, now, key.window_in_key)?))
+        Some((now, PlanCodec(plan).read_stored(text, holds, now, key.window_in_key)?))
     }
 }

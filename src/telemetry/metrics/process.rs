@@ -8,7 +8,6 @@ use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
 use crate::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
-use crate::version::{COMMIT, VERSION};
 
 const BUILD_INFO: MetricFamily = MetricFamily::gauge(
     "build_info",
@@ -43,23 +42,24 @@ const PROCESS_START_TIME: MetricFamily = MetricFamily::gauge(
 #[derive(Debug)]
 pub struct ProcessMetrics {
     started: f64,
+    /// The version of the program, and the commit that it was built from.
+    build: [&'static str; 2],
 }
 
 impl ProcessMetrics {
-    /// Takes the time now as that of the start.
+    /// Takes the time now as that of the start. `version` and `commit` are those of the program.
     #[expect(clippy::disallowed_methods, reason = "only shown")]
-    #[expect(clippy::new_without_default, reason = "it depends on the time")]
-    pub fn new() -> ProcessMetrics {
+    pub fn new(version: &'static str, commit: &'static str) -> ProcessMetrics {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        ProcessMetrics { started: started.as_secs_f64() }
+        ProcessMetrics { started: started.as_secs_f64(), build: [version, commit] }
     }
 }
 
 impl MetricSource for ProcessMetrics {
     fn collect(&self, sink: &mut dyn MetricSink) {
         sink.family(BUILD_INFO);
-        let (version, commit) = (("version", VERSION), ("commit", COMMIT));
-        sink.sample(&[version, commit], SampleValue::Gauge(1.0));
+        let [version, commit] = self.build;
+        sink.sample(&[("version", version), ("commit", commit)], SampleValue::Gauge(1.0));
         sink.gauge(START_TIME, self.started);
 
         let stat = Stat::read().unwrap_or_default();
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_system_reports_this_process() {
-        let metrics = ProcessMetrics::new();
+        let metrics = ProcessMetrics::new("1.2.3", "abc");
         let mut families = MergedFamilies::default();
         metrics.collect(&mut families);
         let value = |name: &str| {

@@ -23,8 +23,8 @@ use tracing_subscriber::filter::{FilterFn, LevelFilter};
 use super::OtlpCounts;
 use super::client::{Client, Connected, Signal};
 use crate::metrics::Counter;
+use crate::spans::TARGET;
 use crate::telemetry::log::SpanLayer;
-use crate::trace::TARGET;
 
 /// Spans that wait to be sent, about 1 KiB each; more are dropped.
 const MAX_QUEUED_SPANS: usize = 4_096;

@@ -4,7 +4,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::actions::Values;
-use super::config::Sent;
+use super::filter::Sent;
 use super::{Findings, describe};
 use crate::rules::{Candidate, Level, Rule, RuleSet};
 use crate::suggest::Suggester;

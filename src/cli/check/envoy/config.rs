@@ -3,44 +3,12 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Findings;
-use super::actions::{SentEntry, fixed};
+use super::actions::fixed;
+use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;
+use crate::rules::Origin;
 use crate::rules::tree::{Content, Node};
-use crate::rules::{Origin, Position};
-
-/// A descriptor that Envoy sends.
-#[derive(Debug)]
-pub(super) struct Sent {
-    pub domain: String,
-    pub entries: Vec<SentEntry>,
-    /// Whether it may bring a limit of its own.
-    pub has_limit: bool,
-    /// The item of `rate_limits`.
-    pub origin: Origin,
-}
-
-/// A filter `envoy.filters.http.ratelimit`.
-pub(super) struct Filter<'n, 'a> {
-    /// The key of its configuration in `typed_per_filter_config`.
-    pub name: &'n str,
-    pub domain: &'n str,
-    pub domain_position: Position,
-    pub stage: &'n str,
-    pub rate_limits: &'n [Node<'a>],
-    /// Whether it is off unless a route enables it.
-    pub is_disabled: bool,
-    /// Whether `filter_enabled` is 0.
-    pub is_off: bool,
-}
-
-/// What all files of the configuration have.
-pub(super) struct EnvoyConfig<'n, 'a> {
-    /// Route configurations by name, for connection managers that get them over RDS.
-    route_configs: HashMap<&'n str, &'n Node<'a>>,
-    /// The keys of the static runtime layers that are 0.
-    pub runtime_zeros: HashSet<String>,
-}
 
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
     pub fn new(roots: &[&'n Node<'a>]) -> EnvoyConfig<'n, 'a> {
@@ -111,14 +79,6 @@ fn filter<'n, 'a>(node: &'n Node<'a>) -> Option<Filter<'n, 'a>> {
         is_disabled: is_true(node, "disabled"),
         is_off: is_off && !has_key,
     })
-}
-
-/// The stage of a filter or an item.
-pub(super) fn stage<'n>(node: &'n Node<'_>) -> &'n str {
-    match text(node, "stage") {
-        "" => "0",
-        stage => stage,
-    }
 }
 
 /// Adds what a TCP filter sends.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::Findings;
 use super::actions::{Values, descriptors, size};
-use super::config::{EnvoyConfig, Filter, Sent, stage};
+use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
 use crate::rules::tree::{Content, Node};
 use crate::rules::{Origin, Position};

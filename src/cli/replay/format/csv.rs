@@ -2,9 +2,8 @@
 
 use csv_core::{ReadRecordResult, Reader};
 
-use super::Line;
+use super::{Line, shown};
 use crate::cli::replay::rows::{Fields, Rows};
-use crate::cli::replay::run::shown;
 
 /// Columns of a line, at most.
 const MAX_COLUMNS: usize = 4096;

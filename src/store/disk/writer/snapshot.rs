@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::Writer;
 use crate::clock::Clock;
-use crate::store::disk::directory::FileId;
+use crate::store::disk::file_id::FileId;
 use crate::store::disk::record_file::RecordFile;
 
 /// A snapshot is synced after that many bytes: a sync of all at its end would delay those of the log.

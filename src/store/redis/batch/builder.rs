@@ -8,6 +8,7 @@ use super::increment::Increment;
 use super::pending::{Group, PendingCharge};
 use super::script_call::{BatchClock, ScriptCall};
 use crate::limit::Micros;
+use crate::store::redis::codec::PlanCodec;
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::script::ScriptKind;
 
@@ -118,10 +119,10 @@ impl BatchBuilder<'_> {
     fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
         let takes = charge.op.takes().is_some_and(|hits| hits > 0);
         let kind = match charge.group {
-            None if charge.plan.counter().is_some() => ScriptKind::Counter,
-            None if takes && charge.plan.is_lone_gcra() => ScriptKind::Gcra,
-            None if takes && charge.plan.is_windows() => ScriptKind::Windows,
-            _ => ScriptKind::Charge(charge.plan.algorithms()),
+            None if PlanCodec(&charge.plan).counter().is_some() => ScriptKind::Counter,
+            None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
+            None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
+            _ => ScriptKind::Charge(PlanCodec(&charge.plan).algorithms()),
         };
         let last = match self.last.get(&hash) {
             Some(&Place::Call(call, entry)) if self.calls[call].key(entry) == &*charge.key => {

@@ -3,7 +3,7 @@
 use super::pending::{ChargeOp, PendingCharge};
 use crate::limit::{Limit, Op, Undo};
 use crate::store::redis::codec::numbers::{self, counter_op, op};
-use crate::store::redis::codec::put;
+use crate::store::redis::codec::{PlanCodec, put};
 
 /// Returns the operation of an entry of counter.lua.
 pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
@@ -48,10 +48,10 @@ pub(super) fn merge_counters(
     charge: &PendingCharge,
     body: &mut [u8],
 ) -> bool {
-    let Some((limit, window)) = charge.plan.counter() else { return false };
+    let Some((limit, window)) = PlanCodec(&charge.plan).counter() else { return false };
     let (Some(first), Some(last)) = (charges.first(), charges.last()) else { return false };
     let same = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
-    if !first.plan.counter().is_some_and(same) {
+    if !PlanCodec(&first.plan).counter().is_some_and(same) {
         return false;
     }
     match (counter_op(&first.op, limit), charge.op) {

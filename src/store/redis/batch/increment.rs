@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::pending::{ChargeOp, PendingCharge, fail_all};
 use crate::limit::Micros;
 use crate::store::StoreError;
-use crate::store::redis::codec::{counter_number, is_overfull, windows_ahead};
+use crate::store::redis::codec::{PlanCodec, counter_number, is_overfull, windows_ahead};
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::reply::Reply;
 
@@ -84,7 +84,7 @@ impl Increment {
         open_windows: &mut OpenWindows,
     ) -> (SmallVec<[PendingCharge; 1]>, Option<StoreError>) {
         let Some(first) = self.charges.first() else { return (SmallVec::new(), None) };
-        let period = first.plan.counter().map_or(1, |(_, window)| window.period);
+        let period = PlanCodec(&first.plan).counter().map_or(1, |(_, window)| window.period);
         let before = new.checked_sub(self.hits.into()).and_then(counter_number);
         let (Some(number), Some(after)) = (before, counter_number(new)) else {
             open_windows.remove(self.hash);
@@ -94,7 +94,7 @@ impl Increment {
         };
         let ahead = windows_ahead(number, period, now);
         if let Some(ahead @ 0..) = ahead
-            && let Some(mut state) = first.plan.read_counter(number, now, false)
+            && let Some(mut state) = PlanCodec(&first.plan).read_counter(number, now, false)
         {
             let mut left = SmallVec::new();
             if ahead > 1 || is_overfull(after) {
@@ -122,7 +122,8 @@ impl Increment {
 pub(super) fn hits(charge: &PendingCharge) -> Option<u32> {
     let hits = charge.op.takes()?;
     let plain = charge.group.is_none() && !charge.alone && !charge.asking && !charge.window_in_key;
-    let counts_all = charge.plan.counter().is_some_and(|(limit, _)| limit.charge_denied);
+    let counts_all =
+        PlanCodec(&charge.plan).counter().is_some_and(|(limit, _)| limit.charge_denied);
     u32::try_from(hits).ok().filter(|&hits| plain && counts_all && hits <= MAX_HITS)
 }
 

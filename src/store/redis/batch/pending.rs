@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use crate::limit::{Micros, Op, Plan, State, Undo, hash_hold_id};
+use crate::store::redis::codec::PlanCodec;
 use crate::store::redis::key;
 use crate::store::redis::options::{Layout, Options, Topology};
 use crate::store::redis::reply::Reply;
@@ -94,7 +95,7 @@ impl StoredKey {
     #[inline]
     pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, wall: Micros) -> StoredKey {
         let mut window_in_key = false;
-        let text = match (options.layout, plan.counter()) {
+        let text = match (options.layout, PlanCodec(plan).counter()) {
             (Layout::Reference, Some((_, window))) => {
                 window_in_key = true;
                 key::write_reference(&options.prefix, key, window.period, wall)

@@ -13,7 +13,7 @@ use super::pending::{Group, PendingCharge, fail_all, holds_key};
 use crate::limit::{Micros, Plan, State};
 use crate::store::StoreError;
 use crate::store::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
-use crate::store::redis::codec::{Reader, counter_failure, failure, put};
+use crate::store::redis::codec::{PlanCodec, Reader, counter_failure, failure, put};
 use crate::store::redis::open_windows::OpenWindows;
 use crate::store::redis::script::ScriptKind;
 
@@ -72,7 +72,7 @@ impl KeyCharges {
 
     /// Returns the end of the window in which the next hits of this key may go without a script.
     fn open_until(&self, now: Micros) -> Option<Micros> {
-        let (_, window) = self.charges[0].plan.counter()?;
+        let (_, window) = PlanCodec(&self.charges[0].plan).counter()?;
         let takes =
             self.charges.iter().any(|charge| increment::hits(charge).is_some_and(|hits| hits > 0));
         takes.then(|| now - now % window.period + window.period)
@@ -99,7 +99,7 @@ impl ScriptCall {
         let mut runs = 0;
         match self.kind {
             ScriptKind::Counter => {
-                if let Some((limit, window)) = charge.plan.counter() {
+                if let Some((limit, window)) = PlanCodec(&charge.plan).counter() {
                     let op = counter_op(&charge.op, limit);
                     let period = if charge.window_in_key { 0 } else { window.period };
                     // Periods may differ where the window is in the key.
@@ -196,7 +196,7 @@ impl ScriptCall {
             }
             ScriptKind::Charge(_) => {
                 let runs = self.body[entry.runs];
-                if !charge.plan.merges() || !Arc::ptr_eq(&before.plan, &charge.plan) {
+                if !PlanCodec(&charge.plan).merges() || !Arc::ptr_eq(&before.plan, &charge.plan) {
                     false
                 } else if before.op == charge.op {
                     add_one(&mut self.body[entry.range.end - 4..entry.range.end]);
@@ -227,12 +227,12 @@ impl ScriptCall {
         self.args.extend_from_slice(&slack.to_le_bytes());
         if let ScriptKind::Gcra | ScriptKind::Windows = self.kind {
             self.args.push(self.rules.len() as u8);
-            self.rules.iter().for_each(|rule| rule.write_numbers(&mut self.args));
+            self.rules.iter().for_each(|rule| PlanCodec(rule).write_numbers(&mut self.args));
         }
         if let ScriptKind::Charge(_) = self.kind {
             self.args.extend_from_slice(&(self.rules.len() as u32).to_le_bytes());
             for rule in &self.rules {
-                rule.write_rule(wall, window_in_key, &mut self.args);
+                PlanCodec(rule).write_rule(wall, window_in_key, &mut self.args);
             }
             let quota_passes = |it: Group| if it.quota_passes { QUOTA_PASSES } else { 0 };
             let together = self.group.map_or(0, |it| TOGETHER | quota_passes(it));
@@ -270,7 +270,7 @@ impl ScriptCall {
         let state = match self.kind {
             // A number each.
             ScriptKind::Counter => COUNTER_BYTES,
-            _ => self.rules.iter().map(|rule| rule.max_reply()).max().unwrap_or(0),
+            _ => self.rules.iter().map(|rule| PlanCodec(rule).max_reply()).max().unwrap_or(0),
         };
         self.entries.len().saturating_mul(state)
     }
@@ -336,14 +336,14 @@ fn read(
             if let Some(failure) = counter_failure(number) {
                 return Err(failure);
             }
-            charge.plan.read_counter(number, now, charge.window_in_key)
+            PlanCodec(&charge.plan).read_counter(number, now, charge.window_in_key)
         }
         ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) => {
             let len = reader.short().ok_or(StoreError::Corrupt)?;
             if let Some(failure) = failure(len) {
                 return Err(failure);
             }
-            charge.plan.read_state(len, reader, now, charge.window_in_key)
+            PlanCodec(&charge.plan).read_state(len, reader, now, charge.window_in_key)
         }
     };
     state.ok_or(StoreError::Corrupt)

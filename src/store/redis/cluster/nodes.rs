@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use redis::{FromRedisValue, Value};
 
 use crate::store::redis::access::Endpoint;
-use crate::store::redis::connection::handshake::ConnectError;
+use crate::store::redis::connection::error::ConnectError;
 use crate::store::redis::connection::{ADMIN_BYTES, Link};
 
 /// The bound of a reply to `CLUSTER SLOTS`: each slot a range of its own, with three servers each, by address. Most of it is

@@ -3,14 +3,14 @@
 //! It is 1 + the window modulo [`WINDOWS`], times 2^[`COUNT_BITS`], plus the count. A number below
 //! that is of no window. If the window is part of the key, the number is the count alone.
 
-use super::LuaModule;
+use super::{LuaModule, PlanCodec};
 use crate::limit::algorithms::fixed_window;
-use crate::limit::algorithms::sliding_log::HitLog;
-use crate::limit::{LimitState, Micros, Plan, State};
+use crate::limit::hit_log::HitLog;
+use crate::limit::{LimitState, Micros, State};
 
 pub(super) const MODULE: LuaModule = LuaModule {
     number: 10,
-    borrows_from: Some(super::fixed_window::MODULE.number),
+    borrows_from: Some(super::FIXED_WINDOW),
     text: include_str!("../lua/lone_window.lua"),
 };
 
@@ -43,11 +43,11 @@ pub(in super::super) fn counter_number(number: i64) -> Option<u64> {
     u64::try_from(number).ok().filter(|&number| number < STATES)
 }
 
-impl Plan {
+impl PlanCodec<'_> {
     /// Returns the state of a counter at `now`; `None` if it is not a counter. `in_key`: the window
     /// is part of the key, and the number is the count alone.
     pub(in super::super) fn read_counter(
-        &self,
+        self,
         number: u64,
         now: Micros,
         in_key: bool,

@@ -4,8 +4,11 @@ use super::{Codec, LuaModule, Reader, counter, put_all};
 use crate::limit::algorithms::fixed_window::State;
 use crate::limit::{Calendar, FixedWindow, LimitState, Micros};
 
-pub(super) const MODULE: LuaModule =
-    LuaModule { number: 1, borrows_from: None, text: include_str!("../lua/fixed_window.lua") };
+pub(super) const MODULE: LuaModule = LuaModule {
+    number: super::FIXED_WINDOW,
+    borrows_from: None,
+    text: include_str!("../lua/fixed_window.lua"),
+};
 
 pub(super) const CALENDAR_MODULE: LuaModule = LuaModule {
     number: 2,

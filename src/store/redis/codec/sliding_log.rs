@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::{Codec, LuaModule, Reader, put_all};
-use crate::limit::algorithms::sliding_log::{HitLog, LimitSummary, LogSummary};
+use crate::limit::hit_log::{HitLog, LimitSummary, LogSummary};
 use crate::limit::{Algorithm, Limit, LimitState, Micros, SlidingLog};
 
 /// The bytes of a stamp in the ring.
@@ -85,10 +85,10 @@ pub(super) fn read_summaries(
         HitLog::Stamps(_) => Box::default(),
     };
     for limit in limits {
-        if let Algorithm::SlidingLog(limit) = limit.algorithm {
+        if let Algorithm::SlidingLog(SlidingLog { n, period }) = limit.algorithm {
             let (used, blocking) = (reply.wide()?, reply.wide()?);
             summary.newest_after_give_back = blocking;
-            summary.limits.push(LimitSummary { limit, used, blocking });
+            summary.limits.push(LimitSummary { n, period, used, blocking });
         }
     }
     *log = HitLog::Summary(summary);

@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use super::PlanCodec;
 use super::Reader;
 use crate::limit::*;
 
@@ -91,8 +92,9 @@ fn rules_are_written_in_the_same_bytes() {
     let mut text = String::new();
     for plan in plans() {
         let mut rule = Vec::new();
-        plan.write_rule(NOW, false, &mut rule);
-        let _ = writeln!(text, "{} {:#b} {}", plan.shape(), plan.algorithms(), hex(&rule));
+        PlanCodec(&plan).write_rule(NOW, false, &mut rule);
+        let _ =
+            writeln!(text, "{} {:#b} {}", plan.shape(), PlanCodec(&plan).algorithms(), hex(&rule));
     }
     assert_eq!(text, RULES, "{text}");
 }
@@ -102,12 +104,12 @@ fn rules_of_the_special_scripts_are_written_in_the_same_bytes() {
     let mut text = String::new();
     for plan in [plan([gcra()]), plan([fixed_window(10), fixed_window(20)])] {
         let mut rule = Vec::new();
-        plan.write_numbers(&mut rule);
+        PlanCodec(&plan).write_numbers(&mut rule);
         let _ = writeln!(text, "{} {}", plan.shape(), hex(&rule));
     }
     assert_eq!(text, NUMBERS, "{text}");
     let mut rule = Vec::new();
-    plan([fixed_window(10)]).write_rule(NOW, true, &mut rule);
+    PlanCodec(&plan([fixed_window(10)])).write_rule(NOW, true, &mut rule);
     assert_eq!(hex(&rule), LONE_IN_KEY);
 }
 
@@ -115,7 +117,7 @@ fn rules_of_the_special_scripts_are_written_in_the_same_bytes() {
 fn look(plan: &Plan, text: &[u8], rest: &[u8]) -> Option<(bool, u64, u64, Micros, Option<Micros>)> {
     let reply = [text, rest].concat();
     let mut reader = Reader(&reply);
-    let mut state = plan.read_state(text.len() as u32, &mut reader, NOW, false)?;
+    let mut state = PlanCodec(plan).read_state(text.len() as u32, &mut reader, NOW, false)?;
     assert!(reader.0.is_empty());
     let look = plan.charge(&mut state, NOW, Op::Take(0), Some("b")).decision;
     Some((look.allowed, look.used_before, look.remaining, look.reset_after, look.retry_after))

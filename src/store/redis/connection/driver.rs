@@ -29,8 +29,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
+use super::error::ConnectError;
 use super::handle::Connection;
-use super::handshake::ConnectError;
 use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Watched};
 use super::link::Link;
 use crate::store::StoreError;

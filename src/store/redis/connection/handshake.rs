@@ -1,10 +1,10 @@
 //! The handshake: connects, logs in, and checks that the server is usable.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use redis::{ProtocolVersion, RedisConnectionInfo};
 
+use super::error::ConnectError;
 use super::link::Link;
 use super::replies::{ADMIN_BYTES, SHORT_BYTES};
 use super::socket;
@@ -13,27 +13,6 @@ use crate::store::redis::access::{Access, Endpoint};
 
 /// The oldest version: with `SET … KEEPTTL`, and scripts that may read the time before they write.
 const MIN_REDIS_VERSION: (u32, u32) = (6, 0);
-
-/// Why a connection attempt failed.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    #[error("cannot read {0}: {1}")]
-    File(PathBuf, std::io::Error),
-    #[error("{0}")]
-    Certificates(String),
-    #[error("{0}")]
-    Redis(#[from] redis::RedisError),
-    #[error("no answer within {0:?}")]
-    TimedOut(Duration),
-    #[error("redis {0} is too old: weir needs {1}.{2} or later")]
-    TooOld(String, u32, u32),
-    #[error("the server is a read-only replica")]
-    Replica,
-    #[error("no sentinel knows the master {0:?}")]
-    NoMaster(String),
-    #[error("no node reports the slots of the cluster")]
-    NoSlots,
-}
 
 /// Connects to a server and logs in.
 ///

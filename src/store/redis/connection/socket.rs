@@ -7,7 +7,7 @@ use futures_util::future::select_ok;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-use super::handshake::ConnectError;
+use super::error::ConnectError;
 use crate::store::redis::access::{Access, Endpoint, Tls};
 
 /// What can be read and written.

@@ -4,7 +4,8 @@ use std::fmt;
 
 use tokio::time::timeout;
 
-use super::handshake::{ConnectError, ask_sentinel, connect, examine, time};
+use super::error::ConnectError;
+use super::handshake::{ask_sentinel, connect, examine, time};
 use super::link::Link;
 use crate::store::redis::access::Endpoint;
 use crate::store::redis::context::RedisContext;

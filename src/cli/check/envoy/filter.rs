@@ -1,0 +1,49 @@
+//! The rate-limit filters of an Envoy configuration, what they depend on, and the descriptors that they send.
+
+use std::collections::{HashMap, HashSet};
+
+use super::actions::SentEntry;
+use super::nodes::text;
+use crate::rules::tree::Node;
+use crate::rules::{Origin, Position};
+
+/// A descriptor that Envoy sends.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub domain: String,
+    pub entries: Vec<SentEntry>,
+    /// Whether it may bring a limit of its own.
+    pub has_limit: bool,
+    /// The item of `rate_limits`.
+    pub origin: Origin,
+}
+
+/// A filter `envoy.filters.http.ratelimit`.
+pub(super) struct Filter<'n, 'a> {
+    /// The key of its configuration in `typed_per_filter_config`.
+    pub name: &'n str,
+    pub domain: &'n str,
+    pub domain_position: Position,
+    pub stage: &'n str,
+    pub rate_limits: &'n [Node<'a>],
+    /// Whether it is off unless a route enables it.
+    pub is_disabled: bool,
+    /// Whether `filter_enabled` is 0.
+    pub is_off: bool,
+}
+
+/// What all files of the configuration have.
+pub(super) struct EnvoyConfig<'n, 'a> {
+    /// Route configurations by name, for connection managers that get them over RDS.
+    pub route_configs: HashMap<&'n str, &'n Node<'a>>,
+    /// The keys of the static runtime layers that are 0.
+    pub runtime_zeros: HashSet<String>,
+}
+
+/// The stage of a filter or an item.
+pub(super) fn stage<'n>(node: &'n Node<'_>) -> &'n str {
+    match text(node, "stage") {
+        "" => "0",
+        stage => stage,
+    }
+}
