@@ -25,6 +25,8 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+pub use weir_limit as limit;
+
 pub mod app;
 mod causes;
 pub mod cli;
@@ -44,7 +46,6 @@ pub mod grpc_client;
 pub mod health;
 pub mod http;
 pub mod interim_responses;
-pub mod limit;
 pub mod limiter;
 pub mod loader;
 pub mod metrics;

@@ -12,7 +12,7 @@ pub mod token_bucket;
 
 pub use bucketed_window::BucketedWindow;
 pub use concurrency::Concurrency;
-pub(crate) use concurrency::hash_hold_id;
+pub use concurrency::hash_hold_id;
 pub use fixed_window::FixedWindow;
 pub use gcra::{Gcra, GcraError};
 pub use reduce_bucket::ReduceBucket;

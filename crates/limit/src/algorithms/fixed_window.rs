@@ -9,9 +9,9 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use crate::limit::algorithm::{pack_wide, unpack_wide};
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::algorithm::{pack_wide, unpack_wide};
+use crate::hit_log::HitLog;
+use crate::{
     Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,
 };

@@ -16,9 +16,9 @@
 
 use std::fmt::Write;
 
-use crate::limit::algorithm::{pack_wide, unpack_wide};
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::algorithm::{pack_wide, unpack_wide};
+use crate::hit_log::HitLog;
+use crate::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
     Packed, Plan, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
 };

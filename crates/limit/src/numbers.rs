@@ -69,7 +69,7 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{Algorithm, Gcra, Plan, SECOND, TokenBucket, Unit};
+    use crate::{Algorithm, Gcra, Plan, SECOND, TokenBucket, Unit};
 
     fn limit(n: u32, algorithm: Algorithm) -> Limit {
         Limit { algorithm, ..Limit::fixed_window(n, Unit::Hour, 1).unwrap() }

@@ -318,7 +318,7 @@ proptest! {
         }
         if let Kind::Token { capacity, amount, .. } = kind {
             // Rules with buckets that take longer to fill are rejected.
-            prop_assume!(capacity <= (crate::limit::MAX_WAIT / period).saturating_mul(amount));
+            prop_assume!(capacity <= (crate::MAX_WAIT / period).saturating_mul(amount));
         }
         let mut model = Model::new(kind, n, period);
         let mut driver = Driver::new(vec![model.limit()]);

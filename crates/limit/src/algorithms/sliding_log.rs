@@ -10,8 +10,8 @@
 
 use std::fmt::Write;
 
-use crate::limit::hit_log::{HitLog, LimitSummary, LogSummary};
-use crate::limit::{
+use crate::hit_log::{HitLog, LimitSummary, LogSummary};
+use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, wait,
 };

@@ -4,8 +4,8 @@
 use std::collections::VecDeque;
 
 use super::put_log;
-use crate::limit::Micros;
-use crate::limit::hit_log::HitLog;
+use crate::Micros;
+use crate::hit_log::HitLog;
 
 /// How many stamps are copied at a time, in about ten microseconds. Shorter logs need no parts.
 const PART_STAMPS: usize = 8 << 10;
@@ -16,7 +16,7 @@ const PART_STAMPS: usize = 8 << 10;
 /// expire meanwhile are missing or not. Hits that are given back meanwhile are in the copy. So it is the
 /// log of when it was started, as far as that still counts.
 #[derive(Debug, Default)]
-pub(crate) struct LogCopy {
+pub struct LogCopy {
     /// The newest first.
     stamps: Vec<Micros>,
     /// How many of them are counted in `equal`.
@@ -31,7 +31,7 @@ pub(crate) struct LogCopy {
 
 /// What follows a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NextPart {
+pub enum NextPart {
     /// There is more to copy.
     More,
     /// The copy is complete.
@@ -104,8 +104,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::hit_log::LogBounds;
-    use crate::limit::{SECOND, SavedNumbers};
+    use crate::hit_log::LogBounds;
+    use crate::{SECOND, SavedNumbers};
 
     const PERIOD: Micros = 3600 * SECOND;
 

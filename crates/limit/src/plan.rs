@@ -231,7 +231,7 @@ impl Plan {
     }
 
     /// Charges as [`charge`](Self::charge) does, with the hash of the hold id.
-    pub(crate) fn charge_hashed(
+    pub fn charge_hashed(
         &self,
         state: &mut State,
         now: Micros,
@@ -463,11 +463,11 @@ fn hash(shape: &str) -> u64 {
 impl State {
     /// Returns the state of all limits of a plan, in their order. `log` is the log of its
     /// sliding_log limits.
-    pub(crate) fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
+    pub fn new(limits: Box<[LimitState]>, log: HitLog) -> State {
         State { limits, log }
     }
 
-    pub(crate) fn log(&self) -> &HitLog {
+    pub fn log(&self) -> &HitLog {
         &self.log
     }
 
@@ -476,7 +476,7 @@ impl State {
     }
 
     /// Appends the state as it is saved, without its log, which follows.
-    pub(crate) fn save_limits(&self, out: &mut Vec<u8>) {
+    pub fn save_limits(&self, out: &mut Vec<u8>) {
         saved::put(out, self.limits.len() as u64);
         for limit in &self.limits {
             limit.save(out);
@@ -484,7 +484,7 @@ impl State {
     }
 
     /// Reads a saved state with its log; none if no state is written like that.
-    pub(crate) fn restore(bytes: &[u8]) -> Option<State> {
+    pub fn restore(bytes: &[u8]) -> Option<State> {
         let mut numbers = SavedNumbers::new(bytes);
         let len = numbers.next_len()?;
         let limits = (0..len).map(|_| LimitState::restore(&mut numbers)).collect::<Option<_>>()?;

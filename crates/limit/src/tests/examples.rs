@@ -1,7 +1,7 @@
 //! Worked examples.
 
 use super::*;
-use crate::limit::algorithms::sliding_window;
+use crate::algorithms::sliding_window;
 
 #[test]
 fn sliding_window_weighs_the_window_before() {

@@ -11,9 +11,9 @@
 
 use std::fmt::Write;
 
-use crate::limit::algorithm::{pack_wide, unpack_wide};
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::algorithm::{pack_wide, unpack_wide};
+use crate::hit_log::HitLog;
+use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
     NumbersError, Packed, Replaced, SECOND, SavedNumbers, Undo, Verdict, saved, wait,
 };

@@ -22,9 +22,9 @@ mod state;
 use std::fmt::Write;
 
 pub use self::state::State;
-use crate::limit::algorithm::{pack_wide, unpack_wide};
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::algorithm::{pack_wide, unpack_wide};
+use crate::hit_log::HitLog;
+use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
     NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Undo, Verdict, saved,
 };
@@ -140,7 +140,7 @@ impl Gcra {
     }
 
     /// Returns the burst, `n'`, `p'`, the tick, and the sum of burst and debt.
-    pub(crate) fn numbers(&self) -> [u64; 5] {
+    pub fn numbers(&self) -> [u64; 5] {
         [self.burst, self.n, self.p, self.tick, self.burst_and_debt]
     }
 
@@ -365,7 +365,7 @@ fn gcd(mut a: u64, mut b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::{MAX_PERIOD_SECONDS, SECOND};
+    use crate::{MAX_PERIOD_SECONDS, SECOND};
 
     #[test]
     fn the_tick_is_the_shortest_that_stays_exact() {

@@ -1,13 +1,13 @@
 //! Charges that can be undone, and undoing them: see [`Undo`].
 
 use super::{Op, Plan, State};
-use crate::limit::hit_log::HitLog;
-use crate::limit::{Algorithm, ChargeOutcome, LimitState, Micros, Undo};
+use crate::hit_log::HitLog;
+use crate::{Algorithm, ChargeOutcome, LimitState, Micros, Undo};
 
 impl Plan {
     /// Charges as [`charge`](Plan::charge) does, and returns what undoes it: nothing if nothing was
     /// charged. Several parts are to be undone last to first, like several charges of a key.
-    pub(crate) fn charge_undoable(
+    pub fn charge_undoable(
         &self,
         state: &mut State,
         now: Micros,

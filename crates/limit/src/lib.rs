@@ -7,6 +7,9 @@
 //! [`algorithm`] defines what an algorithm is, [`algorithms`] lists them, and [`plan`] charges all
 //! limits of a rule.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 pub mod algorithm;
 pub mod algorithms;
 pub mod calendar;
@@ -32,7 +35,7 @@ pub(crate) use numbers::NumbersChange;
 pub use numbers::{Numbers, NumbersError};
 pub use plan::{CountError, KeyState, LimitReading, Op, Plan, State};
 pub(crate) use saved::SavedNumbers;
-pub(crate) use saved::log_copy::{LogCopy, NextPart};
+pub use saved::log_copy::{LogCopy, NextPart};
 pub use undo::{Replaced, Undo};
 pub use unit::Unit;
 pub use verdict::{

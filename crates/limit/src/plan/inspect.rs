@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::{HitLog, Plan, State};
-use crate::limit::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
+use crate::{Hits, HoldLevels, Levels, LimitState, Micros, Packed, SpanCount};
 
 /// What the limits of a plan have counted for one key at one instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

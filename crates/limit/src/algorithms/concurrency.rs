@@ -15,8 +15,8 @@ use std::hash::Hasher;
 
 use siphasher::sip::SipHasher13;
 
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::hit_log::HitLog;
+use crate::{
     Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
     Replaced, SavedNumbers, Undo, Verdict, saved, wait,
 };
@@ -46,7 +46,7 @@ pub struct State {
 
 /// The hits held under one id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Hold {
+pub struct Hold {
     /// The hash of the id: ids may be long.
     pub id: u64,
     pub start: Micros,
@@ -54,7 +54,7 @@ pub(crate) struct Hold {
 }
 
 impl State {
-    pub(crate) fn from_count(count: u64, last: Micros) -> State {
+    pub fn from_count(count: u64, last: Micros) -> State {
         State { count, last, holds: VecDeque::new() }
     }
 
@@ -70,13 +70,13 @@ impl State {
     }
 
     /// Returns the state of holds in order of their starts.
-    pub(crate) fn from_holds(holds: VecDeque<Hold>, last: Micros) -> State {
+    pub fn from_holds(holds: VecDeque<Hold>, last: Micros) -> State {
         State { count: holds.iter().map(|hold| u64::from(hold.hits)).sum(), last, holds }
     }
 }
 
 /// Returns the hash of a hold's id; the same in every replica.
-pub(crate) fn hash_hold_id(id: &str) -> u64 {
+pub fn hash_hold_id(id: &str) -> u64 {
     let mut hasher = SipHasher13::new();
     hasher.write(id.as_bytes());
     hasher.finish()

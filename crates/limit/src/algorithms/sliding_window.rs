@@ -12,8 +12,8 @@
 
 use std::fmt::Write;
 
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::hit_log::HitLog;
+use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,
 };

@@ -9,8 +9,8 @@
 
 use std::fmt::Write;
 
-use crate::limit::hit_log::HitLog;
-use crate::limit::{
+use crate::hit_log::HitLog;
+use crate::{
     Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
 };
@@ -37,25 +37,25 @@ pub struct State {
 
 impl State {
     /// Returns the state of a ring with each count in the slot of its index modulo the slots.
-    pub(crate) fn from_ring(index: u64, ring: Box<[u32]>) -> State {
+    pub fn from_ring(index: u64, ring: Box<[u32]>) -> State {
         let head = (index % ring.len().max(1) as u64) as u32;
         State { index, head, sum: ring.iter().map(|&count| u64::from(count)).sum(), ring }
     }
 
     /// Returns the number of the newest sub-window since the epoch.
-    pub(crate) fn index(&self) -> u64 {
+    pub fn index(&self) -> u64 {
         self.index
     }
 }
 
 impl BucketedWindow {
     /// Returns the slots of the ring.
-    pub(crate) fn slots(&self) -> u32 {
+    pub fn slots(&self) -> u32 {
         self.buckets + 1
     }
 
     /// Returns the length of a sub-window.
-    pub(crate) fn span(&self) -> Micros {
+    pub fn span(&self) -> Micros {
         self.period.div_ceil(self.buckets.into())
     }
 

@@ -164,7 +164,7 @@ macro_rules! define_algorithms {
 
         /// The state of one limit, whatever its algorithm.
         #[derive(Clone, Debug, PartialEq)]
-        pub(crate) enum LimitState {
+        pub enum LimitState {
             $($name($state),)*
         }
 
@@ -192,7 +192,7 @@ macro_rules! define_algorithms {
 
         impl Algorithm {
             /// The number of algorithms.
-            pub(crate) const COUNT: usize = [$($name::NAME),*].len();
+            pub const COUNT: usize = [$($name::NAME),*].len();
 
             /// Returns the name in rule files.
             pub fn name(&self) -> &'static str {
@@ -202,7 +202,7 @@ macro_rules! define_algorithms {
             }
 
             /// Returns the state of a key never seen.
-            pub(crate) fn new_state(&self) -> LimitState {
+            pub fn new_state(&self) -> LimitState {
                 match self {
                     $(Algorithm::$name(_) => LimitState::$name(Default::default()),)*
                 }

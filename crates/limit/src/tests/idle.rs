@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use crate::limit::{
+use crate::{
     Algorithm, BucketedWindow, Calendar, FixedWindow, Gcra, Limit, Op, Plan, SECOND, SlidingLog,
     SlidingWindow, State, TokenBucket, Unit, idle_limits,
 };
