@@ -14,7 +14,7 @@ ci:
 
 # Format all workspaces
 fmt:
-    cargo fmt
+    cargo fmt --all
     cargo fmt --manifest-path fuzz/Cargo.toml
     cargo fmt --manifest-path benches/load/Cargo.toml
 

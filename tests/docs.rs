@@ -246,7 +246,7 @@ fn tests_below(directory: &Path, names: &mut HashSet<String>) {
 #[test]
 fn statements_about_security_name_existing_tests() {
     let mut tests = HashSet::new();
-    for directory in ["src", "tests"] {
+    for directory in ["crates", "src", "tests"] {
         tests_below(&Path::new(env!("CARGO_MANIFEST_DIR")).join(directory), &mut tests);
     }
     let document = read("docs/security.md");
