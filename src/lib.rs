@@ -25,22 +25,18 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
+pub use weir_common::{
+    causes, clock, descriptor, duration, entry, escape, failure, glob, metrics, random, secret_url,
+    setup_error, spans, suggest, terminal, threads, throttle,
+};
 pub use weir_limit as limit;
 
 pub mod app;
-mod causes;
 pub mod cli;
 pub mod client_tls;
-pub mod clock;
 pub mod connections;
 pub mod controls;
-pub mod descriptor;
-mod duration;
-pub mod entry;
-pub mod escape;
 pub mod explain;
-pub mod failure;
-mod glob;
 pub mod grpc;
 pub mod grpc_client;
 pub mod health;
@@ -48,23 +44,14 @@ pub mod http;
 pub mod interim_responses;
 pub mod limiter;
 pub mod loader;
-pub mod metrics;
 pub mod proto;
-mod random;
 pub mod resp;
 pub mod rules;
-pub mod secret_url;
 pub mod service;
 pub mod settings;
-pub mod setup_error;
 pub mod sockets;
-mod spans;
 pub mod store;
-mod suggest;
 pub mod telemetry;
-mod terminal;
-pub mod threads;
-pub mod throttle;
 pub mod tls;
 pub mod token_file;
 pub mod top;

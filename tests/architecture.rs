@@ -26,9 +26,9 @@ fn modules() -> BTreeSet<String> {
 /// Returns the packages of the workspace, which src/lib.rs names as `pub use weir_NAME as NAME;`.
 fn packages() -> BTreeSet<String> {
     let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let names = lib
-        .lines()
-        .filter_map(|line| line.strip_prefix("pub use weir_")?.split_once(" as ")?.1.strip_suffix(';'));
+    let names = lib.lines().filter_map(|line| {
+        line.strip_prefix("pub use weir_")?.split_once(" as ")?.1.strip_suffix(';')
+    });
     names.map(str::to_owned).collect()
 }
 

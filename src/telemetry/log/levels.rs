@@ -92,8 +92,19 @@ impl LogLevels {
         Targets::new()
             .with_default(self.weir.min(MAX_LIBRARY_LEVEL))
             .with_target("weir", self.weir)
-            .with_targets(self.libraries.iter().map(|(library, level)| (library, *level)))
+            .with_targets(self.libraries.iter().flat_map(|(library, level)| {
+                targets_of(library).map(move |target| (target, *level))
+            }))
     }
+}
+
+/// Returns the targets of a library or module. A module of weir, such as `weir::limiter`, may be a package
+/// of that name, or in the package that all share.
+fn targets_of(library: &str) -> impl Iterator<Item = String> {
+    let module = library.strip_prefix("weir::");
+    let packages =
+        module.map(|module| [format!("weir_{module}"), format!("weir_common::{module}")]);
+    [library.to_owned()].into_iter().chain(packages.into_iter().flatten())
 }
 
 /// The levels that apply now, which can be changed while the process runs.
@@ -181,6 +192,10 @@ mod tests {
             ("info,h2=debug", "hyper", Level::INFO, false),
             ("info,h2=debug", "weir", Level::DEBUG, false),
             ("warn,weir::limiter=debug", "weir::limiter::log", Level::DEBUG, true),
+            ("warn,weir::limiter=debug", "weir_limiter::log", Level::DEBUG, true),
+            ("warn,weir::threads=debug", "weir_common::threads", Level::DEBUG, true),
+            ("debug", "weir_common::threads", Level::DEBUG, true),
+            ("warn", "weir_common::threads", Level::INFO, false),
             ("warn,weir::limiter=debug", "weir::loader", Level::INFO, false),
         ] {
             let targets = read(text).targets();

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::MissedTickBehavior;
 
-use crate::limit::Micros;
 use crate::throttle::Throttle;
+use weir_limit::Micros;
 
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
@@ -182,7 +182,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::SECOND;
+    use weir_limit::SECOND;
 
     const DAWN: Micros = 1_800_000_000 * SECOND;
 

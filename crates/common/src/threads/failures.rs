@@ -56,9 +56,8 @@ impl MetricSource for Failures {
     }
 }
 
-#[cfg(test)]
 impl Failures {
-    /// The number of panics of a thread; none if it has not started.
+    /// Returns the number of panics of a thread; none if it has not started.
     pub fn of(&self, thread: &str) -> Option<u64> {
         self.0.lock().get(thread).copied()
     }

@@ -1,0 +1,23 @@
+//! What all packages of weir share: clocks, metrics, throttled logging, threads, and the small formats of
+//! texts. Nothing here knows a rule or a store.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
+pub mod causes;
+pub mod clock;
+pub mod descriptor;
+pub mod duration;
+pub mod entry;
+pub mod escape;
+pub mod failure;
+pub mod glob;
+pub mod metrics;
+pub mod random;
+pub mod secret_url;
+pub mod setup_error;
+pub mod spans;
+pub mod suggest;
+pub mod terminal;
+pub mod threads;
+pub mod throttle;
