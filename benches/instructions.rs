@@ -1,8 +1,8 @@
 //! Counts the instructions of a request, which detects regressions even on a busy machine.
 //!
 //! `cargo bench --bench instructions` runs each case under valgrind and compares it with
-//! `benches/instructions.txt`; `-- update` rewrites that file. An increase of more than 5 % fails the
-//! run. A decrease of more than 5 % asks for an update, so that the improvement is kept.
+//! `benches/instructions.txt`; `-- update` rewrites that file. An increase of more than 1 % fails the
+//! run. A decrease of more than 1 % asks for an update, so that the improvement is kept.
 
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ descriptors:
 ";
 
 /// The relative change that fails the run: more than chance and system libraries cause.
-const TOLERANCE: f64 = 0.05;
+const TOLERANCE: f64 = 0.01;
 
 const KEYS: usize = 100;
 
@@ -311,12 +311,12 @@ fn compare(update: bool) -> Result<bool, String> {
         println!("{name}: {now} instructions, before {before} ({:+.1} %)", change * 100.0);
         if change > TOLERANCE {
             println!(
-                "  more than 5 % above the file: reduce it, or justify it and run with `-- update`"
+                "  more than 1 % above the file: reduce it, or justify it and run with `-- update`"
             );
             good &= update;
         } else if change < -TOLERANCE {
             println!(
-                "  more than 5 % below the file: run with `-- update` to keep the improvement"
+                "  more than 1 % below the file: run with `-- update` to keep the improvement"
             );
         }
     }

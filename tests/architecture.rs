@@ -4,9 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The modules that all others may use.
-const EVERYWHERE: [&str; 2] = ["throttle", "metrics"];
-
 /// The modules that may use all others, because they assemble the program.
 const WIRING: [&str; 2] = ["app", "cli"];
 
@@ -21,15 +18,6 @@ fn modules() -> BTreeSet<String> {
         .lines()
         .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'));
     declared.map(str::to_owned).collect()
-}
-
-/// Returns the packages of the workspace, which src/lib.rs names as `pub use weir_NAME as NAME;`.
-fn packages() -> BTreeSet<String> {
-    let lib = fs::read_to_string(root().join("src/lib.rs")).unwrap();
-    let names = lib.lines().filter_map(|line| {
-        line.strip_prefix("pub use weir_")?.split_once(" as ")?.1.strip_suffix(';')
-    });
-    names.map(str::to_owned).collect()
 }
 
 /// Reads the source files of a module, without its tests.
@@ -88,17 +76,16 @@ fn allowed() -> BTreeMap<String, BTreeSet<String>> {
 
 #[test]
 fn modules_use_only_what_the_table_allows() {
-    let (modules, packages, allowed) = (modules(), packages(), allowed());
-    for module in modules.iter().filter(|module| !EVERYWHERE.contains(&module.as_str())) {
+    let (modules, allowed) = (modules(), allowed());
+    for module in &modules {
         let may_use = allowed.get(module).unwrap_or_else(|| panic!("{module} is not in the table"));
         if WIRING.contains(&module.as_str()) {
             continue;
         }
         let used = uses(module);
-        let known = |name: &&String| modules.contains(*name) || packages.contains(*name);
-        let used = used.iter().filter(known);
+        let used = used.iter().filter(|name| modules.contains(*name));
         let surplus: Vec<_> = used
-            .filter(|name| !may_use.contains(*name) && !EVERYWHERE.contains(&name.as_str()))
+            .filter(|name| !may_use.contains(*name))
             .collect();
         assert!(surplus.is_empty(), "{module} uses {surplus:?}: ARCHITECTURE.md does not allow it");
     }
@@ -106,7 +93,7 @@ fn modules_use_only_what_the_table_allows() {
 
 #[test]
 fn the_table_names_only_existing_modules() {
-    let modules = &modules() | &packages();
+    let modules = modules();
     for (module, may_use) in allowed() {
         assert!(modules.contains(&module), "{module}");
         for used in may_use.iter().filter(|used| !WIRING.contains(&used.as_str())) {

@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 /// Returns `text` as one line, with such characters as `\n`, `\r`, `\t` or `\u001b`.
 ///
 /// ```
-/// assert_eq!(weir::escape::escape("a\n\u{1b}[31mb"), r"a\n\u001b[31mb");
+/// assert_eq!(weir_common::escape::escape("a\n\u{1b}[31mb"), r"a\n\u001b[31mb");
 /// ```
 pub fn escape(text: &str) -> Cow<'_, str> {
     if !text.chars().any(is_escaped) {

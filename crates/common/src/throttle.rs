@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 ///
 /// ```
 /// # use std::time::{Duration, Instant};
-/// # use weir::throttle::Throttle;
+/// # use weir_common::throttle::Throttle;
 /// let throttle = Throttle::new(Duration::from_secs(10));
 /// let now = Instant::now();
 /// assert_eq!(throttle.pass_at(now), Some(0));

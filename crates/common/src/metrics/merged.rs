@@ -7,7 +7,7 @@ use super::{MetricFamily, MetricSink, SampleValue};
 /// with the same families, which another sink then receives once.
 ///
 /// ```
-/// # use weir::metrics::{MergedFamilies, MetricFamily, MetricSink};
+/// # use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink};
 /// const TRIPS: MetricFamily =
 ///     MetricFamily::counter("redis_round_trips", "Round trips", &["redis"]);
 /// let mut merged = MergedFamilies::default();
