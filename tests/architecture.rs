@@ -84,9 +84,7 @@ fn modules_use_only_what_the_table_allows() {
         }
         let used = uses(module);
         let used = used.iter().filter(|name| modules.contains(*name));
-        let surplus: Vec<_> = used
-            .filter(|name| !may_use.contains(*name))
-            .collect();
+        let surplus: Vec<_> = used.filter(|name| !may_use.contains(*name)).collect();
         assert!(surplus.is_empty(), "{module} uses {surplus:?}: ARCHITECTURE.md does not allow it");
     }
 }
