@@ -30,7 +30,7 @@ pub fn check<D: Document>(files: Vec<D>, merge_domains: bool, is_in: fn(&Problem
         is_in(problem, file.expect("a problem names its file"));
     }
     let problems: Vec<&Problem> = loaded.problems.iter().collect();
-    assert_eq!(D::locate(&loaded, &problems).len(), problems.len());
+    assert_eq!(D::locate(&loaded.files, &problems).len(), problems.len());
     if !loaded.is_good() {
         return;
     }
