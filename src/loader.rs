@@ -227,7 +227,7 @@ impl Loader {
                 }
             }
             self.metrics.error.inc();
-            self.metrics.last_load_successful.set(0);
+            self.metrics.newest_rejected.set(1);
             let mut status = self.status.lock();
             (status.is_refused, status.last_error) = (true, Some((now, problems.clone())));
             drop(status);
@@ -244,7 +244,7 @@ impl Loader {
             state.applied(source, overlay, loaded.overlay, present(loaded.files));
         }
         let before = self.rules.set_rules(Arc::new(loaded.rules));
-        self.metrics.last_load_successful.set(1);
+        self.metrics.newest_rejected.set(0);
         let mut status = self.status.lock();
         (status.loaded, status.is_refused) = (Some((now, summary)), false);
         drop(status);

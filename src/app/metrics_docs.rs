@@ -74,7 +74,9 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     metrics.add(Arc::new(ProcessMetrics::new(VERSION, COMMIT)));
     metrics.add(Arc::new(TlsListeners(vec![("grpc", TlsMetrics::default())])));
     metrics.add(Arc::new(OtlpCounts::default()));
-    metrics.add(Arc::new(ListenerMetrics::default()));
+    let listeners = ListenerMetrics::default();
+    listeners.add("grpc");
+    metrics.add(Arc::new(listeners));
     metrics.add(Arc::new(XdsMetrics::default()));
     let health = Arc::new(Health::new(false, false));
     let mut loader = Loader::new(Rules::default(), rules::Options::default(), health);

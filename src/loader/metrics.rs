@@ -4,41 +4,21 @@ use super::Loader;
 use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 
 /// The metrics of loading sets of rules.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct LoadMetrics {
     pub success: Counter,
     pub error: Counter,
-    /// 0 if the newest set was rejected, else 1.
-    pub last_load_successful: Gauge,
-}
-
-impl Default for LoadMetrics {
-    fn default() -> LoadMetrics {
-        let (success, error) = Default::default();
-        LoadMetrics { success, error, last_load_successful: one() }
-    }
+    /// 1 if the newest set was rejected, else 0.
+    pub newest_rejected: Gauge,
 }
 
 /// The metrics of loading overlays.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OverlayMetrics {
     pub error: Counter,
-    /// 0 if the newest overlay was rejected, else 1.
-    pub last_load_successful: Gauge,
+    /// 1 if the newest overlay was rejected, else 0.
+    pub newest_rejected: Gauge,
     pub failed_patches: Gauge,
-}
-
-impl Default for OverlayMetrics {
-    fn default() -> OverlayMetrics {
-        let (error, failed_patches) = Default::default();
-        OverlayMetrics { error, last_load_successful: one(), failed_patches }
-    }
-}
-
-fn one() -> Gauge {
-    let gauge = Gauge::default();
-    gauge.set(1);
-    gauge
 }
 
 const CONFIG_LOAD_SUCCESS: MetricFamily =
@@ -65,10 +45,10 @@ const OVERLAY_FAILED_PATCHES: MetricFamily = MetricFamily::gauge(
 
 impl MetricSource for Loader {
     fn collect(&self, sink: &mut dyn MetricSink) {
-        let LoadMetrics { success, error, last_load_successful } = &self.metrics;
+        let LoadMetrics { success, error, newest_rejected } = &self.metrics;
         sink.counter(CONFIG_LOAD_SUCCESS, success.get());
         sink.counter(CONFIG_LOAD_ERROR, error.get());
-        sink.gauge(CONFIG_LAST_LOAD_SUCCESSFUL, last_load_successful.get() as f64);
+        sink.gauge(CONFIG_LAST_LOAD_SUCCESSFUL, (1 - newest_rejected.get()) as f64);
         if let Some(overlay) = &self.overlay {
             overlay.metrics.collect(sink);
         }
@@ -77,9 +57,9 @@ impl MetricSource for Loader {
 
 impl OverlayMetrics {
     pub fn collect(&self, sink: &mut dyn MetricSink) {
-        let OverlayMetrics { error, last_load_successful, failed_patches } = self;
+        let OverlayMetrics { error, newest_rejected, failed_patches } = self;
         sink.counter(OVERLAY_LOAD_ERROR, error.get());
-        sink.gauge(OVERLAY_LAST_LOAD_SUCCESSFUL, last_load_successful.get() as f64);
+        sink.gauge(OVERLAY_LAST_LOAD_SUCCESSFUL, (1 - newest_rejected.get()) as f64);
         sink.gauge(OVERLAY_FAILED_PATCHES, failed_patches.get() as f64);
     }
 }

@@ -151,7 +151,7 @@ impl Loader {
                     }
                 }
                 state.metrics.error.inc();
-                state.metrics.last_load_successful.set(0);
+                state.metrics.newest_rejected.set(1);
                 self.announce(Reloaded::Overlay, Err(&problems));
                 let mut status = state.status.lock();
                 (status.is_refused, status.last_error) = (true, Some((now, problems)));
@@ -161,7 +161,7 @@ impl Loader {
         let files: Vec<String> = overlay.files().map(str::to_owned).collect();
         let patches = overlay.patches();
         *state.active.lock() = Some(overlay);
-        state.metrics.last_load_successful.set(1);
+        state.metrics.newest_rejected.set(0);
         tracing::info!(files = files.len(), patches, "overlay is loaded");
         // These were valid without an overlay, so they are with one.
         let present = state.present.lock().take();

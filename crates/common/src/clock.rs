@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::time::MissedTickBehavior;
+use weir_limit::Micros;
 
 use crate::throttle::Throttle;
-use weir_limit::Micros;
 
 /// How often [`SystemClock`] is compared with the wall clock.
 const COMPARE_EVERY: Duration = Duration::from_secs(1);
@@ -180,9 +180,9 @@ impl<C: Monotonic> Monotonic for std::sync::Arc<C> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use weir_limit::SECOND;
 
     use super::*;
-    use weir_limit::SECOND;
 
     const DAWN: Micros = 1_800_000_000 * SECOND;
 

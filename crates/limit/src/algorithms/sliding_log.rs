@@ -36,7 +36,7 @@ impl LimitAlgorithm for SlidingLog {
     const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = false;
 
-    // All limits of a rule share one log. The plan calls `Log` to change it once for all of them.
+    // All limits of a rule share one log. The plan calls `HitLog` to change it once for all of them.
 
     fn advance(&self, _: &mut (), _: Micros) {}
 
