@@ -23,7 +23,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
     fs::write(out, served.encode_to_vec())?;
     let all = protox::compile(SERVED.into_iter().chain([ASKED]), ["proto"])?;
-    tonic_prost_build::configure().build_transport(false).compile_fds(all)?;
+    tonic_prost_build::configure()
+        .build_transport(false)
+        .extern_path(".ratelimit.config.ratelimit.v3", "::weir_rules::proto")
+        .compile_fds(all)?;
     Ok(())
 }
 

@@ -30,6 +30,7 @@ pub use weir_common::{
     setup_error, spans, suggest, terminal, threads, throttle,
 };
 pub use weir_limit as limit;
+pub use weir_rules as rules;
 
 pub mod app;
 pub mod cli;
@@ -46,7 +47,6 @@ pub mod limiter;
 pub mod loader;
 pub mod proto;
 pub mod resp;
-pub mod rules;
 pub mod service;
 pub mod settings;
 pub mod sockets;

@@ -47,13 +47,3 @@ pub mod google {
         tonic::include_proto!("google.rpc");
     }
 }
-
-pub mod ratelimit {
-    pub mod config {
-        pub mod ratelimit {
-            pub mod v3 {
-                tonic::include_proto!("ratelimit.config.ratelimit.v3");
-            }
-        }
-    }
-}

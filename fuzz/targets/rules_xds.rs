@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
-use weir::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use weir_rules::proto::RateLimitConfig;
 use weir::rules::{Loaded, Options, Problems, RuleSet, xds};
 use weir_fuzz::{made, ruled, wire};
 

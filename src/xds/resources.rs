@@ -82,7 +82,7 @@ fn message(type_url: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+    use weir_rules::proto::RateLimitConfig;
 
     fn any(type_url: &str, message: &impl Message) -> Any {
         Any { type_url: type_url.to_owned(), value: message.encode_to_vec() }

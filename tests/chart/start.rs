@@ -233,9 +233,7 @@ fn sentinels_start() {
 
 /// Returns the rules of [`RULES`] as a management server sends them.
 pub fn shop_resource() -> prost_types::Any {
-    use weir::proto::ratelimit::config::ratelimit::v3::{
-        RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-    };
+    use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
     let limit = RateLimitPolicy {
         unit: RateLimitUnit::Year.into(),

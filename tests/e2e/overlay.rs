@@ -3,9 +3,7 @@
 use std::fs;
 
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
-use weir::proto::ratelimit::config::ratelimit::v3::{
-    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-};
+use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
 use crate::support::api::{code, request};
 use crate::support::files::read;

@@ -16,9 +16,7 @@ use weir::proto::envoy::config::core::v3::Node;
 use weir::proto::envoy::service::discovery::v3::{DiscoveryResponse, Resource};
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use weir::proto::ratelimit::config::ratelimit::v3::{
-    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-};
+use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
 use crate::reload::until;
 use crate::support::api::{ask, channel, code, request};

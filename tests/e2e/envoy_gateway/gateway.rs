@@ -8,9 +8,7 @@ use std::sync::Mutex;
 use prost_types::Any;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use weir::proto::envoy::service::discovery::v3::{DiscoveryRequest, DiscoveryResponse};
-use weir::proto::ratelimit::config::ratelimit::v3::{
-    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-};
+use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
 use super::pod::Place;
 use crate::support::certificates::{self, Authority};

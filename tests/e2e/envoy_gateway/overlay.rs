@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use weir::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use weir::proto::ratelimit::config::ratelimit::v3::{
-    RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit,
-};
+use weir_rules::proto::{RateLimitConfig, RateLimitDescriptor, RateLimitPolicy, RateLimitUnit};
 
 use super::example::{example, example_pod};
 use super::gateway::{DOMAIN, Gateway};

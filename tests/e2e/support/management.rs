@@ -20,7 +20,7 @@ use weir::proto::envoy::service::discovery::v3::aggregated_discovery_service_ser
 use weir::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, DiscoveryRequest, DiscoveryResponse,
 };
-use weir::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use weir_rules::proto::RateLimitConfig;
 
 use super::{PATIENCE, wait_for};
 

@@ -3,7 +3,7 @@
 use weir::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
-use weir::proto::ratelimit::config::ratelimit::v3::RateLimitConfig;
+use weir_rules::proto::RateLimitConfig;
 
 use super::{any, asking, bad, rules, source};
 use crate::reload::until;

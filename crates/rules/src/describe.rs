@@ -1,0 +1,135 @@
+//! Rules as the debug pages and `weir check` show them.
+
+use serde_json::{Map, Value, json};
+
+use super::position::Position;
+use super::{Domain, Rule, RuleSet};
+use weir_limit::{Algorithm, Limit, Micros, SECOND};
+
+impl RuleSet {
+    /// Returns all rules as JSON, one a line, in the order of the files.
+    pub fn to_json(&self) -> String {
+        let mut out = String::from("{\"rules\":[");
+        for (i, rule) in self.rules().enumerate() {
+            out += if i > 0 { ",\n" } else { "\n" };
+            let mut json = rule.to_json();
+            if let Some(domain) = self.domain(rule.domain()) {
+                json["share_threshold"] = domain.root.share_thresholds(rule.entries()).into();
+                json["charge"] = if domain.together { "together" } else { "each" }.into();
+                json["on_store_failure"] =
+                    domain.on_store_failure.map(|policy| policy.name()).into();
+            }
+            out += &json.to_string();
+        }
+        out + "\n]}\n"
+    }
+}
+
+impl Rule {
+    /// Returns the rule as JSON, with the names of rule files.
+    pub fn to_json(&self) -> Value {
+        let limits = self.plan.iter().flat_map(|plan| plan.limits());
+        let entries = self.entries().map(|(key, value)| json!({ "key": key, "value": value }));
+        let mut json = json!({
+            "domain": self.domain(),
+            "rule": self.path(),
+            "entries": entries.collect::<Vec<_>>(),
+            "file": &*self.origin.file,
+            "line": self.origin.position.line(),
+            "column": Position::column(self.origin.position),
+            "unlimited": self.plan.is_none(),
+            "limits": limits.map(limit_json).collect::<Vec<_>>(),
+            "name": self.limit_name(0),
+            "replaces": self.replaces,
+            "shadow_mode": self.shadow_mode,
+            "quota_mode": self.quota_mode,
+            "detailed_metric": self.detailed_metric,
+            "value_to_metric": self.value_to_metric,
+            "metadata": self.metadata,
+        });
+        if !self.patches.is_empty() {
+            json["patches"] = self.patches.iter().map(ToString::to_string).collect();
+        }
+        json
+    }
+}
+
+fn limit_json(limit: &Limit) -> Value {
+    let mut json = Map::new();
+    let mut add = |key: &str, value: Value| drop(json.insert(key.to_owned(), value));
+    add("requests_per_unit", limit.requests_per_unit.into());
+    add("unit", limit.unit.map(|unit| unit.name()).into());
+    add("unit_multiplier", limit.unit_multiplier.into());
+    add("algorithm", limit.algorithm.name().into());
+    add("charge_denied", limit.charge_denied.into());
+    add("shadow_mode", limit.shadow_mode.into());
+    add("name", (*limit.name).into());
+    match &limit.algorithm {
+        Algorithm::FixedWindow(window) => {
+            if let Some(calendar) = &window.calendar {
+                add("align", "calendar".into());
+                add("time_zone", calendar.zone().into());
+            }
+        }
+        Algorithm::TokenBucket(bucket) => {
+            add("burst", bucket.capacity.into());
+            add("refill_amount", bucket.amount.into());
+            add("refill_interval_seconds", seconds(bucket.interval));
+            add("strict", bucket.strict.into());
+            add("max_debt", bucket.max_debt.into());
+        }
+        Algorithm::Gcra(gcra) => add("burst", gcra.burst().into()),
+        Algorithm::BucketedWindow(window) => add("buckets", window.buckets.into()),
+        Algorithm::Concurrency(concurrency) => {
+            add("hold_timeout_seconds", seconds(concurrency.timeout));
+            add("hold_id", concurrency.hold_id.as_deref().into());
+        }
+        // The last one is not of rules.
+        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
+    }
+    Value::Object(json)
+}
+
+fn seconds(time: Micros) -> Value {
+    (time as f64 / SECOND as f64).into()
+}
+
+/// Returns what a rule has that the reference's line about it cannot show; empty if nothing.
+pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
+    let mut out = String::new();
+    let limits = rule.plan.as_ref().map_or(&[][..], |plan| plan.limits());
+    if !matches!(limits, [] | [_]) || !limits.iter().all(is_of_the_reference) {
+        let limits: Vec<String> = limits.iter().map(limit_text).collect();
+        out += &format!(", limits: {}", limits.join(" + "));
+    }
+    if let Some(domain) = domain {
+        if domain.together {
+            out += ", charge: together";
+        }
+        if let Some(policy) = domain.on_store_failure {
+            out += &format!(", on_store_failure: {}", policy.name());
+        }
+    }
+    out
+}
+
+/// Whether the reference knows every key of the limit.
+fn is_of_the_reference(limit: &Limit) -> bool {
+    let is_plain = |algorithm: &Algorithm| match algorithm {
+        Algorithm::FixedWindow(window) => window.calendar.is_none(),
+        _ => false,
+    };
+    limit.unit.is_some()
+        && limit.unit_multiplier == 1
+        && limit.charge_denied
+        && !limit.shadow_mode
+        && is_plain(&limit.algorithm)
+}
+
+fn limit_text(limit: &Limit) -> String {
+    let is_fixed = matches!(limit.algorithm, Algorithm::FixedWindow(_));
+    match limit.charge_denied == is_fixed {
+        true => limit.to_string(),
+        false => format!("{limit}, charge_denied: {}", limit.charge_denied),
+    }
+}

@@ -1,0 +1,195 @@
+//! Rules: rule files and xDS resources, their problems, and the matcher that they compile to.
+//!
+//! A [`Document`] becomes a tree whose nodes have positions. The reader walks the tree once, reports
+//! every problem, and adds the rules to the matcher of their domain.
+
+mod compile;
+mod describe;
+mod document;
+mod keys;
+mod lint;
+mod loaded;
+mod manifest;
+mod matcher;
+mod metric_path;
+mod metrics;
+mod near_miss;
+mod overlay;
+mod position;
+mod problem;
+mod problems;
+pub mod proto;
+mod read;
+mod render;
+mod rule;
+pub mod source;
+mod source_map;
+mod stats;
+#[cfg(test)]
+mod tests;
+mod totals;
+pub mod tree;
+pub mod xds;
+pub mod yaml;
+mod yaml_help;
+
+pub use document::Document;
+pub use loaded::Loaded;
+pub use manifest::SourceFile;
+pub use matcher::{Candidate, Found, Level, MatchKind, Step, Trace};
+pub use metric_path::sent_path;
+pub use metrics::collect_metrics;
+pub use near_miss::NearMiss;
+pub use overlay::{Overlay, OverlayError, OverlayReport};
+pub use position::Position;
+pub use problem::truncate;
+pub use problem::{Problem, Severity};
+pub use problems::{DEFAULT_MAX_PROBLEMS, Omitted, Problems};
+pub use rule::{Metadata, Origin, Rule};
+pub use stats::{RuleSeries, RuleStats};
+pub use totals::{HitTotals, RuleTotals, totals};
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use weir_common::entry::Entry;
+use weir_common::failure::OnStoreFailure;
+
+/// An immutable, compiled set of rules.
+#[derive(Debug, Default)]
+pub struct RuleSet {
+    domains: HashMap<Box<str>, Domain>,
+    /// In the order of the files.
+    rules: Vec<Arc<Rule>>,
+    /// The budget of all series that values of requests distinguish.
+    series: Arc<stats::RuleSeriesBudget>,
+}
+
+/// The rules of one domain.
+#[derive(Debug, Default)]
+pub struct Domain {
+    /// Whether either all descriptors of a request are charged or none.
+    pub together: bool,
+    /// The failure policy; none for that of the settings.
+    pub on_store_failure: Option<OnStoreFailure>,
+    /// The patches of the overlay that changed these.
+    pub patches: Box<[Origin]>,
+    root: matcher::MatcherNode,
+    /// The counters of limits sent with requests.
+    override_series: Option<Arc<RuleSeries>>,
+}
+
+/// Options of compilation.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Whether several files may have the same domain.
+    pub merge_domains: bool,
+    /// The maximum state of one key, in bytes.
+    pub max_log_bytes: u64,
+    /// The maximum number of errors, and of warnings, listed per file.
+    pub max_problems: usize,
+    /// The maximum number of rules and series that have metrics of their own.
+    pub max_series: usize,
+    /// Whether to warn about what is valid, but probably not meant.
+    pub lint: bool,
+    /// The part of n from which on decisions tell that a limit is near it; none if they need not.
+    pub near_limit_ratio: Option<f32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let max_problems = DEFAULT_MAX_PROBLEMS;
+        Options {
+            merge_domains: false,
+            max_log_bytes: 16 << 20,
+            max_problems,
+            max_series: 10_000,
+            lint: false,
+            near_limit_ratio: None,
+        }
+    }
+}
+
+impl RuleSet {
+    pub fn domain(&self, name: &str) -> Option<&Domain> {
+        self.domains.get(name)
+    }
+
+    /// The number of domains.
+    pub fn domains(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// All rules, in the order of the files.
+    pub fn rules(&self) -> impl Iterator<Item = &Rule> {
+        self.rules.iter().map(AsRef::as_ref)
+    }
+
+    /// Returns the rule at a position of [`rules`](Self::rules).
+    pub fn rule(&self, position: usize) -> Option<&Rule> {
+        self.rules.get(position).map(AsRef::as_ref)
+    }
+
+    /// Returns the nodes with at least `min` wildcards, with their number: wildcards are tried one by
+    /// one.
+    pub fn wildcards(&self, min: usize) -> Vec<(String, usize)> {
+        let mut found = Vec::new();
+        let mut open: Vec<(String, &matcher::MatcherNode)> =
+            self.domains.iter().map(|(name, domain)| (name.to_string(), &domain.root)).collect();
+        while let Some((name, node)) = open.pop() {
+            open.extend(node.children().map(|(text, below)| (format!("{name}.{text}"), below)));
+            if node.wildcards() >= min {
+                found.push((name, node.wildcards()));
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// Lists the rules, one per line, in the format of the reference's `/rlconfig`; what that cannot
+    /// show is appended.
+    pub fn dump(&self) -> String {
+        let mut out = String::new();
+        for rule in self.rules() {
+            let limit = rule.plan.as_ref().and_then(|plan| plan.limits().first());
+            let unit = limit.and_then(|limit| limit.unit).map_or("unknown", |unit| unit.name());
+            let _ = write!(
+                out,
+                "{}: unit={} requests_per_unit={}, shadow_mode: {}, quota_mode: {}",
+                rule.name,
+                unit.to_ascii_uppercase(),
+                limit.map_or(0, |limit| limit.requests_per_unit),
+                rule.shadow_mode,
+                rule.quota_mode,
+            );
+            out += &describe::extensions(rule, self.domain(rule.domain()));
+            out.push('\n');
+        }
+        out
+    }
+}
+
+impl Domain {
+    /// Finds the rule that all of `entries` match.
+    pub fn find(&self, entries: &[Entry<'_>]) -> Option<Found<'_>> {
+        self.root.find(entries)
+    }
+
+    /// The counters of limits sent with requests, by [`sent_path`].
+    pub fn override_series(&self) -> Option<&RuleSeries> {
+        self.override_series.as_deref()
+    }
+
+    /// The path in the metrics of a rule that `entries` match.
+    pub fn metric_path(&self, rule: &Rule, entries: &[Entry<'_>]) -> String {
+        self.root.metric_path(entries, rule.detailed_metric)
+    }
+
+    /// The entries of a descriptor's key. Where a wildcard has `share_threshold`, its pattern
+    /// replaces the value.
+    pub fn shared_entries<'a>(&'a self, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
+        self.root.shared_entries(entries)
+    }
+}

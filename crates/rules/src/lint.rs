@@ -1,0 +1,104 @@
+//! Warnings about a whole set: what is valid, but probably not meant.
+
+use std::collections::{HashMap, HashSet};
+
+use super::problem::{Problem, Severity};
+use super::problems::Problems;
+use super::read::ReplacedName;
+use super::{Origin, RuleSet, matcher::MatcherNode};
+use weir_common::suggest::Suggester;
+
+/// How often a wildcard is compared with another child of its node, in all of a set.
+const MAX_COMPARISONS: usize = 1 << 23;
+
+/// A name in `replaces`, with its domain and place.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub domain: Box<str>,
+    pub name: Box<str>,
+    pub origin: Origin,
+}
+
+impl Replaced {
+    pub fn new(domain: &str, file: std::sync::Arc<str>, name: ReplacedName) -> Replaced {
+        let origin = Origin { file, position: name.position };
+        Replaced { domain: domain.into(), name: name.name, origin }
+    }
+}
+
+/// Warns about rules that no entry reaches, and about `replaces` that name nothing.
+pub(super) fn lint(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) {
+    let mut nodes: Vec<&MatcherNode> = set.domains.values().map(|domain| &domain.root).collect();
+    let mut comparisons = MAX_COMPARISONS;
+    while let Some(node) = nodes.pop() {
+        nodes.extend(node.children().map(|(_, below)| below));
+        for shadowed in node.shadowed(&mut comparisons) {
+            let message = match shadowed.any_value {
+                true => format!(
+                    "no entry with the key '{}' gets here: the wildcard '{}' matches all of them",
+                    shadowed.text, shadowed.by
+                ),
+                false => format!(
+                    "the wildcard '{}' is unreachable: '{}', earlier in the file, matches all that \
+                     it does",
+                    shadowed.text, shadowed.by
+                ),
+            };
+            let help = match shadowed.any_value && !shadowed.text.contains('*') {
+                true => "remove one of the two, or make the wildcard narrower",
+                false => "move it before the other, or remove it",
+            };
+            let first = Some(Box::new(shadowed.by_origin.clone()));
+            add(problems, shadowed.origin, message, help.to_owned(), first);
+        }
+    }
+    lint_replaced(set, replaced, problems);
+}
+
+fn lint_replaced(set: &RuleSet, replaced: &[Replaced], problems: &mut Problems) {
+    if replaced.is_empty() {
+        return;
+    }
+    let mut names: HashMap<&str, HashSet<&str>> = HashMap::new();
+    let mut unlimited: HashSet<(&str, &str)> = HashSet::new();
+    for rule in set.rules() {
+        let Some(plan) = &rule.plan else {
+            unlimited.insert((rule.domain(), &rule.limit_name));
+            continue;
+        };
+        let limits = plan.limits().iter().map(|limit| &*limit.name);
+        let named = limits.chain([&*rule.limit_name]).filter(|name| !name.is_empty());
+        names.entry(rule.domain()).or_default().extend(named);
+    }
+    let (none, mut suggester) = (HashSet::new(), Suggester::default());
+    for Replaced { domain, name, origin } in replaced {
+        let names = names.get(&**domain).unwrap_or(&none);
+        if names.contains(&**name) {
+            continue;
+        }
+        if unlimited.contains(&(&**domain, &**name)) {
+            let message =
+                format!("'{name}' is an unlimited rule, which `replaces` does not disable");
+            add(problems, origin, message, "remove the item".to_owned(), None);
+            continue;
+        }
+        let message = format!("no rule of the domain '{domain}' has the name '{name}'");
+        let help = match suggester.nearest(name, names.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "write the `name` of another rule's limit, or remove the item".to_owned(),
+        };
+        add(problems, origin, message, help, None);
+    }
+}
+
+fn add(
+    problems: &mut Problems,
+    origin: &Origin,
+    message: String,
+    help: String,
+    first: Option<Box<Origin>>,
+) {
+    let severity = Severity::Warning;
+    let problem = Problem::of_file(&origin.file, message, help);
+    problems.of_files([Problem { severity, position: Some(origin.position), first, ..problem }]);
+}

@@ -1,0 +1,160 @@
+//! Shows how the rule of a descriptor is found, step by step.
+//!
+//! The look-up of each entry is the matcher's own. What it does not visit, because the first match
+//! ends it, is listed here.
+
+use super::{Child, Joined, MatchKind, MatcherNode};
+use crate::{Origin, Rule};
+use weir_common::entry::Entry;
+
+/// The look-up of a descriptor.
+#[derive(Debug, Default)]
+pub struct Trace<'s> {
+    /// One for each entry that was looked up. The last has no match unless all entries have.
+    pub steps: Vec<Step<'s>>,
+    /// The match of the last entry, if all match.
+    pub end: Option<Candidate<'s>>,
+}
+
+/// The look-up of one entry.
+#[derive(Debug)]
+pub struct Step<'s> {
+    pub matched: Option<Candidate<'s>>,
+    /// The other descriptors of the level that match the entry, in the order in which they would.
+    pub later: Vec<Candidate<'s>>,
+    /// The number of wildcards that were tried before the match.
+    pub wildcards_tried: usize,
+    /// All descriptors of the level, in the order of the file.
+    pub level: Level<'s>,
+}
+
+/// A descriptor of a rule file.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'s> {
+    /// `key` or `key_value`.
+    pub text: &'s str,
+    pub kind: MatchKind,
+    /// The position of its key.
+    pub origin: &'s Origin,
+    pub rule: Option<&'s Rule>,
+    pub share_threshold: bool,
+    pub below: Level<'s>,
+}
+
+/// The descriptors of one level.
+#[derive(Clone, Copy, Debug)]
+pub struct Level<'s>(&'s MatcherNode);
+
+impl<'s> Level<'s> {
+    pub(crate) fn new(node: &'s MatcherNode) -> Level<'s> {
+        Level(node)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0.children.is_empty()
+    }
+
+    /// The descriptors, each as `key` or `key_value`, and whether it has no value.
+    pub fn texts(self) -> impl Iterator<Item = (&'s str, bool)> {
+        self.0.children.iter().map(|child| (&*child.text, child.flags.any_value))
+    }
+
+    /// Returns every descriptor that matches an entry, in the order in which they are tried: the first
+    /// is the matcher's.
+    pub fn matches(self, (key, value): Entry<'_>) -> Vec<Candidate<'s>> {
+        let node = self.0;
+        let mut found = Vec::new();
+        let joined = Joined { key: key.as_bytes(), value: value.as_bytes() };
+        let exact = node.named(&format!("{key}_{value}"));
+        found.extend(exact.map(|child| child.candidate(MatchKind::Value)));
+        for wildcard in node.wildcards.iter().filter(|wildcard| joined.matches(&wildcard.parts)) {
+            let child = &node.children[wildcard.child as usize];
+            if exact.is_none_or(|exact| !std::ptr::eq(exact, child)) {
+                found.push(child.candidate(MatchKind::Wildcard));
+            }
+        }
+        let by_key = node.named(key).map(|child| child.candidate(MatchKind::Key));
+        found.extend(by_key.filter(|by_key| found.iter().all(|other| other.text != by_key.text)));
+        found
+    }
+
+    /// The number of its wildcards, which an entry is compared with one by one.
+    pub fn wildcards(self) -> usize {
+        self.0.wildcards()
+    }
+
+    /// The number of its descriptors.
+    pub fn size(self) -> usize {
+        self.0.children.len()
+    }
+
+    /// Returns every descriptor that some entry with this key matches.
+    pub fn reachable(self, key: &str) -> Vec<Candidate<'s>> {
+        let start = format!("{key}_");
+        let node = self.0;
+        let kind = |child: &Child| {
+            if child.text.contains('*') {
+                // A star is after the first part, so all that follows can be matched.
+                let first = child.text.split('*').next().unwrap_or_default();
+                let fits = first.starts_with(&start) || start.starts_with(first);
+                fits.then_some(MatchKind::Wildcard)
+            } else if child.text.starts_with(&start) {
+                Some(MatchKind::Value)
+            } else {
+                (*child.text == *key).then_some(MatchKind::Key)
+            }
+        };
+        node.children.iter().filter_map(|child| Some(child.candidate(kind(child)?))).collect()
+    }
+}
+
+impl Child {
+    fn candidate(&self, kind: MatchKind) -> Candidate<'_> {
+        Candidate {
+            text: &self.text,
+            kind,
+            origin: &self.origin,
+            rule: self.rule.as_deref(),
+            share_threshold: kind == MatchKind::Wildcard && self.flags.share_threshold,
+            below: Level(&self.below),
+        }
+    }
+}
+
+impl MatcherNode {
+    /// Looks entries up as [`find`](Self::find) does.
+    pub(crate) fn trace(&self, entries: &[Entry<'_>]) -> Trace<'_> {
+        let mut trace = Trace::default();
+        let mut node = self;
+        for (i, &(key, value)) in entries.iter().enumerate() {
+            let found = node.child(key, value);
+            let matched = found.map(|(child, by_wildcard)| {
+                child.candidate(match by_wildcard {
+                    true => MatchKind::Wildcard,
+                    false if child.text.len() == key.len() => MatchKind::Key,
+                    false => MatchKind::Value,
+                })
+            });
+            let level = Level(node);
+            let mut later = level.matches((key, value));
+            later.retain(|other| matched.is_some_and(|matched| matched.text != other.text));
+            let mut texts =
+                node.wildcards.iter().map(|wildcard| &*node.children[wildcard.child as usize].text);
+            let wildcards_tried = match matched {
+                Some(Candidate { kind: MatchKind::Value, .. }) => 0,
+                Some(matched) => {
+                    texts.position(|text| text == matched.text).unwrap_or(node.wildcards.len())
+                }
+                None => node.wildcards.len(),
+            };
+            trace.steps.push(Step { matched, later, wildcards_tried, level });
+            let Some((child, _)) = found else { return trace };
+            if i + 1 == entries.len() {
+                trace.end = matched;
+            }
+            node = &child.below;
+        }
+        trace
+    }
+}

@@ -1,0 +1,156 @@
+//! Changes the keys of a rule as a patch says.
+
+use std::slice;
+
+use super::super::position::Position;
+use super::super::problem::{Problem, Severity};
+use super::super::read::{KeyNodes, LimitMaps};
+use super::super::tree::Value;
+use super::super::tree::{Node, Style};
+use super::patch::{LimitSelector, Patch};
+
+/// The keys of a descriptor, with those of its limits apart.
+#[derive(Clone, Debug)]
+pub(crate) struct PatchedKeys<'n> {
+    pub rule: KeyNodes<'n>,
+    pub limits: Option<LimitMaps<'n>>,
+}
+
+impl<'n> PatchedKeys<'n> {
+    /// A copy whose nodes are all at the position.
+    pub fn moved(&self, position: Position) -> PatchedKeys<'n> {
+        PatchedKeys {
+            rule: moved(&self.rule, Some(position)),
+            limits: self.limits.as_ref().map(|limits| moved_limits(limits, Some(position))),
+        }
+    }
+
+    /// Applies a patch. Its nodes are put at `position`, if there is one.
+    ///
+    /// # Errors
+    /// The patch selects a limit that the rule does not have.
+    pub fn apply(&mut self, patch: &Patch, position: Option<Position>) -> Result<(), Box<Problem>> {
+        let set = |target: &mut KeyNodes<'n>, keys: &[(&'static str, Node<'static>)]| {
+            keys.iter().for_each(|(key, node)| set(target, key, node, position));
+        };
+        set(&mut self.rule, &patch.rule_keys);
+        if let Some(limits) = &patch.limits {
+            self.limits = limits.as_ref().map(|limits| moved_limits(limits, position));
+        }
+        if patch.limit_keys.is_empty() {
+            return Ok(());
+        }
+        let keys = &patch.limit_keys;
+        let limits = match &mut self.limits {
+            None => return Err(no_limit(patch, 0)),
+            Some(LimitMaps::One(limit)) if selects(patch, 1, limit) => {
+                // The mode of an only limit is that of its rule.
+                for key in keys {
+                    let of_rule = key.0 == "shadow_mode";
+                    set(if of_rule { &mut self.rule } else { limit }, slice::from_ref(key));
+                }
+                return Ok(());
+            }
+            Some(LimitMaps::One(limit)) => slice::from_mut(limit),
+            Some(LimitMaps::Several(limits)) => limits,
+        };
+        let mut selected = 0;
+        for (number, limit) in (1..).zip(limits.iter_mut()) {
+            if selects(patch, number, limit) {
+                set(limit, keys);
+                selected += 1;
+            }
+        }
+        if selected == 0 { Err(no_limit(patch, limits.len())) } else { Ok(()) }
+    }
+
+    /// The fields of the descriptor.
+    pub fn into_fields(self, position: Position) -> KeyNodes<'n> {
+        let map = |keys: KeyNodes<'n>| {
+            let key = |key: &'static str| Node::scalar(position, key, Style::Text);
+            let entries = keys.into_iter().map(|(name, node)| (key(name), node));
+            Node::map(position, entries.collect())
+        };
+        let mut fields = self.rule;
+        match self.limits {
+            None => {}
+            Some(LimitMaps::One(keys)) => fields.push(("rate_limit", map(keys))),
+            Some(LimitMaps::Several(items)) => {
+                let items = items.into_iter().map(map).collect();
+                fields.push(("rate_limits", Node::list(position, items)));
+            }
+        }
+        fields
+    }
+}
+
+fn moved<'n>(keys: &KeyNodes<'n>, position: Option<Position>) -> KeyNodes<'n> {
+    let moved = |node: &Node<'n>| match position {
+        Some(position) => node.moved(position),
+        None => node.clone(),
+    };
+    keys.iter().map(|(key, node)| (*key, moved(node))).collect()
+}
+
+fn moved_limits<'n>(limits: &LimitMaps<'n>, position: Option<Position>) -> LimitMaps<'n> {
+    match limits {
+        LimitMaps::One(keys) => LimitMaps::One(moved(keys, position)),
+        LimitMaps::Several(items) => {
+            LimitMaps::Several(items.iter().map(|keys| moved(keys, position)).collect())
+        }
+    }
+}
+
+/// Sets a key, at `position` if there is one; null removes it.
+fn set<'n>(
+    target: &mut KeyNodes<'n>,
+    key: &'static str,
+    node: &Node<'static>,
+    position: Option<Position>,
+) {
+    if node.value() == Some(Value::Null) {
+        return target.retain(|(known, _)| *known != key);
+    }
+    let node: Node<'n> = position.map_or_else(|| node.clone(), |position| node.moved(position));
+    match target.iter_mut().find(|(known, _)| *known == key) {
+        Some((_, known)) => *known = node,
+        None => target.push((key, node)),
+    }
+}
+
+/// Whether a patch selects the limit of this number.
+fn selects(patch: &Patch, number: usize, limit: &KeyNodes<'_>) -> bool {
+    match &patch.limit {
+        None => true,
+        Some((LimitSelector::Number(wanted), _)) => *wanted == number,
+        Some((LimitSelector::Name(wanted), _)) => {
+            let name = limit.iter().find(|(key, _)| *key == "name");
+            name.and_then(|(_, node)| node.text()) == Some(wanted)
+        }
+    }
+}
+
+/// The error of a patch that selects none of the limits of a rule.
+fn no_limit(patch: &Patch, limits: usize) -> Box<Problem> {
+    let what = match &patch.limit {
+        None => String::new(),
+        Some((LimitSelector::Number(number), _)) => format!(" number {number}"),
+        Some((LimitSelector::Name(name), _)) => format!(" named '{name}'"),
+    };
+    let has = match limits {
+        0 => "none".to_owned(),
+        1 => "one limit".to_owned(),
+        _ => format!("{limits} limits"),
+    };
+    let position = patch.limit.as_ref().map(|(_, position)| *position);
+    Box::new(Problem {
+        severity: Severity::Error,
+        file: patch.origin.file.to_string(),
+        position: Some(position.unwrap_or(patch.origin.position)),
+        message: format!("there is no limit{what}, the rule has {has}"),
+        text: String::new(),
+        first: None,
+        help: "write the number or the name of one of its limits, or a `match` without this rule"
+            .to_owned(),
+    })
+}

@@ -1,0 +1,404 @@
+//! Reads the tree of one document into the matcher of its domain, and reports every problem.
+
+mod budget;
+mod limits;
+mod lint;
+mod overlay;
+mod patched;
+mod values;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::keys::Section;
+use super::matcher::{MatcherNode as Tree, NodeFlags};
+use super::overlay::{Patcher, State};
+use super::position::Position;
+use super::problem::{Problem, Severity};
+use super::problems::Problems;
+use super::stats::{LimitStats, RuleSeriesBudget};
+use super::tree::{Content, Node};
+use super::{Metadata, Origin, Rule, RuleSeries};
+pub(super) use budget::Budget;
+use limits::LimitFields;
+pub(super) use limits::{KeyNodes, LimitMaps, ReplacedName};
+use values::{describe, is_null, text_of};
+use weir_common::failure::OnStoreFailure;
+use weir_limit::Plan;
+
+/// The root of a document: its domain and descriptors.
+pub(super) struct Root<'n> {
+    pub domain: String,
+    pub domain_position: Position,
+    pub together: bool,
+    pub on_store_failure: Option<OnStoreFailure>,
+    descriptors: Vec<&'n Node<'n>>,
+}
+
+/// Reads one document, and collects rules and problems.
+pub(super) struct Reader<'r> {
+    /// The name in problems.
+    pub file: Arc<str>,
+    pub problems: &'r mut Problems,
+    /// The memory that its rules may still take.
+    pub budget: Budget,
+    pub rules: &'r mut Vec<Arc<Rule>>,
+    /// The rules of the previous set by name, whose counters are carried over.
+    pub previous: &'r HashMap<&'r str, &'r Rule>,
+    pub series: &'r Arc<RuleSeriesBudget>,
+    /// The maximum state of one key, in bytes.
+    pub max_log_bytes: u64,
+    /// See [`Plan::with_near_limit_ratio`].
+    pub near_limit_ratio: Option<f32>,
+    /// The `charge` of the domain; known once the root is read.
+    pub together: bool,
+    /// Whether to warn about what is valid, but probably not meant.
+    pub lint: bool,
+    /// The names in `replaces`, to lint.
+    pub replaced: Vec<ReplacedName>,
+    /// The patches of an overlay, if there is one.
+    pub patcher: Option<&'r mut Patcher>,
+}
+
+/// The keys of a descriptor, except those below it.
+struct Descriptor {
+    key: String,
+    value: String,
+    key_position: Position,
+    rate_limit: Option<LimitFields>,
+    shadow_mode: bool,
+    quota_mode: bool,
+    detailed_metric: bool,
+    value_to_metric: bool,
+    share_threshold: bool,
+    metadata: Option<Metadata>,
+}
+
+impl Descriptor {
+    /// `key` or `key_value`.
+    fn text(&self) -> String {
+        match self.value.is_empty() {
+            true => self.key.clone(),
+            false => format!("{}_{}", self.key, self.value),
+        }
+    }
+}
+
+/// The entries that lead to a descriptor, and the name that they form.
+struct Above<'a> {
+    name: &'a str,
+    domain: &'a str,
+    entries: &'a [(Arc<str>, Arc<str>)],
+    value_to_metric: bool,
+    /// The patches that these entries may match.
+    states: &'a [State],
+}
+
+/// The values of `rate_limit` and of `rate_limits` among the fields of a descriptor.
+fn limit_nodes<'n>(
+    fields: &[(&'static str, &'n Node<'n>)],
+) -> (Vec<&'n Node<'n>>, Option<&'n Node<'n>>) {
+    let (mut rate_limit, mut rate_limits) = (Vec::new(), None);
+    for &(field, node) in fields {
+        match field {
+            // A later null removes the rate limit, as in the reference.
+            "rate_limit" if is_null(node) => rate_limit.clear(),
+            "rate_limit" => rate_limit.push(node),
+            "rate_limits" => rate_limits = Some(node),
+            _ => {}
+        }
+    }
+    (rate_limit, rate_limits)
+}
+
+impl Reader<'_> {
+    /// Reads the root; none if it is not a map.
+    pub fn root<'n>(&mut self, node: Option<&'n Node<'n>>) -> Option<Root<'n>> {
+        let start = Position::in_text(1, 1);
+        let node = match node {
+            Some(node) if !is_null(node) => node,
+            _ => {
+                self.empty_domain(start);
+                return None;
+            }
+        };
+        if !matches!(node.content(), Content::Map(_)) {
+            let what = describe(node);
+            let message = format!("error loading config file: the root is {what}, not a map");
+            let help = "start the file with `domain: NAME` and `descriptors:`";
+            self.error(node.position, message, &text_of(node), help);
+            return None;
+        }
+        let mut root = Root {
+            domain: String::new(),
+            domain_position: node.position,
+            together: false,
+            on_store_failure: None,
+            descriptors: Vec::new(),
+        };
+        for (key, value) in self.fields(node, Section::Root) {
+            match key {
+                "domain" => {
+                    root.domain = self.string(value, key);
+                    root.domain_position = value.position;
+                }
+                "charge" => {
+                    let words = [("each", false), ("together", true)];
+                    root.together = self.choice(value, key, &words).unwrap_or(false);
+                }
+                "on_store_failure" => {
+                    let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
+                    root.on_store_failure = self.choice(value, key, &words);
+                }
+                "descriptors" => root.descriptors = self.maps(value, key),
+                _ => {}
+            }
+        }
+        self.together = root.together;
+        if root.domain.is_empty() {
+            self.empty_domain(root.domain_position);
+        }
+        Some(root)
+    }
+
+    fn empty_domain(&mut self, position: Position) {
+        let help = "write `domain: NAME`, the domain that Envoy's filter is configured with";
+        self.error(position, "config file cannot have empty domain", "", help);
+    }
+
+    /// Reads the descriptors of a root into a domain's tree.
+    pub fn descriptors(&mut self, root: &Root<'_>, tree: &mut Tree) {
+        let states = self.patcher.as_ref().map(|patcher| patcher.start()).unwrap_or_default();
+        let above = Above {
+            name: &root.domain,
+            domain: &root.domain,
+            entries: &[],
+            value_to_metric: false,
+            states: &states,
+        };
+        for node in &root.descriptors {
+            self.descriptor(node, &above, tree);
+        }
+        tree.shrink();
+    }
+
+    /// Reads the keys of a descriptor from its fields.
+    fn keys(&mut self, position: Position, fields: &[(&'static str, &Node<'_>)]) -> Descriptor {
+        let mut read = Descriptor {
+            key: String::new(),
+            value: String::new(),
+            key_position: position,
+            rate_limit: None,
+            shadow_mode: false,
+            quota_mode: false,
+            detailed_metric: false,
+            value_to_metric: false,
+            share_threshold: false,
+            metadata: None,
+        };
+        let mut share_node = None;
+        let mut value_position = position;
+        for &(field, child) in fields {
+            match field {
+                "key" => {
+                    (read.key, read.key_position) = (self.string(child, field), child.position)
+                }
+                "value" => {
+                    (read.value, value_position) = (self.string(child, field), child.position);
+                }
+                "shadow_mode" => read.shadow_mode = self.bool(child, field),
+                "quota_mode" => read.quota_mode = self.bool(child, field),
+                "detailed_metric" => read.detailed_metric = self.bool(child, field),
+                "value_to_metric" => read.value_to_metric = self.bool(child, field),
+                "share_threshold" => {
+                    (read.share_threshold, share_node) = (self.bool(child, field), Some(child));
+                }
+                "metadata" => read.metadata = self.metadata(child),
+                _ => {}
+            }
+        }
+        if read.key.is_empty() {
+            let help = "write `key: NAME`, the key of the descriptor's entry";
+            self.error(read.key_position, "descriptor has empty key", "", help);
+        }
+        self.lint_value(&read.key, &read.value, value_position);
+        let (rate_limit, rate_limits) = limit_nodes(fields);
+        read.rate_limit = self.rate_limit(&rate_limit, rate_limits, &read.key);
+        let text = read.text();
+        if let Some(node) = share_node.filter(|_| read.share_threshold && !text.contains('*')) {
+            let message = format!(
+                "share_threshold can only be used with wildcard values (containing '*'), \
+                 but found key '{text}'"
+            );
+            let help = "put a `*` into `value`, or remove share_threshold";
+            self.error(node.position, message, &text_of(node), help);
+        }
+        read
+    }
+
+    fn descriptor(&mut self, node: &Node<'_>, above: &Above<'_>, tree: &mut Tree) {
+        if self.budget.is_spent() {
+            return;
+        }
+        let fields = self.fields(node, Section::Descriptor);
+        let mut children = Vec::new();
+        for (field, child) in fields.iter().filter(|(field, _)| *field == "descriptors") {
+            children = self.maps(child, field);
+        }
+        let mut read = self.keys(node.position, &fields);
+        let text = read.text();
+        self.spend(node.position, budget::node_bytes(&text, above.name));
+        let name = format!("{}.{text}", above.name);
+        let origin = Origin { file: self.file.clone(), position: read.key_position };
+        if let Some(first) = tree.origin(&text).filter(|_| !read.key.is_empty()) {
+            let message = format!("duplicate descriptor composite key '{name}'");
+            let help = match read.rate_limit {
+                None => "a descriptor must be unique on its level: merge the two",
+                Some(_) => {
+                    "a descriptor must be unique on its level: merge the two, and list several \
+                     limits in `rate_limits`"
+                }
+            };
+            self.duplicate(read.key_position, message, &read.key, first.clone(), help);
+        }
+        let depth = above.entries.len() + 1;
+        let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
+        self.spend(node.position, budget::rule_bytes(&name, depth, limit_bytes));
+        let (states, patches) =
+            self.apply_patches(node.position, &fields, above.states, &mut read, &name);
+        if let Some(rate_limit) = &read.rate_limit {
+            let patched = (!patches.is_empty()).then_some(node.position);
+            self.lint_limits(rate_limit, patched);
+        }
+
+        let mut entries = above.entries.to_vec();
+        let any_value = read.value.is_empty();
+        entries.push((read.key.into(), read.value.into()));
+        let flags = NodeFlags {
+            share_threshold: read.share_threshold,
+            value_to_metric: read.value_to_metric,
+            any_value,
+        };
+        let value_to_metric = above.value_to_metric || read.value_to_metric;
+        let mut dropped = Tree::default();
+        let mut dropped_rule = None;
+        // A duplicate is read all the same, for the problems below it.
+        let (rule, below) =
+            tree.add(text, flags, origin).unwrap_or((&mut dropped_rule, &mut dropped));
+        // After an error the set is not used, so its rules are not built.
+        if let Some(rate_limit) = read.rate_limit
+            && !self.problems.has_errors()
+        {
+            let previous = self.previous.get(&*name).copied();
+            let series = (read.detailed_metric || value_to_metric).then(|| {
+                let known = previous.and_then(|rule| rule.series.clone());
+                known.unwrap_or_else(|| Arc::new(RuleSeries::new(self.series.clone())))
+            });
+            let built = Arc::new(Rule {
+                domain_length: above.domain.len(),
+                entries: entries.clone().into(),
+                limit_stats: LimitStats::for_limits(
+                    &rate_limit.limits,
+                    previous.map_or(&[], |rule| &rule.limit_stats),
+                ),
+                limit_name: rate_limit.name.into(),
+                plan: (!rate_limit.limits.is_empty()).then(|| {
+                    let plan = Plan::new(rate_limit.limits);
+                    Arc::new(plan.with_near_limit_ratio(self.near_limit_ratio))
+                }),
+                replaces: rate_limit.replaces.into_iter().map(|item| item.name).collect(),
+                shadow_mode: read.shadow_mode,
+                quota_mode: read.quota_mode,
+                detailed_metric: read.detailed_metric,
+                value_to_metric,
+                metadata: read.metadata,
+                stats: previous.map(|rule| rule.stats.clone()).unwrap_or_default(),
+                series,
+                origin: Origin { file: self.file.clone(), position: node.position },
+                patches,
+                name: name.clone().into(),
+            });
+            self.rules.push(built.clone());
+            *rule = Some(built);
+        }
+        let above = Above {
+            name: &name,
+            domain: above.domain,
+            entries: &entries,
+            value_to_metric,
+            states: &states,
+        };
+        for child in children {
+            self.descriptor(child, &above, below);
+        }
+        below.shrink();
+    }
+
+    pub fn error(
+        &mut self,
+        position: Position,
+        message: impl Into<String>,
+        text: &str,
+        help: &str,
+    ) {
+        self.problem(Severity::Error, position, message, text, help);
+    }
+
+    /// Reports a duplicate, with the position of the first.
+    pub fn duplicate(
+        &mut self,
+        position: Position,
+        message: String,
+        text: &str,
+        first: Origin,
+        help: &str,
+    ) {
+        let problem = self.new_problem(Severity::Error, position, message, text, help);
+        self.problems.push(Problem { first: Some(Box::new(first)), ..problem });
+    }
+
+    fn warn(&mut self, position: Position, message: String, text: &str, help: &str) {
+        self.problem(Severity::Warning, position, message, text, help);
+    }
+
+    fn problem(
+        &mut self,
+        severity: Severity,
+        position: Position,
+        message: impl Into<String>,
+        text: &str,
+        help: &str,
+    ) {
+        if !self.problems.has_room(severity) {
+            return self.problems.omit(severity);
+        }
+        let problem = self.new_problem(severity, position, message, text, help);
+        self.problems.push(problem);
+    }
+
+    fn new_problem(
+        &self,
+        severity: Severity,
+        position: Position,
+        message: impl Into<String>,
+        text: &str,
+        help: &str,
+    ) -> Problem {
+        Problem {
+            severity,
+            file: self.file.to_string(),
+            position: Some(position),
+            message: message.into(),
+            text: text.to_owned(),
+            first: None,
+            help: help.to_owned(),
+        }
+    }
+
+    /// Spends bytes of the budget, and reports the first excess.
+    fn spend(&mut self, position: Position, bytes: usize) {
+        if let Err(error) = self.budget.spend(bytes) {
+            self.error(position, error, "", budget::HELP);
+        }
+    }
+}

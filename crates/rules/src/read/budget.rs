@@ -1,0 +1,109 @@
+//! Limits the memory for the rules of a file.
+//!
+//! A few bytes of a file can expand to many: a long key is part of the name of every rule below it,
+//! and an alias repeats the value of its anchor. Each part of a rule is charged by its size, its name
+//! also by the time to build it, and a file with much larger rules than usual is refused.
+
+/// The budget of every file, in bytes.
+const BASE_BYTES: usize = 16 << 20;
+
+/// The additional budget for each byte of the file. The densest ordinary rules, lines of 30 bytes with
+/// an alias for the limit, take 30.
+const BYTES_PER_BYTE: usize = 48;
+
+/// A node of the matcher, with its entries in the tables.
+const NODE_BYTES: usize = 256;
+/// A literal part of a wildcard.
+const PART_BYTES: usize = 48;
+/// A rule with its counters and plan, without its name.
+const RULE_BYTES: usize = 432;
+/// A key and a value that lead to a rule.
+const ENTRY_BYTES: usize = 32;
+pub(super) const LIMIT_BYTES: usize = 128;
+pub(super) const REPLACED_BYTES: usize = 48;
+
+/// A map of metadata, with the room that the standard library allocates for the first entries.
+pub(super) const MAP_BYTES: usize = 640;
+/// An entry of a map, without its key and value.
+pub(super) const FIELD_BYTES: usize = 64;
+pub(super) const VALUE_BYTES: usize = 32;
+
+pub(super) const HELP: &str = "split the file, shorten its keys and values, or repeat less of it \
+                               by aliases";
+
+/// A number of bytes to spend.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    /// None once it was exceeded.
+    left: Option<usize>,
+}
+
+impl Budget {
+    /// The budget of a file of this length.
+    pub(crate) fn of(file_bytes: usize) -> Budget {
+        let limit = file_bytes.saturating_mul(BYTES_PER_BYTE).saturating_add(BASE_BYTES);
+        Budget { limit, left: Some(limit) }
+    }
+
+    /// Whether it was exceeded.
+    pub(super) fn is_spent(&self) -> bool {
+        self.left.is_none()
+    }
+
+    /// Spends bytes.
+    ///
+    /// # Errors
+    /// The budget is exceeded for the first time.
+    pub(super) fn spend(&mut self, bytes: usize) -> Result<(), String> {
+        let Some(left) = self.left else { return Ok(()) };
+        self.left = left.checked_sub(bytes);
+        match self.left {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "config error, the rules of this file take more than {} bytes of memory",
+                self.limit
+            )),
+        }
+    }
+}
+
+/// The size of a descriptor without its limits. `above` is the name of its parent, which its own name
+/// repeats.
+pub(super) fn node_bytes(text: &str, above: &str) -> usize {
+    let parts = if text.contains('*') { text.matches('*').count() + 1 } else { 0 };
+    NODE_BYTES + 3 * text.len() + above.len() + parts * PART_BYTES
+}
+
+/// The size of the rule of a descriptor with limits; `entries` is the number of keys and values that
+/// lead to it.
+pub(super) fn rule_bytes(name: &str, entries: usize, limit_bytes: Option<usize>) -> usize {
+    let Some(limit_bytes) = limit_bytes else { return 0 };
+    RULE_BYTES + name.len() + entries * ENTRY_BYTES + limit_bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::limits::LimitFields;
+    use super::*;
+
+    #[test]
+    fn a_budget_reports_its_excess_once() {
+        let mut budget = Budget::of(10);
+        assert_eq!(budget.spend(BASE_BYTES + 480), Ok(()));
+        assert_eq!(budget.spend(0), Ok(()));
+        assert!(!budget.is_spent());
+        let error = budget.spend(1).unwrap_err();
+        assert!(error.contains(&(BASE_BYTES + 480).to_string()), "{error}");
+        assert_eq!((budget.is_spent(), budget.spend(1)), (true, Ok(())));
+    }
+
+    #[test]
+    fn the_densest_rules_are_within_the_budget() {
+        let limit = weir_limit::Limit::fixed_window(1, weir_limit::Unit::Day, 1);
+        let rate_limit = LimitFields { limits: limit.into_iter().collect(), ..Default::default() };
+        let line = "- {key: k12345,rate_limit: *l}\n";
+        let bytes = node_bytes("k12345", "d") + rule_bytes("d.k12345", 1, Some(rate_limit.bytes()));
+        assert!(bytes <= BYTES_PER_BYTE * line.len(), "{bytes}");
+    }
+}

@@ -1,0 +1,208 @@
+//! Reads limits: `rate_limit`, and the items of `rate_limits`.
+
+mod algorithm;
+mod fields;
+mod patch;
+mod period;
+
+use super::super::keys::Section;
+use super::super::position::Position;
+use super::super::tree::Node;
+use super::Reader;
+use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
+use super::values::{is_null, text_of};
+use fields::{AlgorithmName, Fields, RESTRICTED};
+pub(crate) use patch::{KeyNodes, LimitMaps};
+use weir_limit::{Limit, Unit};
+
+/// The most limits of one rule.
+const MAX_LIMITS: usize = 16;
+
+/// The content of `rate_limit` or `rate_limits`.
+#[derive(Default)]
+pub(super) struct LimitFields {
+    pub name: String,
+    /// Empty for an unlimited rule.
+    pub limits: Vec<Limit>,
+    /// Where each of the limits is, also of those that are invalid.
+    pub places: Vec<LimitPlace>,
+    pub replaces: Vec<ReplacedName>,
+}
+
+impl LimitFields {
+    /// The size of the limits, for the [`Budget`](super::Budget).
+    pub fn bytes(&self) -> usize {
+        let replaces = self.replaces.iter().map(|item| REPLACED_BYTES + item.name.len());
+        let limits = self.limits.iter().map(|limit| LIMIT_BYTES + limit.name.len());
+        replaces.chain(limits).sum()
+    }
+}
+
+/// A limit as it is written.
+pub(super) struct LimitPlace {
+    pub position: Position,
+    /// Whether it has `requests_per_unit`.
+    pub has_number: bool,
+}
+
+/// A name in `replaces`.
+#[derive(Debug)]
+pub(crate) struct ReplacedName {
+    pub name: Box<str>,
+    pub position: Position,
+}
+
+impl Reader<'_> {
+    /// Reads `rate_limit` and `rate_limits`. Where `rate_limit` is repeated, later keys override
+    /// earlier ones. `key` is the key of the descriptor.
+    pub(super) fn rate_limit<'n>(
+        &mut self,
+        rate_limit: &[&'n Node<'n>],
+        rate_limits: Option<&'n Node<'n>>,
+        key: &str,
+    ) -> Option<LimitFields> {
+        let mut result = LimitFields::default();
+        if let Some(list) = rate_limits {
+            if !rate_limit.is_empty() {
+                let message = "config error, both `rate_limit` and `rate_limits`";
+                let help = "move the limit of `rate_limit` into the list";
+                self.error(list.position, message, "", help);
+            }
+            let count = if is_null(list) { Some(0) } else { list.items().map(<[_]>::len) };
+            if let Some(count) = count.filter(|count| !(1..=MAX_LIMITS).contains(count)) {
+                let message = format!("config error, {count} items in `rate_limits`");
+                let help = format!("write 1 to {MAX_LIMITS} limits, each as `- unit: …`");
+                self.error(list.position, message, "", &help);
+                // A million items would be read, and compared with each other, for nothing.
+                return Some(result);
+            }
+            for item in &self.maps(list, "rate_limits") {
+                let fields = self.limit_fields(&[item], item.position, Section::ListedLimit);
+                self.add_limit(&mut result, &fields, key);
+            }
+        } else {
+            let last = rate_limit.last()?;
+            let fields = self.limit_fields(rate_limit, last.position, Section::Limit);
+            self.add_limit(&mut result, &fields, key);
+        }
+        Some(result)
+    }
+
+    /// Adds the limit of one map, unless it is unlimited, and its name and replacements.
+    fn add_limit(&mut self, result: &mut LimitFields, fields: &Fields<'_>, key: &str) {
+        let mut string =
+            |key| fields.get(key).map(|node| self.string(node, key)).unwrap_or_default();
+        let name = string("name");
+        let unit = string("unit");
+        let unlimited = fields.get("unlimited").is_some_and(|node| self.bool(node, "unlimited"));
+        if unlimited {
+            self.unlimited(fields, &unit);
+        } else {
+            let number = fields.get("requests_per_unit");
+            let has_number = number.is_some_and(|node| !is_null(node));
+            result.places.push(LimitPlace { position: fields.position, has_number });
+            result.limits.extend(self.limit(fields, &name, &unit, key));
+        }
+        let replaces = fields.get("replaces").map(|node| self.maps(node, "replaces"));
+        for node in replaces.unwrap_or_default() {
+            let replaced = self.replaced_name(node, &name).into();
+            result.replaces.push(ReplacedName { name: replaced, position: node.position });
+        }
+        result.name = name;
+    }
+
+    /// Checks what is written beside `unlimited: true`.
+    fn unlimited(&mut self, fields: &Fields<'_>, unit: &str) {
+        if Unit::from_name(unit).is_some() {
+            let message = "should not specify rate limit unit when unlimited";
+            let help = "remove `unit` or `unlimited`";
+            self.error(fields.position("unit"), message, unit, help);
+        }
+        // It has no effect, but the reference requires a number all the same.
+        if let Some(node) = fields.get("requests_per_unit") {
+            self.u32(node, "requests_per_unit");
+        }
+        for (key, _) in RESTRICTED.iter().filter(|(key, _)| *key != "unit") {
+            if let Some(node) = fields.get(key) {
+                let message = format!("config error, `{key}` beside `unlimited`");
+                self.error(node.position, message, &text_of(node), "remove one of the two");
+            }
+        }
+    }
+
+    /// The name in an item of `replaces`; `own` is the name of the limit it belongs to.
+    fn replaced_name(&mut self, node: &Node<'_>, own: &str) -> String {
+        let mut replaced = String::new();
+        for (field, value) in self.fields(node, Section::Replacement) {
+            if field == "name" {
+                replaced = self.string(value, field);
+            }
+        }
+        if replaced.is_empty() {
+            let help = "write `- name: NAME`, the `name` of another rule's rate_limit";
+            self.error(node.position, "should not have an empty replaces entry", "", help);
+        } else if replaced == own {
+            let message = "replaces should not contain name of same descriptor";
+            self.error(node.position, message, "", "name another rule, or remove the item");
+        }
+        replaced
+    }
+
+    fn limit(&mut self, fields: &Fields<'_>, name: &str, unit: &str, key: &str) -> Option<Limit> {
+        let algorithm = self.algorithm_name(fields)?;
+        let n = self.u32_or(fields, "requests_per_unit", 0);
+        let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
+        let (unit, multiplier, period) = match algorithm {
+            AlgorithmName::Concurrency => (None, 1, 0),
+            _ => {
+                let (unit, multiplier) = self.unit(fields, unit)?;
+                (Some(unit), multiplier, unit.period(multiplier)?)
+            }
+        };
+        let charge_denied = self.charge_denied(fields, algorithm, hold_id.is_some());
+        let parameters =
+            algorithm::Parameters { algorithm, n, period, charge_denied, hold_id, key };
+        let algorithm = self.algorithm(fields, parameters)?;
+        Some(Limit {
+            name: name.into(),
+            requests_per_unit: n,
+            unit,
+            unit_multiplier: multiplier,
+            charge_denied,
+            shadow_mode: fields.listed
+                && fields.get("shadow_mode").is_some_and(|node| self.bool(node, "shadow_mode")),
+            algorithm,
+        })
+    }
+
+    /// Whether denied hits are charged: as written, or the default of the algorithm.
+    fn charge_denied(
+        &mut self,
+        fields: &Fields<'_>,
+        algorithm: AlgorithmName,
+        has_hold_id: bool,
+    ) -> bool {
+        let default = match algorithm {
+            AlgorithmName::FixedWindow => !fields.listed && !self.together,
+            AlgorithmName::Concurrency => !has_hold_id,
+            _ => false,
+        };
+        let written = fields.get("charge_denied").map(|node| self.bool(node, "charge_denied"));
+        let charge_denied = written.unwrap_or(default);
+        if self.together && charge_denied {
+            let (message, help) = match algorithm {
+                AlgorithmName::Concurrency if written.is_none() => (
+                    "config error, concurrency without `hold_id` under `charge: together`",
+                    "set `hold_id` to the key that identifies a hold, so that the end of a denied \
+                     request returns nothing",
+                ),
+                _ => (
+                    "config error, `charge_denied` under `charge: together`",
+                    "remove one of the two: under `together`, denied hits are not charged",
+                ),
+            };
+            self.error(fields.position("charge_denied"), message, "", help);
+        }
+        charge_denied
+    }
+}

@@ -1,0 +1,123 @@
+//! Limits as patches change them: the keys of each, apart from where they are written.
+
+use std::collections::BTreeMap;
+
+use super::super::super::keys::Section;
+use super::super::super::position::Position;
+use super::super::super::tree::Node;
+use super::super::Reader;
+use super::super::values::is_null;
+use super::MAX_LIMITS;
+use super::fields::Fields;
+use weir_limit::{Calendar, Unit};
+
+/// Keys and their values.
+pub(crate) type KeyNodes<'n> = Vec<(&'static str, Node<'n>)>;
+
+/// The keys of the limits of a rule.
+#[derive(Clone, Debug)]
+pub(crate) enum LimitMaps<'n> {
+    /// Those of `rate_limit`.
+    One(KeyNodes<'n>),
+    /// Those of the items of `rate_limits`.
+    Several(Vec<KeyNodes<'n>>),
+}
+
+impl LimitMaps<'_> {
+    /// A copy that does not borrow the text of a file.
+    pub fn detached(&self) -> LimitMaps<'static> {
+        let detached = |keys: &KeyNodes<'_>| -> KeyNodes<'static> {
+            keys.iter().map(|(key, node)| (*key, node.detached())).collect()
+        };
+        match self {
+            LimitMaps::One(keys) => LimitMaps::One(detached(keys)),
+            LimitMaps::Several(items) => LimitMaps::Several(items.iter().map(detached).collect()),
+        }
+    }
+}
+
+impl Reader<'_> {
+    /// Returns the keys of `rate_limit` or `rate_limits`; none without limits.
+    pub(in crate::read) fn limit_maps<'n>(
+        &mut self,
+        rate_limit: &[&'n Node<'n>],
+        rate_limits: Option<&'n Node<'n>>,
+    ) -> Option<LimitMaps<'n>> {
+        match rate_limits {
+            Some(list) => {
+                // Too many are reported with the list.
+                let is_good =
+                    |list: &&Node<'_>| list.items().is_none_or(|items| items.len() <= MAX_LIMITS);
+                let list = Some(list).filter(is_good);
+                let items = list.map(|list| self.maps(list, "rate_limits")).unwrap_or_default();
+                let items = items.into_iter();
+                let items = items.map(|item| self.key_nodes(&[item], Section::ListedLimit));
+                Some(LimitMaps::Several(items.collect()))
+            }
+            None if rate_limit.is_empty() => None,
+            None => Some(LimitMaps::One(self.key_nodes(rate_limit, Section::Limit))),
+        }
+    }
+
+    fn key_nodes<'n>(&mut self, nodes: &[&'n Node<'n>], section: Section) -> KeyNodes<'n> {
+        let fields = self.limit_fields(nodes, Position::in_text(1, 1), section);
+        fields.into_nodes().into_iter().map(|(key, node)| (key, node.clone())).collect()
+    }
+
+    /// Checks the keys of limits that a patch sets, as far as it is possible without a rule.
+    pub(in crate::read) fn check_limit_keys(&mut self, position: Position, keys: &KeyNodes<'_>) {
+        let set = keys.iter().filter(|(_, node)| !is_null(node));
+        let set: BTreeMap<&'static str, &Node<'_>> = set.map(|(key, node)| (*key, node)).collect();
+        let fields = Fields::new(position, set.clone());
+        for (key, node) in set {
+            match key {
+                "algorithm" => {
+                    self.algorithm_name(&fields);
+                }
+                "unit" => {
+                    let unit = self.string(node, key);
+                    if node.text().is_some() && Unit::from_name(&unit).is_none() {
+                        self.unit(&Fields::new(position, BTreeMap::from([(key, node)])), &unit);
+                    }
+                }
+                "period" => {
+                    self.unit(&fields, "");
+                }
+                "requests_per_unit" | "unit_multiplier" | "burst" | "refill_amount"
+                | "max_debt" => {
+                    self.u32(node, key);
+                }
+                "buckets" => {
+                    self.buckets(&fields);
+                }
+                "refill_interval" | "hold_timeout" => {
+                    self.duration(&fields, key, 0);
+                }
+                "align" => {
+                    self.choice(node, key, &[("epoch", ()), ("calendar", ())]);
+                }
+                "time_zone" => {
+                    let zone = self.string(node, key);
+                    if let Err(error) = Calendar::new(Unit::Day, &zone) {
+                        let message = format!("config error, {error}");
+                        let help = "write an IANA name such as Europe/Berlin";
+                        self.error(node.position, message, &zone, help);
+                    }
+                }
+                "replaces" => {
+                    for item in self.maps(node, key) {
+                        self.replaced_name(item, "");
+                    }
+                }
+                "name" | "hold_id" => {
+                    self.string(node, key);
+                }
+                "strict" | "charge_denied" | "unlimited" | "shadow_mode" => {
+                    self.bool(node, key);
+                }
+                // A test finds keys that are missing here.
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Reads the period of a limit: units, durations, and windows that follow the calendar.
+
+use std::sync::Arc;
+
+use super::super::super::tree::Node;
+use super::super::Reader;
+use super::super::values::text_of;
+use super::fields::Fields;
+use weir_common::duration::read_duration;
+use weir_limit::{Calendar, MAX_PERIOD_SECONDS, Micros, SECOND, Unit};
+
+impl Reader<'_> {
+    /// The unit of the period, and its multiplier.
+    pub(super) fn unit(&mut self, fields: &Fields<'_>, text: &str) -> Option<(Unit, u32)> {
+        let multiplier =
+            fields.get("unit_multiplier").map(|node| (node, self.u32(node, "unit_multiplier")));
+        if let Some(node) = fields.get("period") {
+            if fields.get("unit").is_some() || multiplier.is_some() {
+                let message = "config error, both `period` and `unit`";
+                self.error(node.position, message, &text_of(node), "remove one of the two");
+            }
+            return self.period(node);
+        }
+        let Some(unit) = Unit::from_name(text) else {
+            let help = "write one of second, minute, hour, day, week, month, year";
+            let message = format!("invalid rate limit unit '{text}'");
+            self.error(fields.position("unit"), message, text, help);
+            return None;
+        };
+        let (node, multiplier) = multiplier.unzip();
+        let multiplier = multiplier.unwrap_or(1);
+        if unit.period(multiplier).is_none() {
+            let message = format!(
+                "unit_multiplier {multiplier} makes a period that is not between one second and \
+                 100 years"
+            );
+            let help = "write a number of at least 1, and a period of at most 100 years";
+            let position = node.map_or(fields.position, |node| node.position);
+            self.error(position, message, &multiplier.to_string(), help);
+            return None;
+        }
+        Some((unit, multiplier))
+    }
+
+    /// Reads `period` as a multiple of the largest unit that divides it.
+    fn period(&mut self, node: &Node<'_>) -> Option<(Unit, u32)> {
+        let text = self.string(node, "period");
+        let seconds = read_duration(&text).filter(|time| time.subsec_nanos() == 0);
+        let found = seconds.and_then(|time| {
+            let mut units = Unit::ALL;
+            units.sort_by_key(|unit| std::cmp::Reverse(unit.seconds()));
+            let unit = units.into_iter().find(|unit| time.as_secs() % unit.seconds() == 0)?;
+            let multiplier = u32::try_from(time.as_secs() / unit.seconds()).ok()?;
+            unit.period(multiplier).map(|_| (unit, multiplier))
+        });
+        if found.is_none() {
+            let message = format!("config error, `period` is '{text}'");
+            let help = "write whole seconds from 1s to 100 years, such as 15m, 36h or 7d";
+            self.error(node.position, message, &text, help);
+        }
+        found
+    }
+
+    /// Reads a duration from one microsecond to 100 years.
+    pub(super) fn duration(
+        &mut self,
+        fields: &Fields<'_>,
+        key: &'static str,
+        default: Micros,
+    ) -> Option<Micros> {
+        let Some(node) = fields.get(key) else { return Some(default) };
+        let text = self.string(node, key);
+        let max = u128::from(MAX_PERIOD_SECONDS * SECOND);
+        let found = read_duration(&text).map(|time| time.as_micros());
+        let Some(micros) = found.filter(|micros| (1..=max).contains(micros)) else {
+            let message = format!("config error, `{key}` is '{text}'");
+            let help = "write a duration up to 100 years, such as 100ms, 30s or 1h";
+            self.error(node.position, message, &text, help);
+            return None;
+        };
+        Some(micros as Micros)
+    }
+
+    /// Reads `align` and `time_zone`: the calendar that windows follow, if any. Returns none of the
+    /// outer option after an error.
+    pub(super) fn calendar(&mut self, fields: &Fields<'_>) -> Option<Option<Arc<Calendar>>> {
+        let align = match fields.get("align") {
+            Some(node) => self.string(node, "align"),
+            None => "epoch".to_owned(),
+        };
+        let zone = fields.get("time_zone").map(|node| self.string(node, "time_zone"));
+        match align.as_str() {
+            "epoch" => {
+                if let Some(zone) = zone {
+                    let message = "config error, `time_zone` without `align: calendar`";
+                    let help = "add `align: calendar`, or remove `time_zone`";
+                    self.error(fields.position("time_zone"), message, &zone, help);
+                }
+                return Some(None);
+            }
+            "calendar" => {}
+            _ => {
+                let message = format!("config error, `align` is '{align}'");
+                self.error(fields.position("align"), message, &align, "write epoch or calendar");
+                return None;
+            }
+        }
+        let unit = Unit::from_name(&fields.text("unit"));
+        let multiplied = fields.get("unit_multiplier").is_some_and(|node| text_of(node) != "1");
+        let zone = zone.unwrap_or_else(|| "UTC".to_owned());
+        let calendar = match unit {
+            Some(unit) if !multiplied => {
+                Calendar::new(unit, &zone).map_err(|error| error.to_string())
+            }
+            _ => Err("only one day, week, month or year follows the calendar".to_owned()),
+        };
+        match calendar {
+            Ok(calendar) => Some(Some(Arc::new(calendar))),
+            Err(error) => {
+                let key = if error.contains("zone") { "time_zone" } else { "align" };
+                let help = "calendar windows are `unit: day`, week, month or year, and a \
+                            `time_zone` is an IANA name such as Europe/Berlin";
+                let message = format!("config error, {error}");
+                self.error(fields.position(key), message, &fields.text(key), help);
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! Warns about what is valid, but probably not meant. Only `weir check` asks for it.
+
+mod patterns;
+
+use std::collections::HashMap;
+
+use super::super::keys::is_known;
+use super::super::problem::{Problem, Severity};
+use super::super::tree::{Node, Value, base_60};
+use super::super::{Origin, Position};
+use super::Reader;
+use super::limits::{LimitFields, ReplacedName};
+use weir_limit::idle_limits;
+
+/// The keys whose values are any text.
+const TEXTS: [&str; 5] = ["domain", "key", "value", "name", "hold_id"];
+
+impl Reader<'_> {
+    /// Warns about text without quotes that YAML 1.1 reads as something else: other readers of the file
+    /// may, and people expect it. Null is nothing to all of them.
+    pub(super) fn lint_text(&mut self, node: &Node<'_>, field: &str) {
+        let (true, Some(text), Some(value)) = (self.lint, node.text(), node.value()) else {
+            return;
+        };
+        if value == Value::Null && !matches!(text, "" | "~") && TEXTS.contains(&field) {
+            let message = format!("YAML reads `{text}` as nothing: `{field}` is empty");
+            let help = format!("put it in quotes if it is text: \"{text}\"; else remove it");
+            return self.warn(node.position, message, text, &help);
+        }
+        let (meaning, printed) = match value {
+            Value::Bool(value) => ("boolean", value.to_string()),
+            Value::Int(value) => ("number", value.to_string()),
+            Value::Text(_) if node.is_plain() => match base_60(text) {
+                Some(value) => ("number", value.to_string()),
+                None => return,
+            },
+            _ => return,
+        };
+        if printed != text && TEXTS.contains(&field) {
+            let message = format!(
+                "YAML 1.1 reads `{text}` as the {meaning} {printed}; here it is the text '{text}'"
+            );
+            self.warn(node.position, message, text, &format!("put it in quotes: \"{text}\""));
+        }
+    }
+
+    /// Warns about a number with a leading zero, which is octal.
+    pub(super) fn lint_number(&mut self, node: &Node<'_>) {
+        let (true, Some(text), Some(Value::Int(value))) = (self.lint, node.text(), node.value())
+        else {
+            return;
+        };
+        let digits = text.trim_start_matches(['+', '-']).replace('_', "");
+        if digits.len() > 1 && digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit())
+        {
+            let message = format!("YAML 1.1 reads `{text}` as the octal number {value}");
+            let decimal = match digits.trim_start_matches('0') {
+                "" => "0",
+                decimal => decimal,
+            };
+            let help = match decimal == value.to_string() {
+                true => format!("write `{value}`"),
+                false => format!("write `{decimal}`, or `{value}` if it is meant to be octal"),
+            };
+            self.warn(node.position, message, text, &help);
+        }
+    }
+
+    /// Warns about metadata that may be meant as text.
+    pub(super) fn lint_metadata(&mut self, node: &Node<'_>) {
+        let (true, Some(text), Some(Value::Bool(value))) = (self.lint, node.text(), node.value())
+        else {
+            return self.lint_number(node);
+        };
+        if !text.eq_ignore_ascii_case("true") && !text.eq_ignore_ascii_case("false") {
+            let message = format!("YAML 1.1 reads `{text}` as the boolean {value}");
+            let help = format!("write `{value}`, or put it in quotes if it is text: \"{text}\"");
+            self.warn(node.position, message, text, &help);
+        }
+    }
+
+    /// Warns about a value that is not compared as its author expects.
+    pub(super) fn lint_value(&mut self, key: &str, value: &str, position: Position) {
+        if self.lint
+            && let Some((what, help)) = patterns::looks_like(key, value)
+        {
+            let message = format!("this value looks like {what}, but it is compared as text");
+            self.warn(position, message, value, &help);
+        }
+    }
+
+    /// Warns about limits of a rule that deny everything or never, and notes its `replaces`. Patches may
+    /// come from elsewhere: the warnings about a rule with any are at `patched`.
+    pub(super) fn lint_limits(&mut self, fields: &LimitFields, patched: Option<Position>) {
+        if !self.lint {
+            return;
+        }
+        for place in fields.places.iter().filter(|place| !place.has_number) {
+            let message = "no `requests_per_unit`: this limit denies everything".to_owned();
+            let help = "write `requests_per_unit: N`, or 0 to deny everything";
+            self.warn(patched.unwrap_or(place.position), message, "", help);
+        }
+        let replaced = fields.replaces.iter().filter(|item| !item.name.is_empty());
+        self.replaced.extend(replaced.map(|item| ReplacedName {
+            name: item.name.clone(),
+            position: patched.unwrap_or(item.position),
+        }));
+        // An invalid limit has a place only.
+        if fields.limits.len() != fields.places.len() {
+            return;
+        }
+        for (idle, by) in idle_limits(&fields.limits) {
+            let message = format!(
+                "this limit never decides: whatever '{}' allows, '{}' allows too",
+                fields.limits[by], fields.limits[idle]
+            );
+            let help = "remove it, or allow less";
+            self.warn(patched.unwrap_or(fields.places[idle].position), message, "", help);
+        }
+    }
+
+    /// Warns about keys that occur twice in a map. Unknown ones are errors.
+    pub(super) fn lint_repeated(&mut self, items: &[(Node<'_>, Node<'_>)]) {
+        if !self.lint {
+            return;
+        }
+        let mut first = HashMap::new();
+        for (key, _) in items.iter().filter(|(key, _)| !key.is_merge_key()) {
+            let Some(text) = key.text().filter(|text| is_known(text)) else { continue };
+            let Some(position) = first.get(text).copied() else {
+                first.insert(text, key.position);
+                continue;
+            };
+            let (message, help) = match text {
+                "rate_limit" => (
+                    "'rate_limit' is repeated: the two become one limit".to_owned(),
+                    "write several limits as a list: `rate_limits`",
+                ),
+                _ => (
+                    format!("'{text}' is repeated: only the last one counts"),
+                    "remove one of the two",
+                ),
+            };
+            let severity = Severity::Warning;
+            if !self.problems.has_room(severity) {
+                return self.problems.omit(severity);
+            }
+            let problem = self.new_problem(severity, key.position, message, text, help);
+            let origin = Origin { file: self.file.clone(), position };
+            self.problems.push(Problem { first: Some(Box::new(origin)), ..problem });
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! Reads the patches of an overlay file, and reports every problem that needs no rule to be known.
+
+use super::super::Origin;
+use super::super::keys::{Section, known_keys};
+use super::super::overlay::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
+use super::super::position::Position;
+use super::super::problem::Severity;
+use super::super::tree::{Content, Node, Value};
+use super::Reader;
+use super::values::{describe, is_null, text_of};
+use weir_common::failure::OnStoreFailure;
+use weir_common::glob::Glob;
+use weir_common::suggest::nearest;
+
+/// Keys that identify a descriptor, or are not its own.
+const FIXED_KEYS: [&str; 4] = ["domain", "key", "value", "descriptors"];
+
+impl Reader<'_> {
+    /// Adds the patches of a file.
+    pub fn overlay(&mut self, node: Option<&Node<'_>>, patches: &mut Vec<Patch>) {
+        let help = "write `patches:` and a list of patches; `patches: []` changes nothing";
+        let Some(node) = node.filter(|node| !is_null(node)) else {
+            return self.error(Position::in_text(1, 1), "the overlay is empty", "", help);
+        };
+        if !matches!(node.content(), Content::Map(_)) {
+            let message = format!("the root of the overlay is {}, not a map", describe(node));
+            return self.error(node.position, message, &text_of(node), help);
+        }
+        let fields = self.overlay_fields(node, "an overlay", &["patches"]);
+        let Some((key, list)) = fields.last() else {
+            if is_empty(node) {
+                self.error(node.position, "the overlay has no `patches`", "", help);
+            }
+            return;
+        };
+        for item in self.maps(list, key) {
+            if patches.len() >= MAX_PATCHES {
+                let message = format!("there are more than {MAX_PATCHES} patches");
+                let help = "match more rules by each patch: `*` stands for any text";
+                return self.error(item.position, message, "", help);
+            }
+            let patch = self.overlay_patch(item);
+            patches.push(patch);
+        }
+    }
+
+    /// Returns the known keys of a map with their values. Others are errors.
+    fn overlay_fields<'n>(
+        &mut self,
+        node: &'n Node<'n>,
+        what: &str,
+        names: &'static [&'static str],
+    ) -> Vec<(&'static str, &'n Node<'n>)> {
+        let mut fields = Vec::new();
+        for (key, value) in self.entries(node) {
+            let Some(text) = self.key(key) else { continue };
+            if let Some(name) = names.iter().find(|name| **name == text) {
+                fields.push((*name, value));
+                continue;
+            }
+            // To find a suggestion takes longer than everything else.
+            if !self.problems.has_room(Severity::Error) {
+                self.problems.omit(Severity::Error);
+                continue;
+            }
+            let message = format!("unknown key '{text}' in {what}");
+            let help = match nearest(&text, names.iter().copied()) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None if what == "a patch" && patched_key(&text).is_some() => {
+                    format!("write `{text}` in `set`")
+                }
+                None => format!("the keys of {what} are: {}", names.join(", ")),
+            };
+            self.error(key.position, message, &text, &help);
+        }
+        fields
+    }
+
+    fn overlay_patch(&mut self, node: &Node<'_>) -> Patch {
+        let mut patch = Patch::new(Origin { file: self.file.clone(), position: node.position });
+        let (mut matched, mut set, mut set_domain) = (None, None, None);
+        let keys = &["match", "limit", "set", "set_domain"];
+        let fields = self.overlay_fields(node, "a patch", keys);
+        // An unknown key may be a missing one, misspelled.
+        let all_known = matches!(node.content(), Content::Map(map) if map.len() == fields.len());
+        for (key, value) in fields {
+            let value = Some(value).filter(|value| !is_null(value));
+            match key {
+                "match" => matched = value,
+                "limit" => patch.limit = value.and_then(|value| self.limit_selector(value)),
+                "set" => set = value,
+                _ => set_domain = value,
+            }
+        }
+        let mut by_entries = None;
+        match matched {
+            Some(value) => by_entries = self.patch_match(value, &mut patch),
+            None if !all_known => {}
+            None => {
+                let help = "write `match: {domain: …, entries: […]}`; `match: {domain: '*'}` \
+                            matches all rules";
+                self.error(node.position, "the patch has no `match`", "", help);
+            }
+        }
+        if let Some(value) = set {
+            self.patch_set(value, &mut patch);
+        }
+        if let Some(value) = set_domain {
+            self.patch_domain(value, &mut patch);
+            if let Some(entries) = by_entries {
+                let help = "`entries` select rules, and `set_domain` changes a whole domain: write \
+                            two patches";
+                self.error(entries, "`entries` beside `set_domain`", "", help);
+            }
+        }
+        if set.is_none() && set_domain.is_none() && all_known {
+            let help = "write `set: {…}` with keys of a rule, or `set_domain: {…}` with keys of a \
+                        domain";
+            self.error(node.position, "the patch sets nothing", "", help);
+        }
+        if let Some((_, position)) = patch.limit.as_ref().filter(|_| patch.limit_keys.is_empty()) {
+            let help = "remove `limit`: it selects which limits `set` changes";
+            self.error(*position, "`limit` without a key of a limit in `set`", "", help);
+        }
+        patch
+    }
+
+    fn limit_selector(&mut self, node: &Node<'_>) -> Option<(LimitSelector, Position)> {
+        let selector = match node.value() {
+            Some(Value::Int(number)) if number >= 1 => {
+                usize::try_from(number).ok().map(LimitSelector::Number)
+            }
+            Some(Value::Text(name)) if !name.is_empty() => Some(LimitSelector::Name(name.into())),
+            _ => None,
+        };
+        if selector.is_none() {
+            let message = format!("`limit` is {}", describe(node));
+            let help = "write the number of a limit, from 1, or its name";
+            self.error(node.position, message, &text_of(node), help);
+        }
+        selector.map(|selector| (selector, node.position))
+    }
+
+    /// Reads `match`; returns the position of its entries.
+    fn patch_match(&mut self, node: &Node<'_>, patch: &mut Patch) -> Option<Position> {
+        let mut position = None;
+        for (key, value) in self.overlay_fields(node, "`match`", &["domain", "entries"]) {
+            match key {
+                _ if is_null(value) => {}
+                "domain" => patch.domain = Glob::new(&self.string(value, key)),
+                _ => {
+                    position = Some(value.position);
+                    patch.set_steps(self.steps(value));
+                }
+            }
+        }
+        position
+    }
+
+    fn steps(&mut self, list: &Node<'_>) -> Vec<Step> {
+        let count = list.items().map(<[_]>::len);
+        if let Some(count) = count.filter(|count| !(1..=MAX_ENTRIES).contains(count)) {
+            let message = format!("{count} items in `entries`");
+            let help =
+                format!("write 1 to {MAX_ENTRIES}; without `entries`, the patch matches all rules");
+            self.error(list.position, message, "", &help);
+            return Vec::new();
+        }
+        self.maps(list, "entries").into_iter().map(|item| self.step(item)).collect()
+    }
+
+    fn step(&mut self, node: &Node<'_>) -> Step {
+        let (mut key, mut value, mut any) = (String::new(), None, None);
+        for (field, child) in self.overlay_fields(node, "an entry", &["key", "value", "any"]) {
+            match field {
+                "key" => key = self.string(child, field),
+                "value" => {
+                    value = (!is_null(child)).then(|| Glob::new(&self.string(child, field)));
+                }
+                _ => any = Some(self.bool(child, field)),
+            }
+        }
+        match any {
+            Some(true) if key.is_empty() && value.is_none() => Step::Any,
+            Some(_) => {
+                let help = "write `{any: true}` for any number of entries, or `{key: …, value: …}` \
+                            for one";
+                self.error(node.position, "`any` is not alone, or not true", "", help);
+                Step::Any
+            }
+            None => {
+                if key.is_empty() {
+                    let help = "write `key: NAME`; `key: '*'` matches any";
+                    self.error(node.position, "an entry of `match` has no key", "", help);
+                }
+                Step::Entry { key: Glob::new(&key), value }
+            }
+        }
+    }
+
+    fn patch_set(&mut self, node: &Node<'_>, patch: &mut Patch) {
+        patch.has_set = true;
+        let entries = self.entries(node);
+        if is_empty(node) {
+            self.error(node.position, "`set` is empty", "", "write keys of a rule or a limit");
+        }
+        let mut limits = Vec::new();
+        for (key, value) in entries {
+            let Some(name) = self.key(key) else { continue };
+            if let Some(message) = misplaced(&name) {
+                let help = match FIXED_KEYS.contains(&name.as_str()) {
+                    true => "`match` selects rules by it; a patch changes other keys",
+                    false => "it is a key of the domain: write it in `set_domain`",
+                };
+                self.error(key.position, message, &name, help);
+                continue;
+            }
+            let keys = match patched_key(&name) {
+                Some((name @ ("rate_limit" | "rate_limits"), _)) => {
+                    limits.retain(|(known, _, _)| *known != name);
+                    limits.push((name, key.position, value));
+                    continue;
+                }
+                Some((name, Section::Descriptor))
+                    if patch.limit.is_none() || name != "shadow_mode" =>
+                {
+                    self.check_rule_key(name, value);
+                    (name, &mut patch.rule_keys)
+                }
+                Some((name, _)) => (name, &mut patch.limit_keys),
+                None if !self.problems.has_room(Severity::Error) => {
+                    self.problems.omit(Severity::Error);
+                    continue;
+                }
+                None => {
+                    let message = format!("unknown key '{name}' in `set`");
+                    let names = known_keys().map(|(name, _)| name);
+                    let names = names.filter(|name| patched_key(name).is_some());
+                    let near = nearest(&name, names).map(|near| format!("did you mean `{near}`?"));
+                    let help = near.unwrap_or_else(|| {
+                        "write keys of a rule or of a limit, as in a rule file".to_owned()
+                    });
+                    self.error(key.position, message, &name, &help);
+                    continue;
+                }
+            };
+            let (name, keys) = keys;
+            keys.retain(|(known, _)| *known != name);
+            keys.push((name, value.detached()));
+        }
+        self.check_limit_keys(node.position, &patch.limit_keys);
+        self.patch_limits(&limits, patch);
+    }
+
+    /// Reads `rate_limit` and `rate_limits` of `set`, which replace all limits of a rule.
+    fn patch_limits(&mut self, set: &[(&str, Position, &Node<'_>)], patch: &mut Patch) {
+        let Some(&(_, position, _)) = set.first() else { return };
+        if let Some(other) = patch.limit_keys.first().map(|(name, _)| name) {
+            let message = format!("`{other}` beside `{}`", set[0].0);
+            let help = "`rate_limit` and `rate_limits` replace the limits of the rule: write the \
+                        keys in their items";
+            self.error(position, message, "", help);
+        }
+        let mut limits = set.iter().filter(|(_, _, node)| !is_null(node));
+        let Some(&(name, _, node)) = limits.next() else {
+            patch.limits = Some(None);
+            return;
+        };
+        if limits.next().is_some() {
+            let help = "each replaces the limits of the rule: remove one";
+            self.error(position, "both `rate_limit` and `rate_limits`", "", help);
+        }
+        let nodes = match name {
+            "rate_limit" => (vec![node], None),
+            _ => (Vec::new(), Some(node)),
+        };
+        // What depends on the rule is checked with the rule.
+        let key = hold_id(node).unwrap_or_default();
+        self.rate_limit(&nodes.0, nodes.1, key);
+        patch.limits = Some(self.limit_maps(&nodes.0, nodes.1).map(|maps| maps.detached()));
+    }
+
+    fn check_rule_key(&mut self, key: &str, node: &Node<'_>) {
+        match key {
+            "metadata" => {
+                self.metadata(node);
+            }
+            "shadow_mode" | "quota_mode" | "detailed_metric" | "value_to_metric"
+            | "share_threshold" => {
+                self.bool(node, key);
+            }
+            // A test finds keys that are missing here.
+            _ => {}
+        }
+    }
+
+    fn patch_domain(&mut self, node: &Node<'_>, patch: &mut Patch) {
+        let keys = &["charge", "on_store_failure"];
+        let fields = self.overlay_fields(node, "`set_domain`", keys);
+        if is_empty(node) {
+            let help = "write `charge` or `on_store_failure`";
+            self.error(node.position, "`set_domain` is empty", "", help);
+        }
+        for (key, value) in fields {
+            match key {
+                "charge" if is_null(value) => patch.charge = Some(false),
+                "charge" => {
+                    let words = [("each", false), ("together", true)];
+                    patch.charge = self.choice(value, key, &words);
+                }
+                _ if is_null(value) => patch.on_store_failure = Some(None),
+                _ => {
+                    let words = OnStoreFailure::ALL.map(|policy| (policy.name(), policy));
+                    patch.on_store_failure = self.choice(value, key, &words).map(Some);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a node is a map without entries.
+fn is_empty(node: &Node<'_>) -> bool {
+    matches!(node.content(), Content::Map(map) if map.is_empty())
+}
+
+/// A key that a patch may set, and whether it is one of the descriptor.
+fn patched_key(key: &str) -> Option<(&'static str, Section)> {
+    let (name, sections) = known_keys().find(|(name, _)| *name == key)?;
+    if FIXED_KEYS.contains(&name) {
+        return None;
+    }
+    let owners = [Section::Descriptor, Section::Limit, Section::ListedLimit];
+    owners.into_iter().find(|owner| sections.contains(owner)).map(|owner| (name, owner))
+}
+
+/// Why a known key cannot be in `set`.
+fn misplaced(key: &str) -> Option<String> {
+    let is_known = known_keys().any(|(name, _)| name == key);
+    (is_known && patched_key(key).is_none()).then(|| format!("`{key}` in `set`"))
+}
+
+/// The first `hold_id` of a limit, or of a list of limits.
+fn hold_id<'n>(node: &'n Node<'_>) -> Option<&'n str> {
+    match node.content() {
+        Content::Scalar(_) => None,
+        Content::List(items) => items.iter().find_map(hold_id),
+        Content::Map(entries) => {
+            let found = entries.iter().find(|(key, _)| key.text() == Some("hold_id"));
+            found.and_then(|(_, value)| value.text())
+        }
+    }
+}

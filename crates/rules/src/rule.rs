@@ -1,0 +1,97 @@
+//! A compiled rule, and where it was read.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::position::Position;
+use super::stats::LimitStats;
+use super::{RuleSeries, RuleStats};
+use weir_common::entry::Entry;
+use weir_limit::Plan;
+
+/// The metadata of a rule, which dynamic metadata repeats.
+pub type Metadata = serde_json::Map<String, serde_json::Value>;
+
+/// A node of a rule file with limits, or without any if `unlimited`.
+#[derive(Debug)]
+pub struct Rule {
+    /// `domain.key_value.key…`, as the reference names it in its metrics.
+    pub name: Box<str>,
+    pub(super) domain_length: usize,
+    pub(super) entries: Box<[(Arc<str>, Arc<str>)]>,
+    pub(super) limit_name: Box<str>,
+    /// What to charge; none for an unlimited rule.
+    pub plan: Option<Arc<Plan>>,
+    /// The names of rules that this one replaces in a request that matches both.
+    pub replaces: Box<[Box<str>]>,
+    pub shadow_mode: bool,
+    pub quota_mode: bool,
+    /// Whether all values of the request distinguish the metrics of this rule.
+    pub detailed_metric: bool,
+    /// Whether values that the rule does not name distinguish its metrics.
+    pub value_to_metric: bool,
+    pub metadata: Option<Metadata>,
+    pub stats: Arc<RuleStats>,
+    /// The counters by [`Domain::metric_path`](super::Domain::metric_path) where it differs from the
+    /// rule's own path; none if it cannot.
+    pub series: Option<Arc<RuleSeries>>,
+    /// The denials by each limit; empty if the rule has only one.
+    pub(super) limit_stats: Box<[LimitStats]>,
+    pub origin: Origin,
+    /// The patches of the overlay that changed the rule, in the order in which they apply.
+    pub patches: Arc<[Origin]>,
+}
+
+/// The file or resource, and the position in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub file: Arc<str>,
+    pub position: Position,
+}
+
+/// `file:line:column`, or the name of a resource.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        match self.position {
+            Position::Line { line, column } => write!(f, ":{line}:{column}"),
+            Position::Field(_) => Ok(()),
+        }
+    }
+}
+
+impl Rule {
+    pub fn domain(&self) -> &str {
+        &self.name[..self.domain_length]
+    }
+
+    /// The name without the domain.
+    pub fn path(&self) -> &str {
+        self.name.get(self.domain_length + 1..).unwrap_or_default()
+    }
+
+    /// Keys and values from the root to the rule; a value that the rule does not name is empty.
+    pub fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        self.entries.iter().map(|(key, value)| (&**key, &**value))
+    }
+
+    /// Adds hits that one of its limits denied.
+    pub fn count_denied(&self, limit: u8, hits: u64) {
+        if let Some(stats) = self.limit_stats.get(usize::from(limit)) {
+            stats.over_limit.fetch_add(hits, Ordering::Relaxed);
+        }
+    }
+
+    /// The name of one of its limits; empty if it has none.
+    pub fn limit_name(&self, limit: u8) -> &str {
+        let plan = self.plan.as_ref();
+        plan.and_then(|plan| plan.limits().get(usize::from(limit))).map_or("", |limit| &limit.name)
+    }
+
+    /// Whether the rule or one of its limits has one of these names.
+    pub fn is_named_by(&self, names: &[&str]) -> bool {
+        let limits = self.plan.iter().flat_map(|plan| plan.limits()).map(|limit| &limit.name);
+        limits.chain([&self.limit_name]).any(|name| names.contains(&&**name))
+    }
+}

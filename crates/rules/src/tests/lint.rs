@@ -1,0 +1,376 @@
+//! What `weir check` warns about.
+
+use super::file;
+use crate::source::RuleFile;
+use crate::{Document, Loaded, Options, Overlay, Problems, SourceFile};
+
+fn options() -> Options {
+    Options { lint: true, ..Options::default() }
+}
+
+/// The warnings about files, each as position and message.
+fn warnings_of(files: &[RuleFile]) -> Vec<String> {
+    let options = Options { merge_domains: true, ..options() };
+    let loaded = Loaded::compile(files.to_vec(), Problems::default(), &options, None);
+    let problems = loaded.problems.iter();
+    problems
+        .map(|problem| {
+            assert!(!problem.is_error(), "{problem}");
+            problem.to_string().replacen("rules.yaml:", "", 1).replacen(" warning: ", " ", 1)
+        })
+        .collect()
+}
+
+fn warnings(text: &str) -> Vec<String> {
+    warnings_of(&[file("rules.yaml", text)])
+}
+
+/// The warnings about these descriptors in flow style, a line each from line 3.
+fn of(descriptors: &str) -> Vec<String> {
+    warnings(&format!("domain: d\ndescriptors:\n{}", descriptors.replace(" L", LIMIT)))
+}
+
+const LIMIT: &str = " rate_limit: { unit: day, requests_per_unit: 1 }";
+
+/// Whether the compilation for serving has no warning.
+fn loads_silently(text: &str) -> bool {
+    let loaded = Loaded::compile(
+        vec![file("rules.yaml", text)],
+        Problems::default(),
+        &Options::default(),
+        None,
+    );
+    loaded.problems.is_empty()
+}
+
+#[test]
+fn further_yaml_documents() {
+    let rules = "domain: d\ndescriptors: []\n";
+    let warned = ["3:5: only the first YAML document of a file is read: what follows is ignored"];
+    let further = format!("{rules}--- {rules}");
+    assert_eq!(warnings(&further), warned);
+    assert!(!loads_silently(&further), "weir serve warns too");
+    let broken = format!("{rules}---\n\"\n");
+    assert_eq!(warnings(&broken).len(), 1, "what is ignored need not be YAML");
+    for good in [format!("---\n{rules}"), format!("{rules}---\n"), format!("{rules}...\n# end\n")] {
+        assert_eq!(warnings(&good), [""; 0], "{good}");
+    }
+}
+
+#[test]
+fn unreachable_wildcards() {
+    assert_eq!(
+        of("- { key: k, value: 'a*', L }\n- { key: k, value: 'ab*', L }\n"),
+        [
+            "4:10: the wildcard 'k_ab*' is unreachable: 'k_a*', earlier in the file, matches all that it does"
+        ]
+    );
+    for (earlier, later) in
+        [("*", "a*"), ("*a*", "*ab*"), ("a*c", "a*b*c"), ("a*", "a**"), ("*/x/*", "/x/*/y")]
+    {
+        let text =
+            format!("- {{ key: k, value: '{earlier}', L }}\n- {{ key: k, value: '{later}', L }}\n");
+        assert_eq!(of(&text).len(), 1, "{earlier} {later}");
+    }
+    for (earlier, later) in [
+        ("ab*", "a*"),
+        ("a*b", "a*"),
+        ("aa*aa", "aa*a"),
+        ("a*b*c", "a*c"),
+        ("*a", "a*"),
+        ("*ab*ba*", "*aba*"),
+        ("\u{10ffff}*", "*"),
+    ] {
+        let text =
+            format!("- {{ key: k, value: '{earlier}', L }}\n- {{ key: k, value: '{later}', L }}\n");
+        assert_eq!(of(&text), [""; 0], "{earlier} {later}");
+    }
+    // All earlier ones count.
+    let third = "- { key: k, value: 'x*', L }\n- { key: k, value: 'a*', L }\n\
+                 - { key: k, value: 'ab*', L }\n";
+    assert_eq!(of(third).len(), 1);
+    assert_eq!(of("- { key: 'k*', L }\n"), [""; 0], "no wildcard hides itself");
+    // An exact value comes first, wherever it is.
+    assert_eq!(of("- { key: k, value: 'a*', L }\n- { key: k, value: ab, L }\n"), [""; 0]);
+}
+
+#[test]
+fn keys_that_a_wildcard_hides() {
+    let wanted =
+        "3:10: no entry with the key 'k' gets here: the wildcard 'k_*' matches all of them";
+    let hidden = "- { key: k, L }\n- { key: k, value: '*', L }\n";
+    assert_eq!(of(hidden), [wanted]);
+    let help = |descriptors: &str| {
+        let text = format!("domain: d\ndescriptors:\n{}", descriptors.replace(" L", LIMIT));
+        let files = vec![file("rules.yaml", &text)];
+        let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+        loaded.problems[0].help.clone()
+    };
+    assert!(help(hidden).starts_with("remove one of the two"));
+    let later = "- { key: k, value: '*', L }\n- { key: k, value: 'a*', L }\n";
+    assert!(help(later).starts_with("move it before the other"));
+    assert_eq!(of("- { key: k, L }\n- { key: k, value: '*a', L }\n- { key: kk, L }\n"), [""; 0]);
+    // On a deeper level, and across files of a domain.
+    let nested = "- key: a\n  descriptors:\n  - { key: k, value: '*', L }\n  - { key: k, L }\n";
+    assert_eq!(of(nested).len(), 1);
+    let first = file("a.yaml", &format!("domain: d\ndescriptors: [{{ key: k, {LIMIT} }}]\n"));
+    let second =
+        file("b.yaml", &format!("domain: d\ndescriptors: [{{ key: k, value: '*', {LIMIT} }}]\n"));
+    let found = warnings_of(&[first, second]);
+    assert!(found.len() == 1 && found[0].starts_with("a.yaml:2:"), "{found:?}");
+}
+
+#[test]
+fn limits_without_a_number() {
+    let missing = "no `requests_per_unit`: this limit denies everything";
+    for limit in ["{ unit: day }", "{ unit: day, requests_per_unit: }"] {
+        let text = format!("- {{ key: k, rate_limit: {limit} }}\n");
+        assert_eq!(of(&text), [format!("3:25: {missing}")], "{text}");
+        assert!(loads_silently(&format!("domain: d\ndescriptors:\n{text}")));
+    }
+    for limit in ["{ unit: day, requests_per_unit: 0 }", "{ unlimited: true }"] {
+        assert_eq!(of(&format!("- {{ key: k, rate_limit: {limit} }}\n")), [""; 0]);
+    }
+    assert_eq!(of("- { key: k, rate_limits: [{ unit: day }] }\n").len(), 1);
+}
+
+#[test]
+fn replaces_that_name_nothing() {
+    let limit = |name: &str, replaced: &str| {
+        format!(
+            "- {{ key: {name}, rate_limit: {{ name: {name}, unit: day, requests_per_unit: 1, \
+             replaces: [{{ name: {replaced} }}] }} }}\n"
+        )
+    };
+    let text = limit("gold", "basic");
+    assert_eq!(of(&text), ["3:86: no rule of the domain 'd' has the name 'basic'"]);
+    let files = [file("rules.yaml", &format!("domain: d\ndescriptors:\n{text}"))];
+    let loaded = Loaded::compile(files.to_vec(), Problems::default(), &options(), None);
+    assert!(loaded.problems[0].help.contains("`name`"));
+    // Names of limits of a list count, also those of a later rule.
+    let listed = "- { key: b, rate_limits: [{ name: basic, unit: day, requests_per_unit: 1 }] }\n";
+    assert_eq!(of(&(text.clone() + listed)), [""; 0]);
+    let near = text.replace("{ name: basic }", "{ name: baisc }") + listed;
+    let files = vec![file("rules.yaml", &format!("domain: d\ndescriptors:\n{near}"))];
+    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    assert_eq!(loaded.problems[0].help, "did you mean `basic`?");
+    let unlimited = "- { key: b, rate_limit: { name: basic, unlimited: true } }\n";
+    assert!(of(&(text + unlimited))[0].contains("is an unlimited rule"));
+}
+
+#[test]
+fn limits_are_judged_as_patched() {
+    let rules = "domain: d
+descriptors:
+- { key: a, rate_limit: { name: a, unit: day } }
+- { key: b, rate_limit: { name: b, unit: day, requests_per_unit: 1, replaces: [{ name: c }] } }
+";
+    let missing = "no `requests_per_unit`: this limit denies everything";
+    let unnamed = "no rule of the domain 'd' has the name";
+    let warnings = |set: &str| {
+        let patches = format!("patches: [{{ match: {{}}, set: {set} }}]");
+        let options = options();
+        let overlays = vec![file("o.yaml", &patches)];
+        let overlay = Overlay::new(overlays, Vec::new(), &options);
+        let overlay = overlay.unwrap_or_else(|error| panic!("{}", error.render()));
+        let files = vec![file("r.yaml", rules)];
+        let problems = Problems::default();
+        let loaded = Loaded::compile_patched(files, problems, &options, Some(&overlay), None);
+        let listed: Vec<_> = loaded.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(loaded.overlay.problems.len(), 0, "{:?}", loaded.overlay.problems);
+        listed
+    };
+    let as_delivered =
+        [format!("r.yaml:3:3: warning: {missing}"), format!("r.yaml:4:3: warning: {unnamed} 'c'")];
+    assert_eq!(warnings("{ shadow_mode: true }"), as_delivered);
+    assert_eq!(warnings("{ requests_per_unit: 5 }"), as_delivered[1..]);
+    assert_eq!(warnings("{ replaces: null }"), as_delivered[..1]);
+    assert_eq!(
+        warnings("{ replaces: null, requests_per_unit: null }"),
+        [3, 4].map(|line| format!("r.yaml:{line}:3: warning: {missing}"))
+    );
+    let hour = "{ unit: hour, requests_per_unit: 100 }";
+    assert_eq!(
+        warnings(&format!("{{ rate_limits: [{{ unit: minute, requests_per_unit: 1 }}, {hour}] }}")),
+        [3, 4].map(|line| format!(
+            "r.yaml:{line}:3: warning: this limit never decides: whatever '1 per minute' allows, \
+             '100 per hour' allows too"
+        ))
+    );
+    assert_eq!(
+        warnings("{ replaces: [{ name: e }] }")[1..],
+        [3, 4].map(|line| format!("r.yaml:{line}:3: warning: {unnamed} 'e'"))
+    );
+}
+
+#[test]
+fn values_that_look_like_patterns() {
+    assert_eq!(
+        of("- { key: k, value: '^/a', L }\n- { key: ip, value: 10.0.0.0/8, L }\n"),
+        [
+            "3:20: this value looks like a regular expression, but it is compared as text",
+            "4:21: this value looks like a network (CIDR), but it is compared as text",
+        ]
+    );
+    assert_eq!(
+        of(
+            "- { key: k, value: '/a/*', L }\n- { key: masked_remote_address, value: 10.0.0.0/8, L }\n"
+        ),
+        [""; 0]
+    );
+}
+
+#[test]
+fn limits_that_never_decide() {
+    let listed = |limits: &str| of(&format!("- {{ key: k, rate_limits: [{limits}] }}\n"));
+    assert_eq!(
+        listed("{ unit: minute, requests_per_unit: 10 }, { unit: hour, requests_per_unit: 1000 }"),
+        [
+            "3:68: this limit never decides: whatever '10 per minute' allows, '1000 per hour' allows too"
+        ]
+    );
+    assert_eq!(
+        listed("{ unit: minute, requests_per_unit: 10 }, { unit: hour, requests_per_unit: 100 }"),
+        [""; 0]
+    );
+}
+
+#[test]
+fn repeated_keys() {
+    let text = "domain: d\ndescriptors:\n- key: k\n  rate_limit: { unit: day, requests_per_unit: 1 }\n  \
+                rate_limit: { unit: hour, requests_per_unit: 3, requests_per_unit: 4 }\n";
+    assert_eq!(
+        warnings(text),
+        [
+            "5:3: 'rate_limit' is repeated: the two become one limit",
+            "5:51: 'requests_per_unit' is repeated: only the last one counts",
+        ]
+    );
+    let merged = "domain: d\ndescriptors:\n- { key: a, rate_limit: &a { unit: day, requests_per_unit: 1 } }\n\
+                  - { key: b, rate_limit: { <<: *a, requests_per_unit: 2 } }\n";
+    assert_eq!(warnings(merged), [""; 0], "a merged key is meant to be overridden");
+}
+
+#[test]
+fn duplicates_suggest_a_list_of_limits() {
+    let text = format!("domain: d\ndescriptors:\n- {{ key: k,{LIMIT} }}\n- {{ key: k,{LIMIT} }}\n");
+    let files = vec![file("rules.yaml", &text)];
+    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    let problem = &loaded.problems[0];
+    assert!(problem.is_error() && problem.help.contains("`rate_limits`"), "{problem}");
+    assert_eq!(problem.first.as_ref().unwrap().to_string(), "rules.yaml:3:10");
+}
+
+#[test]
+fn scalars_that_yaml_1_1_reads_as_something_else() {
+    assert_eq!(
+        of("- { key: n, value: on, L }\n- { key: k, value: 010, L }\n"),
+        [
+            "3:10: YAML 1.1 reads `n` as the boolean false; here it is the text 'n'",
+            "3:20: YAML 1.1 reads `on` as the boolean true; here it is the text 'on'",
+            "4:20: YAML 1.1 reads `010` as the number 8; here it is the text '010'",
+        ]
+    );
+    assert_eq!(
+        of(
+            "- { key: \"n\", value: 'on', L }\n- { key: k, value: 80, L }\n- { key: k, value: true, L }\n"
+        ),
+        [""; 0]
+    );
+    assert_eq!(
+        of("- { key: k, value: 12:30, L }\n- { key: k, value: '12:31', L }\n"),
+        ["3:20: YAML 1.1 reads `12:30` as the number 750; here it is the text '12:30'"]
+    );
+    assert_eq!(
+        of("- { key: k, rate_limit: { unit: day, requests_per_unit: 010 } }\n"),
+        ["3:57: YAML 1.1 reads `010` as the octal number 8"]
+    );
+    assert_eq!(
+        of(
+            "- { key: k, value: null, L }\n- { key: j, value: Null, L }\n- { key: i, value: , L }\n- { key: h, value: 'null', L }\n"
+        ),
+        [
+            "3:20: YAML reads `null` as nothing: `value` is empty",
+            "4:20: YAML reads `Null` as nothing: `value` is empty",
+        ]
+    );
+    assert_eq!(
+        of("- { key: k, rate_limit: { unit: day, requests_per_unit: 0x10 }, shadow_mode: on }\n"),
+        [""; 0]
+    );
+    assert_eq!(
+        of("- { key: k, metadata: { country: no, gold: false, zip: 01234 }, L }\n"),
+        [
+            "3:34: YAML 1.1 reads `no` as the boolean false",
+            "3:56: YAML 1.1 reads `01234` as the octal number 668",
+        ]
+    );
+}
+
+#[test]
+fn a_root_name_is_no_finding() {
+    let text = "name: d\ndomain: d\ndescriptors: []\n";
+    assert_eq!(warnings(text), [""; 0]);
+    assert!(loads_silently(text));
+}
+
+const MANIFEST: &str = r#"apiVersion: v1
+kind: ConfigMap
+metadata: { name: rules }
+data:
+  shop.yaml: |
+    # A comment.
+    domain: shop
+    descriptors:
+      - key: path
+        rate_limit: { unit: minute }
+  shop.test.yaml: |
+    rules: [shop.yaml]
+  notes.txt: hello
+---
+apiVersion: apps/v1
+kind: Deployment
+---
+apiVersion: v1
+kind: List
+items:
+  - apiVersion: v1
+    kind: ConfigMap
+    data:
+      "api.yml": "domain: api\ndescriptors:\n- key: \"k\"\n  value: 'a'\n\
+        \  rate_limit: { unit: fortnight, requests_per_unit: 1 }\n"
+"#;
+
+#[test]
+fn manifests_are_unpacked_with_their_positions() {
+    let mut problems = Vec::new();
+    let files = SourceFile::unpack(file("m.yaml", MANIFEST), &mut problems);
+    assert!(problems.is_empty());
+    assert_eq!(files.iter().map(|file| file.name()).collect::<Vec<_>>(), ["m.yaml", "m.yaml"]);
+    let loaded = Loaded::compile(files, Problems::default(), &options(), None);
+    let wanted = r#"m.yaml:10:21: warning: no `requests_per_unit`: this limit denies everything
+ 10 |         rate_limit: { unit: minute }
+    |                     ^
+  help: write `requests_per_unit: N`, or 0 to deny everything
+m.yaml:25:32: error: invalid rate limit unit 'fortnight'
+ 25 |         \  rate_limit: { unit: fortnight, requests_per_unit: 1 }\n"
+    |                                ^^^^^^^^^
+  help: write one of second, minute, hour, day, week, month, year
+"#;
+    let rendered = loaded.render(loaded.problems.iter());
+    assert_eq!(rendered, wanted);
+}
+
+#[test]
+fn manifests_without_rules_and_broken_ones_are_errors() {
+    let mut problems = Vec::new();
+    let text = "apiVersion: v1\nkind: ConfigMap\ndata: { a.txt: b }\n";
+    assert_eq!(SourceFile::unpack(file("m.yaml", text), &mut problems).len(), 0);
+    assert!(problems[0].message.contains("the manifest has no rules"));
+    let text = "apiVersion: v1\nkind: ConfigMap\n---\n\"\n";
+    assert_eq!(SourceFile::unpack(file("m.yaml", text), &mut problems).len(), 0);
+    assert!(problems[1].to_string().starts_with("m.yaml:"), "{}", problems[1]);
+    // A rule file that only mentions the word stays one.
+    let rules = "domain: d # apiVersion\n";
+    assert_eq!(SourceFile::unpack(file("r.yaml", rules), &mut problems).len(), 1);
+}

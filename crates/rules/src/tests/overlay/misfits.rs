@@ -1,0 +1,236 @@
+//! Patches that do not fit a rule: the rule loads without them.
+
+use super::{RULES, file, fitted, limits, load, overlay, patched};
+use crate::{Loaded, Options, OverlayReport, Problems};
+
+/// The problems, each as place and message.
+fn lines(report: &OverlayReport) -> Vec<String> {
+    report.problems.iter().map(|problem| problem.to_string()).collect()
+}
+
+#[test]
+fn a_rule_loads_without_the_patch_that_does_not_fit() {
+    let patches = "
+patches:
+- match: { entries: [{ key: several }] }
+  set: { burst: 3 }
+- match: {}
+  set: { requests_per_unit: 8 }
+- match: { entries: [{ any: true }] }
+  limit: 2
+  set: { unit: hour }
+";
+    let (rules, report) = patched(RULES, patches);
+    assert_eq!(
+        limits(&rules),
+        ["a: 8 per minute", "a.b_x: 8 per hour", "several: 8 per second + 8 per hour"]
+    );
+    assert_eq!(
+        lines(&report),
+        [
+            "1.overlay.yaml:4:17: error: rule 'd.several' (rules.yaml:10:3) loads without this patch: \
+             fixed_window takes no `burst`",
+            "1.overlay.yaml:8:10: error: rule 'd.a' (rules.yaml:4:3) and one more load without this \
+             patch: there is no limit number 2, the rule has one limit",
+        ]
+    );
+    assert_eq!((report.failed_patches, report.patched_rules), (2, 3));
+    let origins: Vec<_> = rules.rules().map(|rule| rule.patches.len()).collect();
+    assert_eq!(origins, [1, 1, 2]);
+    assert!(overlay(&[patches]).render(&report).contains("\n 4 |   set: { burst: 3 }\n"));
+}
+
+#[test]
+fn an_error_of_a_key_of_the_rule_is_at_the_patch() {
+    // The unit is that of the rule.
+    let (_, report) = patched(RULES, "patches:\n- match: {}\n  set: { algorithm: concurrency }\n");
+    let problem = &report.problems[0];
+    assert_eq!(problem.position.unwrap().line(), Some(2), "{problem}");
+    assert!(problem.message.ends_with("concurrency takes no `unit`"), "{problem}");
+    assert!(problem.message.contains("and 2 more load without"), "{problem}");
+    assert!(problem.help.ends_with("`KEY: null` in `set` removes a key of the rule"), "{problem}");
+    let set = "{ algorithm: concurrency, unit: null }";
+    let rules = fitted(RULES, &format!("patches: [{{ match: {{}}, set: {set} }}]"));
+    assert_eq!(limits(&rules)[0], "a: 5 at once, concurrency");
+}
+
+#[test]
+fn patches_that_fit_only_together_do() {
+    let rules = fitted(
+        RULES,
+        "
+patches:
+- { match: {}, set: { burst: 3 } }
+- { match: {}, set: { algorithm: gcra } }
+",
+    );
+    assert_eq!(limits(&rules)[0], "a: 5 per minute, gcra with a burst of 3");
+    // Also where a third one does not.
+    let (rules, report) = patched(
+        RULES,
+        "
+patches:
+- { match: {}, set: { burst: 3, requests_per_unit: 6 } }
+- { match: {}, set: { buckets: 3 } }
+- { match: {}, set: { algorithm: gcra, requests_per_unit: 7 } }
+",
+    );
+    // The first one is tried again, and still comes before the last one.
+    assert_eq!(limits(&rules)[0], "a: 7 per minute, gcra with a burst of 3");
+    assert_eq!(report.failed_patches, 1);
+    assert!(lines(&report)[0].starts_with("1.overlay.yaml:4:32: error: rule 'd.a'"), "{report:?}");
+}
+
+#[test]
+fn unlimited_rules_are_matched() {
+    let rules = "domain: d\ndescriptors: [{ key: u, rate_limit: { unlimited: true } }]\n";
+    let (set, report) = patched(rules, "patches: [{ match: {}, set: { burst: 1 } }]");
+    assert_eq!((limits(&set), report.failed_patches), (vec!["u: unlimited".to_owned()], 1));
+    let limit =
+        "patches: [{ match: {}, set: { unlimited: null, unit: day, requests_per_unit: 2 } }]";
+    assert_eq!(limits(&fitted(rules, limit)), ["u: 2 per day"]);
+}
+
+#[test]
+fn descriptors_without_a_limit_are_not_matched() {
+    let rules = "domain: d\ndescriptors: [{ key: a, value: '*', descriptors: [{ key: b, \
+                 rate_limit: { unit: day } }] }]\n";
+    let patches = "patches: [{ match: { entries: [{ key: a }] }, set: { shadow_mode: true } }]";
+    let (_, report) = patched(rules, patches);
+    assert_eq!(lines(&report), ["1.overlay.yaml:1:11: warning: the patch matches nothing"]);
+    assert_eq!((report.failed_patches, report.patched_rules), (0, 0));
+}
+
+#[test]
+fn a_patch_that_matches_nothing_is_a_warning() {
+    let (_, report) = patched(
+        RULES,
+        "
+patches:
+- { match: { domain: x }, set: { unit: day } }
+- { match: { domain: x }, set_domain: { charge: each } }
+- { match: { entries: [{ key: a, value: '' }] }, set: { unit: day } }
+- { match: { entries: [{ key: a, value: '?*' }] }, set: { unit: day } }
+",
+    );
+    let wanted = [3, 4, 6]
+        .map(|line| format!("1.overlay.yaml:{line}:3: warning: the patch matches nothing"));
+    assert_eq!(lines(&report), wanted);
+}
+
+#[test]
+fn a_charge_that_does_not_fit_is_left_out_for_the_domain() {
+    let rules = "
+domain: d
+descriptors:
+- { key: a, rate_limit: { unit: day, charge_denied: true } }
+- { key: b, rate_limit: { unit: day } }
+";
+    let patches = "
+patches:
+- { match: {}, set_domain: { charge: together, on_store_failure: deny } }
+- { match: {}, set: { requests_per_unit: 4, burst: 1 } }
+- { match: {}, set: { requests_per_unit: 3 } }
+";
+    let (set, report) = patched(rules, patches);
+    let domain = set.domain("d").unwrap();
+    assert!(!domain.together && domain.on_store_failure.is_some());
+    assert_eq!(limits(&set), ["a: 3 per day", "b: 3 per day"]);
+    let [first, second] = &lines(&report)[..] else { panic!("{report:#?}") };
+    assert_eq!(
+        first,
+        "1.overlay.yaml:3:3: error: domain 'd' with rule 'd.a' (rules.yaml:4:3) loads without this \
+         patch: `charge_denied` under `charge: together`"
+    );
+    assert!(second.contains("4:52: error: rule 'd.a' (rules.yaml:4:3) and one more"), "{second}");
+    assert_eq!(report.failed_patches, 2);
+    assert_eq!(report.patched_rules, 2);
+    // Where a patch of the rule does not go with the charge of another patch, the domain is left too.
+    let charged = "patches: [{ match: {}, set_domain: { charge: together } }, \
+                   { match: { entries: [{ key: b }] }, set: { charge_denied: true } }]";
+    let (set, report) = patched(&rules.replace(", charge_denied: true", ""), charged);
+    assert!(!set.domain("d").unwrap().together);
+    let denied: Vec<bool> =
+        set.rules().map(|rule| rule.plan.as_ref().unwrap().limits()[0].charge_denied).collect();
+    assert_eq!((denied, report.patched_rules), (vec![true, true], 1));
+    assert!(lines(&report)[0].contains("error: domain 'd' with rule 'd.b'"), "{report:?}");
+    // A patch of the rule makes it fit.
+    let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
+                   { match: { entries: [{ key: a }] }, set: { charge_denied: null } }]";
+    assert!(fitted(rules, patches).domain("d").unwrap().together);
+}
+
+#[test]
+fn other_domains_keep_a_charge_that_does_not_fit_one() {
+    let one = |domain: &str, more: &str| {
+        let text = format!(
+            "domain: {domain}\ndescriptors: [{{ key: a, rate_limit: {{ unit: day{more} }} }}]"
+        );
+        file(&format!("{domain}.yaml"), &text)
+    };
+    let files = vec![one("d", ", charge_denied: true"), one("e", "")];
+    let patches = "patches: [{ match: {}, set_domain: { charge: together } }]";
+    let loaded = load(files, &[patches], false);
+    assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
+    let together = |domain| loaded.rules.domain(domain).unwrap().together;
+    assert_eq!((together("d"), together("e")), (false, true));
+    assert_eq!(loaded.rules.rules().count(), 2);
+    assert_eq!(loaded.overlay.problems.len(), 1);
+}
+
+#[test]
+fn warnings_of_patched_rules_are_reported() {
+    let set = "{ algorithm: sliding_log, requests_per_unit: 200000 }";
+    let patches = format!("patches: [{{ match: {{ entries: [{{ key: a }}] }}, set: {set} }}]");
+    let (rules, report) = patched(RULES, &patches);
+    assert_eq!(report.failed_patches, 0);
+    assert_eq!(
+        lines(&report),
+        [
+            "1.overlay.yaml:1:97: warning: rule 'd.a' (rules.yaml:4:3) with this patch: this limit may \
+             take 1600000 bytes per key: it keeps a timestamp for each hit"
+        ]
+    );
+    assert_eq!(limits(&rules)[0], "a: 200000 per minute, sliding_log");
+    // The rule as it was delivered has the same one.
+    let loaded = load(
+        vec![file(
+            "rules.yaml",
+            "domain: d\ndescriptors: [{ key: a, rate_limit: { unit: day, algorithm: sliding_log, \
+             requests_per_unit: 200000 } }]\n",
+        )],
+        &["patches: [{ match: {}, set: { name: a } }]"],
+        false,
+    );
+    assert_eq!((loaded.problems.len(), loaded.overlay.problems.len()), (1, 0), "{loaded:?}");
+    let (_, report) = patched(RULES, &patches.replace("200000", "20000000"));
+    assert_eq!(report.failed_patches, 1, "{report:?}");
+}
+
+#[test]
+fn patches_cannot_take_more_memory_than_the_rules_may() {
+    let text = "x".repeat(300_000);
+    let rules: String =
+        (0..200).map(|i| format!("- {{ key: k{i}, rate_limit: {{ unit: day }} }}\n")).collect();
+    let rules = format!("domain: d\ndescriptors:\n{rules}");
+    let patches = format!("patches: [{{ match: {{}}, set: {{ metadata: {{ a: {text} }} }} }}]");
+    let (set, report) = patched(&rules, &patches);
+    assert_eq!(set.rules().count(), 200);
+    assert!((10..190).contains(&report.patched_rules), "{}", report.patched_rules);
+    assert_eq!(report.failed_patches, 1);
+    assert!(report.problems[0].message.contains("bytes of memory"), "{}", report.problems[0]);
+}
+
+#[test]
+fn problems_are_limited_in_number() {
+    let patches: String =
+        (0..300).map(|_| "- { match: {}, set: { burst: 1 } }\n".to_owned()).collect();
+    let overlay = overlay(&[&format!("patches:\n{patches}")]);
+    let options = Options { max_problems: 10, ..Options::default() };
+    let files = vec![file("rules.yaml", RULES)];
+    let loaded = Loaded::compile_patched(files, Problems::new(10), &options, Some(&overlay), None);
+    let report = loaded.overlay;
+    assert_eq!((report.problems.len(), report.omitted.errors), (10, 290));
+    assert_eq!(report.failed_patches, 300);
+    assert!(overlay.render(&report).ends_with("--max-problems)\n"));
+}

@@ -1,0 +1,309 @@
+//! The xDS form is equivalent to the rule file.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use proptest::prelude::*;
+use prost::Message;
+use prost::encoding::WireType;
+use prost_types::{Struct, Value, value::Kind};
+
+use super::{compile, describe};
+use crate::proto as pb;
+use crate::xds::Resource;
+use crate::{Loaded, Options, Problem, Problems, RuleSet, xds};
+
+fn policy(unit: i32, requests_per_unit: u32) -> pb::RateLimitPolicy {
+    pb::RateLimitPolicy { unit, requests_per_unit, ..Default::default() }
+}
+
+fn config(descriptors: Vec<pb::RateLimitDescriptor>) -> pb::RateLimitConfig {
+    pb::RateLimitConfig {
+        name: "shop-rules".into(),
+        domain: "d".into(),
+        descriptors,
+        ..Default::default()
+    }
+}
+
+fn descriptor(key: &str, rate_limit: pb::RateLimitPolicy) -> pb::RateLimitDescriptor {
+    let rate_limit = Some(rate_limit);
+    pb::RateLimitDescriptor { key: key.into(), rate_limit, ..Default::default() }
+}
+
+fn resource(config: &pb::RateLimitConfig) -> Resource {
+    Resource::decode(config.encode_to_vec().into(), "resource").unwrap()
+}
+
+fn load(config: &pb::RateLimitConfig) -> (RuleSet, Vec<String>) {
+    let resource = resource(config);
+    let (set, problems) = RuleSet::compile(&[resource], &Options::default(), None);
+    (set, problems.iter().map(describe).collect())
+}
+
+/// Describes all rules of a set.
+fn summary(set: &RuleSet) -> String {
+    let mut out = set.dump();
+    for rule in set.rules() {
+        let plan = rule.plan.as_ref().map(|plan| plan.limits());
+        let (metadata, replaces) = (&rule.metadata, &rule.replaces);
+        let flags = (rule.detailed_metric, rule.value_to_metric, rule.limit_name(0));
+        out += &format!("{} {plan:?} {metadata:?} {replaces:?} {flags:?}\n", rule.name);
+    }
+    out
+}
+
+#[test]
+fn every_key_has_a_field() {
+    let seconds = |seconds| Some(prost_types::Duration { seconds, nanos: 0 });
+    let limits = vec![
+        pb::RateLimitPolicy { unit_multiplier: Some(15), name: "a".into(), ..policy(2, 300) },
+        pb::RateLimitPolicy {
+            period: seconds(36 * 3_600),
+            algorithm: "token_bucket".into(),
+            burst: Some(20),
+            refill_amount: Some(2),
+            refill_interval: Some(prost_types::Duration { seconds: 0, nanos: 1_500_000 }),
+            strict: true,
+            charge_denied: Some(true),
+            max_debt: Some(5),
+            shadow_mode: true,
+            ..policy(0, 10)
+        },
+        pb::RateLimitPolicy {
+            algorithm: "bucketed_window".into(),
+            buckets: Some(12),
+            replaces: vec![pb::RateLimitReplace { name: "b".into() }],
+            ..policy(3, 7)
+        },
+        pb::RateLimitPolicy {
+            align: "calendar".into(),
+            time_zone: "Europe/Berlin".into(),
+            ..policy(5, 9)
+        },
+    ];
+    let held = pb::RateLimitPolicy {
+        algorithm: "concurrency".into(),
+        hold_id: "id".into(),
+        hold_timeout: seconds(30),
+        ..policy(0, 4)
+    };
+    let nested = pb::RateLimitDescriptor {
+        key: "user".into(),
+        value: "a*".into(),
+        share_threshold: true,
+        value_to_metric: true,
+        rate_limits: limits,
+        ..Default::default()
+    };
+    let mut top = descriptor("id", held);
+    top.value = "x".into();
+    top.shadow_mode = true;
+    top.quota_mode = true;
+    top.detailed_metric = true;
+    top.descriptors = vec![nested];
+    let value = Value { kind: Some(Kind::NumberValue(5.0)) };
+    top.metadata = Some(Struct { fields: [("team".to_owned(), value)].into() });
+    let sent = pb::RateLimitConfig {
+        on_store_failure: "local".into(),
+        charge: "each".into(),
+        ..config(vec![top])
+    };
+    let (by_xds, problems) = load(&sent);
+    assert_eq!(problems, Vec::<String>::new());
+    let (by_file, problems) = compile(
+        "domain: d
+on_store_failure: local
+descriptors:
+  - key: id
+    value: x
+    shadow_mode: true
+    quota_mode: true
+    detailed_metric: true
+    metadata: { team: 5 }
+    rate_limit: { algorithm: concurrency, requests_per_unit: 4, hold_id: id, hold_timeout: 30s }
+    descriptors:
+      - key: user
+        value: a*
+        share_threshold: true
+        value_to_metric: true
+        rate_limits:
+          - { unit: minute, unit_multiplier: 15, name: a, requests_per_unit: 300 }
+          - { period: 36h, algorithm: token_bucket, burst: 20, refill_amount: 2, strict: true,
+              refill_interval: 1500us, charge_denied: true, max_debt: 5, shadow_mode: true,
+              requests_per_unit: 10 }
+          - { algorithm: bucketed_window, buckets: 12, unit: hour, requests_per_unit: 7,
+              replaces: [{ name: b }] }
+          - { align: calendar, time_zone: Europe/Berlin, unit: month, requests_per_unit: 9 }
+",
+    );
+    assert_eq!(problems.iter().map(describe).collect::<Vec<_>>(), Vec::<String>::new());
+    assert_eq!(summary(&by_xds), summary(&by_file));
+}
+
+#[test]
+fn problems_have_the_references_words_and_the_resources_name() {
+    for (sent, reported) in [
+        (config(vec![descriptor("k", policy(0, 1))]), "invalid rate limit unit 'UNKNOWN'"),
+        (config(vec![descriptor("k", policy(42, 1))]), "invalid rate limit unit '42'"),
+        (config(vec![descriptor("", policy(1, 1))]), "descriptor has empty key"),
+        (
+            pb::RateLimitConfig { domain: String::new(), ..config(Vec::new()) },
+            "config file cannot have empty domain",
+        ),
+        (
+            config(vec![descriptor("k", pb::RateLimitPolicy { unlimited: true, ..policy(1, 0) })]),
+            "should not specify rate limit unit when unlimited",
+        ),
+        (
+            config(vec![descriptor(
+                "k",
+                pb::RateLimitPolicy {
+                    algorithm: "gcra".into(),
+                    burst: Some(5_000),
+                    ..policy(pb::RateLimitUnit::Year.into(), 1)
+                },
+            )]),
+            "a burst of 5000 takes more than 1000 years to come back",
+        ),
+    ] {
+        let (_, problems) = load(&sent);
+        let [problem] = &problems[..] else { panic!("{problems:?}") };
+        assert!(problem.starts_with("shop-rules:"), "{problem}");
+        assert!(problem.contains(reported), "{problem}");
+    }
+}
+
+#[test]
+fn problems_are_located_by_field_paths() {
+    let nested = pb::RateLimitDescriptor {
+        value: "a: \"b\"".into(),
+        descriptors: vec![descriptor("x", policy(4, 1)), descriptor("y", policy(0, 1))],
+        ..descriptor("user", policy(4, 1))
+    };
+    let several = pb::RateLimitDescriptor {
+        rate_limits: vec![
+            policy(4, 1),
+            pb::RateLimitPolicy { algorithm: "guess".into(), ..policy(4, 2) },
+        ],
+        rate_limit: None,
+        ..descriptor("ip", policy(4, 1))
+    };
+    let sent = pb::RateLimitConfig {
+        charge: "never".into(),
+        ..config(vec![descriptor("k", policy(4, 1)), nested, several])
+    };
+    let files = vec![resource(&sent)];
+    let missing = Problem::of_file("other", "it is not there", "send it");
+    let mut problems = Problems::default();
+    problems.of_files([missing]);
+    let loaded = Loaded::compile(files, problems, &Options::default(), None);
+    let reported = xds::render_errors(&loaded);
+    let first = "other: error: it is not there\n  help: send it\nshop-rules: error: ";
+    assert!(reported.starts_with(first), "{reported}");
+    for place in [
+        "charge",
+        "descriptors[1].descriptors[1].rate_limit.unit (user=a: \\\"b\\\" > y)",
+        "descriptors[2].rate_limits[1].algorithm (ip)",
+    ] {
+        assert!(reported.contains(&format!("\n  at: {place}\n  help: ")), "{place}: {reported}");
+    }
+}
+
+#[test]
+fn both_positions_of_a_duplicate_are_field_paths() {
+    let two = || vec![descriptor("k", policy(4, 1)), descriptor("k", policy(4, 2))];
+    let first = resource(&config(two()));
+    let second = pb::RateLimitConfig { name: "more".into(), ..config(Vec::new()) };
+    let files = vec![first, resource(&second)];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    assert_eq!(
+        xds::render_errors(&loaded),
+        "shop-rules: error: duplicate descriptor composite key 'd.k'
+  at: descriptors[1].key (k)
+  note: the first is at shop-rules: descriptors[0].key (k)
+  help: a descriptor must be unique on its level: merge the two, and list several limits in \
+         `rate_limits`
+more: error: duplicate domain 'd' in config file
+  at: domain
+  note: the first is at shop-rules: domain
+  help: another file has this domain: rename one, or merge domains \
+         (setting rules.merge_domains, MERGE_DOMAIN_CONFIG)
+"
+    );
+}
+
+/// Encodes a field of a message.
+fn field(number: u32, value: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    prost::encoding::encode_key(number, WireType::LengthDelimited, &mut out);
+    prost::encoding::encode_varint(value.len() as u64, &mut out);
+    [&out[..], value].concat()
+}
+
+fn hash(resource: &Resource) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    resource.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[test]
+fn the_order_and_parts_of_metadata_do_not_matter() {
+    let long = "k".repeat(2_000);
+    let number = |n: f64| Value { kind: Some(Kind::NumberValue(n)) }.encode_to_vec();
+    let entry = |key: &str, n| field(1, &[field(1, key.as_bytes()), field(2, &number(n))].concat());
+    let sent = |parts: &[Vec<u8>]| {
+        let metadata: Vec<u8> = parts.iter().flat_map(|part| field(8, part)).collect();
+        let limit = field(3, &policy(4, 1).encode_to_vec());
+        let descriptor = [field(1, b"k"), metadata, limit].concat();
+        let message = [field(2, b"d"), field(3, &descriptor)].concat();
+        Resource::decode(message.into(), "resource").unwrap()
+    };
+    let one = sent(&[[entry("a", 1.0), entry(&long, 2.5), entry("c", 3.0)].concat()]);
+    let parts =
+        sent(&[[entry("c", 3.0), entry("a", 7.0)].concat(), entry(&long, 2.5), entry("a", 1.0)]);
+    assert_eq!(hash(&one), hash(&parts));
+    let (set, problems) = RuleSet::compile(&[one], &Options::default(), None);
+    assert_eq!(problems, []);
+    let metadata = set.rules().next().and_then(|rule| rule.metadata.clone()).unwrap();
+    let wanted = serde_json::json!({ "a": 1, "c": 3, (long): 2.5 });
+    assert_eq!(serde_json::Value::Object(metadata), wanted);
+}
+
+#[test]
+fn messages_may_nest_a_hundred_levels() {
+    let nested = |levels| {
+        let inner = (1..levels)
+            .fold(field(1, b"k"), |below, _| [field(1, b"k"), field(4, &below)].concat());
+        let message = [field(2, b"d"), field(3, &inner)].concat();
+        Resource::decode(message.into(), "resource").map(|resource| resource.name)
+    };
+    assert_eq!(nested(100), Ok("resource".to_owned()));
+    let refused = nested(101).unwrap_err().to_string();
+    assert_eq!(refused, "messages are nested more than 100 levels deep");
+}
+
+fn text() -> impl Strategy<Value = String> {
+    prop_oneof![
+        "[a-z]{1,5}",
+        any::<String>(),
+        "[\"'\\\\:#{}\\[\\]\n\t\u{7f}\u{85}\u{2028} ~*&!|>%@`-]{1,8}"
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_preserved(key in text(), value in text(), name in text(), field in text()) {
+        prop_assume!(!key.is_empty());
+        let mut sent = descriptor(&key, pb::RateLimitPolicy { name: name.clone(), ..policy(4, 3) });
+        sent.value = value.clone();
+        let string = Value { kind: Some(Kind::StringValue(value.clone())) };
+        sent.metadata = Some(Struct { fields: [(field.clone(), string)].into() });
+        let (set, problems) = load(&config(vec![sent]));
+        prop_assert_eq!(problems, Vec::<String>::new());
+        let rule = set.rules().next().expect("one rule");
+        prop_assert_eq!(rule.entries().collect::<Vec<_>>(), [(&*key, &*value)]);
+        prop_assert_eq!(rule.limit_name(0), &*name);
+        let metadata = rule.metadata.as_ref().expect("metadata");
+        prop_assert_eq!(metadata.get(&field).and_then(|v| v.as_str()), Some(&*value));
+    }
+}

@@ -1,0 +1,27 @@
+//! The fixes that YAML errors suggest.
+
+use super::file;
+use crate::{Options, Position, RuleSet};
+
+#[test]
+fn every_syntax_error_suggests_a_fix() {
+    let quotes = "put the value in quotes";
+    for (text, line, column, help) in [
+        ("domain: *\n", 1, 9, quotes),
+        ("domain: @x\n", 1, 9, quotes),
+        ("domain: %x\n", 1, 9, quotes),
+        ("domain: a: b\n", 1, 10, "put the value in quotes if a `: ` belongs to it"),
+        ("domain: a\n descriptors: []\n", 2, 13, "indent the line with as many spaces"),
+        ("domain: \"a\ndescriptors: []\n", 2, 1, "close the quote that is open above"),
+        ("domain: a\ndescriptors: [{\n", 2, 15, "close it with a ] or }"),
+        // Where the tab is, not where the parser stopped.
+        ("- key: a\n\trate_limit:\n", 2, 1, "indent with spaces, not with a tab"),
+        ("domain:\n\ta\n", 2, 1, "indent with spaces, not with a tab"),
+        ("a: &a [*a]\n", 1, 8, "replace the alias"),
+    ] {
+        let (_, problems) = RuleSet::compile(&[file("a.yaml", text)], &Options::default(), None);
+        let [problem] = &problems[..] else { panic!("{text:?}: {problems:?}") };
+        assert_eq!(problem.position, Some(Position::in_text(line, column)), "{text:?} {problem}");
+        assert!(problem.help.starts_with(help), "{text:?} {}", problem.help);
+    }
+}

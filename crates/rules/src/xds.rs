@@ -1,0 +1,224 @@
+//! The xDS form of a rule file: builds the same tree from a message as the YAML reader builds from a
+//! text, with fields for positions.
+//!
+//! A message is never decoded as a whole: a descriptor of two bytes would take 400 in memory, and a
+//! small message can have a million of them. Each level is decoded when the tree reaches it; the
+//! levels below stay encoded until then.
+
+mod builder;
+mod field_path;
+mod message;
+mod metadata;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use bytes::Bytes;
+use prost::{DecodeError, Message};
+
+use super::document::Document;
+use super::problem::Problem;
+use super::tree::Node;
+use crate::proto as pb;
+use builder::{Builder, MAX_FIELDS, Map};
+pub use field_path::render_errors;
+use message::{Config, Descriptor};
+
+/// The maximum nesting of messages: the default of Protobuf's decoders.
+const MAX_LEVELS: u32 = 100;
+
+/// Why a message is not a rule file.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Unreadable {
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error("messages are nested more than {MAX_LEVELS} levels deep")]
+    TooDeep,
+    #[error("it has more than {MAX_FIELDS} fields")]
+    TooManyFields,
+}
+
+impl Unreadable {
+    /// What to send instead.
+    pub const HELP: &str = "send the message as Protobuf encodes it, with at most 100 levels, or \
+                            split it into several";
+}
+
+/// A `RateLimitConfig` message. It is kept encoded, which takes far less memory than its tree.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    /// The name in problems.
+    pub name: String,
+    message: Bytes,
+    text_bytes: usize,
+    content_hash: u64,
+}
+
+impl Resource {
+    /// Checks that a message can be read. Its name is the one in the message, or `name` if that is
+    /// empty.
+    ///
+    /// # Errors
+    /// The message cannot be decoded, nests too deep or has too many fields.
+    pub fn decode(message: Bytes, name: &str) -> Result<Resource, Unreadable> {
+        let config = Config::decode(message.clone())?;
+        let name = if config.name.is_empty() { name.to_owned() } else { config.name.clone() };
+        let mut builder = Builder::default();
+        let mut hasher = DefaultHasher::new();
+        root(&mut builder, config)?.hash(&mut hasher);
+        let (text_bytes, content_hash) = (builder.text_bytes(), hasher.finish());
+        Ok(Resource { name, message, text_bytes, content_hash })
+    }
+}
+
+/// Hashes the name and the rules. Encoders may write the same rules in different bytes: those of
+/// maps in any order.
+impl Hash for Resource {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.name, self.content_hash).hash(state);
+    }
+}
+
+impl Document for Resource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn text_bytes(&self) -> usize {
+        self.text_bytes
+    }
+
+    fn tree(&self, _: &mut dyn FnMut(Problem)) -> Result<Option<Node<'_>>, Problem> {
+        let config = Config::decode(self.message.clone()).map_err(Unreadable::from);
+        let root = config.and_then(|config| root(&mut Builder::default(), config));
+        let problem =
+            |error: Unreadable| Problem::of_file(&self.name, error.to_string(), Unreadable::HELP);
+        root.map(Some).map_err(problem)
+    }
+
+    fn source_text(&self) -> Option<&str> {
+        None
+    }
+
+    fn locate<'l>(files: &'l [Self], problems: &[&'l Problem]) -> Vec<(String, &'l Problem)> {
+        field_path::locate(files, problems)
+    }
+}
+
+fn root(builder: &mut Builder, config: Config) -> Result<Node<'static>, Unreadable> {
+    let position = builder.position();
+    let mut map = Map::default();
+    builder.text(&mut map, "domain", config.domain)?;
+    builder.text_unless_empty(&mut map, "charge", config.charge)?;
+    builder.text_unless_empty(&mut map, "on_store_failure", config.on_store_failure)?;
+    if !config.descriptors.is_empty() {
+        let key = builder.key("descriptors")?;
+        map.push((key, descriptors(builder, config.descriptors, MAX_LEVELS)?));
+    }
+    Ok(Node::map(position, map))
+}
+
+/// The list of descriptors of the last key.
+fn descriptors(
+    builder: &mut Builder,
+    messages: Vec<Bytes>,
+    levels: u32,
+) -> Result<Node<'static>, Unreadable> {
+    let levels = levels.checked_sub(1).ok_or(Unreadable::TooDeep)?;
+    let position = builder.position();
+    let mut items = Vec::with_capacity(messages.len());
+    for message in messages {
+        items.push(descriptor(builder, Descriptor::decode(message)?, levels)?);
+    }
+    Ok(Node::list(position, items))
+}
+
+fn descriptor(
+    builder: &mut Builder,
+    message: Descriptor,
+    levels: u32,
+) -> Result<Node<'static>, Unreadable> {
+    let position = builder.item()?;
+    let mut map = Map::default();
+    builder.text_unless_empty(&mut map, "key", message.key)?;
+    builder.text_unless_empty(&mut map, "value", message.value)?;
+    for (key, flag) in [
+        ("shadow_mode", message.shadow_mode),
+        ("quota_mode", message.quota_mode),
+        ("detailed_metric", message.detailed_metric),
+        ("value_to_metric", message.value_to_metric),
+        ("share_threshold", message.share_threshold),
+    ] {
+        builder.flag(&mut map, key, flag)?;
+    }
+    if !message.metadata.is_empty() {
+        let key = builder.key("metadata")?;
+        map.push((key, metadata::map(builder, message.metadata, levels)?));
+    }
+    if let Some(limit) = message.rate_limit {
+        let key = builder.key("rate_limit")?;
+        map.push((key, policy(builder, limit)?));
+    }
+    if !message.rate_limits.is_empty() {
+        let key = builder.key("rate_limits")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(message.rate_limits.len());
+        for limit in message.rate_limits {
+            builder.item()?;
+            items.push(policy(builder, pb::RateLimitPolicy::decode(limit)?)?);
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    if !message.descriptors.is_empty() {
+        let key = builder.key("descriptors")?;
+        map.push((key, descriptors(builder, message.descriptors, levels)?));
+    }
+    Ok(Node::map(position, map))
+}
+
+/// The fields of a limit that are set, as the map of the last key or item.
+fn policy(builder: &mut Builder, policy: pb::RateLimitPolicy) -> Result<Node<'static>, Unreadable> {
+    let position = builder.position();
+    let mut map = Map::default();
+    if policy.requests_per_unit != 0 {
+        builder.number(&mut map, "requests_per_unit", Some(policy.requests_per_unit))?;
+    }
+    let without_unit =
+        policy.unlimited || policy.period.is_some() || policy.algorithm == "concurrency";
+    if policy.unit != 0 || !without_unit {
+        match pb::RateLimitUnit::try_from(policy.unit) {
+            Ok(unit) => builder.text(&mut map, "unit", unit.as_str_name())?,
+            // The reference reports an undefined number as it is.
+            Err(_) => builder.text(&mut map, "unit", policy.unit.to_string())?,
+        }
+    }
+    builder.flag(&mut map, "unlimited", policy.unlimited)?;
+    builder.text_unless_empty(&mut map, "name", policy.name)?;
+    if !policy.replaces.is_empty() {
+        let key = builder.key("replaces")?;
+        let position = builder.position();
+        let mut items = Vec::with_capacity(policy.replaces.len());
+        for replaced in policy.replaces {
+            let position = builder.item()?;
+            let mut map = Map::default();
+            builder.text_unless_empty(&mut map, "name", replaced.name)?;
+            items.push(Node::map(position, map));
+        }
+        map.push((key, Node::list(position, items)));
+    }
+    builder.text_unless_empty(&mut map, "algorithm", policy.algorithm)?;
+    builder.number(&mut map, "unit_multiplier", policy.unit_multiplier)?;
+    builder.duration(&mut map, "period", policy.period)?;
+    builder.number(&mut map, "burst", policy.burst)?;
+    builder.number(&mut map, "refill_amount", policy.refill_amount)?;
+    builder.duration(&mut map, "refill_interval", policy.refill_interval)?;
+    builder.flag(&mut map, "strict", policy.strict)?;
+    builder.number(&mut map, "buckets", policy.buckets)?;
+    builder.bool(&mut map, "charge_denied", policy.charge_denied)?;
+    builder.number(&mut map, "max_debt", policy.max_debt)?;
+    builder.text_unless_empty(&mut map, "hold_id", policy.hold_id)?;
+    builder.duration(&mut map, "hold_timeout", policy.hold_timeout)?;
+    builder.text_unless_empty(&mut map, "align", policy.align)?;
+    builder.text_unless_empty(&mut map, "time_zone", policy.time_zone)?;
+    builder.flag(&mut map, "shadow_mode", policy.shadow_mode)?;
+    Ok(Node::map(position, map))
+}

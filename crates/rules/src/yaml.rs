@@ -1,0 +1,212 @@
+//! Builds the tree of a YAML text. Only the first document of a file is read.
+
+mod tags;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::HashMap;
+
+use granit_parser::{Event, Marker, Options, Parser, ScalarStyle, Span, StrInput};
+
+use super::position::Position;
+use super::source_map::SourceMap;
+use super::tree::Node;
+use tags::resolve;
+
+/// The maximum nesting of lists and maps, with aliases expanded: more than any rule file needs, and
+/// safe for the stack.
+const MAX_DEPTH: usize = 512;
+
+/// The maximum number of nodes that all aliases of a file expand to. A few lines of aliases to
+/// aliases could expand to billions. The reference's parser has the same limit.
+const MAX_ALIASED_NODES: u32 = 400_000;
+
+/// The maximum number of nodes in a file.
+const MAX_NODES: u32 = 1 << 24;
+
+/// The error that stopped the parser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    pub line: u32,
+    pub column: u32,
+    pub message: String,
+}
+
+/// Builds the tree of the first document; none for an empty text.
+///
+/// # Errors
+/// The text is not YAML, or exceeds a limit.
+pub fn parse(text: &str) -> Result<Option<Node<'_>>, SyntaxError> {
+    Documents::new(text).next().unwrap_or(Ok(None))
+}
+
+/// The documents of a text, which `---` separates. An error ends them.
+pub struct Documents<'a> {
+    /// None after an error, and at the end.
+    parser: Option<Parser<'a, StrInput<'a>>>,
+    map: Option<&'a SourceMap>,
+}
+
+impl<'a> Documents<'a> {
+    pub fn new(text: &'a str) -> Documents<'a> {
+        let mut options = Options::default();
+        options.set_emit_comments(false);
+        options.block_nesting_limit = MAX_DEPTH;
+        options.flow_nesting_limit = MAX_DEPTH;
+        Documents { parser: Some(Parser::new_from_str_with_options(text, options)), map: None }
+    }
+
+    /// The documents of a scalar's value, with positions in the file that has it.
+    pub(super) fn within(text: &'a str, map: &'a SourceMap) -> Documents<'a> {
+        Documents { map: Some(map), ..Documents::new(text) }
+    }
+
+    /// Returns the position of the next node or syntax error: what comes after the documents that were
+    /// read. An empty document has none.
+    pub fn rest(mut self) -> Option<Position> {
+        let map = self.map;
+        for event in self.parser.as_mut()? {
+            match event {
+                Ok((Event::Scalar(text, ScalarStyle::Plain, ..), _))
+                    if matches!(&*text, "" | "~") => {}
+                Ok((
+                    Event::Scalar(..) | Event::SequenceStart(..) | Event::MappingStart(..),
+                    span,
+                )) => return Some(position(span.start, map)),
+                Ok(_) => {}
+                Err(error) => return Some(position(*error.marker(), map)),
+            }
+        }
+        None
+    }
+
+    fn read(&mut self) -> Option<Result<Option<Node<'a>>, SyntaxError>> {
+        let mut tree = TreeBuilder { map: self.map, ..TreeBuilder::default() };
+        for event in self.parser.as_mut()? {
+            let (event, span) = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    let (line, column) = line_column(*error.marker(), self.map);
+                    return Some(Err(SyntaxError { line, column, message: error.info() }));
+                }
+            };
+            match event {
+                Event::DocumentEnd => return Some(Ok(tree.root)),
+                Event::StreamEnd => return None,
+                _ => {}
+            }
+            if let Err(error) = tree.add(event, &span) {
+                return Some(Err(error));
+            }
+        }
+        None
+    }
+}
+
+impl<'a> Iterator for Documents<'a> {
+    type Item = Result<Option<Node<'a>>, SyntaxError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let document = self.read();
+        if !matches!(document, Some(Ok(_))) {
+            self.parser = None;
+        }
+        document
+    }
+}
+
+fn position(marker: Marker, map: Option<&SourceMap>) -> Position {
+    let (line, column) = line_column(marker, map);
+    Position::in_text(line, column)
+}
+
+/// The line and column of a marker, counted from 1.
+fn line_column(marker: Marker, map: Option<&SourceMap>) -> (u32, u32) {
+    let (line, column) = (marker.line() as u32, marker.col() as u32 + 1);
+    map.map_or((line, column), |map| map.locate(line, column))
+}
+
+/// A list or map that is not complete.
+enum Open<'a> {
+    List(Position, usize, Vec<Node<'a>>),
+    Map(Position, usize, Vec<(Node<'a>, Node<'a>)>, Option<Node<'a>>),
+}
+
+impl<'a> Open<'a> {
+    /// Returns the completed node and its anchor.
+    fn close(self) -> (Node<'a>, usize) {
+        match self {
+            Open::List(position, anchor, items) => (Node::list(position, items), anchor),
+            Open::Map(position, anchor, entries, _) => (Node::map(position, entries), anchor),
+        }
+    }
+}
+
+#[derive(Default)]
+struct TreeBuilder<'a> {
+    map: Option<&'a SourceMap>,
+    open: Vec<Open<'a>>,
+    anchors: HashMap<usize, Node<'a>>,
+    root: Option<Node<'a>>,
+    nodes: u32,
+    /// Nodes that aliases expand to.
+    aliased: u32,
+}
+
+impl<'a> TreeBuilder<'a> {
+    fn add(&mut self, event: Event<'a>, span: &Span) -> Result<(), SyntaxError> {
+        let (line, column) = line_column(span.start, self.map);
+        let position = Position::in_text(line, column);
+        let error_here = |message: &str| SyntaxError { line, column, message: message.to_owned() };
+        let (mut node, anchor) = match event {
+            Event::Scalar(text, style, anchor, tag) => {
+                let (text, style) = resolve(text, style, tag.as_deref())
+                    .map_err(|message| SyntaxError { line, column, message })?;
+                (Node::scalar(position, text, style), anchor)
+            }
+            Event::SequenceStart(_, anchor, _) => {
+                self.open.push(Open::List(position, anchor, Vec::new()));
+                return Ok(());
+            }
+            Event::MappingStart(_, anchor, _) => {
+                self.open.push(Open::Map(position, anchor, Vec::new(), None));
+                return Ok(());
+            }
+            Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
+                Some(open) => open.close(),
+                None => return Ok(()),
+            },
+            Event::Alias(anchor) => match self.anchors.get(&anchor) {
+                Some(node) => {
+                    self.aliased = self.aliased.saturating_add(node.size());
+                    if self.aliased > MAX_ALIASED_NODES {
+                        return Err(error_here("document contains excessive aliasing"));
+                    }
+                    (node.alias(position), 0)
+                }
+                None => return Err(error_here("an alias inside the value of its own anchor")),
+            },
+            _ => return Ok(()),
+        };
+        if self.open.len() + usize::from(node.depth()) > MAX_DEPTH {
+            return Err(error_here("nested too deep"));
+        }
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(error_here("it has too many nodes"));
+        }
+        if anchor != 0 {
+            node = node.share();
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut() {
+            None => self.root = Some(node),
+            Some(Open::List(_, _, items)) => items.push(node),
+            Some(Open::Map(_, _, items, key)) => match key.take() {
+                None => *key = Some(node),
+                Some(key) => items.push((key, node)),
+            },
+        }
+        Ok(())
+    }
+}
