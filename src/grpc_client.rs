@@ -1,6 +1,9 @@
 //! Connections to gRPC servers. tonic's own would have no bound on interim responses: TLS is done here,
 //! because that bound needs the plain bytes.
 
+#[cfg(feature = "tls")]
+mod tls;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,8 +17,9 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Error};
 use tower_service::Service;
 
-use crate::client_tls::GrpcTls;
 use crate::interim_responses::BoundedStream;
+#[cfg(feature = "tls")]
+pub use tls::{GrpcTls, GrpcTlsError};
 
 /// Where to connect to, and how.
 #[derive(Clone, Debug)]
@@ -97,5 +101,22 @@ impl Service<Uri> for Connector {
             };
             Ok(TokioIo::new(BoundedStream::new(stream, parallel)))
         })
+    }
+}
+
+/// There is none in a build without TLS.
+#[cfg(not(feature = "tls"))]
+#[derive(Clone, Debug)]
+pub enum GrpcTls {}
+
+#[cfg(not(feature = "tls"))]
+impl GrpcTls {
+    /// Never called.
+    ///
+    /// # Errors
+    ///
+    /// None.
+    pub async fn connect(self, _: tokio::net::TcpStream) -> std::io::Result<tokio::net::TcpStream> {
+        match self {}
     }
 }

@@ -26,15 +26,15 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub use weir_common::{
-    causes, clock, descriptor, duration, entry, escape, failure, glob, metrics, random, secret_url,
-    setup_error, spans, suggest, terminal, threads, throttle,
+    causes, client_tls, clock, descriptor, duration, entry, escape, failure, glob, metrics, random,
+    secret_url, setup_error, spans, suggest, terminal, threads, throttle,
 };
 pub use weir_limit as limit;
 pub use weir_rules as rules;
+pub use weir_store as store;
 
 pub mod app;
 pub mod cli;
-pub mod client_tls;
 pub mod connections;
 pub mod controls;
 pub mod explain;
@@ -50,7 +50,6 @@ pub mod resp;
 pub mod service;
 pub mod settings;
 pub mod sockets;
-pub mod store;
 pub mod telemetry;
 pub mod tls;
 pub mod token_file;

@@ -5,6 +5,7 @@ mod keeping;
 mod matching;
 mod model;
 mod plans;
+mod redis;
 mod set;
 mod sharing;
 

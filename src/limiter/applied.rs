@@ -8,7 +8,7 @@ use super::{Options, Request};
 use crate::controls::{ActiveView, Effect};
 use crate::limit::Plan;
 use crate::rules::{Domain, Rule, sent_path};
-use crate::store::redis::key_text;
+use crate::store::key_text;
 
 /// What applies to one descriptor.
 #[derive(Debug, Default)]

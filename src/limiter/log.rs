@@ -9,7 +9,7 @@ use super::sample::Sample;
 use super::{Request, RequestError, Status};
 use crate::controls::Effect;
 use crate::limit::{Limit, Op, Source};
-use crate::store::redis::key_text;
+use crate::store::key_text;
 use crate::store::{Answer, Entry};
 
 /// The longest domain, and the longest key and value of an entry, that are logged: clients choose them.

@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod causes;
+pub mod client_tls;
 pub mod clock;
 pub mod descriptor;
 pub mod duration;

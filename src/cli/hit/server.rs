@@ -12,7 +12,7 @@ use super::address::Address;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
 use crate::causes::with_causes;
-use crate::client_tls::GrpcTls;
+use crate::grpc_client::GrpcTls;
 use crate::grpc_client::{self, Server};
 use crate::interim_responses::TooMany;
 
@@ -98,7 +98,8 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 
 #[cfg(feature = "tls")]
 fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
-    use crate::client_tls::{ClientCertificates, ClientFiles, GrpcTlsError, PemFile};
+    use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
+    use crate::grpc_client::GrpcTlsError;
 
     let TlsArgs { ca, cert, key, server_name, .. } = &args.tls;
     let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });

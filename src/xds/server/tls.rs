@@ -1,8 +1,8 @@
 //! TLS to the management server.
 
-use crate::client_tls::GrpcTls;
+use crate::grpc_client::GrpcTls;
 #[cfg(feature = "tls")]
-use crate::client_tls::GrpcTlsError;
+use crate::grpc_client::GrpcTlsError;
 use crate::setup_error::SetupError;
 use crate::xds::Tls;
 

@@ -1,0 +1,179 @@
+//! Certificates for connections to servers. The files are read again before each connection and from
+//! time to time; the last good set stays in use while a new one is unusable.
+
+#[cfg(feature = "tls")]
+mod config;
+#[cfg(feature = "tls")]
+mod pem;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::future::pending;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::sleep;
+
+use crate::setup_error::SetupError;
+use crate::threads;
+use crate::throttle::Throttle;
+#[cfg(feature = "tls")]
+pub use config::config;
+
+/// How often the files are checked between connections, so that an unusable new set is reported before
+/// a connection needs it.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The shortest time between two log lines about unusable files.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+
+/// A PEM file, with the setting that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PemFile {
+    pub setting: &'static str,
+    pub path: PathBuf,
+}
+
+/// The files of a client.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientFiles {
+    /// The certificates to trust; none: the system's roots.
+    pub ca: Option<PemFile>,
+    /// The client certificate, with its chain.
+    pub cert: Option<PemFile>,
+    pub key: Option<PemFile>,
+}
+
+/// The content of usable files, as PEM.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct ClientPem {
+    /// Trust anchors only.
+    pub ca: Option<Vec<u8>>,
+    /// The client certificate and its key.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl fmt::Debug for ClientPem {
+    /// Leaves out the content: one part is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientPem").finish_non_exhaustive()
+    }
+}
+
+/// The files of a client and their last good content.
+#[derive(Debug)]
+pub struct ClientCertificates {
+    files: ClientFiles,
+    last_good: Mutex<Option<Arc<ClientPem>>>,
+    unusable: Throttle,
+}
+
+impl Default for ClientCertificates {
+    fn default() -> ClientCertificates {
+        ClientCertificates::new(ClientFiles::default())
+    }
+}
+
+impl ClientCertificates {
+    /// Does not read the files yet.
+    pub fn new(files: ClientFiles) -> ClientCertificates {
+        let unusable = Throttle::new(LOG_INTERVAL);
+        ClientCertificates { files, last_good: Mutex::default(), unusable }
+    }
+
+    pub fn files(&self) -> &ClientFiles {
+        &self.files
+    }
+
+    /// Reads the files; returns the last good content instead where they are unusable, and logs that.
+    ///
+    /// # Errors
+    ///
+    /// The files are unusable and always were. The message names the setting, the file and the fix.
+    pub fn read(&self) -> Result<Arc<ClientPem>, SetupError> {
+        let mut last_good = self.last_good.lock();
+        let fresh = read(&self.files, last_good.is_none());
+        match (fresh, &*last_good) {
+            (Ok(fresh), Some(last)) if fresh == **last => Ok(last.clone()),
+            (Ok(fresh), last) => {
+                if last.is_some() {
+                    let file = self.files.cert.as_ref().or(self.files.ca.as_ref());
+                    let file = file.map(|file| file.path.display().to_string());
+                    tracing::info!(file, "certificates reloaded");
+                }
+                Ok(last_good.insert(Arc::new(fresh)).clone())
+            }
+            (Err(error), None) => Err(error),
+            (Err(error), Some(last)) => {
+                if let Some(suppressed) = self.unusable.pass() {
+                    tracing::error!(
+                        %error, suppressed,
+                        "cannot load new certificates, the previous ones stay in use"
+                    );
+                }
+                Ok(last.clone())
+            }
+        }
+    }
+
+    /// [`read`](Self::read), outside the serving threads.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub async fn read_in_background(self: &Arc<Self>) -> Result<Arc<ClientPem>, SetupError> {
+        let certificates = self.clone();
+        let read = threads::run_blocking(move || certificates.read()).await;
+        read.map_err(|error| {
+            SetupError::Unavailable(format!("certificates are not read: {error}"))
+        })?
+    }
+
+    /// Checks the files from time to time. Never returns.
+    pub async fn follow(self: &Arc<Self>) {
+        if self.files == ClientFiles::default() {
+            return pending().await;
+        }
+        loop {
+            sleep(CHECK_INTERVAL).await;
+            // Without a last good set, the next connection reports the error.
+            let _ = self.read_in_background().await;
+        }
+    }
+}
+
+/// Reads and checks all files; the first time, also the system's roots if they are used.
+#[cfg(feature = "tls")]
+fn read(files: &ClientFiles, first: bool) -> Result<ClientPem, SetupError> {
+    if first && files.ca.is_none() {
+        pem::check_system_roots()?;
+    }
+    let ca = files.ca.as_ref().map(pem::trust_anchors).transpose()?;
+    let identity = match (&files.cert, &files.key) {
+        (None, None) => None,
+        (Some(cert), Some(key)) => Some(pem::identity(cert, key)?),
+        (Some(cert), None) => {
+            return Err(format!("{} is set without a key; name the key too", cert.setting).into());
+        }
+        (None, Some(key)) => {
+            let setting = key.setting;
+            return Err(format!(
+                "{setting} is set without a certificate; name the certificate too"
+            )
+            .into());
+        }
+    };
+    Ok(ClientPem { ca, identity })
+}
+
+#[cfg(not(feature = "tls"))]
+fn read(_: &ClientFiles, _first: bool) -> Result<ClientPem, SetupError> {
+    Err(NO_TLS.to_owned().into())
+}
+
+/// The error of a build without TLS.
+#[cfg(not(feature = "tls"))]
+pub const NO_TLS: &str = "this build of weir has no TLS; use one with the cargo feature `tls`";

@@ -1,0 +1,96 @@
+//! Reads and checks PEM files.
+
+use std::fmt::{Display, Write};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::RootCertStore;
+use rustls::crypto::ring;
+use rustls::sign::CertifiedKey;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use super::PemFile;
+use crate::setup_error::SetupError;
+
+/// Reads the certificates of a file that can be trust anchors. Ignores the others, as the reference
+/// does: bundles of systems have some.
+pub(super) fn trust_anchors(file: &PemFile) -> Result<Vec<u8>, SetupError> {
+    let (_, certificates) = certificates(file)?;
+    let mut roots = RootCertStore::empty();
+    let usable = certificates.into_iter().filter(|it| roots.add(it.clone()).is_ok());
+    let pem: String = usable.map(|certificate| encode(&certificate)).collect();
+    match pem.is_empty() {
+        true => {
+            Err(unusable(file, &"none can be trusted", "X.509 certificates of a CA in PEM").into())
+        }
+        false => Ok(pem.into_bytes()),
+    }
+}
+
+/// Reads a certificate and its key.
+pub(super) fn identity(cert: &PemFile, key: &PemFile) -> Result<(Vec<u8>, Vec<u8>), SetupError> {
+    let (cert_pem, chain) = certificates(cert)?;
+    let key_pem = read(key)?;
+    let private = PrivateKeyDer::from_pem_slice(&key_pem)
+        .map_err(|error| unusable(key, &error, "a private key in PEM"))?;
+    // Checks that they belong together too.
+    match CertifiedKey::from_der(chain, private, &ring::default_provider()) {
+        Ok(_) => Ok((cert_pem, key_pem)),
+        Err(error) => Err(SetupError::Invalid(format!(
+            "{} and {} cannot be used: {error}; name a certificate ({}) and its key ({})",
+            cert.setting,
+            key.setting,
+            cert.path.display(),
+            key.path.display(),
+        ))),
+    }
+}
+
+/// Reads the roots of the system.
+pub(super) fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}
+
+/// Checks that the system has roots.
+pub(super) fn check_system_roots() -> Result<(), SetupError> {
+    if !system_roots().is_empty() {
+        return Ok(());
+    }
+    let missing = "the system's certificates cannot be used: none are found; install them, or \
+                   name a file of certificates to trust";
+    Err(SetupError::Unavailable(missing.to_owned()))
+}
+
+/// Reads a file with at least one certificate.
+fn certificates(file: &PemFile) -> Result<(Vec<u8>, Vec<CertificateDer<'static>>), SetupError> {
+    let wanted = "certificates in PEM";
+    let pem = read(file)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(unusable(file, &"it has none", wanted).into()),
+        Ok(all) => Ok((pem, all)),
+        Err(error) => Err(unusable(file, &error, wanted).into()),
+    }
+}
+
+fn read(file: &PemFile) -> Result<Vec<u8>, SetupError> {
+    std::fs::read(&file.path).map_err(|error| {
+        SetupError::Unavailable(unusable(file, &error, "an existing file that weir may read"))
+    })
+}
+
+fn unusable(file: &PemFile, error: &dyn Display, wanted: &str) -> String {
+    format!("{} names {}: {error}; name {wanted}", file.setting, file.path.display())
+}
+
+fn encode(certificate: &[u8]) -> String {
+    let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    for line in STANDARD.encode(certificate).as_bytes().chunks(64) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(pem, "{}", String::from_utf8_lossy(line));
+    }
+    pem + "-----END CERTIFICATE-----\n"
+}

@@ -1,0 +1,122 @@
+//! Stores that fail, hang and count, to test wrappers with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::{Answers, Batch, Charge, StateKey, States, Store, StoreError};
+use weir_limit::{KeyState, Micros};
+
+/// Fails chosen charges and forwards the others; counts both.
+pub struct Fake<S> {
+    inner: S,
+    fails: Mutex<Fails>,
+    pub calls: AtomicUsize,
+    pub charges: AtomicUsize,
+}
+
+type Fails = Box<dyn Fn(&Charge<'_>) -> Option<StoreError> + Send>;
+
+impl<S: Store> Fake<S> {
+    pub fn new(inner: S) -> Arc<Fake<S>> {
+        Arc::new(Fake {
+            inner,
+            fails: Mutex::new(Box::new(|_| None)),
+            calls: AtomicUsize::new(0),
+            charges: AtomicUsize::new(0),
+        })
+    }
+
+    /// Sets which charges fail from now on.
+    pub fn fail(&self, which: impl Fn(&Charge<'_>) -> Option<StoreError> + Send + 'static) {
+        *self.fails.lock() = Box::new(which);
+    }
+
+    /// Returns the number of charges since the last call.
+    pub fn asked(&self) -> usize {
+        self.charges.swap(0, Ordering::Relaxed)
+    }
+}
+
+impl<S: Store> Store for Fake<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        self.charges.fetch_add(batch.charges.len(), Ordering::Relaxed);
+        let failed: Vec<Option<StoreError>> = {
+            let fails = self.fails.lock();
+            batch.charges.iter().map(&*fails).collect()
+        };
+        let charges: Vec<Charge<'_>> = std::iter::zip(batch.charges, &failed)
+            .filter_map(|(charge, failed)| failed.is_none().then_some(*charge))
+            .collect();
+        let mut inner = Answers::new();
+        self.inner.charge(Batch { charges: &charges, ..batch }, &mut inner).await;
+        let mut inner = inner.into_iter();
+        answers.extend(failed.into_iter().map(|failed| match failed {
+            Some(failed) => Err(failed),
+            None => inner.next().unwrap(),
+        }));
+    }
+}
+
+impl<S: States> States for Fake<S> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let failed = (self.fails.lock())(&key.charge());
+        match failed {
+            Some(failed) => Err(failed),
+            None => self.inner.read(key, spans, budget).await,
+        }
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let failed = (self.fails.lock())(&key.charge());
+        match failed {
+            Some(failed) => Err(failed),
+            None => self.inner.reset(key, budget).await,
+        }
+    }
+}
+
+/// Never answers.
+pub struct Never;
+
+impl Store for Never {
+    async fn charge(&self, _batch: Batch<'_>, _answers: &mut Answers) {
+        std::future::pending().await
+    }
+}
+
+/// Charges at once, but answers only after a permit is added.
+pub struct Gated<S> {
+    pub inner: S,
+    pub release: tokio::sync::Semaphore,
+}
+
+impl<S: Store> Store for Gated<S> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.inner.charge(batch, answers).await;
+        self.release.acquire().await.unwrap().forget();
+    }
+}
+
+impl<S: States> States for Gated<S> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        self.inner.read(key, spans, budget).await
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        self.inner.reset(key, budget).await
+    }
+}

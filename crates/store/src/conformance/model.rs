@@ -1,0 +1,485 @@
+//! A model of a store, a map and the arithmetic of plans, to compare stores with.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::task::Poll;
+
+use proptest::prelude::*;
+
+use super::charge;
+use super::states::try_read;
+use crate::{Charge, Key, Role, States, Store};
+use weir_common::clock::{Clock, ManualClock};
+use weir_limit::{
+    Algorithm, BucketedWindow, Calendar, Concurrency, Decision, FixedWindow, Gcra, Limit, Micros,
+    Op, Plan, Replaced, SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Undo, Unit,
+};
+
+/// Time passes, then a batch is charged.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    pass: Micros,
+    together: bool,
+    charges: Vec<ModelCharge>,
+}
+
+/// One charge, by indices of key, plan and hold.
+#[derive(Clone, Debug)]
+struct ModelCharge {
+    key: usize,
+    plan: usize,
+    /// To undo a charge, how long ago it was instead of its time; and for what it replaced, how much
+    /// longer.
+    op: Op,
+    hold: usize,
+    role: Role,
+}
+
+/// Random schedules over few keys and all kinds of plans, a few plans each.
+///
+/// `together`: whether some batches are charged together.
+pub(crate) fn schedules(together: bool) -> impl Strategy<Value = Vec<Step>> {
+    let pass = prop_oneof![
+        4 => Just(0),
+        4 => 0..SECOND,
+        2 => 0..20 * SECOND,
+        2 => 0..90 * SECOND,
+        1 => 0..3_700 * SECOND,
+    ];
+    schedules_of(pass.boxed(), (0..PLANS).collect(), together)
+}
+
+/// Schedules like [`schedules`] over all representable times, 142 years, with the plans for which
+/// `holds` is true.
+pub(crate) fn long_schedules(
+    together: bool,
+    holds: impl Fn(&Plan) -> bool,
+) -> impl Strategy<Value = Vec<Step>> {
+    let year = 365 * 86_400 * SECOND;
+    let pass = prop_oneof![
+        4 => Just(0),
+        2 => 0..2 * SECOND,
+        2 => 0..90 * SECOND,
+        1 => 0..2 * year,
+        1 => 0..40 * year,
+        1 => 0..END,
+    ];
+    let plans = plans();
+    let which = (0..PLANS).filter(|&plan| holds(&plans[plan])).collect();
+    schedules_of(pass.boxed(), which, together)
+}
+
+/// Schedules whose batches may be charged on several nodes, and undone where one denies. Without those of
+/// which something stays: see docs/redis.md.
+pub(crate) fn spread_schedules() -> impl Strategy<Value = Vec<Step>> {
+    let plans = plans();
+    let charges_debt =
+        |limit: &Limit| limit.charge_denied && matches!(limit.algorithm, Algorithm::Gcra(_));
+    let in_debt = plans.each_ref().map(|plan| plan.limits().iter().any(charges_debt));
+    let is_gcra = |limit: &Limit| matches!(limit.algorithm, Algorithm::Gcra(_));
+    let shapes =
+        plans.map(|plan| plan.limits().iter().any(is_gcra).then(|| plan.shape().to_owned()));
+    schedules(true).prop_map(move |mut steps| {
+        let mut first_of_shape = HashMap::new();
+        for asked in steps.iter_mut().flat_map(|step| &mut step.charges) {
+            // Other numbers round to a tick of their own.
+            if let Some(shape) = &shapes[asked.plan] {
+                asked.plan = *first_of_shape.entry(shape).or_insert(asked.plan);
+            }
+        }
+        for step in steps.iter_mut().filter(|step| step.together) {
+            let takes = |asked: &&ModelCharge| asked.op.takes().is_some_and(|hits| hits > 0);
+            let taken: Vec<usize> =
+                step.charges.iter().filter(takes).map(|asked| asked.key).collect();
+            for asked in &mut step.charges {
+                // The newest hits would be those of the same batch.
+                if asked.op.gives_back() && taken.contains(&asked.key) {
+                    asked.op = Op::Take(0);
+                }
+                // A part of a hit.
+                if in_debt[asked.plan] {
+                    asked.role = Role::Enforced;
+                }
+            }
+        }
+        steps
+    })
+}
+
+/// The end of time: all times are below it.
+const END: Micros = 1 << 52;
+
+fn schedules_of(
+    pass: BoxedStrategy<Micros>,
+    plans: Vec<usize>,
+    together: bool,
+) -> impl Strategy<Value = Vec<Step>> {
+    let few = prop::collection::vec(prop::sample::select(plans), 1..5);
+    few.prop_flat_map(move |plans| {
+        prop::collection::vec(step(pass.clone(), plans, together), 1..60)
+    })
+}
+
+fn step(
+    pass: BoxedStrategy<Micros>,
+    plans: Vec<usize>,
+    together: bool,
+) -> impl Strategy<Value = Step> {
+    let op = prop_oneof![
+        1 => Just(Op::Take(0)),
+        6 => (1_u64..4).prop_map(Op::Take),
+        1 => prop_oneof![Just(u64::from(u32::MAX)), Just(u64::MAX)].prop_map(Op::Take),
+        2 => (1_u64..6).prop_map(Op::GiveBack),
+        2 => undo().prop_map(Op::Undo),
+    ];
+    let role =
+        prop_oneof![4 => Just(Role::Enforced), 1 => Just(Role::Quota), 1 => Just(Role::Shadow)];
+    let asked = (0..KEYS.len(), prop::sample::select(plans), op, 0..HOLDS.len(), role);
+    let asked =
+        asked.prop_map(|(key, plan, op, hold, role)| ModelCharge { key, plan, op, hold, role });
+    (pass, any::<bool>().prop_map(move |it| it && together), prop::collection::vec(asked, 1..6))
+        .prop_map(|(pass, together, charges)| Step { pass, together, charges })
+}
+
+/// Returns the undo of hits that may have been taken.
+fn undo() -> impl Strategy<Value = Undo> {
+    let hits = prop_oneof![9 => 1_u32..4, 1 => Just(u32::MAX)];
+    let ago = || prop_oneof![3 => Just(0), 2 => 0..20 * SECOND, 1 => 0..200 * SECOND];
+    let replaced = prop::option::of((ago(), 0_u32..4));
+    (hits, ago(), any::<u16>(), replaced).prop_map(|(hits, taken, limits, replaced)| {
+        let replaced = replaced.map(|(at, hits)| Replaced { at, hits });
+        Undo { hits, taken, limits, replaced }
+    })
+}
+
+/// In seconds.
+const YEAR: u64 = 365 * 86_400;
+
+const KEYS: [&str; 3] = ["a", "b", ""];
+const HOLDS: [&str; 3] = ["one", "two", "three"];
+const PLANS: usize = 46;
+
+fn limit(n: u32, algorithm: Algorithm) -> Limit {
+    Limit {
+        name: Box::default(),
+        requests_per_unit: n,
+        unit: None,
+        unit_multiplier: 1,
+        charge_denied: false,
+        shadow_mode: false,
+        algorithm,
+    }
+}
+
+/// The plans of the schedules. Some have one shape, so they share their counts.
+fn plans() -> [Arc<Plan>; PLANS] {
+    let s = SECOND;
+    let fixed = |n, seconds| {
+        limit(n, Algorithm::FixedWindow(FixedWindow { n, period: seconds * s, calendar: None }))
+    };
+    let calendar = |n| {
+        let calendar = Calendar::new(Unit::Day, "Europe/Berlin").unwrap().into();
+        let window = FixedWindow { n, period: 86_400 * s, calendar: Some(calendar) };
+        limit(n, Algorithm::FixedWindow(window))
+    };
+    let sliding =
+        |n, seconds| limit(n, Algorithm::SlidingWindow(SlidingWindow { n, period: seconds * s }));
+    let log = |n, seconds| limit(n, Algorithm::SlidingLog(SlidingLog { n, period: seconds * s }));
+    let bucketed = |n, seconds, buckets| {
+        let window = BucketedWindow { n, period: seconds * s, buckets };
+        limit(n, Algorithm::BucketedWindow(window))
+    };
+    let token = |capacity, amount, seconds, strict| {
+        let (interval, max_debt, n) = (seconds * s, capacity, amount);
+        let amount = u32::max(amount, 1);
+        let bucket = TokenBucket { capacity, amount, interval, strict, max_debt };
+        limit(n, Algorithm::TokenBucket(bucket))
+    };
+    let gcra = |n, seconds, burst, debt| {
+        limit(n, Algorithm::Gcra(Gcra::new(n, seconds * s, burst, debt).unwrap()))
+    };
+    let continuing = |n, seconds, burst| {
+        limit(n, Algorithm::Gcra(Gcra::continuing(n, seconds * s, burst).unwrap()))
+    };
+    let concurrency = |n, hold_id: Option<&str>| {
+        let hold_id = hold_id.map(Into::into);
+        limit(n, Algorithm::Concurrency(Concurrency { n, timeout: 30 * s, hold_id }))
+    };
+    let denied = |limit| Limit { charge_denied: true, ..limit };
+    let shadow = |limit| Limit { shadow_mode: true, ..limit };
+    let held = || concurrency(2, Some("id"));
+    let each_alone = [
+        vec![denied(fixed(3, 1))],
+        vec![denied(fixed(2, 1))],
+        vec![denied(fixed(5, 60))],
+        vec![denied(fixed(8, 3_600))],
+        vec![denied(fixed(0, 60))],
+        vec![fixed(4, 60)],
+        vec![calendar(6)],
+        vec![sliding(5, 60)],
+        vec![log(4, 10)],
+        vec![bucketed(6, 60, 6)],
+        vec![token(4, 2, 10, false)],
+        vec![token(3, 1, 7, true)],
+        vec![gcra(3, 60, 3, 0)],
+        vec![denied(gcra(7, 60, 4, 2))],
+        // As while n and burst change.
+        vec![gcra(1, 60, 9, 0)],
+        vec![denied(gcra(1_000, 60, 2, 1))],
+        vec![gcra(3_000_017, 60, 3, 0)],
+        vec![denied(concurrency(3, None))],
+        vec![held()],
+        vec![fixed(2, 1), fixed(5, 60), log(6, 10), gcra(10, 60, 5, 0)],
+        vec![log(3, 5), shadow(log(4, 60)), sliding(9, 60), log(6, 60)],
+        vec![held(), fixed(5, 60), log(4, 10)],
+        vec![fixed(4, 60), denied(token(5, 1, 3, false)), bucketed(7, 30, 3), calendar(9)],
+        vec![gcra(0, 60, 5, 0), shadow(sliding(2, 10))],
+        vec![log(100, 60), denied(bucketed(50, 600, 60)), shadow(token(2, 1, 2, true))],
+        vec![fixed(2, 1), fixed(5, 60), denied(fixed(9, 3_600))],
+        vec![fixed(4, 10), shadow(fixed(2, 1)), fixed(u32::MAX, 100 * YEAR)],
+        // Nothing is allowed.
+        vec![fixed(0, 60)],
+        vec![denied(sliding(0, 60))],
+        // Not of the shape of a plan above, whose states would expire by that plan's refill.
+        vec![denied(token(4, 0, 11, false))],
+        vec![denied(gcra(0, 60, 5, 3))],
+        vec![denied(concurrency(0, None))],
+        vec![Limit { requests_per_unit: 0, ..held() }],
+        vec![denied(fixed(0, 1)), fixed(5, 60), shadow(denied(bucketed(0, 60, 6)))],
+        vec![fixed(5, 60), shadow(log(0, 10)), denied(calendar(0))],
+        // The longest and the largest.
+        vec![gcra(1, YEAR, 100, 0)],
+        vec![denied(gcra(7, YEAR, 1_000, 1_000))],
+        vec![denied(gcra(10_007, YEAR, 1_000_000, 1_000_000)), denied(fixed(u32::MAX, 100 * YEAR))],
+        vec![sliding(3, 100 * YEAR)],
+        vec![denied(token(u32::MAX, u32::MAX, 100 * YEAR, false))],
+        vec![denied(sliding(u32::MAX, 1)), bucketed(u32::MAX, 100 * YEAR, 3_600)],
+        vec![fixed(u32::MAX, 100 * YEAR)],
+    ]
+    .map(|limits| Plan::new(per_second(limits)).with_near_limit_ratio(Some(0.5)));
+    // These continue each other's states.
+    let shared = [
+        continuing(3, 60, 3),
+        continuing(7, 61, 5),
+        continuing(1_000_003, 1, 4),
+        continuing(1, YEAR, 142),
+    ]
+    .map(|limit| Plan::with_shape(limit, "cell"));
+    let mut plans = each_alone.into_iter().chain(shared).map(Arc::new);
+    std::array::from_fn(|_| plans.next().unwrap())
+}
+
+/// Lets a store with a second one keep the states of about every other shape there, whatever its periods.
+fn per_second(limits: Vec<Limit>) -> Vec<Limit> {
+    let unit = (Plan::new(limits.clone()).limit_id(0).is_multiple_of(2)).then_some(Unit::Second);
+    limits.into_iter().map(|limit| Limit { unit, ..limit }).collect()
+}
+
+/// Key and shape, and the state counted under them.
+#[derive(Clone, Default)]
+struct Model(HashMap<(&'static str, String), State>);
+
+impl Model {
+    fn charge(&mut self, asked: &ModelCharge, plan: &Plan, now: Micros) -> Decision {
+        let state = self.0.entry((KEYS[asked.key], plan.shape().to_owned())).or_default();
+        plan.charge(state, now, asked.op_at(now), hold(asked, plan)).decision
+    }
+}
+
+impl ModelCharge {
+    /// Returns the operation as of a time.
+    fn op_at(&self, now: Micros) -> Op {
+        match self.op {
+            Op::Take(_) | Op::GiveBack(_) => self.op,
+            Op::Undo(undo) => {
+                let taken = now.saturating_sub(undo.taken);
+                let before = |it: Replaced| Replaced { at: taken.saturating_sub(it.at), ..it };
+                Op::Undo(Undo { taken, replaced: undo.replaced.map(before), ..undo })
+            }
+        }
+    }
+}
+
+fn hold(asked: &ModelCharge, plan: &Plan) -> Option<&'static str> {
+    plan.hold_id().map(|_| HOLDS[asked.hold])
+}
+
+/// Returns the decisions of a store on one step.
+async fn of_step(
+    store: &impl Store,
+    domain: &str,
+    plans: &[Arc<Plan>; PLANS],
+    step: &Step,
+    now: Micros,
+) -> Vec<Decision> {
+    let entries = KEYS.map(|value| [("key", value)]);
+    let charges: Vec<Charge<'_>> = step
+        .charges
+        .iter()
+        .map(|asked| Charge {
+            key: Key { domain, entries: &entries[asked.key] },
+            plan: &plans[asked.plan],
+            op: asked.op_at(now),
+            hold: hold(asked, &plans[asked.plan]),
+            role: asked.role,
+        })
+        .collect();
+    charge(store, &charges, step.together).await
+}
+
+/// Concurrent batches get the answers that they would have got one after the other.
+pub(crate) async fn agrees_at_once(
+    store: &impl Store,
+    clock: &ManualClock,
+    domain: &str,
+    steps: &[Step],
+) {
+    let plans = plans();
+    let mut model = Model::default();
+    for steps in steps.chunks(16) {
+        clock.set((clock.now() + steps[0].pass).min(END - 1));
+        let now = clock.now();
+        let expected: Vec<Vec<Decision>> = steps
+            .iter()
+            .map(|step| {
+                let asked = step.charges.iter();
+                asked.map(|asked| model.charge(asked, &plans[asked.plan], now)).collect()
+            })
+            .collect();
+        // Polled for the first time, and so sent, in this order.
+        let mut asking: Vec<_> = steps
+            .iter()
+            .map(|step| (Box::pin(of_step(store, domain, &plans, step, now)), None))
+            .collect();
+        std::future::poll_fn(|context| {
+            for (future, actual) in asking.iter_mut().filter(|(_, actual)| actual.is_none()) {
+                if let Poll::Ready(decision) = future.as_mut().poll(context) {
+                    *actual = Some(decision);
+                }
+            }
+            match asking.iter().all(|(_, actual)| actual.is_some()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        for ((_, actual), (step, expected)) in asking.into_iter().zip(steps.iter().zip(expected)) {
+            assert_eq!(actual, Some(expected), "{step:?}");
+        }
+    }
+}
+
+/// A clock that steps back far blocks no client for longer than a period, even if the first request
+/// afterwards is denied: the store decides as the arithmetic of plans does.
+pub(crate) async fn steps_back(store: &impl Store, clock: &ManualClock) {
+    const DAY: i64 = 86_400;
+    let plans = plans();
+    let before = clock.now();
+    let begun = [before, 41 * DAY as u64 * SECOND];
+    let used = [(-50, Op::Take(2)), (0, Op::Take(1)), (0, Op::Take(90))];
+    let given_back = [(0, Op::Take(1)), (0, Op::GiveBack(1)), (0, Op::Take(0))];
+    let cases = begun.into_iter().flat_map(|begun| [(begun, used), (begun, given_back)]);
+    for (case, (begun, first)) in cases.enumerate() {
+        for (plan, of) in plans.iter().enumerate() {
+            let mut model = Model::default();
+            let domain = format!("back-{case}-{plan}");
+            let after = [
+                (-40 * DAY, 90),
+                (-40 * DAY, 1),
+                (-40 * DAY + 30, 1),
+                (-40 * DAY + 61, 1),
+                (-40 * DAY + 3_700, 1),
+                (-38 * DAY, 1),
+            ];
+            let after = after.map(|(at, hits)| (at, Op::Take(hits)));
+            for (at, op) in first.into_iter().chain(after) {
+                clock.set(begun.saturating_add_signed(at * SECOND as i64));
+                let asked = ModelCharge { key: 0, plan, op, hold: 0, role: Role::Enforced };
+                let expected = model.charge(&asked, of, clock.now());
+                let step = Step { pass: 0, together: false, charges: vec![asked] };
+                let actual = of_step(store, &domain, &plans, &step, clock.now()).await;
+                assert_eq!(actual, [expected], "{of:?}: {op:?} {at} s from {begun}");
+            }
+        }
+    }
+    clock.set(before);
+}
+
+/// A store answers a schedule as the model does, whatever maintenance it does `between` the steps.
+pub(crate) async fn agrees(
+    store: &impl Store,
+    clock: &ManualClock,
+    domain: &str,
+    steps: &[Step],
+    between: impl Fn(),
+) {
+    let plans = plans();
+    let mut model = Model::default();
+    for step in steps {
+        clock.set((clock.now() + step.pass).min(END - 1));
+        between();
+        let now = clock.now();
+        let before = model.clone();
+        let expected: Vec<Decision> =
+            step.charges.iter().map(|asked| model.charge(asked, &plans[asked.plan], now)).collect();
+        if step.together && denied(step, &expected) {
+            model = before;
+            for asked in &step.charges {
+                if asked.op.gives_back() {
+                    model.charge(asked, &plans[asked.plan], now);
+                }
+            }
+        }
+
+        let actual = of_step(store, domain, &plans, step, now).await;
+        assert_eq!(actual, expected, "{step:?}");
+        if step.together {
+            // Sent after what undoes its charges, which is so made before time passes.
+            let look = |asked: &ModelCharge| ModelCharge { op: Op::Take(0), ..asked.clone() };
+            let charges: Vec<ModelCharge> = step.charges.iter().map(look).collect();
+            let looked = |asked: &ModelCharge| model.charge(asked, &plans[asked.plan], now);
+            let expected: Vec<Decision> = charges.iter().map(looked).collect();
+            let looks = Step { pass: 0, together: false, charges };
+            let actual = of_step(store, domain, &plans, &looks, now).await;
+            assert_eq!(actual, expected, "after {step:?}");
+        }
+    }
+}
+
+/// At each step of a schedule, keys read as the model's states do.
+pub(crate) async fn reads_agree(
+    store: &impl States,
+    clock: &ManualClock,
+    domain: &str,
+    steps: &[Step],
+) {
+    const SPANS: [Micros; 4] = [1, 7 * SECOND, 59 * SECOND + 1, 600 * SECOND];
+    let plans = plans();
+    let mut model = Model::default();
+    for step in steps {
+        clock.set((clock.now() + step.pass).min(END - 1));
+        let now = clock.now();
+        for asked in &step.charges {
+            model.charge(asked, &plans[asked.plan], now);
+        }
+        of_step(store, domain, &plans, step, now).await;
+        let Some(ModelCharge { key, plan, .. }) = step.charges.last() else { continue };
+        let plan = &plans[*plan];
+        let state = model.0.entry((KEYS[*key], plan.shape().to_owned())).or_default();
+        let expected = plan.inspect(state, now, &SPANS);
+        let entries = [("key", KEYS[*key])];
+        let key = Key { domain, entries: &entries };
+        assert_eq!(try_read(store, key, plan, &SPANS).await, Ok(expected), "{plan:?}: {step:?}");
+    }
+}
+
+fn denied(step: &Step, decision: &[Decision]) -> bool {
+    let with = |role: Role| {
+        let of_role =
+            step.charges.iter().zip(decision).filter(move |(charge, _)| charge.role == role);
+        of_role.map(|(_, decision)| decision.allowed)
+    };
+    let quotas_denied = with(Role::Quota).next().is_some() && !with(Role::Quota).any(|ok| ok);
+    quotas_denied || with(Role::Enforced).any(|ok| !ok)
+}

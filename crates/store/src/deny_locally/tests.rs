@@ -1,0 +1,470 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::conformance::fakes::{Fake, Gated};
+use crate::conformance::states::{try_read, try_reset};
+use crate::conformance::{self, DAWN, charge, plan, take};
+use crate::memory::MemoryStore;
+use crate::{Entry, Key, Role};
+use weir_common::clock::ManualClock;
+use weir_limit::{
+    Algorithm, Concurrency, FixedWindow, Gcra, Limit, NearLimits, Plan, SECOND, TokenBucket, Undo,
+    Unit,
+};
+
+mod property;
+
+type Clocks = Arc<ManualClock>;
+type Inner = Arc<Fake<Arc<MemoryStore<Clocks>>>>;
+type Denier = DenyLocally<Inner, Clocks>;
+
+const MAX: Duration = Duration::from_millis(250);
+
+/// Two replicas on one store.
+fn replicas(deny_locally_for: Duration) -> ([Denier; 2], Clocks) {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let shared = Arc::new(MemoryStore::new(clock.clone(), 10_000));
+    let replica =
+        || DenyLocally::new(Fake::new(shared.clone()), clock.clone(), deny_locally_for, 64);
+    ([replica(), replica()], clock.clone())
+}
+
+/// `n` of a fixed window that does not charge denied hits.
+fn quiet(n: u32, unit: Unit) -> Arc<Plan> {
+    let limit = Limit::fixed_window(n, unit, 1).unwrap();
+    Arc::new(Plan::new(vec![Limit { charge_denied: false, ..limit }]))
+}
+
+async fn give_back(store: &impl Store, plan: &Arc<Plan>, hits: u64) {
+    make(store, plan, Op::GiveBack(hits)).await;
+}
+
+async fn make(store: &impl Store, plan: &Arc<Plan>, op: Op) {
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let back = Charge { key, plan, op, hold: None, role: Role::Enforced };
+    assert!(charge(store, &[back], false).await[0].allowed);
+}
+
+#[tokio::test]
+async fn conforms() {
+    let ([store, _], clock) = replicas(Duration::from_secs(3_600));
+    conformance::admits_n_in_each_window(&store, &clock).await;
+    conformance::counts_each_key_separately(&store).await;
+    conformance::peeks_and_gives_back(&store).await;
+    conformance::charges_all_or_none(&store).await;
+    conformance::charges_now_or_not_at_all(&store).await;
+}
+
+#[tokio::test]
+async fn states_are_those_of_the_inner_store() {
+    let ([store, _], clock) = replicas(Duration::ZERO);
+    conformance::states::conforms(&store, &clock).await;
+    // Denials are repeated, but not after a reset.
+    let ([store, _], clock) = replicas(Duration::from_secs(3_600));
+    conformance::states::a_reset_key_starts_over_and_no_other(&store).await;
+    conformance::states::counts_over_spans(&store, &clock).await;
+}
+
+#[tokio::test]
+async fn a_reset_ends_the_denials_of_its_key_even_if_it_fails() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    for value in ["a", "b", "a", "b"] {
+        take(&store, "d", value, &plan, 1).await;
+    }
+    store.inner().asked();
+    let read = try_read(&store, key, &plan, &[]).await.unwrap();
+    assert_eq!(read.limits[0].used, 1, "of the store, while denials are repeated");
+    store.inner().fail(|_| Some(StoreError::TimedOut));
+    assert_eq!(try_reset(&store, key, &plan).await, Err(StoreError::TimedOut));
+    store.inner().fail(|_| None);
+    assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 1, "it may have been reset");
+    try_reset(&store, key, &plan).await.unwrap();
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 1);
+    assert!(!take(&store, "d", "b", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 0, "the other key is still known to be denied");
+}
+
+#[test]
+fn admits_exactly_n_of_racing() {
+    let ([store, _], _) = replicas(MAX);
+    let store = Arc::new(store);
+    conformance::admits_exactly_n_of_racing(&|| std::future::ready(store.clone()));
+}
+
+#[tokio::test]
+async fn a_denial_is_repeated_until_its_wait_is_over_to_the_microsecond() {
+    let ([store, _], clock) = replicas(Duration::from_secs(3_600));
+    let plan = quiet(3, Unit::Minute);
+    assert!(take(&store, "d", "a", &plan, 3).await.allowed);
+    clock.advance(50 * SECOND);
+    let first = take(&store, "d", "a", &plan, 1).await;
+    assert_eq!((first.allowed, first.retry_after), (false, Some(10 * SECOND)));
+    store.inner().asked();
+
+    clock.advance(4 * SECOND);
+    let again = take(&store, "d", "a", &plan, 1).await;
+    let expected = Decision {
+        retry_after: Some(6 * SECOND),
+        reset_after: 6 * SECOND,
+        source: Source::DeniedLocally,
+        near: NearLimits::default(),
+        ..first
+    };
+    assert_eq!(again, expected);
+    assert_eq!(again.used_before, 3);
+    clock.advance(6 * SECOND - 1);
+    assert_eq!(take(&store, "d", "a", &plan, 1).await.retry_after, Some(1));
+    assert_eq!(store.inner().asked(), 0);
+    clock.advance(1);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(store.inner().asked(), 1);
+}
+
+#[tokio::test]
+async fn a_known_denial_is_answered_now_and_nothing_else_is() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let (a, b) = ([("key", "a")], [("key", "b")]);
+    let of = |entries| Charge {
+        key: Key { domain: "d", entries },
+        plan: &plan,
+        op: Op::Take(1),
+        hold: None,
+        role: Role::Enforced,
+    };
+    let try_charge = |charges: &[Charge<'_>], together| {
+        let (quota_passes, budget, on_failure) = (false, MAX, None);
+        let batch = Batch { charges, together, quota_passes, budget, on_failure };
+        let mut answers = Answers::new();
+        store.try_charge(batch, &mut answers).then_some(answers)
+    };
+    assert!(!store.is_immediate());
+    assert_eq!(try_charge(&[of(&a)], false), None);
+    take(&store, "d", "a", &plan, 2).await;
+    store.inner().asked();
+    assert_eq!(try_charge(&[of(&a)], false), None, "other hits were denied");
+    take(&store, "d", "a", &plan, 1).await;
+    take(&store, "d", "a", &plan, 1).await;
+    store.inner().asked();
+    let answers = try_charge(&[of(&a), of(&a)], false).unwrap();
+    let sources = answers.iter().map(|answer| answer.as_ref().unwrap().source).collect::<Vec<_>>();
+    assert_eq!(sources, [Source::DeniedLocally; 2]);
+    assert_eq!(try_charge(&[of(&a), of(&b)], false), None, "b is not known");
+    assert_eq!(try_charge(&[of(&a)], true), None, "together always goes to the store");
+    assert_eq!(store.inner().asked(), 0);
+}
+
+#[tokio::test]
+async fn never_longer_than_deny_locally_for() {
+    let ([store, _], clock) = replicas(MAX);
+    for plan in [quiet(1, Unit::Hour), quiet(0, Unit::Hour)] {
+        take(&store, "d", "a", &plan, 1).await;
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        store.inner().asked();
+        clock.advance(249_999);
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        assert_eq!(store.inner().asked(), 0);
+        clock.advance(1);
+        assert!(!take(&store, "d", "a", &plan, 1).await.allowed);
+        assert_eq!(store.inner().asked(), 1);
+    }
+    let ([off, _], _) = replicas(Duration::ZERO);
+    for asked in 1..4 {
+        take(&off, "d", "a", &plan(0, Unit::Hour), 1).await;
+        assert_eq!(off.inner().calls.load(std::sync::atomic::Ordering::Relaxed), asked);
+        assert_eq!(off.denials.len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_step_of_the_wall_clock_makes_it_neither_longer_nor_shorter() {
+    let day = 86_400 * SECOND as i64;
+    for step in [-day, day] {
+        let ([store, _], clock) = replicas(MAX);
+        let plan = quiet(1, Unit::Year);
+        take(&store, "d", "a", &plan, 1).await;
+        let first = take(&store, "d", "a", &plan, 1).await;
+        clock.step(step);
+        clock.advance(249_999);
+        let again = take(&store, "d", "a", &plan, 1).await;
+        assert_eq!(again.source, Source::DeniedLocally);
+        assert_eq!(again.retry_after, first.retry_after.map(|wait| wait - 249_999));
+        clock.advance(1);
+        assert_eq!(take(&store, "d", "a", &plan, 1).await.source, Source::Store);
+    }
+}
+
+#[tokio::test]
+async fn a_lone_window_denies_the_same_hits_or_more_and_asks_for_fewer() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(10, Unit::Hour);
+    assert!(take(&store, "d", "a", &plan, 6).await.allowed);
+    let wait = take(&store, "d", "a", &plan, 5).await.retry_after;
+    assert!(wait.is_some());
+    store.inner().asked();
+    // More than the limit is never allowed.
+    for (hits, wait) in [(5, wait), (6, wait), (10, wait), (11, None), (u64::MAX, None)] {
+        let decision = take(&store, "d", "a", &plan, hits).await;
+        assert_eq!(
+            (decision.source, decision.retry_after),
+            (Source::DeniedLocally, wait),
+            "{hits}"
+        );
+    }
+    assert_eq!(store.inner().asked(), 0);
+    assert!(take(&store, "d", "a", &plan, 0).await.allowed, "a peek goes to the store");
+    assert!(take(&store, "d", "a", &plan, 3).await.allowed);
+    // Now 2 hits are denied too, which covers more charges.
+    assert!(!take(&store, "d", "a", &plan, 2).await.allowed);
+    assert_eq!(store.inner().asked(), 3);
+    assert_eq!(take(&store, "d", "a", &plan, 2).await.source, Source::DeniedLocally);
+    assert_eq!(take(&store, "d", "a", &plan, 5).await.source, Source::DeniedLocally);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+    assert_eq!(take(&store, "d", "b", &plan, 10).await.source, Source::Store, "another key");
+}
+
+#[tokio::test]
+async fn more_hits_wait_longer_and_go_to_the_store() {
+    let ([store, _], _) = replicas(MAX);
+    let minute = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
+    let algorithm = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 10, 0).unwrap());
+    let plan = Arc::new(Plan::new(vec![Limit { algorithm, charge_denied: false, ..minute }]));
+    assert!(take(&store, "d", "a", &plan, 10).await.allowed);
+    for source in [Source::Store, Source::DeniedLocally] {
+        for (hits, wait) in [(1, 1), (10, 10), (3, 3)] {
+            let decision = take(&store, "d", "a", &plan, hits).await;
+            let actual = (decision.source, decision.retry_after);
+            assert_eq!(actual, (source, Some(wait * SECOND)), "{hits}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_limit_that_denies_more_hits_is_returned() {
+    let ([store, _], _) = replicas(MAX);
+    let limit = |n, unit| {
+        let limit = Limit::fixed_window(n, unit, 1).unwrap();
+        Limit { charge_denied: false, ..limit }
+    };
+    let plan = Arc::new(Plan::new(vec![limit(5, Unit::Second), limit(8, Unit::Day)]));
+    assert!(take(&store, "d", "a", &plan, 5).await.allowed);
+    for source in [Source::Store, Source::DeniedLocally] {
+        for (hits, limit, wait) in [(1, 0, SECOND), (4, 1, 86_400 * SECOND)] {
+            let decision = take(&store, "d", "a", &plan, hits).await;
+            let actual = (decision.source, decision.limit, decision.retry_after);
+            assert_eq!(actual, (source, limit, Some(wait)), "{hits}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn hits_admitted_here_end_cached_denials_immediately() {
+    let ([store, _], clock) = replicas(Duration::from_secs(60));
+    let minute = Limit::fixed_window(60, Unit::Minute, 1).unwrap();
+    let algorithm = Algorithm::Gcra(Gcra::new(60, 60 * SECOND, 10, 0).unwrap());
+    let plan = Arc::new(Plan::new(vec![Limit { algorithm, charge_denied: false, ..minute }]));
+    assert!(take(&store, "d", "a", &plan, 10).await.allowed);
+    assert_eq!(take(&store, "d", "a", &plan, 10).await.retry_after, Some(10 * SECOND));
+    clock.advance(2 * SECOND);
+    assert_eq!(take(&store, "d", "a", &plan, 10).await.retry_after, Some(8 * SECOND));
+    assert!(take(&store, "d", "a", &plan, 2).await.allowed);
+    assert_eq!(take(&store, "d", "a", &plan, 10).await.retry_after, Some(10 * SECOND));
+    // Of one batch, in its order.
+    clock.advance(SECOND);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let of =
+        |hits| Charge { key, plan: &plan, op: Op::Take(hits), hold: None, role: Role::Enforced };
+    let decision = charge(&store, &[of(10), of(1), of(10)], false).await;
+    let waits: Vec<_> = decision.iter().map(|decision| decision.retry_after).collect();
+    assert_eq!(waits, [Some(9 * SECOND), None, Some(10 * SECOND)]);
+}
+
+#[tokio::test]
+async fn hits_that_are_never_allowed_get_the_reset() {
+    let ([store, _], clock) = replicas(Duration::from_secs(86_400));
+    for charge_denied in [false, true] {
+        let limit = Limit::fixed_window(3, Unit::Minute, 1).unwrap();
+        let plan = Arc::new(Plan::new(vec![Limit { charge_denied, ..limit }]));
+        for (pass, reset) in [(10, 60), (40, 50), (30, 10), (0, 40), (40, 40), (0, 60)] {
+            let decision = take(&store, "d", "a", &plan, 4).await;
+            assert_eq!((decision.retry_after, decision.reset_after), (None, reset * SECOND));
+            clock.advance(pass * SECOND);
+        }
+    }
+}
+
+#[tokio::test]
+async fn hits_given_back_here_are_noticed_immediately_and_elsewhere_in_time() {
+    let ([here, there], clock) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    take(&here, "d", "a", &plan, 1).await;
+    for store in [&here, &there] {
+        take(store, "d", "a", &plan, 1).await;
+        assert_eq!(take(store, "d", "a", &plan, 1).await.source, Source::DeniedLocally);
+    }
+    clock.advance(1);
+    give_back(&here, &plan, 1).await;
+    clock.advance(249_998);
+    assert!(!take(&there, "d", "a", &plan, 1).await.allowed);
+    assert!(take(&here, "d", "a", &plan, 1).await.allowed);
+    let taken = clock.monotonic();
+    make(&here, &plan, Op::Undo(Undo { hits: 1, taken, limits: 1, replaced: None })).await;
+    clock.advance(1);
+    assert!(take(&there, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn a_denial_from_before_hits_were_given_back_is_not_cached_afterwards() {
+    let clock = Arc::new(ManualClock::new(DAWN));
+    let inner = MemoryStore::new(clock.clone(), 100);
+    let plan = quiet(1, Unit::Hour);
+    take(&inner, "d", "a", &plan, 1).await;
+    let gated = Gated { inner, release: tokio::sync::Semaphore::new(0) };
+    let store = DenyLocally::new(gated, clock.clone(), MAX, 64);
+    // Denied, but the answer has not arrived.
+    let mut late = Box::pin(take(&store, "d", "a", &plan, 1));
+    assert!(tokio::time::timeout(Duration::from_millis(5), &mut late).await.is_err());
+    clock.advance(10);
+    // The effect of giving back through this replica, without waiting for the same answer.
+    give_back(&store.inner().inner, &plan, 1).await;
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let op = Op::GiveBack(1);
+    let back = Charge { key, plan: &plan, op, hold: None, role: Role::Enforced };
+    store.denials.give_back(&back, clock.monotonic());
+    store.inner().release.add_permits(3);
+    assert!(!late.await.allowed);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn plans_with_other_numbers_go_to_the_store() {
+    let ([store, _], _) = replicas(MAX);
+    let old = quiet(2, Unit::Hour);
+    take(&store, "d", "a", &old, 2).await;
+    take(&store, "d", "a", &old, 1).await;
+    assert_eq!(take(&store, "d", "a", &old, 1).await.source, Source::DeniedLocally);
+    let same = quiet(2, Unit::Hour);
+    assert_eq!(take(&store, "d", "a", &same, 1).await.source, Source::DeniedLocally);
+
+    let raised = quiet(3, Unit::Hour);
+    assert!(take(&store, "d", "a", &raised, 1).await.allowed);
+    assert!(!take(&store, "d", "a", &raised, 1).await.allowed);
+    assert_eq!(take(&store, "d", "a", &raised, 1).await.source, Source::DeniedLocally);
+    let lowered = quiet(1, Unit::Hour);
+    let decision = take(&store, "d", "a", &lowered, 1).await;
+    assert_eq!((decision.allowed, decision.source), (false, Source::Store));
+    assert_eq!(take(&store, "d", "a", &lowered, 1).await.source, Source::DeniedLocally);
+}
+
+#[tokio::test]
+async fn only_the_unknown_charges_of_a_batch_go_to_the_store() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = plan(1, Unit::Hour);
+    for value in ["b", "d"] {
+        take(&store, "d", value, &plan, 1).await;
+        take(&store, "d", value, &plan, 1).await;
+    }
+    store.inner().asked();
+    let entries = ["a", "b", "c", "d", "a"].map(|value| [("key", value)]);
+    let of = |entries| Charge {
+        key: Key { domain: "d", entries },
+        plan: &plan,
+        op: Op::Take(1),
+        hold: None,
+        role: Role::Shadow,
+    };
+    let charges: Vec<_> = entries.iter().map(|entries: &[Entry<'_>; 1]| of(entries)).collect();
+    let decision = charge(&store, &charges, false).await;
+    let actual: Vec<_> =
+        decision.iter().map(|decision| (decision.allowed, decision.source)).collect();
+    let (asked, known) = (Source::Store, Source::DeniedLocally);
+    let expected = [(true, asked), (false, known), (true, asked), (false, known), (false, asked)];
+    assert_eq!(actual, expected);
+    assert_eq!(store.inner().asked(), 3);
+    // All are known now except one that was never denied.
+    let decision = charge(&store, &charges, false).await;
+    assert_eq!(decision[0].source, Source::DeniedLocally);
+    assert_eq!(store.inner().asked(), 1);
+    // Together, all go to the store.
+    charge(&store, &charges, true).await;
+    assert_eq!(store.inner().asked(), 5);
+}
+
+#[tokio::test]
+async fn a_denial_by_hits_of_the_same_batch_is_not_cached() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = quiet(1, Unit::Hour);
+    let key = Key { domain: "d", entries: &[("key", "a")] };
+    let one = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+    let decision = charge(&store, &[one, one], true).await;
+    assert_eq!([decision[0].allowed, decision[1].allowed], [true, false]);
+    assert!(take(&store, "d", "a", &plan, 1).await.allowed);
+}
+
+#[tokio::test]
+async fn plans_that_a_denial_changes_and_shadow_plans_always_go_to_the_store() {
+    let minute = 60 * SECOND;
+    let limit = |algorithm, charge_denied, shadow_mode| Limit {
+        algorithm,
+        charge_denied,
+        shadow_mode,
+        ..Limit::fixed_window(1, Unit::Minute, 1).unwrap()
+    };
+    let fixed = || Algorithm::FixedWindow(FixedWindow { n: 1, period: minute, calendar: None });
+    let gcra = || Algorithm::Gcra(Gcra::new(1, minute, 1, 1).unwrap());
+    let bucket = |strict| {
+        let (amount, interval) = (1, minute);
+        Algorithm::TokenBucket(TokenBucket { capacity: 1, amount, interval, strict, max_debt: 0 })
+    };
+    let concurrency =
+        || Algorithm::Concurrency(Concurrency { n: 1, timeout: minute, hold_id: None });
+    let plans = [
+        (true, vec![limit(fixed(), true, false)]),
+        (true, vec![limit(fixed(), false, false), limit(gcra(), false, false)]),
+        (true, vec![limit(bucket(false), false, false)]),
+        (false, vec![limit(fixed(), false, false), limit(fixed(), true, false)]),
+        (false, vec![limit(gcra(), true, false)]),
+        (false, vec![limit(bucket(true), false, false)]),
+        (false, vec![limit(concurrency(), false, false)]),
+        (false, vec![limit(fixed(), false, false), limit(gcra(), false, true)]),
+    ];
+    for (repeats, limits) in plans {
+        let plan = Arc::new(Plan::new(limits));
+        let ([store, _], _) = replicas(MAX);
+        for _ in 0..2 {
+            take(&store, "d", "a", &plan, 1).await;
+        }
+        let decision = take(&store, "d", "a", &plan, 1).await;
+        assert!(!decision.allowed);
+        assert_eq!(decision.source == Source::DeniedLocally, repeats, "{plan:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_denied_keys_stays_within_the_slots() {
+    let ([store, _], _) = replicas(MAX);
+    let plan = plan(0, Unit::Hour);
+    for i in 0..5_000 {
+        assert!(!take(&store, "d", &i.to_string(), &plan, 1).await.allowed);
+        assert!(store.denials.len() <= 64);
+    }
+    assert_eq!(store.denials.len(), 64);
+    assert_eq!(take(&store, "d", "4999", &plan, 1).await.source, Source::DeniedLocally);
+}
+
+#[test]
+fn the_slots_are_a_power_of_two() {
+    for (slots, expected) in [(0, 8), (8, 8), (63, 32), (64, 64), (100, 64)] {
+        let known = DenialCache::new(slots);
+        assert!(format!("{known:?}").contains(&format!("slots: {expected}")), "{known:?}");
+    }
+}
+
+#[test]
+fn denials_are_small() {
+    assert!(DenialCache::set_bytes() <= 8 * 104, "{}", DenialCache::set_bytes());
+}

@@ -1,0 +1,222 @@
+//! Counts in memory, and keeps what was counted on disk.
+//!
+//! Memory is the truth; nothing is read from disk but at the start. A thread appends what changed to a
+//! log, every interval with one sync, and replaces all files by a snapshot now and then. A directory
+//! has these files:
+//!
+//! | File | |
+//! | --- | --- |
+//! | `lock` | locked by the process that uses the directory |
+//! | `meta` | version, secret of the fingerprints, number of shards |
+//! | `closed` | the sizes of the other files, if the last process shut down cleanly |
+//! | `snap.N` | all keys of when `log.N` was started, or later |
+//! | `log.N` | what changed since then |
+//!
+//! Snapshots and logs consist of frames with records.
+
+mod closed;
+mod copy;
+mod directory;
+mod file_id;
+mod frame;
+mod meta;
+mod operations;
+mod record;
+mod record_file;
+mod recovery;
+mod regular;
+mod states;
+mod status;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fmt;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use self::directory::Directory;
+use self::status::Status;
+use self::writer::{Command, Schedule, Writer};
+use super::memory::MemoryStore;
+use super::memory::saving::shard_bits;
+use super::{Answers, Batch, Store, StoreError};
+use weir_common::clock::Clock;
+use weir_common::threads::Failures;
+
+/// The name of the thread that writes.
+const THREAD: &str = "weir-disk";
+
+/// How often a directory that is mostly obsolete is compacted, however little was written.
+const COMPACT_INTERVAL: Duration = Duration::from_secs(600);
+
+/// Smaller directories are not.
+const MIN_OBSOLETE_BYTES: u64 = 64 << 10;
+
+/// What a store on disk is made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The directory, which is created if it does not exist.
+    pub path: PathBuf,
+    /// How often changes are written.
+    pub sync: Duration,
+    pub max_keys: usize,
+}
+
+/// Why a directory is not used. The messages follow the name of the setting.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("store.disk.path is {0:?}: {1}")]
+    Io(PathBuf, io::Error),
+    #[error(
+        "store.disk.path is {0:?}, which another process uses: give each process its own directory"
+    )]
+    InUse(PathBuf),
+    #[error(
+        "store.disk.path is {path:?}, which has format {version}, and this version of weir knows \
+         format {known}: use the version that wrote it, or name an empty directory"
+    )]
+    Version { path: PathBuf, version: u32, known: u32 },
+    #[error(
+        "store.disk.path is {path:?}, and {file} in it cannot be read: {error}: repair that, \
+         or remove the file to lose what was counted in it"
+    )]
+    Unreadable { path: PathBuf, file: String, error: io::Error },
+    #[error(
+        "store.disk.path is {path:?}, which was made for fewer keys: set store.memory.max_keys to \
+         at most {max_keys}, or name an empty directory"
+    )]
+    TooManyKeys { path: PathBuf, max_keys: usize },
+}
+
+/// Keeps states in memory, and on disk what they were at the last sync.
+///
+/// **Exact.** As the [memory store](MemoryStore), which charges every batch. Until everything is loaded,
+/// charges wait for that, within their budget.
+///
+/// **Durable.** [`finish`](Self::finish) loses nothing. A process that is killed loses at most what
+/// changed since the last completed sync: hits are admitted again, and hits given back count again
+/// until they expire.
+///
+/// **Bounded.** As the memory store, up to 22 bytes a key for the list of changes, and while a long log is saved three times its
+/// size. If writing fails,
+/// charges go on; what changed is written when that is possible again. A directory takes at most two
+/// snapshots and a log as large as one or 64 MiB, unless writing a snapshot fails.
+pub struct DiskStore<C> {
+    memory: Arc<MemoryStore<C>>,
+    status: Arc<Status>,
+    writer: SyncSender<Command>,
+    path: PathBuf,
+    sync: Duration,
+}
+
+impl<C: Clock> DiskStore<C> {
+    /// Locks the directory and starts the thread that loads it and writes to it.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be used. No file with counters is changed then.
+    pub fn open(
+        clock: C,
+        options: Options,
+        failures: &Failures,
+    ) -> Result<DiskStore<C>, OpenError> {
+        let schedule = Schedule {
+            sync: options.sync,
+            compact: COMPACT_INTERVAL,
+            min_obsolete_bytes: MIN_OBSOLETE_BYTES,
+        };
+        DiskStore::open_with(clock, options, schedule, failures.clone())
+    }
+
+    fn open_with(
+        clock: C,
+        options: Options,
+        schedule: Schedule,
+        failures: Failures,
+    ) -> Result<DiskStore<C>, OpenError> {
+        let Options { path, sync, max_keys } = options;
+        let directory = Directory::open(&path, shard_bits(max_keys))?;
+        let meta = directory.meta();
+        let memory = MemoryStore::listing_changes(clock, max_keys, meta.shard_bits, meta.secret);
+        let (memory, status) = (Arc::new(memory), Arc::new(Status::default()));
+        let (writer, commands) = sync_channel(1);
+        let thread = Writer::new(memory.clone(), directory, status.clone(), schedule, commands);
+        let started = std::thread::Builder::new().name(THREAD.to_owned());
+        let spawned = started.spawn(move || thread.run(&failures));
+        spawned.map_err(|error| OpenError::Io(path.clone(), error))?;
+        Ok(DiskStore { memory, status, writer, path, sync })
+    }
+
+    /// Resolves if the files cannot be loaded, with the error. No file is changed then.
+    pub async fn load_error(&self) -> String {
+        self.status.wait_until_failed().await
+    }
+
+    /// Saves all changes and ends the thread that writes. What is charged later is not saved. Resolves
+    /// when that is done; at once while nothing is loaded yet, and for a second caller. What is not saved when this ends, or is
+    /// dropped, is logged.
+    pub fn finish(&self) -> impl Future<Output = ()> + Send + use<C> {
+        let (done, finished) = oneshot::channel();
+        let sent = self.status.is_loaded().then(|| self.writer.try_send(Command::Finish(done)));
+        let is_concerned = matches!(sent, Some(Ok(()) | Err(TrySendError::Disconnected(_))));
+        let unsaved = is_concerned.then(|| Unsaved(self.status.clone()));
+        async move {
+            // Dropped last.
+            let _unsaved = unsaved;
+            if let Some(Ok(())) = sent {
+                // An error means that the thread has failed while loading.
+                let _ = finished.await;
+            }
+        }
+    }
+}
+
+/// Logs when it is dropped that not all is saved.
+#[derive(Debug)]
+struct Unsaved(Arc<Status>);
+
+impl Drop for Unsaved {
+    fn drop(&mut self) {
+        if self.0.is_loaded() && !self.0.has_saved_all() {
+            tracing::error!(
+                sync_age_ms = self.0.sync_age().as_millis(),
+                "not all counters are saved: a restart loses the latest hits"
+            );
+        }
+    }
+}
+
+impl<C: Clock> Store for DiskStore<C> {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        if !self.status.is_loaded()
+            && timeout(batch.budget, self.status.wait_until_loaded()).await.is_err()
+        {
+            answers.extend(batch.charges.iter().map(|_| Err(StoreError::Unavailable)));
+            return;
+        }
+        self.memory.charge_now(batch, answers);
+    }
+
+    #[inline]
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        self.status.is_loaded() && self.memory.try_charge(batch, answers)
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.status.is_loaded()
+    }
+}
+
+impl<C> fmt::Debug for DiskStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskStore").field("path", &self.path).finish_non_exhaustive()
+    }
+}

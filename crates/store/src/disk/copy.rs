@@ -1,0 +1,182 @@
+//! Copies slots from memory to files, without locking a shard for long.
+
+use std::io;
+
+use super::record;
+use super::record_file::RecordFile;
+use super::writer::Commands;
+use crate::memory::MemoryStore;
+use crate::memory::fingerprint::Print;
+use crate::memory::saving::{SavedSlot, SavedValue};
+use weir_common::clock::Clock;
+use weir_limit::{LogCopy, NextPart, State};
+
+/// A shard is unlocked after that many keys or bytes, and one state more: within 0.1 ms, except for a
+/// state of many thousand holds, all of which every charge of its key reads too. Longer logs are
+/// copied in parts.
+const SLICE_KEYS: usize = 256;
+const SLICE_BYTES: usize = 64 << 10;
+
+/// How often a copy in parts is tried before a log is copied as a whole.
+const MAX_TRIES: usize = 4;
+
+/// Copies slots in slices, each under the lock of its shard, and writes them after that.
+#[derive(Debug, Default)]
+pub struct Copier {
+    bytes: Vec<u8>,
+    /// Where each record of `bytes` ends.
+    ends: Vec<usize>,
+}
+
+impl Copier {
+    /// Appends the records of keys that changed. A key without a slot was removed.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written.
+    pub fn changes<C: Clock>(
+        &mut self,
+        memory: &MemoryStore<C>,
+        shard: usize,
+        prints: &[Print],
+        log: &mut RecordFile,
+        commands: &mut Commands,
+    ) -> io::Result<()> {
+        self.copy((memory, shard), prints, None, log, commands)
+    }
+
+    /// Appends the records of all keys of a shard that have not expired.
+    ///
+    /// # Errors
+    ///
+    /// They cannot be written.
+    pub fn snapshot<C: Clock>(
+        &mut self,
+        memory: &MemoryStore<C>,
+        shard: usize,
+        snapshot: &mut RecordFile,
+        commands: &mut Commands,
+    ) -> io::Result<()> {
+        // Keys that are inserted meanwhile are listed as changed.
+        let prints = memory.prints(shard);
+        let now = memory.now_seconds();
+        self.copy((memory, shard), &prints, Some(now), snapshot, commands)
+    }
+
+    /// With a time, keys that have expired then or have no slot are skipped.
+    fn copy<C: Clock>(
+        &mut self,
+        (memory, shard): (&MemoryStore<C>, usize),
+        prints: &[Print],
+        live_at: Option<u64>,
+        file: &mut RecordFile,
+        commands: &mut Commands,
+    ) -> io::Result<()> {
+        // There are at most 2^16 shards.
+        let shard_number = shard as u16;
+        let mut left = prints;
+        while !left.is_empty() {
+            let Copier { bytes, ends } = self;
+            bytes.clear();
+            bytes.reserve(2 * SLICE_BYTES);
+            ends.clear();
+            // Keys whose logs are to be copied in parts.
+            let mut long = Vec::new();
+            let mut looked = 0;
+            left = memory.copy_slots(shard, left, |print, slot| {
+                looked += 1;
+                let is_skipped =
+                    live_at.is_some_and(|now| slot.is_none_or(|slot| slot.expires <= now));
+                match has_long_log(&slot) {
+                    _ if is_skipped => {}
+                    true => long.push(*print),
+                    false => {
+                        record::write(shard_number, print, slot, bytes);
+                        ends.push(bytes.len());
+                    }
+                }
+                looked < SLICE_KEYS && bytes.len() < SLICE_BYTES
+            });
+            let mut start = 0;
+            for &end in ends.iter() {
+                file.append(bytes.get(start..end).unwrap_or_default())?;
+                start = end;
+            }
+            for print in long {
+                self.copy_long(memory, shard, &print, file, commands)?;
+            }
+            commands.rest();
+        }
+        // One large state must not stay allocated.
+        self.bytes.shrink_to(2 * SLICE_BYTES);
+        Ok(())
+    }
+
+    /// Appends the record of a key with a long log.
+    fn copy_long<C: Clock>(
+        &mut self,
+        memory: &MemoryStore<C>,
+        shard: usize,
+        print: &Print,
+        file: &mut RecordFile,
+        commands: &mut Commands,
+    ) -> io::Result<()> {
+        let Copier { bytes, .. } = self;
+        let mut log = LogCopy::default();
+        for tries in 0.. {
+            bytes.clear();
+            log.clear();
+            let mut started = None;
+            memory.copy_slots(shard, std::slice::from_ref(print), |print, slot| {
+                match slot {
+                    Some(slot @ SavedSlot { value: SavedValue::Boxed(state), .. })
+                        if LogCopy::is_long(state.log()) && tries < MAX_TRIES =>
+                    {
+                        started =
+                            Some(record::write_without_log(shard as u16, &slot, state, bytes));
+                        log.begin(state.log());
+                    }
+                    // It is not long any more.
+                    slot => record::write(shard as u16, print, slot, bytes),
+                }
+                false
+            });
+            match started {
+                None => break,
+                Some(state) if copy_rest(memory, shard, print, &mut log, commands) => {
+                    log.save(bytes);
+                    state.end(bytes);
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        file.append(bytes)
+    }
+}
+
+fn has_long_log(slot: &Option<SavedSlot<SavedValue<&State>>>) -> bool {
+    match slot {
+        Some(SavedSlot { value: SavedValue::Boxed(state), .. }) => LogCopy::is_long(state.log()),
+        _ => false,
+    }
+}
+
+/// Copies the rest of a log. Returns false if that has to start over.
+fn copy_rest<C: Clock>(
+    memory: &MemoryStore<C>,
+    shard: usize,
+    print: &Print,
+    log: &mut LogCopy,
+    commands: &mut Commands,
+) -> bool {
+    loop {
+        log.prepare();
+        commands.pause();
+        match memory.read_boxed(shard, print, |state| log.copy_next(state.log())) {
+            Some(NextPart::More) => {}
+            Some(NextPart::None) => return true,
+            Some(NextPart::Moved) | None => return false,
+        }
+    }
+}

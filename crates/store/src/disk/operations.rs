@@ -1,0 +1,107 @@
+//! Readiness, maintenance and metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::DiskStore;
+use crate::{BackendStatus, Operations, SavedStatus, StoreStatus};
+use weir_common::clock::Clock;
+use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
+
+const SYNC_AGE: MetricFamily = MetricFamily::gauge(
+    "disk_sync_age_seconds",
+    "Time since the start of the last completed sync: what a crash loses at most",
+    &[],
+);
+const SYNC_INTERVAL: MetricFamily =
+    MetricFamily::gauge("disk_sync_interval_seconds", "The setting store.disk.sync", &[]);
+const BYTES: MetricFamily =
+    MetricFamily::gauge("disk_bytes", "Bytes of the files of the durable store", &["file"]);
+const WRITTEN_BYTES: MetricFamily =
+    MetricFamily::counter("disk_written_bytes", "Bytes written to logs and snapshots", &[]);
+const WRITTEN_RECORDS: MetricFamily =
+    MetricFamily::counter("disk_written_records", "Records written to logs and snapshots", &[]);
+const SNAPSHOTS: MetricFamily =
+    MetricFamily::counter("disk_snapshots", "Snapshots that replaced older files", &[]);
+const WRITE_ERRORS: MetricFamily = MetricFamily::counter(
+    "disk_write_errors",
+    "Failed attempts to write, after which everything is written again",
+    &[],
+);
+const FILES_LOST: MetricFamily = MetricFamily::counter(
+    "disk_files_lost",
+    "Times that another program removed or replaced files of the durable store",
+    &[],
+);
+const DAMAGE: MetricFamily = MetricFamily::gauge(
+    "disk_damaged",
+    "Frames, records and files found damaged at the start",
+    &["part"],
+);
+const TORN_LOGS: MetricFamily = MetricFamily::gauge(
+    "disk_torn_logs",
+    "Logs found at the start that end within a frame, as after a crash",
+    &[],
+);
+const LOADED_RECORDS: MetricFamily =
+    MetricFamily::gauge("disk_loaded_records", "Records read at the start", &[]);
+const LOAD_SECONDS: MetricFamily =
+    MetricFamily::gauge("disk_load_seconds", "Time to read all files at the start", &[]);
+
+impl<C: Clock> Operations for DiskStore<C> {
+    /// Resolves when everything is loaded.
+    async fn connect(&self) {
+        self.status.wait_until_loaded().await;
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status.is_loaded()
+    }
+
+    /// Maintains the memory. What is written is so on a thread of its own.
+    async fn maintain(&self) {
+        self.memory.maintain().await;
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        status.backends.push(BackendStatus {
+            instance: "main",
+            kind: "disk",
+            address: Some(self.path.display().to_string()),
+            keys: Some(self.memory.stats().keys),
+            saved: Some(SavedStatus {
+                sync_age: self.status.sync_age(),
+                not_saved_because: self.status.not_saved_because(),
+                files_lost: self.status.files_lost.load(Ordering::Relaxed),
+            }),
+            ..BackendStatus::default()
+        });
+    }
+
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        self.memory.collect(sink);
+        let get = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let status = &self.status;
+        sink.gauge(SYNC_AGE, status.sync_age().as_secs_f64());
+        sink.gauge(SYNC_INTERVAL, self.sync.as_secs_f64());
+        sink.family(BYTES);
+        for (file, bytes) in [("log", &status.log_bytes), ("snapshot", &status.snapshot_bytes)] {
+            sink.sample(&[("file", file)], SampleValue::Gauge(get(bytes) as f64));
+        }
+        sink.counter(WRITTEN_BYTES, get(&status.written_bytes));
+        sink.counter(WRITTEN_RECORDS, get(&status.written_records));
+        sink.counter(SNAPSHOTS, get(&status.snapshots));
+        sink.counter(WRITE_ERRORS, get(&status.write_errors));
+        sink.counter(FILES_LOST, get(&status.files_lost));
+        sink.family(DAMAGE);
+        for (part, count) in [
+            ("file", &status.damaged_files),
+            ("frame", &status.damaged_frames),
+            ("record", &status.damaged_records),
+        ] {
+            sink.sample(&[("part", part)], SampleValue::Gauge(get(count) as f64));
+        }
+        sink.gauge(TORN_LOGS, get(&status.torn_logs) as f64);
+        sink.gauge(LOADED_RECORDS, get(&status.loaded_records) as f64);
+        sink.gauge(LOAD_SECONDS, get(&status.load_micros) as f64 / 1e6);
+    }
+}

@@ -1,0 +1,197 @@
+//! Records: what a file says of one key.
+//!
+//! | Bytes | |
+//! | --- | --- |
+//! | 1 | what the key has (removed, a packed or a boxed state), and how full that is |
+//! | 2 | shard |
+//! | 11 | fingerprint |
+//! | 5 | when it expires, in seconds since the Unix epoch; all ones for never |
+//! | 12, or 4 and more | packed state, or length and bytes of a boxed state |
+//!
+//! Numbers are little-endian. A removed key has only the first three: it went before its written
+//! expiry, as after a refund. Otherwise its old hits would return at the next start.
+
+use crate::memory::fingerprint::Print;
+use crate::memory::saving::{NEVER, SavedSlot, SavedValue};
+use weir_limit::{Fill, State};
+
+/// The bytes of most records.
+pub const RECORD_BYTES: u64 = 31;
+
+const REMOVED: u8 = 0;
+const PACKED: u8 = 1;
+const BOXED: u8 = 2;
+
+/// The largest expiry that five bytes can say is never.
+const WRITTEN_NEVER: u64 = (1 << 40) - 1;
+
+/// What a file says of a key.
+#[derive(Debug, PartialEq)]
+pub enum Record {
+    Removed(Print),
+    Slot(SavedSlot<SavedValue<Box<State>>>),
+}
+
+/// Appends the record of a key; without a slot it is removed.
+pub fn write(
+    shard: u16,
+    print: &Print,
+    slot: Option<SavedSlot<SavedValue<&State>>>,
+    out: &mut Vec<u8>,
+) {
+    match slot {
+        None => write_head(REMOVED, shard, print, out),
+        Some(slot) => match slot.value {
+            SavedValue::Packed(packed) => {
+                write_slot(PACKED, shard, &slot, out);
+                packed.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+            }
+            SavedValue::Boxed(state) => {
+                let boxed = write_without_log(shard, &slot, state, out);
+                state.log().save(out);
+                boxed.end(out);
+            }
+        },
+    }
+}
+
+/// Appends the record of a key with a boxed state, up to the log of the state, which is to follow.
+pub fn write_without_log<V>(
+    shard: u16,
+    slot: &SavedSlot<V>,
+    state: &State,
+    out: &mut Vec<u8>,
+) -> BoxedState {
+    write_slot(BOXED, shard, slot, out);
+    let boxed = BoxedState(out.len());
+    out.extend_from_slice(&[0; 4]);
+    state.save_limits(out);
+    boxed
+}
+
+fn write_slot<V>(kind: u8, shard: u16, slot: &SavedSlot<V>, out: &mut Vec<u8>) {
+    write_head(kind | (slot.fill as u8) << 4, shard, &slot.print, out);
+    out.extend_from_slice(&slot.expires.min(WRITTEN_NEVER).to_le_bytes()[..5]);
+}
+
+fn write_head(kind: u8, shard: u16, print: &Print, out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(&shard.to_le_bytes());
+    out.extend_from_slice(print);
+}
+
+/// Where a boxed state that is being written has its length.
+#[derive(Clone, Copy, Debug)]
+pub struct BoxedState(usize);
+
+impl BoxedState {
+    /// Fills in the length.
+    pub fn end(self, out: &mut [u8]) {
+        let end = self.0 + 4;
+        let length = (out.len() - end) as u32;
+        if let Some(field) = out.get_mut(self.0..end) {
+            field.copy_from_slice(&length.to_le_bytes());
+        }
+    }
+}
+
+/// Takes the record at the start of `bytes`, with its shard; none if there is no valid one.
+pub fn read(bytes: &mut &[u8]) -> Option<(u16, Record)> {
+    let [kind] = take(bytes)?;
+    let shard = u16::from_le_bytes(take(bytes)?);
+    let print: Print = take(bytes)?;
+    let fill = match kind >> 4 {
+        0 => Fill::Low,
+        1 => Fill::High,
+        2 => Fill::Full,
+        _ => return None,
+    };
+    let kind = kind & 0xf;
+    if kind == REMOVED {
+        return Some((shard, Record::Removed(print)));
+    }
+    let [a, b, c, d, e] = take(bytes)?;
+    let expires = match u64::from_le_bytes([a, b, c, d, e, 0, 0, 0]) {
+        WRITTEN_NEVER => NEVER,
+        seconds => seconds,
+    };
+    let value = match kind {
+        PACKED => {
+            let mut word = || Some(u32::from_le_bytes(take(bytes)?));
+            SavedValue::Packed([word()?, word()?, word()?])
+        }
+        BOXED => {
+            let length = u32::from_le_bytes(take(bytes)?) as usize;
+            let (state, rest) = bytes.split_at_checked(length)?;
+            *bytes = rest;
+            SavedValue::Boxed(Box::new(State::restore(state)?))
+        }
+        _ => return None,
+    };
+    Some((shard, Record::Slot(SavedSlot { print, fill, expires, value })))
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PRINT: Print = *b"fingerprint";
+
+    fn slot<V>(fill: Fill, expires: u64, value: V) -> SavedSlot<V> {
+        SavedSlot { print: PRINT, fill, expires, value }
+    }
+
+    #[test]
+    fn records_are_read_back() {
+        let packed = [1, u32::MAX, 3];
+        let mut bytes = Vec::new();
+        write(0, &PRINT, None, &mut bytes);
+        for (fill, expires) in [(Fill::Low, 7), (Fill::High, NEVER), (Fill::Full, 1 << 39)] {
+            let value = SavedValue::Packed(packed);
+            write(u16::MAX, &PRINT, Some(slot(fill, expires, value)), &mut bytes);
+        }
+        let state = State::default();
+        let boxed = slot(Fill::Low, 1, SavedValue::Boxed(&state));
+        write(9, &PRINT, Some(boxed), &mut bytes);
+
+        let mut rest = &*bytes;
+        assert_eq!(read(&mut rest), Some((0, Record::Removed(PRINT))));
+        for (fill, expires) in [(Fill::Low, 7), (Fill::High, NEVER), (Fill::Full, 1 << 39)] {
+            let left = rest.len();
+            let expected = Record::Slot(slot(fill, expires, SavedValue::Packed(packed)));
+            assert_eq!(read(&mut rest), Some((u16::MAX, expected)));
+            assert_eq!((left - rest.len()) as u64, RECORD_BYTES);
+        }
+        let expected = slot(Fill::Low, 1, SavedValue::Boxed(Box::new(State::default())));
+        assert_eq!(read(&mut rest), Some((9, Record::Slot(expected))));
+        assert_eq!((rest.len(), read(&mut rest)), (0, None));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(5_000))]
+
+        #[test]
+        fn any_bytes_are_harmless(
+            kind in 0..3_u8,
+            mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        ) {
+            if let Some(first) = bytes.first_mut() {
+                *first = kind;
+            }
+            // A plausible length of a boxed state, and few limits.
+            if let (2, Some(length)) = (kind, bytes.get_mut(19..24)) {
+                length.copy_from_slice(&[100, 0, 0, 0, 1]);
+            }
+            let mut rest = &*bytes;
+            while read(&mut rest).is_some() {}
+        }
+    }
+}

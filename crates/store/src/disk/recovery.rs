@@ -1,0 +1,225 @@
+//! Loads the files of a directory into memory.
+//!
+//! The newest whole snapshot, then the logs since it was begun, in order; the last record of a key
+//! wins. Without a whole snapshot, all that can be read, in order. Nothing is written meanwhile.
+//!
+//! A file that was closed is damaged if it has another size now. Other logs may end within a frame.
+
+use std::io;
+
+use super::OpenError;
+use super::directory::Directory;
+use super::file_id::{FileId, FileKind};
+use super::frame::{Frame, FrameKind, FrameReader};
+use super::record::{self, Record};
+use crate::memory::MemoryStore;
+use weir_common::clock::Clock;
+
+/// What was loaded, and what could not be.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The largest number of a file.
+    pub last_number: u64,
+    pub snapshot_bytes: u64,
+    pub snapshot_records: u64,
+    pub logs: u64,
+    pub log_bytes: u64,
+    pub records: u64,
+    /// Logs that end within a frame, as after a crash.
+    pub torn_logs: u64,
+    pub damage: DamageCounts,
+    /// Whether there is no log, although there was one; also counted as damage.
+    pub lacks_logs: bool,
+    /// Files that a newer snapshot replaces, in order.
+    pub replaced: Vec<FileId>,
+}
+
+/// What is not as it was written, other than the end of a log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DamageCounts {
+    /// Frames that are missing or damaged.
+    pub frames: u64,
+    /// Records without a meaning in valid frames.
+    pub records: u64,
+    /// Snapshots that are not whole, files that are missing or shorter than when they were closed, a
+    /// lost `meta`, and all logs if there is none.
+    pub files: u64,
+}
+
+impl DamageCounts {
+    pub fn is_any(&self) -> bool {
+        *self != DamageCounts::default()
+    }
+}
+
+/// Loads all into `memory`, which has no keys yet.
+///
+/// # Errors
+///
+/// A file cannot be read, which is no damage: it may be whole.
+pub fn load<C: Clock>(
+    directory: &Directory,
+    memory: &MemoryStore<C>,
+) -> Result<Recovery, OpenError> {
+    let mut recovery = Recovery::default();
+    recovery.damage.files += u64::from(directory.lost_meta());
+    let path = || directory.path().to_owned();
+    let files = directory.files().map_err(|error| OpenError::Io(path(), error))?;
+    recovery.last_number = files.last().map_or(0, |file| file.number);
+    let closed = directory.closed().unwrap_or_else(|error| {
+        let path = directory.path().display();
+        tracing::warn!(%path, %error, "cannot read the sizes of the files of counters in `closed`");
+        recovery.damage.files += 1;
+        Vec::new()
+    });
+    let missing = closed.iter().filter(|(file, _)| !files.contains(file)).count();
+    recovery.damage.files += missing as u64;
+    // Without sizes, nothing else shows that files are missing.
+    let has_log = files.iter().any(|file| file.kind == FileKind::Log);
+    recovery.lacks_logs = directory.meta().has_logs && !has_log && closed.is_empty();
+    recovery.damage.files += u64::from(recovery.lacks_logs);
+    let start = newest_whole_snapshot(directory, &files, &mut recovery)?;
+    for &file in &files {
+        let is_skipped = |start: FileId| file.kind == FileKind::Snapshot && file != start;
+        if start.is_some_and(|start| file < start) {
+            recovery.replaced.push(file);
+        } else if !start.is_some_and(is_skipped) {
+            let bytes = closed.iter().find(|(closed, _)| *closed == file).map(|(_, bytes)| *bytes);
+            load_file(directory, memory, file, bytes, &mut recovery)?;
+        }
+    }
+    memory.loaded();
+    Ok(recovery)
+}
+
+/// Returns the snapshot to load first; none if all files are to be loaded in order. A snapshot that no
+/// file is older than is that, whole or not.
+fn newest_whole_snapshot(
+    directory: &Directory,
+    files: &[FileId],
+    recovery: &mut Recovery,
+) -> Result<Option<FileId>, OpenError> {
+    let snapshots = files.iter().copied().filter(|file| file.kind == FileKind::Snapshot);
+    for (damaged, file) in snapshots.rev().enumerate() {
+        if files.first() == Some(&file) || is_whole(directory, file)? {
+            recovery.damage.files += damaged as u64;
+            return Ok(Some(file));
+        }
+    }
+    // All are loaded, and counted then.
+    Ok(None)
+}
+
+fn is_whole(directory: &Directory, file: FileId) -> Result<bool, OpenError> {
+    let mut records = 0;
+    let ended = read_file(directory, file, |bytes, _| {
+        while record::read(bytes).is_some() {
+            records += 1;
+        }
+    });
+    let ended = ended.map_err(|error| directory.unreadable(file, error))?;
+    Ok(ended.is_whole_snapshot(records))
+}
+
+fn load_file<C: Clock>(
+    directory: &Directory,
+    memory: &MemoryStore<C>,
+    file: FileId,
+    closed_bytes: Option<u64>,
+    recovery: &mut Recovery,
+) -> Result<(), OpenError> {
+    let bits = directory.meta().shard_bits;
+    let (mut records, mut invalid) = (0, 0);
+    let read = read_file(directory, file, |bytes, shard_bits| {
+        // Shards are numbered in order: with half as many, two neighbours are one.
+        let Some(shift) = shard_bits.checked_sub(bits).filter(|&shift| shift <= 16) else {
+            invalid += 1;
+            return;
+        };
+        while !bytes.is_empty() {
+            let Some((shard, record)) = record::read(bytes) else {
+                invalid += 1;
+                return;
+            };
+            let shard = usize::from(shard) >> shift;
+            records += 1;
+            match record {
+                Record::Slot(slot) => memory.load(shard, slot),
+                Record::Removed(print) => memory.forget(shard, &print),
+            }
+        }
+    });
+    recovery.records += records;
+    recovery.damage.records += invalid;
+    let ended = read.map_err(|error| directory.unreadable(file, error))?;
+    recovery.damage.frames += ended.damaged_frames;
+    match file.kind {
+        FileKind::Log => {
+            recovery.logs += 1;
+            recovery.log_bytes += ended.bytes;
+            let is_cut = closed_bytes.is_some_and(|bytes| bytes != ended.bytes);
+            recovery.damage.files += u64::from(is_cut);
+            recovery.torn_logs += u64::from(ended.torn && !is_cut);
+        }
+        FileKind::Snapshot => {
+            (recovery.snapshot_bytes, recovery.snapshot_records) = (ended.bytes, records);
+            let whole = ended.is_whole_snapshot(records);
+            recovery.damage.files += u64::from(!whole && ended.damaged_frames == 0);
+        }
+    }
+    Ok(())
+}
+
+/// How the reading of a file ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ended {
+    bytes: u64,
+    damaged_frames: u64,
+    torn: bool,
+    /// The number of records in the footer, if that was the last frame.
+    footer: Option<u64>,
+}
+
+impl Ended {
+    fn is_whole_snapshot(&self, records: u64) -> bool {
+        self.damaged_frames == 0 && !self.torn && self.footer == Some(records)
+    }
+}
+
+/// Calls `records` with the bytes of whole records, and the number of shards that they are of.
+fn read_file(
+    directory: &Directory,
+    file: FileId,
+    mut records: impl FnMut(&mut &[u8], u8),
+) -> io::Result<Ended> {
+    let source = directory.read(file)?;
+    let mut ended = Ended { bytes: source.metadata()?.len(), ..Ended::default() };
+    let mut frames = FrameReader::new(source, directory.seal(file));
+    // The parts so far of a record that is longer than a frame.
+    let mut parts: Option<Vec<u8>> = None;
+    while let Some(Frame { kind, shard_bits, follows, mut payload }) = frames.next()? {
+        ended.footer = None;
+        let before = parts.take().filter(|_| follows);
+        match kind {
+            FrameKind::Records => records(&mut payload, shard_bits),
+            FrameKind::FirstPart => parts = Some(payload.to_vec()),
+            FrameKind::Part => {
+                parts = before.map(|mut parts| {
+                    parts.extend_from_slice(payload);
+                    parts
+                });
+            }
+            FrameKind::LastPart => {
+                if let Some(mut record) = before {
+                    record.extend_from_slice(payload);
+                    records(&mut &*record, shard_bits);
+                }
+            }
+            FrameKind::Footer => {
+                ended.footer = payload.first_chunk().copied().map(u64::from_le_bytes)
+            }
+        }
+    }
+    (ended.damaged_frames, ended.torn) = (frames.damage().frames, frames.damage().torn);
+    Ok(ended)
+}

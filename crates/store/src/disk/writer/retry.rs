@@ -1,0 +1,39 @@
+//! When to try again after an error.
+
+use std::time::{Duration, Instant};
+
+use weir_common::throttle::Throttle;
+
+/// The wait after an error, which doubles up to the maximum.
+const MIN_BACKOFF: Duration = Duration::from_secs(1);
+const MAX_BACKOFF: Duration = Duration::from_secs(60);
+
+/// How often errors are logged.
+pub const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Retry {
+    /// The wait that follows the next error.
+    backoff: Duration,
+    pub at: Instant,
+    pub log: Throttle,
+}
+
+impl Retry {
+    pub fn new() -> Retry {
+        Retry { backoff: MIN_BACKOFF, at: Instant::now(), log: Throttle::new(LOG_INTERVAL) }
+    }
+
+    /// Sets when to try again. Returns the wait.
+    pub fn back_off(&mut self) -> Duration {
+        let wait = self.backoff;
+        self.at = Instant::now() + wait;
+        self.backoff = (wait * 2).min(MAX_BACKOFF);
+        wait
+    }
+
+    /// Starts over with short waits.
+    pub fn reset(&mut self) {
+        self.backoff = MIN_BACKOFF;
+    }
+}

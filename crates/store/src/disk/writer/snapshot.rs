@@ -1,0 +1,138 @@
+//! Snapshots, which replace older files.
+
+use std::io;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::Writer;
+use crate::disk::file_id::FileId;
+use crate::disk::record_file::RecordFile;
+use weir_common::clock::Clock;
+
+/// A snapshot is synced after that many bytes: a sync of all at its end would delay those of the log.
+const SYNC_BYTES: u64 = 16 << 20;
+
+/// Whether a snapshot is whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Whole,
+    /// The log that was started with it has failed, or the thread is to end.
+    Abandoned,
+}
+
+impl<C: Clock> Writer<C> {
+    /// Replaces all files by a snapshot and a new log, while changes are saved as ever.
+    pub(super) fn compact(&mut self) {
+        self.compact_at = Instant::now() + self.schedule.compact;
+        // All that the older log lacks goes to the new one.
+        let number = match self.start_log() {
+            Ok(number) => number,
+            // The older log is as good as it was.
+            Err(error) => return self.warn_compaction(&error),
+        };
+        match self.write_snapshot(number, true) {
+            Ok(Ended::Whole) => self.replaced_by(number),
+            Ok(Ended::Abandoned) => {}
+            Err(error) => self.warn_compaction(&error),
+        }
+    }
+
+    /// Saves everything, and starts a new log: the last one has failed or lacks changes.
+    pub(super) fn start_over(&mut self) {
+        let started = Instant::now();
+        self.abandon_log();
+        let reopened = self.directory.reopen().map_err(io::Error::other);
+        let log = reopened.and_then(|last| {
+            self.next_number = self.next_number.max(last.saturating_add(1));
+            self.start_log()
+        });
+        match log {
+            Ok(number) => match self.write_snapshot(number, false) {
+                Ok(_) => {
+                    self.status.synced(started);
+                    self.replaced_by(number);
+                }
+                Err(error) => {
+                    self.log = None;
+                    self.discard(FileId::log(number));
+                    self.warn(&error);
+                }
+            },
+            Err(error) => self.warn(&error),
+        }
+        self.report_sizes();
+    }
+
+    /// Writes all keys to a snapshot, and discards it unless it gets whole. With `saves_changes` it
+    /// saves changes meanwhile; without, it drops the lists of changes, which it contains.
+    fn write_snapshot(&mut self, number: u64, saves_changes: bool) -> io::Result<Ended> {
+        let file = FileId::snapshot(number);
+        let (seal, bits) = (self.directory.seal(file), self.directory.meta().shard_bits);
+        let snapshot = RecordFile::new(self.directory.create(file)?, seal, bits);
+        let ended = self.fill_snapshot(file, snapshot, saves_changes);
+        if !matches!(ended, Ok(Ended::Whole)) {
+            self.discard(file);
+        }
+        ended
+    }
+
+    fn fill_snapshot(
+        &mut self,
+        file: FileId,
+        mut snapshot: RecordFile,
+        saves_changes: bool,
+    ) -> io::Result<Ended> {
+        for shard in 0..self.memory.shards() {
+            if !saves_changes {
+                // Before the keys are copied: what changes later is listed again.
+                self.memory.take_changes(shard);
+            }
+            self.copier.snapshot(&self.memory, shard, &mut snapshot, &mut self.commands)?;
+            if snapshot.unsynced_bytes() >= SYNC_BYTES {
+                snapshot.sync()?;
+            }
+            if !saves_changes {
+                continue;
+            }
+            if Instant::now() >= self.next_sync {
+                self.save_changes_or_all();
+                // From its end: if it took longer than that, the snapshot goes on nevertheless.
+                self.next_sync = Instant::now() + self.schedule.sync;
+                self.report_sizes();
+            }
+            let log_goes_on = self.log.is_some() && self.log_number == file.number;
+            if !log_goes_on || self.commands.is_finishing() {
+                return Ok(Ended::Abandoned);
+            }
+        }
+        snapshot.finish()?;
+        self.directory.finish(file, snapshot.file(), snapshot.bytes())?;
+        self.snapshot_bytes = snapshot.bytes();
+        self.snapshot_records = snapshot.records();
+        self.status.written_bytes.fetch_add(snapshot.bytes(), Ordering::Relaxed);
+        self.status.written_records.fetch_add(snapshot.records(), Ordering::Relaxed);
+        self.status.snapshots.fetch_add(1, Ordering::Relaxed);
+        Ok(Ended::Whole)
+    }
+
+    /// Records that a snapshot is whole, and removes the files that it replaces.
+    fn replaced_by(&mut self, number: u64) {
+        self.older_log_bytes = 0;
+        self.is_damaged = false;
+        self.compacting.reset();
+        self.directory.keep_from(number);
+        self.saving.reset();
+        if self.status.saves_again() {
+            let path = self.directory.path().display();
+            tracing::info!(%path, "counters are saved again");
+        }
+        let mut replaced = self.directory.files().unwrap_or_default();
+        replaced.retain(|file| file.number < number);
+        self.remove(&replaced);
+    }
+
+    /// Removes a file that is of no use. If that fails, the next start or snapshot does it.
+    pub(super) fn discard(&mut self, file: FileId) {
+        let _ = self.directory.remove(file);
+    }
+}

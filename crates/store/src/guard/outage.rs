@@ -1,0 +1,117 @@
+//! Outages of the store and their log lines.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::{OnStoreFailure, StoreError};
+use weir_common::throttle::Throttle;
+use weir_limit::{Micros, SECOND};
+
+/// How long the store must answer without a failure for an outage to be over.
+pub(super) const QUIET: Micros = 10 * SECOND;
+
+/// How often failures are logged at most.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Failures with less than [`QUIET`] between them.
+#[derive(Debug)]
+pub(super) struct Outage {
+    /// When a charge last failed; 0 if there is no outage.
+    last: AtomicU64,
+    /// When a charge last failed because of the store and not of its caller's deadline; 0 if there is
+    /// no outage whose end is to be logged.
+    last_by_store: AtomicU64,
+    warnings: Throttle,
+    /// Charges that failed because of the store in this outage.
+    failed: AtomicU64,
+}
+
+impl Default for Outage {
+    fn default() -> Self {
+        Outage {
+            last: AtomicU64::new(0),
+            last_by_store: AtomicU64::new(0),
+            warnings: Throttle::new(LOG_INTERVAL),
+            failed: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Outage {
+    /// Returns whether there is an outage whose end has not been noticed.
+    pub(super) fn is_active(&self) -> bool {
+        self.last.load(Relaxed) > 0
+    }
+
+    /// Records that `charges` failed, at least one of them with `kind`. Callers' deadlines are not
+    /// logged: callers could fill the log with them, and the store may be healthy.
+    pub(super) fn fail(
+        &self,
+        now: Micros,
+        charges: u64,
+        policy: OnStoreFailure,
+        kind: StoreError,
+        domain: &str,
+    ) {
+        self.last.fetch_max(now.max(1), Relaxed);
+        if kind == StoreError::CallerDeadline {
+            return;
+        }
+        self.last_by_store.fetch_max(now.max(1), Relaxed);
+        self.failed.fetch_add(charges, Relaxed);
+        if let Some(suppressed) = self.warnings.pass() {
+            let policy = policy.name();
+            tracing::warn!(policy, domain, error = %kind, suppressed, "store failed");
+        }
+    }
+
+    /// Records that the store answered. Returns true to one caller if that ends the outage.
+    pub(super) fn end_if_over(&self, now: Micros) -> bool {
+        // A thread that loses the race was overtaken by another one, or by a failure.
+        let is_over = |last: &AtomicU64| {
+            let since = last.load(Relaxed);
+            since > 0
+                && now.saturating_sub(since) >= QUIET
+                && last.compare_exchange(since, 0, Relaxed, Relaxed).is_ok()
+        };
+        if is_over(&self.last_by_store) {
+            let failed_charges = self.failed.swap(0, Relaxed);
+            let quiet_seconds = QUIET / SECOND;
+            tracing::info!(failed_charges, quiet_seconds, "store answers again");
+        }
+        is_over(&self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadlines_of_callers_are_not_failures_of_the_store() {
+        let outage = Outage::default();
+        let fail = |now, kind| outage.fail(now, 1, OnStoreFailure::Local, kind, "d");
+        fail(SECOND, StoreError::CallerDeadline);
+        assert_eq!((outage.last_by_store.load(Relaxed), outage.failed.load(Relaxed)), (0, 0));
+        assert!(
+            outage.is_active() && !outage.end_if_over(QUIET),
+            "what is counted locally is kept"
+        );
+        fail(2 * SECOND, StoreError::TimedOut);
+        fail(QUIET, StoreError::CallerDeadline);
+        assert_eq!(outage.failed.load(Relaxed), 1);
+        assert!(!outage.end_if_over(2 * SECOND + QUIET));
+        assert_eq!(outage.failed.load(Relaxed), 0, "its end is logged");
+        assert!(outage.end_if_over(2 * QUIET) && !outage.is_active());
+    }
+
+    #[test]
+    fn an_outage_ends_once_and_only_after_quiet() {
+        let outage = Outage::default();
+        assert!(!outage.is_active() && !outage.end_if_over(QUIET));
+        outage.fail(SECOND, 1, OnStoreFailure::Deny, StoreError::TimedOut, "d");
+        assert!(outage.is_active() && !outage.end_if_over(SECOND + QUIET - 1));
+        assert!(outage.end_if_over(SECOND + QUIET));
+        assert!(!outage.is_active() && !outage.end_if_over(SECOND + QUIET));
+    }
+}

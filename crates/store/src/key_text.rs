@@ -1,0 +1,123 @@
+//! The text of a key, as Redis has it.
+//!
+//! `weir:{shop|api_key=alice}f60`: prefix, domain, entries and the plan's shape. The part in braces
+//! decides a key's slot on a cluster. The characters that structure the text are escaped in values
+//! (`%7B`), and control characters too, so that no value can close the braces, move a key to another slot,
+//! or produce the key of other entries.
+
+use std::fmt::Write;
+
+use super::Key;
+use weir_limit::Plan;
+
+/// The longest name in braces. A longer one keeps a readable start and ends in a hash of the whole.
+const MAX_NAME: usize = 200;
+const HASH_HEX: usize = 32;
+
+/// Returns the key of `key` and `plan` without its prefix, for the log.
+pub fn key_text(key: &Key<'_>, plan: &Plan) -> String {
+    String::from_utf8_lossy(&write("", key, plan)).into_owned()
+}
+
+/// Returns the key of `key` and `plan`.
+pub(crate) fn write(prefix: &str, key: &Key<'_>, plan: &Plan) -> Box<[u8]> {
+    let mut text = String::with_capacity(96);
+    text.push_str(prefix);
+    text.push('{');
+    let start = text.len();
+    escape(&mut text, key.domain);
+    for (name, value) in key.entries {
+        text.push('|');
+        escape(&mut text, name);
+        text.push('=');
+        escape(&mut text, value);
+    }
+    if text.len() - start > MAX_NAME {
+        let hash = blake3::hash(&text.as_bytes()[start..]).to_hex();
+        let mut end = start + MAX_NAME - HASH_HEX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('#');
+        text.push_str(&hash[..HASH_HEX]);
+    }
+    text.push('}');
+    text.push_str(plan.shape());
+    text.into_bytes().into()
+}
+
+fn escape(text: &mut String, part: &str) {
+    let special = |c: char| c.is_control() || matches!(c, '{' | '}' | '|' | '=' | '#' | '%');
+    let mut rest = part;
+    while let Some(at) = rest.find(special) {
+        let (plain, from) = rest.split_at(at);
+        text.push_str(plain);
+        let mut chars = from.chars();
+        let c = chars.next().unwrap_or_default();
+        let mut bytes = [0; 4];
+        for byte in c.encode_utf8(&mut bytes).bytes() {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "%{byte:02X}");
+        }
+        rest = chars.as_str();
+    }
+    text.push_str(rest);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use weir_limit::{Limit, Unit};
+
+    fn plan(unit: Unit) -> Plan {
+        Plan::new(vec![Limit::fixed_window(1, unit, 1).unwrap()])
+    }
+
+    fn text(domain: &str, entries: &[(&str, &str)]) -> String {
+        let key = write("weir:", &Key { domain, entries }, &plan(Unit::Minute));
+        String::from_utf8(key.into()).unwrap()
+    }
+
+    #[test]
+    fn keys_are_readable() {
+        assert_eq!(text("shop", &[("api_key", "alice")]), "weir:{shop|api_key=alice}f60");
+        assert_eq!(text("shop", &[("käse", ""), ("a", "b")]), "weir:{shop|käse=|a=b}f60");
+    }
+
+    #[test]
+    fn values_cannot_close_the_braces_or_collide() {
+        assert_eq!(text("a{b}", &[("|", "\n%")]), "weir:{a%7Bb%7D|%7C=%0A%25}f60");
+        let long = "x".repeat(1 << 20);
+        let other = format!("{long}y");
+        let parts = ["", "a", "a|b", "a=b", "=", "|", "{", "}", "%7B", "#", "\0", "\u{85}"];
+        let parts: Vec<&str> = parts.into_iter().chain([long.as_str(), other.as_str()]).collect();
+        let mut seen = HashMap::new();
+        let mut check = |domain, entries: &[(&str, &str)]| {
+            let key = text(domain, entries);
+            assert!(key.len() < 260 && key.matches('{').count() == 1, "{key}");
+            assert_eq!(key.matches('}').count(), 1, "{key}");
+            let written = format!("{domain:?}{entries:?}");
+            if let Some(other) = seen.insert(key.clone(), written.clone()) {
+                panic!("{key}: {other:.99} and {written:.99}");
+            }
+        };
+        for a in &parts {
+            check(a, &[]);
+            for b in &parts {
+                for c in &parts {
+                    check(a, &[(b, c)]);
+                }
+                check("d", &[(a, b), (b, a)]);
+            }
+        }
+    }
+
+    #[test]
+    fn keys_differ_by_shape() {
+        let key = Key { domain: "d", entries: &[] };
+        assert_ne!(write("", &key, &plan(Unit::Minute)), write("", &key, &plan(Unit::Hour)),);
+    }
+}

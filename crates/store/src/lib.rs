@@ -1,0 +1,200 @@
+//! Where state lives: the trait that all stores implement, and what they have in common.
+
+#[cfg(any(test, feature = "testsuite"))]
+pub mod conformance;
+pub mod deny_locally;
+pub mod disk;
+pub mod guard;
+mod key_text;
+pub mod memory;
+mod operations;
+pub mod per_second;
+#[cfg(feature = "redis")]
+pub mod redis;
+mod shared_table;
+mod states;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use smallvec::SmallVec;
+
+use weir_limit::{Decision, Op, Plan, Source};
+
+pub use self::key_text::key_text;
+pub use self::operations::{BackendStatus, FailureStatus, Operations, SavedStatus, StoreStatus};
+pub use self::shared_table::{RowChange, SharedTable, TableError, TableVersion, TableWritten};
+pub use self::states::{StateKey, States};
+pub use weir_common::entry::Entry;
+pub use weir_common::failure::OnStoreFailure;
+
+/// The identity of a counter, together with the shape of the plan that it is charged to.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    pub domain: &'a str,
+    /// The descriptor's entries. If a rule shares its threshold, the pattern replaces the value.
+    pub entries: &'a [Entry<'a>],
+}
+
+/// How a descriptor's denial counts for a batch that is charged together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A denial denies the batch.
+    Enforced,
+    /// Denies the batch only when all of this role deny.
+    Quota,
+    /// Never denies the batch.
+    Shadow,
+}
+
+/// One descriptor's charge.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge<'a> {
+    pub key: Key<'a>,
+    pub plan: &'a Arc<Plan>,
+    pub op: Op,
+    /// The hold id of a concurrency limit.
+    pub hold: Option<&'a str>,
+    pub role: Role,
+}
+
+/// All charges of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'a> {
+    pub charges: &'a [Charge<'a>],
+    /// Charge all or none: none if the batch is denied.
+    pub together: bool,
+    /// For a batch charged together: another quota of the request passes, so that the quotas do not
+    /// all deny.
+    pub quota_passes: bool,
+    /// The time within which the store has to answer.
+    pub budget: Duration,
+    /// The policy if the store fails. `None` means the policy of the guard, or the error if there is
+    /// no guard.
+    pub on_failure: Option<OnStoreFailure>,
+}
+
+impl Charge<'_> {
+    /// Returns the role in which a failure of this charge denies a batch that is charged together;
+    /// none if the request may pass nevertheless.
+    pub fn denial_where_failed(&self, on_failure: Option<OnStoreFailure>) -> Option<Role> {
+        let enforced = || self.plan.limits().iter().any(|limit| !limit.shadow_mode);
+        match on_failure.unwrap_or(OnStoreFailure::Error) {
+            // The whole request is refused.
+            OnStoreFailure::Error => Some(Role::Enforced),
+            OnStoreFailure::Deny if self.op.takes().is_some() && enforced() => Some(self.role),
+            OnStoreFailure::Deny | OnStoreFailure::Allow | OnStoreFailure::Local => None,
+        }
+    }
+
+    /// Returns whether to give back hits if the caller goes away: a concurrency limit took them, or
+    /// may have. If that is not known, only a hold id makes giving back safe: without a hold of that
+    /// id nothing is given back.
+    pub fn may_hold(&self, answer: &Answer) -> bool {
+        let Some(at) = self.plan.concurrency() else { return false };
+        let charges_denied =
+            || self.plan.limits().get(usize::from(at)).is_some_and(|limit| limit.charge_denied);
+        let known = match answer {
+            Ok(decision) if decision.source == Source::Store => {
+                let watched = decision.would_deny >> at & 1 > 0;
+                Some(decision.allowed && !watched || charges_denied())
+            }
+            Err(failed) if failed.is_refusal() => Some(false),
+            _ => None,
+        };
+        self.op.takes().is_some_and(|hits| hits > 0) && known.unwrap_or(self.hold.is_some())
+    }
+}
+
+impl Batch<'_> {
+    /// Returns whether `answers`, one for each charge in order, deny the batch as a whole: an
+    /// enforced charge is denied, or there are quotas and all of them are denied. A charge that is
+    /// known not to have been made counts as its policy decides; other failures do not count.
+    pub fn is_denied(&self, answers: &[Answer]) -> bool {
+        let (mut quotas, mut quotas_denied) = (0, 0);
+        for (charge, answer) in self.charges.iter().zip(answers) {
+            quotas += usize::from(charge.role == Role::Quota);
+            match self.denial(charge, answer) {
+                Some(Role::Enforced) => return true,
+                Some(Role::Quota) => quotas_denied += 1,
+                Some(Role::Shadow) | None => {}
+            }
+        }
+        quotas > 0 && quotas_denied == quotas && !self.quota_passes
+    }
+
+    /// Returns the role in which an answer denies the batch; none if it is no denial.
+    pub fn denial(&self, charge: &Charge<'_>, answer: &Answer) -> Option<Role> {
+        match answer {
+            Ok(decision) => (!decision.allowed).then_some(charge.role),
+            Err(failed) if failed.is_refusal() => charge.denial_where_failed(self.on_failure),
+            Err(_) => None,
+        }
+    }
+}
+
+/// The answer to one charge.
+pub type Answer = Result<Decision, StoreError>;
+
+/// One answer for each charge of a batch, in its order.
+pub type Answers = SmallVec<[Answer; 4]>;
+
+/// Why a store could not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    #[error("the store could not be reached")]
+    Unavailable,
+    #[error("the store did not answer in time")]
+    TimedOut,
+    #[error("the caller's deadline came before the store's answer")]
+    CallerDeadline,
+    #[error("the store only answers reads")]
+    ReadOnly,
+    #[error("the store has no room left")]
+    OutOfMemory,
+    #[error("the key holds something that is not weir's")]
+    WrongType,
+    #[error("the key's state cannot be read")]
+    Corrupt,
+}
+
+impl StoreError {
+    /// Returns whether it is certain that nothing was charged.
+    pub fn is_refusal(self) -> bool {
+        !matches!(self, StoreError::Unavailable | StoreError::TimedOut | StoreError::CallerDeadline)
+    }
+}
+
+/// Keeps the state of keys and charges it.
+pub trait Store: Send + Sync {
+    /// Charges a batch; adds one answer for each charge to `answers`, in order.
+    ///
+    /// Ends within the batch's budget. If it is dropped before, the store gives back the holds that
+    /// have an id, once their outcome is known; whatever else was sent stays charged.
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send;
+
+    /// Charges a batch like [`charge`](Self::charge), but without waiting. Returns whether it did;
+    /// if not, nothing was charged and nothing was added to `answers`.
+    fn try_charge(&self, _batch: Batch<'_>, _answers: &mut Answers) -> bool {
+        false
+    }
+
+    /// Returns whether [`try_charge`](Self::try_charge) charges nearly every batch. A hint that saves
+    /// callers a useless attempt: only cost depends on it.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn try_charge(&self, batch: Batch<'_>, answers: &mut Answers) -> bool {
+        (**self).try_charge(batch, answers)
+    }
+
+    fn is_immediate(&self) -> bool {
+        (**self).is_immediate()
+    }
+
+    fn charge(&self, batch: Batch<'_>, answers: &mut Answers) -> impl Future<Output = ()> + Send {
+        (**self).charge(batch, answers)
+    }
+}

@@ -1,0 +1,125 @@
+//! Fingerprints of keys, which tables keep instead of the keys.
+
+use siphasher::sip128::SipHasher13;
+use smallvec::SmallVec;
+
+use crate::Charge;
+use weir_common::random::random_bytes;
+
+/// The part of a key's hash that its slot keeps. The first eight bytes place it in its table.
+pub(crate) type Print = [u8; 11];
+
+/// A key's hash: 32 bits choose the shard, 88 others identify the key within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Fingerprint {
+    pub(crate) shard: u32,
+    pub(crate) print: Print,
+}
+
+/// Makes fingerprints with a random secret: clients can neither find two keys with the same
+/// fingerprint nor target a shard.
+pub(crate) struct Fingerprints(SipHasher13);
+
+/// The part of the hash that places a slot in its table.
+pub(super) fn place(print: &Print) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *print;
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// Draws a secret.
+pub(crate) fn random_secret() -> [u64; 2] {
+    [u64::from_le_bytes(random_bytes()), u64::from_le_bytes(random_bytes())]
+}
+
+impl Fingerprints {
+    pub(crate) fn new() -> Fingerprints {
+        Fingerprints::of_secret(random_secret())
+    }
+
+    pub(crate) fn of_secret([a, b]: [u64; 2]) -> Fingerprints {
+        Fingerprints(SipHasher13::new_with_keys(a, b))
+    }
+
+    pub(crate) fn of(&self, charge: &Charge<'_>) -> Fingerprint {
+        let mut bytes = KeyBytes::new();
+        encode(charge, &mut bytes);
+        let (low, high) = self.0.hash(&bytes).as_u64();
+        let [a, b, c, d, e, f, g, h] = low.to_le_bytes();
+        let [i, j, k, ..] = high.to_le_bytes();
+        let print = [a, b, c, d, e, f, g, h, i, j, k];
+        Fingerprint { shard: (high >> 32) as u32, print }
+    }
+}
+
+/// The bytes of a key; long ones are on the heap.
+type KeyBytes = SmallVec<[u8; 256]>;
+
+/// Writes the key and the shape of its plan as unique bytes: the length precedes each part but the
+/// last.
+fn encode(charge: &Charge<'_>, bytes: &mut KeyBytes) {
+    put(charge.key.domain, bytes);
+    put_length(charge.key.entries.len(), bytes);
+    for (key, value) in charge.key.entries {
+        put(key, bytes);
+        put(value, bytes);
+    }
+    bytes.extend_from_slice(charge.plan.shape().as_bytes());
+}
+
+#[inline]
+fn put(part: &str, bytes: &mut KeyBytes) {
+    put_length(part.len(), bytes);
+    bytes.extend_from_slice(part.as_bytes());
+}
+
+/// Seven bits a byte, lowest first, the eighth set on all but the last byte.
+#[inline]
+fn put_length(mut length: usize, bytes: &mut KeyBytes) {
+    while length >= 0x80 {
+        bytes.push(length as u8 | 0x80);
+        length >>= 7;
+    }
+    bytes.push(length as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Entry, Key, Role};
+    use weir_limit::{Limit, Op, Plan, Unit};
+
+    fn encoded(domain: &str, entries: &[Entry<'_>], unit: Unit) -> Vec<u8> {
+        let plan = Arc::new(Plan::new(Limit::fixed_window(1, unit, 1).into_iter().collect()));
+        let key = Key { domain, entries };
+        let charge = Charge { key, plan: &plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let mut bytes = KeyBytes::new();
+        encode(&charge, &mut bytes);
+        bytes.to_vec()
+    }
+
+    #[test]
+    fn different_keys_encode_differently() {
+        let long = "x".repeat(300);
+        let keys: [(&str, &[Entry<'_>], Unit); 14] = [
+            ("d", &[("a_b", "c")], Unit::Hour),
+            ("d", &[("a", "b_c")], Unit::Hour),
+            ("d", &[("a", "b_c")], Unit::Day),
+            ("d", &[("a", "")], Unit::Hour),
+            ("d", &[("", "a")], Unit::Hour),
+            ("d", &[("", "")], Unit::Hour),
+            ("d", &[], Unit::Hour),
+            ("da", &[("", "")], Unit::Hour),
+            ("d", &[("a", ""), ("", "")], Unit::Hour),
+            ("d", &[("a", "\u{0}")], Unit::Hour),
+            ("d", &[("a", "1"), ("b", "2")], Unit::Hour),
+            ("d", &[("b", "2"), ("a", "1")], Unit::Hour),
+            ("d", &[("a", &long)], Unit::Hour),
+            ("d", &[("a", &long[1..])], Unit::Hour),
+        ];
+        let all: std::collections::HashSet<_> =
+            keys.iter().map(|(domain, entries, unit)| encoded(domain, entries, *unit)).collect();
+        assert_eq!(all.len(), keys.len());
+    }
+}

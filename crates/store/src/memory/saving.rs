@@ -1,0 +1,177 @@
+//! What is saved of a memory store: its changes, copies of its slots, and their way back.
+
+use std::hint::black_box;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::changes::Changed;
+use super::fingerprint::{Fingerprints, Print};
+use super::shard::{AnySlot, Shard};
+use super::table::Slot;
+use super::{Aligned, MemoryStore, sharding};
+use weir_common::clock::Clock;
+use weir_limit::{Fill, Packed, SECOND, State};
+
+/// A key that expires later than can be written: only eviction removes it.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// How many keys are looked up ahead of their copy.
+const READ_AHEAD: usize = 256;
+
+/// A key's slot as it is saved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SavedSlot<V> {
+    pub print: Print,
+    pub fill: Fill,
+    /// In whole seconds since the Unix epoch, or [`NEVER`].
+    pub expires: u64,
+    pub value: V,
+}
+
+/// The state of a saved slot.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum SavedValue<S> {
+    Packed(Packed),
+    Boxed(S),
+}
+
+/// Returns the number of shards for at most `max_keys` keys, as its binary logarithm.
+pub(crate) fn shard_bits(max_keys: usize) -> u8 {
+    sharding::shards(max_keys).ilog2() as u8
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Makes a store that lists its changes, with `2^shard_bits` shards and the secret that prints of
+    /// slots to be loaded were made with.
+    pub(crate) fn listing_changes(
+        clock: C,
+        max_keys: usize,
+        shard_bits: u8,
+        secret: [u64; 2],
+    ) -> MemoryStore<C> {
+        let shards = 1 << shard_bits;
+        let caps = sharding::caps(max_keys, shards);
+        let shards = caps.map(|cap| Aligned(Mutex::new(Shard::listing_changes(cap)))).collect();
+        MemoryStore::with(clock, max_keys, shards, Fingerprints::of_secret(secret))
+    }
+
+    /// The time in whole seconds since the Unix epoch.
+    pub(crate) fn now_seconds(&self) -> u64 {
+        self.clock.now() / SECOND
+    }
+
+    /// Takes the changes of a shard since they were last taken.
+    pub(crate) fn take_changes(&self, shard: usize) -> Changed {
+        match self
+            .shards
+            .get(shard)
+            .and_then(|shard| shard.0.lock().changes.as_mut().map(|it| it.take()))
+        {
+            Some(changed) => changed,
+            None => Changed::Keys(Vec::new()),
+        }
+    }
+
+    /// Returns the fingerprints of all keys of a shard.
+    pub(crate) fn prints(&self, shard: usize) -> Vec<Print> {
+        self.shards.get(shard).map(|shard| shard.0.lock().prints()).unwrap_or_default()
+    }
+
+    /// Calls `copy` for each key with its slot, or none if it has no slot, under the lock of the
+    /// shard, until it returns false. Then a thread that waits for the shard comes first. Slots that are
+    /// copied count as not changed any more. Returns the keys that are left.
+    pub(crate) fn copy_slots<'p>(
+        &self,
+        shard: usize,
+        prints: &'p [Print],
+        mut copy: impl FnMut(&Print, Option<SavedSlot<SavedValue<&State>>>) -> bool,
+    ) -> &'p [Print] {
+        let Some(Aligned(shard)) = self.shards.get(shard) else { return &[] };
+        let mut shard = shard.lock();
+        // Look-ups that do not depend on each other wait for memory at the same time. Of boxed states
+        // only a few are copied at a time.
+        if !shard.has_boxed() {
+            let ahead = prints.iter().take(READ_AHEAD);
+            black_box(ahead.filter(|key| shard.get::<Packed>(key).is_some()).count());
+        }
+        for (i, print) in prints.iter().enumerate() {
+            let slot = match shard.slot(print) {
+                Some(AnySlot::Packed(slot)) => {
+                    slot.unlist();
+                    Some(self.saved(slot, SavedValue::Packed(slot.value)))
+                }
+                Some(AnySlot::Boxed(slot)) => {
+                    slot.unlist();
+                    Some(self.saved(slot, SavedValue::Boxed(&*slot.value)))
+                }
+                None => None,
+            };
+            if !copy(print, slot) {
+                MutexGuard::unlock_fair(shard);
+                return prints.get(i + 1..).unwrap_or_default();
+            }
+        }
+        &[]
+    }
+
+    /// Calls `read` with the boxed state of a key, if it has one, under the lock of the shard.
+    pub(crate) fn read_boxed<T>(
+        &self,
+        shard: usize,
+        print: &Print,
+        read: impl FnOnce(&State) -> T,
+    ) -> Option<T> {
+        let shard = self.shards.get(shard)?.0.lock();
+        let read = shard.get::<Box<State>>(print).map(|state| read(state));
+        MutexGuard::unlock_fair(shard);
+        read
+    }
+
+    fn saved<'s, V>(
+        &self,
+        slot: &Slot<V>,
+        value: SavedValue<&'s State>,
+    ) -> SavedSlot<SavedValue<&'s State>> {
+        let expires = match slot.expires() {
+            u32::MAX => NEVER,
+            seconds => self.start / SECOND + u64::from(seconds),
+        };
+        SavedSlot { print: *slot.print(), fill: slot.fill(), expires, value }
+    }
+
+    /// Inserts a slot as it was saved, in place of what the key has. That is no change. A slot that
+    /// has expired only removes the other.
+    pub(crate) fn load(&self, shard: usize, saved: SavedSlot<SavedValue<Box<State>>>) {
+        let Some(Aligned(shard)) = self.shards.get(shard) else { return };
+        let SavedSlot { print, fill, expires, value } = saved;
+        let now = self.now();
+        let after_start = expires.saturating_sub(self.start / SECOND);
+        let expires = u32::try_from(after_start).unwrap_or(u32::MAX);
+        let mut shard = shard.lock();
+        if expires <= now.seconds() {
+            shard.forget(&print);
+            return;
+        }
+        match value {
+            SavedValue::Packed(packed) => {
+                shard.load(Slot::loaded(print, packed, fill, expires), now);
+            }
+            SavedValue::Boxed(state) => shard.load(Slot::loaded(print, state, fill, expires), now),
+        }
+    }
+
+    /// Evicts what was loaded beyond the cap, once everything is loaded.
+    pub(crate) fn loaded(&self) {
+        let now = self.now();
+        for Aligned(shard) in &self.shards {
+            shard.lock().loaded(now);
+        }
+    }
+
+    /// Removes a key. That is no change.
+    pub(crate) fn forget(&self, shard: usize, print: &Print) {
+        if let Some(Aligned(shard)) = self.shards.get(shard) {
+            shard.lock().forget(print);
+        }
+    }
+}

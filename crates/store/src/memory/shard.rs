@@ -1,0 +1,360 @@
+//! A part of the keys behind one lock, bounded in number.
+
+use super::{
+    changes::Changes,
+    fingerprint::Print,
+    table::{Candidate, Now, Slot, Table, Worth},
+};
+use crate::Charge;
+use weir_limit::{ChargeOutcome, Decision, Fill, Op, Packed, State};
+
+/// How many slots are sampled for one to evict, and how many more of each table if all of those are
+/// at their limit.
+const SAMPLE: usize = 8;
+const SECOND_SAMPLE: usize = 24;
+
+/// The state in a slot: packed in place, or boxed.
+pub(super) trait SlotValue: Default {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome;
+
+    /// The shard's table for states of this kind.
+    fn table(shard: &mut Shard) -> &mut Table<Self>;
+
+    /// The same table, to read it.
+    fn table_ref(shard: &Shard) -> &Table<Self>;
+}
+
+impl SlotValue for Packed {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
+        charge.plan.charge_packed(self, now.micros, charge.op, charge.hold)
+    }
+
+    fn table(shard: &mut Shard) -> &mut Table<Packed> {
+        &mut shard.packed
+    }
+
+    fn table_ref(shard: &Shard) -> &Table<Packed> {
+        &shard.packed
+    }
+}
+
+impl SlotValue for Box<State> {
+    fn charge(&mut self, charge: &Charge<'_>, now: Now) -> ChargeOutcome {
+        charge.plan.charge(self, now.micros, charge.op, charge.hold)
+    }
+
+    fn table(shard: &mut Shard) -> &mut Table<Box<State>> {
+        &mut shard.boxed
+    }
+
+    fn table_ref(shard: &Shard) -> &Table<Box<State>> {
+        &shard.boxed
+    }
+}
+
+/// A slot with a state of either kind.
+pub(super) enum AnySlot<'s> {
+    Packed(&'s mut Slot<Packed>),
+    Boxed(&'s mut Slot<Box<State>>),
+}
+
+/// Keys evicted to make room for others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Evicted {
+    /// Keys that had expired: nothing was lost.
+    pub expired: u64,
+    /// Keys below their limit.
+    pub live: u64,
+    /// Keys at or over their limit: blocked clients may be admitted again.
+    pub full: u64,
+}
+
+/// The slot to evict, and its table.
+#[derive(Clone, Copy, Debug)]
+enum Victim {
+    Packed(Candidate),
+    Boxed(Candidate),
+}
+
+impl Victim {
+    fn worth(&self) -> Worth {
+        match self {
+            Victim::Packed(candidate) | Victim::Boxed(candidate) => candidate.worth,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Shard {
+    packed: Table<Packed>,
+    boxed: Table<Box<State>>,
+    /// The number of keys that both tables may hold together; at least 1.
+    cap: usize,
+    pub(super) evicted: Evicted,
+    /// The keys to save; none if nothing is saved.
+    pub(super) changes: Option<Changes>,
+}
+
+impl Shard {
+    pub(super) fn new(cap: usize) -> Shard {
+        let cap = cap.max(1);
+        Shard {
+            packed: Table::default(),
+            boxed: Table::default(),
+            cap,
+            evicted: Evicted::default(),
+            changes: None,
+        }
+    }
+
+    /// Makes a shard that lists its changes.
+    pub(super) fn listing_changes(cap: usize) -> Shard {
+        Shard { changes: Some(Changes::new(cap)), ..Shard::new(cap) }
+    }
+
+    pub(super) fn keys(&self) -> usize {
+        self.packed.len() + self.boxed.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn boxed_keys(&self) -> usize {
+        self.boxed.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.packed.bytes() + self.boxed.bytes()
+    }
+
+    pub(super) fn swept(&self) -> u64 {
+        self.packed.swept + self.boxed.swept
+    }
+
+    /// Charges one key.
+    pub(super) fn charge<V: SlotValue>(
+        &mut self,
+        print: &Print,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Decision {
+        let Some(mut found) = V::table(self).find(print) else {
+            let mut value = V::default();
+            let charged = value.charge(charge, now);
+            if charged.expires > now.micros {
+                self.insert(Slot::new(*print, value, &charged, now), now);
+            }
+            return charged.decision;
+        };
+        let slot = found.get_mut();
+        let charged = slot.value.charge(charge, now);
+        let is_listed = slot.is_listed();
+        let unchanged = charge.op == Op::Take(0) || !charged.decision.allowed;
+        if unchanged && !slot.has_expired(now) {
+            slot.note_unchanged(&charged, now);
+        } else if charged.expires > now.micros {
+            slot.note(&charged, now);
+        } else {
+            found.remove();
+        }
+        if !is_listed {
+            self.list_change(print);
+        }
+        charged.decision
+    }
+
+    /// Charges one key, whose state is not used once it has expired. Looks do not keep it for longer.
+    pub(super) fn charge_unexpired(
+        &mut self,
+        print: &Print,
+        charge: &Charge<'_>,
+        now: Now,
+    ) -> Decision {
+        if let Some(found) = self.packed.find(print)
+            && found.get().has_expired(now)
+        {
+            found.remove();
+        }
+        match charge.op {
+            Op::Take(0) => self.copy::<Packed>(print).charge(charge, now).decision,
+            Op::Take(1..) | Op::GiveBack(_) | Op::Undo(_) => {
+                self.charge::<Packed>(print, charge, now)
+            }
+        }
+    }
+
+    /// Returns a key's state, expired or not.
+    pub(super) fn get<V: SlotValue>(&self, print: &Print) -> Option<&V> {
+        V::table_ref(self).get(print)
+    }
+
+    /// Returns a copy of a key's state.
+    pub(super) fn copy<V: SlotValue + Clone>(&self, print: &Print) -> V {
+        self.get::<V>(print).cloned().unwrap_or_default()
+    }
+
+    /// Deletes a key.
+    pub(super) fn delete<V: SlotValue>(&mut self, print: &Print) {
+        let Some(found) = V::table(self).find(print) else { return };
+        let (slot, _) = found.remove();
+        if !slot.is_listed() {
+            self.list_change(print);
+        }
+    }
+
+    /// Replaces a key's state by one that was last charged with the outcome `charged`.
+    pub(super) fn put<V: SlotValue>(
+        &mut self,
+        print: &Print,
+        value: V,
+        charged: &ChargeOutcome,
+        now: Now,
+    ) {
+        let lives = charged.expires > now.micros;
+        let Some(mut found) = V::table(self).find(print) else {
+            if lives {
+                self.insert(Slot::new(*print, value, charged, now), now);
+            }
+            return;
+        };
+        let slot = found.get_mut();
+        let is_listed = slot.is_listed();
+        if lives {
+            slot.value = value;
+            slot.note(charged, now);
+        } else {
+            found.remove();
+        }
+        if !is_listed {
+            self.list_change(print);
+        }
+    }
+
+    /// Returns the fingerprints of all keys.
+    pub(super) fn prints(&self) -> Vec<Print> {
+        let packed = self.packed.slots().map(|slot| *slot.print());
+        packed.chain(self.boxed.slots().map(|slot| *slot.print())).collect()
+    }
+
+    /// Inserts a slot as it was saved, in place of what the key has. Until [`loaded`](Self::loaded)
+    /// there may be twice as many keys: a log may have a new key before the removal of the one that
+    /// was evicted for it.
+    pub(super) fn load<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
+        self.forget(slot.print());
+        self.make_room::<V>(self.cap.saturating_mul(2), slot.random(), now);
+        V::table(self).insert(slot);
+    }
+
+    /// Evicts the keys that were loaded beyond the cap.
+    pub(super) fn loaded(&mut self, now: Now) {
+        let excess = self.keys().saturating_sub(self.cap);
+        // Steps of the golden ratio: evenly spread over both tables.
+        let mut random = 0_u16;
+        for _ in 0..excess {
+            random = random.wrapping_add(40_503);
+            self.evict(now, random);
+        }
+        if excess > 0 {
+            self.packed.shrink_to_fit();
+            self.boxed.shrink_to_fit();
+        }
+    }
+
+    /// Removes a key, without listing that as a change.
+    pub(super) fn forget(&mut self, print: &Print) {
+        if let Some(found) = self.packed.find(print) {
+            found.remove();
+        } else if let Some(found) = self.boxed.find(print) {
+            found.remove();
+        }
+    }
+
+    /// Returns a key's slot, with a state of either kind.
+    pub(super) fn slot(&mut self, print: &Print) -> Option<AnySlot<'_>> {
+        if let Some(slot) = self.packed.get_slot(print) {
+            return Some(AnySlot::Packed(slot));
+        }
+        self.boxed.get_slot(print).map(AnySlot::Boxed)
+    }
+
+    /// Sweeps the next `buckets` buckets of both tables.
+    pub(super) fn sweep(&mut self, buckets: usize, now: Now) {
+        self.packed.sweep(buckets, now);
+        self.boxed.sweep(buckets, now);
+    }
+
+    /// Shrinks tables that have become too large. Returns what to free after the lock is released.
+    pub(super) fn shrink(&mut self) -> impl Sized + use<> {
+        (self.packed.shrink(), self.boxed.shrink())
+    }
+
+    pub(super) fn has_boxed(&self) -> bool {
+        self.boxed.len() > 0
+    }
+
+    /// The buckets of the larger table.
+    pub(super) fn buckets(&self) -> usize {
+        self.packed.buckets().max(self.boxed.buckets())
+    }
+
+    fn insert<V: SlotValue>(&mut self, slot: Slot<V>, now: Now) {
+        // The removed key is listed before the new one: replayed, there are never too many.
+        self.make_room::<V>(self.cap, slot.random(), now);
+        self.list_change(slot.print());
+        V::table(self).insert(slot);
+    }
+
+    /// Lists a key as changed, if changes are listed. A slot that is in the table is marked so.
+    fn list_change(&mut self, print: &Print) {
+        if let Some(changes) = &mut self.changes {
+            changes.list(print);
+        }
+    }
+
+    /// Makes room for another key, of at most `cap`.
+    fn make_room<V: SlotValue>(&mut self, cap: usize, random: u16, now: Now) {
+        V::table(self).sweep_on_insert(now);
+        if self.keys() >= cap {
+            self.evict(now, random);
+        }
+    }
+
+    /// Evicts the least valuable key of a sample. A key at its limit is evicted only if
+    /// all of a wider sample are at theirs, and then the one that expires first. The new key is never
+    /// rejected: a client without a count would not be limited at all.
+    fn evict(&mut self, now: Now, random: u16) {
+        // Either table loses keys in proportion to those it holds.
+        let boxed = (usize::from(random) * self.keys()) >> 16 < self.boxed.len();
+        let sampled =
+            if boxed { self.sample_boxed(SAMPLE, now) } else { self.sample_packed(SAMPLE, now) };
+        let Some(mut victim) = sampled else { return };
+        if victim.worth().fill == Some(Fill::Full) {
+            let wider =
+                [self.sample_packed(SECOND_SAMPLE, now), self.sample_boxed(SECOND_SAMPLE, now)];
+            for candidate in wider.into_iter().flatten() {
+                if candidate.worth() < victim.worth() {
+                    victim = candidate;
+                }
+            }
+        }
+        match victim.worth().fill {
+            None => self.evicted.expired += 1,
+            Some(Fill::Full) => self.evicted.full += 1,
+            Some(Fill::Low | Fill::High) => self.evicted.live += 1,
+        }
+        let unlisted = match victim {
+            Victim::Packed(candidate) => self.packed.drop_candidate(candidate),
+            Victim::Boxed(candidate) => self.boxed.drop_candidate(candidate),
+        };
+        // Without a record of its removal it would return at the next start, and push out another.
+        if let Some(print) = unlisted {
+            self.list_change(&print);
+        }
+    }
+
+    fn sample_packed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
+        self.packed.sample(wanted, now).map(Victim::Packed)
+    }
+
+    fn sample_boxed(&mut self, wanted: usize, now: Now) -> Option<Victim> {
+        self.boxed.sample(wanted, now).map(Victim::Boxed)
+    }
+}

@@ -1,0 +1,54 @@
+//! Reads and resets single keys, each under the lock of its shard.
+
+use std::time::Duration;
+
+use super::MemoryStore;
+use crate::StoreError;
+use crate::states::{StateKey, States};
+use weir_common::clock::Clock;
+use weir_limit::{KeyState, Micros, Packed, State};
+
+impl<C: Clock> MemoryStore<C> {
+    /// Reads a key's state, and counts the hits of the last `spans`. The lock is held for as long as a
+    /// charge holds it, and to copy the state without its log.
+    pub fn read_now(&self, key: StateKey<'_>, spans: &[Micros]) -> KeyState {
+        let now = self.clock.now();
+        let fingerprint = self.fingerprints.of(&key.charge());
+        let shard = self.shards[self.shard_of(&fingerprint)].0.lock();
+        if self.packs(key.plan) {
+            let packed = shard.get::<Packed>(&fingerprint.print).copied().unwrap_or_default();
+            return key.plan.inspect_packed(packed, now, spans);
+        }
+        match shard.get::<Box<State>>(&fingerprint.print) {
+            Some(state) => key.plan.inspect(state, now, spans),
+            None => key.plan.inspect(&State::default(), now, spans),
+        }
+    }
+
+    /// Deletes a key's state.
+    pub fn reset_now(&self, key: StateKey<'_>) {
+        let fingerprint = self.fingerprints.of(&key.charge());
+        let mut shard = self.shards[self.shard_of(&fingerprint)].0.lock();
+        if self.packs(key.plan) {
+            shard.delete::<Packed>(&fingerprint.print);
+        } else {
+            shard.delete::<Box<State>>(&fingerprint.print);
+        }
+    }
+}
+
+impl<C: Clock> States for MemoryStore<C> {
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        _budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        Ok(self.read_now(key, spans))
+    }
+
+    async fn reset(&self, key: StateKey<'_>, _budget: Duration) -> Result<(), StoreError> {
+        self.reset_now(key);
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Counting in Redis, shared by all replicas.
+//!
+//! Scripts charge keys, atomically; they are in `lua/`, and the header of each describes its arguments and
+//! its reply. A script returns the state before the charge and the time; [`limit`](weir_limit) computes
+//! the decision from them, as for every store. Where a script would do no more than `INCRBY`, that is
+//! sent instead; `open_windows.rs` explains when.
+//!
+//! The path of a charge, each module using only those after it:
+//!
+//! - `connections`: the connections of the current thread, to one server or to a `cluster`
+//! - `connection`: one socket; `connection/driver` has its states
+//! - `round_trip`: sends a batch, answers its charges, returns redirects
+//! - `batch`: pending charges as script calls (`script`, `lua/`) and plain `INCRBY`s
+//! - `reply`: the answers that a request waits for
+//!
+//! Reading and resetting a state (`states`) has connections of its own (`direct`).
+
+mod access;
+mod batch;
+mod cancel;
+mod cluster;
+mod codec;
+mod connection;
+mod connections;
+mod context;
+mod counts;
+mod direct;
+mod key;
+mod log;
+mod open_windows;
+mod operations;
+mod options;
+mod reply;
+mod round_trip;
+mod script;
+mod shared_table;
+mod states;
+#[cfg(test)]
+mod tests;
+
+use std::iter::zip;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use smallvec::SmallVec;
+use tokio::time::Instant;
+
+pub use self::access::{Access, Endpoint, Login, Tls};
+use self::batch::{Group, PendingCharge};
+use self::cancel::CancelOnDrop;
+use self::connection::Connection;
+use self::connections::ThreadConnections;
+use self::context::RedisContext;
+pub use self::counts::RedisCounts;
+use self::direct::DirectConnections;
+pub use self::options::{Clock, Layout, Options, Topology};
+use self::reply::{AllAnswers, AnswersWithUndos, Reply};
+use super::per_second::{Undoable, Undos, undoing};
+use super::{Answer, Answers, Batch, Charge, Role, Store, StoreError};
+use weir_common::threads;
+
+/// Keeps states in Redis.
+#[derive(Debug)]
+pub struct RedisStore {
+    shared: Arc<RedisContext>,
+    /// One for each serving thread, started at its first use, on the current runtime.
+    connections: Box<[OnceLock<ThreadConnections>]>,
+    next_group: AtomicU32,
+    /// For reading and resetting states.
+    direct: DirectConnections,
+}
+
+impl RedisStore {
+    pub fn new(options: Options) -> RedisStore {
+        let connections = (0..options.connections.max(1)).map(|_| OnceLock::new()).collect();
+        let shared = Arc::new(RedisContext::new(options));
+        let (next_group, direct) = (AtomicU32::new(1), DirectConnections::new());
+        RedisStore { shared, connections, next_group, direct }
+    }
+
+    pub fn counts(&self) -> &RedisCounts {
+        &self.shared.counts
+    }
+
+    /// Returns how many connections there are, and how many of them are down.
+    pub fn connections_down(&self) -> (usize, usize) {
+        let connections: Vec<Arc<Connection>> = self.all_connections().collect();
+        let down = connections.iter().filter(|connection| connection.down().is_some()).count();
+        (connections.len(), down)
+    }
+
+    /// Returns how many connections are up, on all threads, to all nodes.
+    fn connections_up(&self) -> usize {
+        self.all_connections().filter(|connection| connection.is_up()).count()
+    }
+
+    fn all_connections(&self) -> impl Iterator<Item = Arc<Connection>> + '_ {
+        self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all)
+    }
+
+    /// Returns whether any connection is up, on any thread, to any node.
+    fn any_connection_up(&self) -> bool {
+        self.all_connections().any(|connection| connection.is_up())
+    }
+
+    /// Waits until Redis has answered for the first time: each node of a cluster that serves slots, on
+    /// the connections of every thread that has used the store. Connects the current thread, so that
+    /// its first request need not wait for that.
+    pub async fn answered(&self) {
+        let mut changed = self.shared.changed.subscribe();
+        self.connections();
+        let all = || self.connections.iter().filter_map(OnceLock::get);
+        // It cannot fail: this store holds the sender.
+        let _ = changed.wait_for(|()| all().all(ThreadConnections::has_answered)).await;
+    }
+
+    /// Returns the connections of the current thread; starts them at the first call.
+    fn connections(&self) -> &ThreadConnections {
+        let of_thread = &self.connections[threads::number() % self.connections.len()];
+        of_thread.get_or_init(|| ThreadConnections::start(self.shared.clone()))
+    }
+
+    fn new_group(&self, quota_passes: bool) -> Option<Group> {
+        let id = NonZeroU32::new(self.next_group.fetch_add(1, Ordering::Relaxed));
+        Some(Group { id: id.unwrap_or(NonZeroU32::MIN), quota_passes })
+    }
+
+    /// Groups the charges of a batch by slot, because one call can only use one. Where there are several
+    /// slots, adds that of each charge to `slots`.
+    fn group_by_slot(
+        &self,
+        batch: &Batch<'_>,
+        pending: &mut [PendingCharge],
+        slots: &mut SmallVec<[u16; 8]>,
+    ) {
+        let mut groups: SmallVec<[(u16, Option<Group>); 4]> = SmallVec::new();
+        for (pending, charge) in pending.iter_mut().zip(batch.charges) {
+            pending.denial_where_failed = charge.denial_where_failed(batch.on_failure);
+            let group = groups.iter().find(|(slot, _)| *slot == pending.slot).map(|it| it.1);
+            pending.group = group.unwrap_or_else(|| {
+                let group = self.new_group(batch.quota_passes);
+                groups.push((pending.slot, group));
+                group
+            });
+        }
+        if groups.len() > 1 {
+            // Whether all quotas deny is known only when all nodes have answered.
+            for pending in pending {
+                pending.undoable = true;
+                pending.group = pending.group.map(|it| Group { quota_passes: true, ..it });
+                slots.push(pending.slot);
+            }
+        }
+    }
+}
+
+impl Store for RedisStore {
+    async fn charge(&self, batch: Batch<'_>, answers: &mut Answers) {
+        self.charge_batch(batch, answers, None).await;
+    }
+}
+
+impl RedisStore {
+    /// Charges a batch; adds to `undos` what undoes each charge.
+    async fn charge_batch(
+        &self,
+        batch: Batch<'_>,
+        answers: &mut Answers,
+        undos: Option<&mut Undos>,
+    ) {
+        let connections = self.connections();
+        let deadline = Instant::now().checked_add(batch.budget);
+        let unanswered = match batch.budget < self.shared.options.caller_deadline_below {
+            true => StoreError::CallerDeadline,
+            false => StoreError::TimedOut,
+        };
+        let reply = Reply::new(batch.charges.len(), unanswered, deadline);
+        let wall = match self.shared.options.layout {
+            Layout::Reference => self.shared.options.wall.now(),
+            Layout::Weir => 0,
+        };
+        let options = &self.shared.options;
+        let pending = batch
+            .charges
+            .iter()
+            .enumerate()
+            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, wall));
+        // The slot of each charge, where a batch charged together needs several.
+        let mut slots: SmallVec<[u16; 8]> = SmallVec::new();
+        if batch.together {
+            let undoable = undos.is_some();
+            let pending = pending.map(|pending| PendingCharge { undoable, ..pending });
+            let mut pending: Vec<PendingCharge> = pending.collect();
+            self.group_by_slot(&batch, &mut pending, &mut slots);
+            connections.push(pending);
+        } else {
+            connections.push(pending);
+        }
+        let _cancel = CancelOnDrop { options, connections, batch: &batch, reply: &reply };
+        let _ = tokio::time::timeout(batch.budget, AllAnswers(&reply)).await;
+        let replied = reply.take();
+        let first = answers.len();
+        answers.extend(replied.iter().map(|(answer, _)| answer.clone()));
+
+        // Some nodes may have charged a batch that others deny. Where an outcome is unknown, nothing is
+        // given back.
+        let known =
+            |answer: &Answer| answer.as_ref().err().is_none_or(|failed| failed.is_refusal());
+        let answers = &answers[first..];
+        if !slots.is_empty() && answers.iter().all(known) && batch.is_denied(answers) {
+            self.undo(&undoing_made(&batch, &replied, &slots));
+        }
+        if let Some(undos) = undos {
+            undos.extend(replied.into_iter().map(|(_, undos)| undos));
+        }
+    }
+}
+
+impl Undoable for RedisStore {
+    async fn charge_undoable(&self, batch: Batch<'_>, answers: &mut Answers, undos: &mut Undos) {
+        self.charge_batch(batch, answers, Some(undos)).await;
+    }
+
+    fn undo(&self, undoing: &[Charge<'_>]) {
+        // Nobody waits for it, so it has no deadline.
+        let reply = Reply::new(undoing.len(), StoreError::TimedOut, None);
+        let options = &self.shared.options;
+        let pending = undoing
+            .iter()
+            .enumerate()
+            .map(|(index, charge)| PendingCharge::new(options, charge, &reply, index, 0));
+        self.connections().push(pending);
+    }
+}
+
+/// Returns the charges that undo those that were made on their nodes.
+fn undoing_made<'a>(
+    batch: &Batch<'a>,
+    replied: &AnswersWithUndos,
+    slots: &[u16],
+) -> Vec<Charge<'a>> {
+    let all = || zip(zip(batch.charges, replied), slots);
+    // A slot with an enforced denial charged nothing.
+    let denied: Vec<u16> = all()
+        .filter(|((charge, (answer, _)), _)| batch.denial(charge, answer) == Some(Role::Enforced))
+        .map(|(_, slot)| *slot)
+        .collect();
+    let made: Vec<_> = all()
+        .filter(|(_, slot)| !denied.contains(slot))
+        .map(|((charge, (_, undos)), _)| (charge, undos))
+        .collect();
+    undoing(made.into_iter())
+}
+
+impl Drop for RedisStore {
+    fn drop(&mut self) {
+        self.connections.iter().filter_map(OnceLock::get).for_each(ThreadConnections::close);
+    }
+}

@@ -1,0 +1,181 @@
+//! The builder of a batch: pending charges as the commands of one round trip.
+
+use std::collections::HashMap;
+
+use tokio::time::Instant;
+
+use super::increment::Increment;
+use super::pending::{Group, PendingCharge};
+use super::script_call::{BatchClock, ScriptCall};
+use crate::redis::codec::PlanCodec;
+use crate::redis::open_windows::OpenWindows;
+use crate::redis::script::ScriptKind;
+use weir_limit::Micros;
+
+/// The most entries of one call: a longer one is hardly cheaper per entry, and Redis's other clients
+/// wait for it.
+const MAX_ENTRIES: usize = 64;
+
+/// The commands of one round trip: script calls, and after them plain `INCRBY`s.
+#[derive(Debug)]
+pub(in super::super) struct CommandBatch {
+    pub calls: Vec<ScriptCall>,
+    pub increments: Vec<Increment>,
+    pub clock: BatchClock,
+}
+
+impl CommandBatch {
+    /// Builds the commands of `charges`, in their order. Keys whose window is open at `now`, an estimate
+    /// of the server's time, may go without a script.
+    pub fn build(
+        charges: Vec<PendingCharge>,
+        clock: BatchClock,
+        open_windows: &OpenWindows,
+        now: Option<Micros>,
+    ) -> CommandBatch {
+        let (calls, increments, open_calls, last) = Default::default();
+        let mut builder = BatchBuilder { calls, increments, open_windows, now, open_calls, last };
+        // A charge that waited behind a slow round trip is sent only within its own budget.
+        let at = Instant::now();
+        for charge in charges {
+            if charge.reply.is_awaited(at) {
+                builder.add(charge);
+            }
+        }
+        builder.finish(clock)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.increments.is_empty()
+    }
+
+    /// Returns how many charges it makes, under how many keys, and how many of these without a script.
+    pub fn len(&self) -> (usize, usize, usize) {
+        let increments = (self.increments.iter().map(Increment::len).sum(), self.increments.len());
+        let calls = self.calls.iter().map(ScriptCall::len);
+        let (charges, keys) = calls.fold(increments, |sum, call| (sum.0 + call.0, sum.1 + call.1));
+        (charges, keys, self.increments.len())
+    }
+}
+
+#[derive(Debug)]
+struct BatchBuilder<'w> {
+    calls: Vec<ScriptCall>,
+    increments: Vec<Increment>,
+    open_windows: &'w OpenWindows,
+    now: Option<Micros>,
+    /// The calls that more entries are added to, by what their entries have in common.
+    open_calls: HashMap<(ScriptKind, u16, bool, Option<Group>), usize>,
+    /// Where a key was charged last, by the key's hash.
+    last: HashMap<u64, Place>,
+}
+
+/// The place of a key in a batch.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// The call, and the entry of that call.
+    Call(usize, usize),
+    Increment(usize),
+}
+
+impl BatchBuilder<'_> {
+    fn finish(mut self, clock: BatchClock) -> CommandBatch {
+        for call in &mut self.calls {
+            call.finish(clock);
+        }
+        // Those whose charges went to the script are empty.
+        self.increments.retain(|increment| increment.len() > 0);
+        CommandBatch { calls: self.calls, increments: self.increments, clock }
+    }
+
+    fn add(&mut self, mut charge: PendingCharge) {
+        let hash = self.open_windows.hash(&charge.key);
+        match self.last.get(&hash) {
+            Some(&Place::Increment(at)) if self.increments[at].key() == &*charge.key => {
+                charge = match self.increments[at].merge(charge) {
+                    Ok(()) => return,
+                    Err(charge) => charge,
+                };
+                // All of them by the script, so that the key's charges stay in order.
+                self.last.remove(&hash);
+                for charge in self.increments[at].take_charges() {
+                    self.add_to_calls(charge, hash);
+                }
+            }
+            None if self.now.is_some_and(|now| self.open_windows.is_open(hash, now)) => {
+                charge = match Increment::new(charge, hash) {
+                    Ok(increment) => {
+                        self.last.insert(hash, Place::Increment(self.increments.len()));
+                        return self.increments.push(increment);
+                    }
+                    Err(charge) => charge,
+                };
+            }
+            _ => {}
+        }
+        self.add_to_calls(charge, hash);
+    }
+
+    fn add_to_calls(&mut self, charge: PendingCharge, hash: u64) {
+        let takes = charge.op.takes().is_some_and(|hits| hits > 0);
+        let kind = match charge.group {
+            None if PlanCodec(&charge.plan).counter().is_some() => ScriptKind::Counter,
+            None if takes && PlanCodec(&charge.plan).is_lone_gcra() => ScriptKind::Gcra,
+            None if takes && PlanCodec(&charge.plan).is_windows() => ScriptKind::Windows,
+            _ => ScriptKind::Charge(PlanCodec(&charge.plan).algorithms()),
+        };
+        let last = match self.last.get(&hash) {
+            Some(&Place::Call(call, entry)) if self.calls[call].key(entry) == &*charge.key => {
+                Some((call, entry))
+            }
+            _ => None,
+        };
+        if charge.group.is_none()
+            && !charge.alone
+            && let Some((call, entry)) = last
+            && self.calls[call].asking == charge.asking
+            && self.calls[call].kind == kind
+        {
+            match self.calls[call].merge(entry, charge) {
+                Ok(()) => {}
+                // In the same call or a later one: its key's charges stay in order.
+                Err(charge) => self.push(kind, charge, hash, call),
+            }
+        } else {
+            self.push(kind, charge, hash, last.map_or(0, |(call, _)| call));
+        }
+    }
+
+    /// Adds an entry to a call, but not to one before call `after`: a key's charges stay in order.
+    fn push(&mut self, kind: ScriptKind, charge: PendingCharge, hash: u64, after: usize) {
+        // A group needs one call, whatever its algorithms.
+        let like = match charge.group {
+            Some(_) => (ScriptKind::Counter, 0, charge.asking, charge.group),
+            None => (kind, charge.slot, charge.asking, None),
+        };
+        let open = self.open_calls.get(&like).copied().filter(|&at| {
+            let call = &self.calls[at];
+            let (entries, rules) = call.size();
+            if at < after && call.group.is_none() {
+                return false;
+            }
+            call.group.is_some() || !charge.alone && entries < MAX_ENTRIES && rules < 255
+        });
+        let at = open.unwrap_or_else(|| {
+            self.calls.push(ScriptCall::new(kind, charge.asking, charge.group));
+            let at = self.calls.len() - 1;
+            if !charge.alone {
+                self.open_calls.insert(like, at);
+            }
+            at
+        });
+        let call = &mut self.calls[at];
+        if let (ScriptKind::Charge(bits), ScriptKind::Charge(more)) = (&mut call.kind, kind) {
+            *bits |= more;
+        }
+        if charge.group.is_none() && !charge.alone {
+            self.last.insert(hash, Place::Call(at, call.size().0));
+        }
+        call.push(charge, hash);
+    }
+}

@@ -1,0 +1,119 @@
+//! Charges as the scripts read them; each script's header describes its arguments.
+
+use super::pending::{ChargeOp, PendingCharge};
+use crate::redis::codec::numbers::{self, counter_op, op};
+use crate::redis::codec::{PlanCodec, put};
+use weir_limit::{Limit, Op, Undo};
+
+/// Returns the operation of an entry of counter.lua.
+pub(super) fn counter_op(op: &ChargeOp, limit: &Limit) -> u8 {
+    match op {
+        ChargeOp::Op(Op::Take(0)) => counter_op::LOOK,
+        ChargeOp::Op(Op::Take(_)) if limit.charge_denied => counter_op::TAKE,
+        ChargeOp::Op(Op::Take(_)) => counter_op::ADMIT,
+        ChargeOp::Op(Op::GiveBack(_)) => counter_op::GIVE_BACK,
+        ChargeOp::Op(Op::Undo(_)) => counter_op::UNDO,
+        ChargeOp::Settle(_) => counter_op::SETTLE,
+    }
+}
+
+fn hits(op: &ChargeOp) -> u32 {
+    let hits = match *op {
+        ChargeOp::Op(Op::Take(hits) | Op::GiveBack(hits)) => hits,
+        ChargeOp::Op(Op::Undo(Undo { hits, .. })) | ChargeOp::Settle(hits) => hits.into(),
+    };
+    u32::try_from(hits).unwrap_or(u32::MAX)
+}
+
+/// Writes the numbers of an entry of counter.lua.
+pub(super) fn write_counter(charge: &PendingCharge, op: u8, n: u32, out: &mut Vec<u8>) {
+    if op != counter_op::LOOK {
+        // Its only limit may not have charged what is undone.
+        let is_charged = charge.op.undo().is_none_or(|undo| undo.limits & 1 > 0);
+        let hits = if is_charged { hits(&charge.op) } else { 0 };
+        out.extend_from_slice(&hits.to_le_bytes());
+    }
+    if op == counter_op::ADMIT {
+        out.extend_from_slice(&1_u32.to_le_bytes());
+        out.extend_from_slice(&n.to_le_bytes());
+    }
+    if let Some(undo) = charge.op.undo() {
+        put(out, undo.taken);
+    }
+}
+
+/// Adds a charge to an entry of counter.lua, whose numbers are `body`; returns whether it could.
+pub(super) fn merge_counters(
+    charges: &[PendingCharge],
+    charge: &PendingCharge,
+    body: &mut [u8],
+) -> bool {
+    let Some((limit, window)) = PlanCodec(&charge.plan).counter() else { return false };
+    let (Some(first), Some(last)) = (charges.first(), charges.last()) else { return false };
+    let same = |(other, _): (&Limit, _)| other.charge_denied == limit.charge_denied;
+    if !PlanCodec(&first.plan).counter().is_some_and(same) {
+        return false;
+    }
+    match (counter_op(&first.op, limit), charge.op) {
+        // A look beside hits that are all counted, or beside another look.
+        (counter_op::LOOK | counter_op::TAKE, ChargeOp::Op(Op::Take(0))) => true,
+        (counter_op::TAKE, ChargeOp::Op(Op::Take(_))) => {
+            // A count saturates at u32::MAX; with the window in the key it would not.
+            let sum = u64::from(short(body)) + u64::from(hits(&charge.op));
+            let Ok(sum) =
+                u32::try_from(if charge.window_in_key { sum } else { sum.min(u32::MAX.into()) })
+            else {
+                return false;
+            };
+            body[..4].copy_from_slice(&sum.to_le_bytes());
+            true
+        }
+        (counter_op::ADMIT, op) if op == last.op && short(&body[8..]) == window.n => {
+            add_one(&mut body[4..8]);
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Reads the first four bytes.
+fn short(bytes: &[u8]) -> u32 {
+    bytes.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Adds one to a number of four bytes.
+pub(super) fn add_one(bytes: &mut [u8]) {
+    let more = short(bytes) + 1;
+    bytes.copy_from_slice(&more.to_le_bytes());
+}
+
+/// Writes the hits of a charge, and that it is made once.
+pub(super) fn write_times(charge: &PendingCharge, out: &mut Vec<u8>) {
+    out.extend_from_slice(&hits(&charge.op).to_le_bytes());
+    out.extend_from_slice(&1_u32.to_le_bytes());
+}
+
+/// Returns the role of an entry of charge.lua, with what its failure comes to.
+pub(super) fn role(charge: &PendingCharge) -> u8 {
+    numbers::role(charge.role, charge.denial_where_failed)
+}
+
+/// Writes a run of an entry of charge.lua.
+pub(super) fn write_run(charge: &PendingCharge, out: &mut Vec<u8>) {
+    out.push(match charge.op {
+        ChargeOp::Op(Op::Take(_)) => op::TAKE,
+        // Only counters are settled, by their own script.
+        ChargeOp::Op(Op::GiveBack(_)) | ChargeOp::Settle(_) => op::GIVE_BACK,
+        ChargeOp::Op(Op::Undo(_)) => op::UNDO,
+    });
+    write_times(charge, out);
+    if charge.plan.hold_id().is_some() {
+        out.extend_from_slice(&charge.hold.to_le_bytes());
+    }
+    if let Some(Undo { taken, limits, replaced, .. }) = charge.op.undo() {
+        put(out, *taken);
+        out.extend_from_slice(&limits.to_le_bytes());
+        put(out, replaced.map_or(0, |replaced| replaced.at + 1));
+        out.extend_from_slice(&replaced.map_or(0, |replaced| replaced.hits).to_le_bytes());
+    }
+}

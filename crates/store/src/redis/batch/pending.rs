@@ -1,0 +1,176 @@
+//! Charges on their way to Redis.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use crate::key_text;
+use crate::redis::codec::PlanCodec;
+use crate::redis::key;
+use crate::redis::options::{Layout, Options, Topology};
+use crate::redis::reply::Reply;
+use crate::{Charge, Key, Role, StoreError};
+use weir_limit::{Micros, Op, Plan, State, Undo, hash_hold_id};
+
+/// A charge that waits for its answer.
+#[derive(Clone, Debug)]
+pub(in super::super) struct PendingCharge {
+    pub key: Box<[u8]>,
+    /// The key's slot; 0 unless the store is a cluster.
+    pub slot: u16,
+    pub plan: Arc<Plan>,
+    pub op: ChargeOp,
+    /// The hash of the hold's id.
+    pub hold: u64,
+    pub role: Role,
+    /// The role in which a failure of this charge denies its group; none where it does not.
+    pub denial_where_failed: Option<Role>,
+    pub group: Option<Group>,
+    /// Records what undoes it.
+    pub undoable: bool,
+    /// The key contains the start of the window.
+    pub window_in_key: bool,
+    /// The time of the request where the window is part of the key: the charge is decided as of then.
+    pub at: Micros,
+    /// How many redirects it has followed.
+    pub hops: u8,
+    /// Preceded by `ASKING`: the node answers although the slot is still being moved to it.
+    pub asking: bool,
+    /// Sent in a call of its own.
+    pub alone: bool,
+    pub reply: Arc<Reply>,
+    /// The position of its answer in `reply`.
+    pub index: usize,
+}
+
+/// A key as it is in Redis.
+pub(in super::super) struct StoredKey {
+    pub text: Box<[u8]>,
+    /// Its slot; 0 unless the store is a cluster.
+    pub slot: u16,
+    /// It contains the start of the window.
+    pub window_in_key: bool,
+}
+
+/// Returns the key of the holds that belong to a key.
+pub(in super::super) fn holds_key(key: &[u8]) -> Vec<u8> {
+    [key, b":holds"].concat()
+}
+
+/// What a charge does to its state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum ChargeOp {
+    Op(Op),
+    /// Repairs the state after plain `INCRBY`s: writes its window and expiry, and subtracts these hits
+    /// from a number that is not a state.
+    Settle(u32),
+}
+
+impl ChargeOp {
+    /// Returns the hits to take: 0 for a look, none if it takes nothing from any limit.
+    pub fn takes(&self) -> Option<u64> {
+        match self {
+            ChargeOp::Op(op) => op.takes(),
+            ChargeOp::Settle(_) => None,
+        }
+    }
+
+    /// Returns what to undo, if anything.
+    pub fn undo(&self) -> Option<&Undo> {
+        match self {
+            ChargeOp::Op(Op::Undo(undo)) => Some(undo),
+            ChargeOp::Op(Op::Take(_) | Op::GiveBack(_)) | ChargeOp::Settle(_) => None,
+        }
+    }
+}
+
+/// A group of charges that are made all or none, in one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in super::super) struct Group {
+    pub id: NonZeroU32,
+    /// A quota outside the group passes, so quotas cannot deny it.
+    pub quota_passes: bool,
+}
+
+impl StoredKey {
+    /// Returns the key for requests at `wall`; only the reference's keys depend on it.
+    #[inline]
+    pub fn new(options: &Options, key: &Key<'_>, plan: &Plan, wall: Micros) -> StoredKey {
+        let mut window_in_key = false;
+        let text = match (options.layout, PlanCodec(plan).counter()) {
+            (Layout::Reference, Some((_, window))) => {
+                window_in_key = true;
+                key::write_reference(&options.prefix, key, window.period, wall)
+            }
+            _ => key_text::write(&options.prefix, key, plan),
+        };
+        let slot = match options.topology {
+            Topology::Cluster(_) => key::slot(&text),
+            _ => 0,
+        };
+        StoredKey { text, slot, window_in_key }
+    }
+}
+
+impl PendingCharge {
+    /// Prepares a charge for sending. `wall` is the time of the request; only the reference's keys
+    /// depend on it.
+    pub fn new(
+        options: &Options,
+        charge: &Charge<'_>,
+        reply: &Arc<Reply>,
+        index: usize,
+        wall: Micros,
+    ) -> PendingCharge {
+        // A window in the key is the one in which the hits were taken.
+        let wall = match charge.op {
+            Op::Take(_) | Op::GiveBack(_) => wall,
+            Op::Undo(undo) => undo.taken,
+        };
+        let StoredKey { text, slot, window_in_key } =
+            StoredKey::new(options, &charge.key, charge.plan, wall);
+        PendingCharge {
+            key: text,
+            slot,
+            plan: charge.plan.clone(),
+            op: ChargeOp::Op(charge.op),
+            hold: charge.hold.map_or(0, hash_hold_id),
+            role: charge.role,
+            denial_where_failed: None,
+            group: None,
+            undoable: false,
+            window_in_key,
+            at: wall,
+            hops: 0,
+            asking: false,
+            alone: false,
+            reply: reply.clone(),
+            index,
+        }
+    }
+
+    /// Decides the charge from the state before it, applies it to that state, and answers.
+    pub fn decide(&self, state: &mut State, now: Micros) {
+        let op = match self.op {
+            ChargeOp::Op(op) => op,
+            ChargeOp::Settle(_) => Op::Take(0),
+        };
+        let (outcome, undos) = match self.undoable {
+            true => self.plan.charge_undoable(state, now, op, self.hold),
+            false => (self.plan.charge_hashed(state, now, op, self.hold), Vec::new()),
+        };
+        self.reply.set(self.index, Ok(outcome.decision), undos);
+    }
+
+    /// Answers with an error.
+    pub fn fail(&self, error: StoreError) {
+        self.reply.set(self.index, Err(error), Vec::new());
+    }
+}
+
+/// Answers all charges with an error.
+pub(in super::super) fn fail_all(
+    charges: impl IntoIterator<Item = PendingCharge>,
+    error: StoreError,
+) {
+    charges.into_iter().for_each(|charge| charge.fail(error));
+}

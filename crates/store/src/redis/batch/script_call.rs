@@ -1,0 +1,350 @@
+//! One call of a script: its entries as arguments, and its reply as answers.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::encode::{
+    add_one, counter_op, merge_counters, role, write_counter, write_run, write_times,
+};
+use super::increment;
+use super::pending::{Group, PendingCharge, fail_all, holds_key};
+use crate::StoreError;
+use crate::redis::codec::numbers::{QUOTA_PASSES, TOGETHER};
+use crate::redis::codec::{PlanCodec, Reader, counter_failure, failure, put};
+use crate::redis::open_windows::OpenWindows;
+use crate::redis::script::ScriptKind;
+use weir_limit::{Micros, Plan, State};
+
+/// The time, as the scripts of one batch get it.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct BatchClock {
+    /// The caller's time where its clock counts; else 0, and the scripts read the server's.
+    pub now: Micros,
+    /// The caller's time.
+    pub wall: Micros,
+    /// Milliseconds to keep states for longer than they need.
+    pub slack: u32,
+}
+
+/// The bytes of a number in the reply about counters.
+const COUNTER_BYTES: usize = 7;
+
+/// A call of a script.
+#[derive(Debug)]
+pub(in super::super) struct ScriptCall {
+    pub kind: ScriptKind,
+    pub asking: bool,
+    /// The server replied that it does not have the script: it is sent again with its text.
+    pub script_missing: bool,
+    args: Vec<u8>,
+    entries: Vec<KeyCharges>,
+    /// The rules of the entries, which name them by position.
+    rules: Vec<Arc<Plan>>,
+    /// The entries as arguments.
+    body: Vec<u8>,
+    /// The last row of entries that share a header: where in `body` its length is, and the header.
+    row: Option<(usize, RowHeader)>,
+    pub(super) group: Option<Group>,
+}
+
+/// What the entries of a row share: a rule or a period, and what to do.
+type RowHeader = (u64, u8);
+
+/// Charges of one key that the script makes as one.
+#[derive(Debug)]
+struct KeyCharges {
+    charges: SmallVec<[PendingCharge; 1]>,
+    /// Its range in the body.
+    range: Range<usize>,
+    /// Where in the body the number of its runs is, or for counters its own numbers start.
+    runs: usize,
+    /// The key's hash.
+    hash: u64,
+}
+
+impl KeyCharges {
+    /// Returns whether it has a second key, that of its holds.
+    fn has_holds_key(&self) -> bool {
+        self.charges[0].plan.hold_id().is_some()
+    }
+
+    /// Returns the end of the window in which the next hits of this key may go without a script.
+    fn open_until(&self, now: Micros) -> Option<Micros> {
+        let (_, window) = PlanCodec(&self.charges[0].plan).counter()?;
+        let takes =
+            self.charges.iter().any(|charge| increment::hits(charge).is_some_and(|hits| hits > 0));
+        takes.then(|| now - now % window.period + window.period)
+    }
+}
+
+impl ScriptCall {
+    pub(super) fn new(kind: ScriptKind, asking: bool, group: Option<Group>) -> ScriptCall {
+        ScriptCall {
+            kind,
+            asking,
+            script_missing: false,
+            args: Vec::new(),
+            entries: Vec::new(),
+            rules: Vec::new(),
+            body: Vec::new(),
+            row: None,
+            group,
+        }
+    }
+
+    pub(super) fn push(&mut self, charge: PendingCharge, hash: u64) {
+        let from = self.body.len();
+        let mut runs = 0;
+        match self.kind {
+            ScriptKind::Counter => {
+                if let Some((limit, window)) = PlanCodec(&charge.plan).counter() {
+                    let op = counter_op(&charge.op, limit);
+                    let period = if charge.window_in_key { 0 } else { window.period };
+                    // Periods may differ where the window is in the key.
+                    let header =
+                        (if charge.window_in_key { window.period + 1 } else { period }, op);
+                    if self.starts_row(header) {
+                        put(&mut self.body, period);
+                        self.body.extend_from_slice(&[op, 1]);
+                        self.row = Some((self.body.len() - 1, header));
+                        if charge.window_in_key {
+                            put(&mut self.body, window.period / 1_000);
+                        }
+                    }
+                    runs = self.body.len();
+                    write_counter(&charge, op, window.n, &mut self.body);
+                }
+            }
+            ScriptKind::Gcra | ScriptKind::Windows => {
+                let rule = self.rule(&charge.plan);
+                let header = (rule as u64, 0);
+                if self.starts_row(header) {
+                    self.body.extend_from_slice(&[rule as u8, 1]);
+                    self.row = Some((self.body.len() - 1, header));
+                }
+                write_times(&charge, &mut self.body);
+            }
+            ScriptKind::Charge(_) => {
+                let rule = self.rule(&charge.plan);
+                self.body.extend_from_slice(&(rule as u32).to_le_bytes());
+                self.body.push(role(&charge));
+                runs = self.body.len();
+                self.body.push(1);
+                write_run(&charge, &mut self.body);
+            }
+        }
+        let range = from..self.body.len();
+        let mut charges = SmallVec::new();
+        charges.push(charge);
+        self.entries.push(KeyCharges { charges, range, runs, hash });
+    }
+
+    /// Returns the key of an entry.
+    pub(super) fn key(&self, entry: usize) -> &[u8] {
+        &self.entries[entry].charges[0].key
+    }
+
+    /// Returns the number of entries, and of rules.
+    pub(super) fn size(&self) -> (usize, usize) {
+        (self.entries.len(), self.rules.len())
+    }
+
+    /// Returns the position of a rule among those of this call; adds it where it is new.
+    fn rule(&mut self, plan: &Arc<Plan>) -> usize {
+        let same = |rule: &Arc<Plan>| Arc::ptr_eq(rule, plan);
+        self.rules.iter().position(same).unwrap_or_else(|| {
+            self.rules.push(plan.clone());
+            self.rules.len() - 1
+        })
+    }
+
+    /// Returns whether an entry starts a new row; else counts it to the last one.
+    fn starts_row(&mut self, header: RowHeader) -> bool {
+        match self.row {
+            Some((at, last)) if last == header && self.body[at] < u8::MAX => {
+                self.body[at] += 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
+    /// Adds a charge to the last entry of its key, where the result is the same; else returns it.
+    pub(super) fn merge(
+        &mut self,
+        entry: usize,
+        charge: PendingCharge,
+    ) -> Result<(), PendingCharge> {
+        let is_last = entry + 1 == self.entries.len();
+        let entry = &mut self.entries[entry];
+        let Some(before) = entry.charges.last() else { return Err(charge) };
+        if before.op.undo().is_some() || charge.op.undo().is_some() {
+            return Err(charge);
+        }
+        let merged = match self.kind {
+            ScriptKind::Counter => {
+                merge_counters(&entry.charges, &charge, &mut self.body[entry.runs..entry.range.end])
+            }
+            ScriptKind::Gcra | ScriptKind::Windows => {
+                let same = before.op == charge.op && Arc::ptr_eq(&before.plan, &charge.plan);
+                if same {
+                    add_one(&mut self.body[entry.range.end - 4..entry.range.end]);
+                }
+                same
+            }
+            ScriptKind::Charge(_) => {
+                let runs = self.body[entry.runs];
+                if !PlanCodec(&charge.plan).merges() || !Arc::ptr_eq(&before.plan, &charge.plan) {
+                    false
+                } else if before.op == charge.op {
+                    add_one(&mut self.body[entry.range.end - 4..entry.range.end]);
+                    true
+                } else if is_last && runs < 255 {
+                    self.body[entry.runs] = runs + 1;
+                    write_run(&charge, &mut self.body);
+                    entry.range.end = self.body.len();
+                    true
+                } else {
+                    false
+                }
+            }
+        };
+        if !merged {
+            return Err(charge);
+        }
+        entry.charges.push(charge);
+        Ok(())
+    }
+
+    /// Assembles the arguments.
+    pub(super) fn finish(&mut self, BatchClock { now, wall, slack }: BatchClock) {
+        // A window in the key is the caller's, and so is the time: the server's is not needed.
+        let window_in_key = self.entries.iter().any(|entry| entry.charges[0].window_in_key);
+        let all_in_key = self.entries.iter().all(|entry| entry.charges[0].window_in_key);
+        put(&mut self.args, if all_in_key { wall } else { now });
+        self.args.extend_from_slice(&slack.to_le_bytes());
+        if let ScriptKind::Gcra | ScriptKind::Windows = self.kind {
+            self.args.push(self.rules.len() as u8);
+            self.rules.iter().for_each(|rule| PlanCodec(rule).write_numbers(&mut self.args));
+        }
+        if let ScriptKind::Charge(_) = self.kind {
+            self.args.extend_from_slice(&(self.rules.len() as u32).to_le_bytes());
+            for rule in &self.rules {
+                PlanCodec(rule).write_rule(wall, window_in_key, &mut self.args);
+            }
+            let quota_passes = |it: Group| if it.quota_passes { QUOTA_PASSES } else { 0 };
+            let together = self.group.map_or(0, |it| TOGETHER | quota_passes(it));
+            self.args.push(together);
+        }
+        self.args.append(&mut self.body);
+    }
+
+    /// Returns the command: `EVAL` with the script's text, or `EVALSHA` with its hash.
+    pub fn command(&self, name: &str, script: &str) -> redis::Cmd {
+        let mut command = redis::Cmd::with_capacity(
+            self.entries.len() + 4,
+            self.args.len() + self.entries.len() * 64,
+        );
+        let holds = self.entries.iter().filter(|entry| entry.has_holds_key()).count();
+        command.arg(name).arg(script).arg(self.entries.len() + holds);
+        for entry in &self.entries {
+            let key = &entry.charges[0].key;
+            command.arg(&**key);
+            if entry.has_holds_key() {
+                command.arg(holds_key(key));
+            }
+        }
+        command.arg(&self.args[..]);
+        command
+    }
+
+    /// Returns how many charges it makes, and under how many keys.
+    pub fn len(&self) -> (usize, usize) {
+        (self.entries.iter().map(|entry| entry.charges.len()).sum(), self.entries.len())
+    }
+
+    /// Returns the bound of its reply: for each entry that of the largest state of its rules.
+    pub fn reply_bytes(&self) -> usize {
+        let state = match self.kind {
+            // A number each.
+            ScriptKind::Counter => COUNTER_BYTES,
+            _ => self.rules.iter().map(|rule| PlanCodec(rule).max_reply()).max().unwrap_or(0),
+        };
+        self.entries.len().saturating_mul(state)
+    }
+
+    /// Returns its charges, to send elsewhere or to fail.
+    pub fn into_charges(self) -> impl Iterator<Item = PendingCharge> {
+        self.entries.into_iter().flat_map(|entry| entry.charges)
+    }
+
+    /// Answers every charge from the script's reply. Returns the keys that failed as a whole, and
+    /// Redis's message for the first failure that has no code of its own.
+    pub fn answer<'r>(
+        self,
+        reply: &'r [u8],
+        open_windows: &mut OpenWindows,
+    ) -> (Failures, &'r [u8]) {
+        let mut reader = Reader(reply);
+        let now = reader.wide();
+        if let Some(now) = now {
+            open_windows.set_time(now);
+        }
+        let mut failures = SmallVec::new();
+        for entry in self.entries {
+            let now = now
+                .map(|now| if entry.charges[0].window_in_key { entry.charges[0].at } else { now });
+            let state = match now {
+                Some(now) => read(self.kind, &entry.charges[0], &mut reader, now),
+                None => Err(StoreError::Corrupt),
+            };
+            match (state, now) {
+                (Ok(mut state), Some(now)) => {
+                    if let Some(ends) = entry.open_until(now) {
+                        open_windows.insert(entry.hash, ends);
+                    }
+                    for charge in entry.charges {
+                        charge.decide(&mut state, now);
+                    }
+                }
+                (state, _) => {
+                    let failed = state.err().unwrap_or(StoreError::Corrupt);
+                    failures.push((failed, entry.charges[0].key.clone()));
+                    fail_all(entry.charges, failed);
+                }
+            }
+        }
+        (failures, reader.0)
+    }
+}
+
+/// Errors of whole keys, each with its key.
+type Failures = SmallVec<[(StoreError, Box<[u8]>); 1]>;
+
+/// Reads the state of an entry's key, or its error, from a reply.
+fn read(
+    kind: ScriptKind,
+    charge: &PendingCharge,
+    reader: &mut Reader<'_>,
+    now: Micros,
+) -> Result<State, StoreError> {
+    let state = match kind {
+        ScriptKind::Counter => {
+            let number = reader.wide().ok_or(StoreError::Corrupt)?;
+            if let Some(failure) = counter_failure(number) {
+                return Err(failure);
+            }
+            PlanCodec(&charge.plan).read_counter(number, now, charge.window_in_key)
+        }
+        ScriptKind::Gcra | ScriptKind::Windows | ScriptKind::Charge(_) => {
+            let len = reader.short().ok_or(StoreError::Corrupt)?;
+            if let Some(failure) = failure(len) {
+                return Err(failure);
+            }
+            PlanCodec(&charge.plan).read_state(len, reader, now, charge.window_in_key)
+        }
+    };
+    state.ok_or(StoreError::Corrupt)
+}

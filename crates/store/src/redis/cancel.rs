@@ -1,0 +1,44 @@
+//! Requests that are dropped before they are answered.
+
+use std::iter::zip;
+
+use super::batch::{ChargeOp, PendingCharge};
+use super::connections::ThreadConnections;
+use super::options::Options;
+use super::reply::Reply;
+use crate::{Batch, StoreError};
+use weir_limit::Op;
+
+/// Cancels a batch that is dropped before it was answered, because its caller is gone.
+///
+/// Charges that were not sent yet are not sent. Holds with an id are given back, over the same
+/// connection and so not before they are taken. Other holds are not: whether they were taken may be
+/// unknown.
+pub(super) struct CancelOnDrop<'a> {
+    pub options: &'a Options,
+    pub connections: &'a ThreadConnections,
+    pub batch: &'a Batch<'a>,
+    pub reply: &'a Reply,
+}
+
+impl Drop for CancelOnDrop<'_> {
+    fn drop(&mut self) {
+        let Some(answers) = self.reply.cancel() else { return };
+        let charges = self.batch.charges;
+        if charges.iter().all(|charge| charge.hold.is_none()) {
+            return;
+        }
+        // Nobody waits for these answers.
+        let reply = Reply::new(charges.len(), StoreError::TimedOut, None);
+        let give_backs =
+            zip(charges, answers).enumerate().filter_map(|(index, (charge, (answer, _)))| {
+                let hits = charge.op.takes()?;
+                let give_back = || PendingCharge {
+                    op: ChargeOp::Op(Op::GiveBack(hits)),
+                    ..PendingCharge::new(self.options, charge, &reply, index, 0)
+                };
+                (charge.hold.is_some() && charge.may_hold(&answer)).then(give_back)
+            });
+        self.connections.push(give_backs);
+    }
+}

@@ -1,0 +1,371 @@
+//! Rules, states and replies in the packed, little-endian form that the scripts use.
+//!
+//! Each algorithm has a file here with its number, its Lua file, and the layout of its numbers and
+//! its state; the header of the Lua file describes the same. States in Redis outlive weir, so layouts
+//! never change: a new one gets a new number.
+
+mod bucketed_window;
+mod concurrency;
+mod counter;
+mod fixed_window;
+mod gcra;
+pub(super) mod numbers;
+mod reduce_bucket;
+mod sliding_log;
+mod sliding_window;
+#[cfg(test)]
+mod tests;
+mod token_bucket;
+
+pub(super) use self::counter::{counter_number, is_overfull, windows_ahead};
+use self::numbers::LAYOUT;
+pub(super) use self::numbers::{counter_failure, failure};
+use self::sliding_log::LogHead;
+use weir_limit::hit_log::HitLog;
+use weir_limit::{
+    Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
+    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket,
+};
+
+/// A Lua file with the functions of one algorithm, or of one form of it.
+#[derive(Debug)]
+pub(super) struct LuaModule {
+    /// Its index in the table `algorithms` of the scripts; at most 15.
+    number: u8,
+    /// The number of the module that it borrows functions from, if any.
+    borrows_from: Option<u8>,
+    pub text: &'static str,
+}
+
+impl LuaModule {
+    /// Returns the bits of this module and of the one it borrows from.
+    fn bits(&self) -> u16 {
+        1 << self.number | self.borrows_from.map_or(0, |number| 1 << number)
+    }
+
+    /// Returns whether this module is among those whose bits are set.
+    pub fn is_in(&self, bits: u16) -> bool {
+        bits & 1 << self.number != 0
+    }
+}
+
+/// The number of the module of fixed windows, which others borrow from.
+const FIXED_WINDOW: u8 = 1;
+
+/// The modules of all algorithms.
+const MODULES: [&[&LuaModule]; Algorithm::COUNT] = [
+    FixedWindow::MODULES,
+    SlidingWindow::MODULES,
+    SlidingLog::MODULES,
+    BucketedWindow::MODULES,
+    TokenBucket::MODULES,
+    Gcra::MODULES,
+    Concurrency::MODULES,
+    ReduceBucket::MODULES,
+];
+
+/// Returns all modules in the order in which a script defines them: a module comes after that it
+/// borrows from.
+pub(super) fn modules() -> impl Iterator<Item = &'static LuaModule> {
+    MODULES.into_iter().flatten().copied()
+}
+
+/// The form of one algorithm's limits and states in Redis.
+trait Codec {
+    /// The modules of the algorithm: one for each form of its limits.
+    const MODULES: &'static [&'static LuaModule];
+
+    /// Returns the module that charges such a limit.
+    fn module(&self) -> &'static LuaModule;
+
+    /// Appends the numbers of the limit that the module reads. `now` is the caller's time.
+    fn write_numbers(&self, now: Micros, out: &mut Vec<u8>);
+
+    /// Returns whether a denial restarts the wait.
+    fn is_strict(&self) -> bool {
+        false
+    }
+
+    /// Reads the state among the numbers of all limits; `None` if it is invalid.
+    fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState>;
+
+    /// Reads what comes after the numbers of all limits.
+    fn read_rest(&self, _state: &mut LimitState, _rest: &mut Reader<'_>) -> Option<()> {
+        Some(())
+    }
+
+    /// Reads the state if it has a key of its own, which does not exist if `text` is empty.
+    fn read_own_key(&self, _text: &[u8]) -> Option<Option<LimitState>> {
+        Some(None)
+    }
+}
+
+/// Evaluates an expression with the codec of an algorithm.
+macro_rules! with_codec {
+    ($algorithm:expr, $codec:ident => $body:expr) => {
+        match $algorithm {
+            Algorithm::FixedWindow($codec) => $body,
+            Algorithm::SlidingWindow($codec) => $body,
+            Algorithm::SlidingLog($codec) => $body,
+            Algorithm::BucketedWindow($codec) => $body,
+            Algorithm::TokenBucket($codec) => $body,
+            Algorithm::Gcra($codec) => $body,
+            Algorithm::Concurrency($codec) => $body,
+            Algorithm::ReduceBucket($codec) => $body,
+        }
+    };
+}
+
+fn flags(limit: &Limit) -> u8 {
+    numbers::flags(limit, with_codec!(&limit.algorithm, codec => codec.is_strict()))
+}
+
+/// Appends a number as the scripts read it: 7 bytes, at most 2^52.
+pub(super) fn put(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.min(1 << 52).to_le_bytes()[..7]);
+}
+
+fn put_all(out: &mut Vec<u8>, numbers: &[u64]) {
+    numbers.iter().for_each(|&number| put(out, number));
+}
+
+/// The unread rest of a reply or a state.
+#[derive(Debug)]
+pub(super) struct Reader<'a>(pub &'a [u8]);
+
+impl<'a> Reader<'a> {
+    pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (bytes, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(bytes)
+    }
+
+    /// Reads a number of 7 bytes.
+    pub fn wide(&mut self) -> Option<u64> {
+        let mut wide = [0; 8];
+        wide[..7].copy_from_slice(self.bytes(7)?);
+        Some(u64::from_le_bytes(wide))
+    }
+
+    /// Reads a number of 4 bytes.
+    pub fn short(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
+    }
+}
+
+/// The most bytes of a limit's numbers, and of what a reply says about its log.
+const NUMBERS_BYTES: usize = 128;
+
+/// The most bytes of a key in a reply, besides its limits: lengths, layout and the head of a log.
+const HEAD_BYTES: usize = 128;
+
+/// The bytes of a hold.
+const HOLD_BYTES: usize = 19;
+
+/// The bytes that holds and logs may always have: more than the rule allows now may be left from before.
+const MIN_LONG_STATE: usize = 16 << 20;
+
+/// Returns the most bytes of a limit in a reply of the scripts that charge it.
+fn max_charged(limit: &Limit) -> usize {
+    let more = match &limit.algorithm {
+        Algorithm::BucketedWindow(window) => bytes(window.slots(), 4),
+        Algorithm::Concurrency(limit) if limit.hold_id.is_some() => {
+            bytes(limit.n, HOLD_BYTES).max(MIN_LONG_STATE)
+        }
+        _ => 0,
+    };
+    NUMBERS_BYTES.saturating_add(more)
+}
+
+fn bytes(count: u32, each: usize) -> usize {
+    usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(each)
+}
+
+/// The states of all limits, the head of their log, and the unread rest.
+type StoredStates<'t> = (Box<[LimitState]>, Option<LogHead>, Reader<'t>);
+
+/// A plan in the form that the scripts read, and the states of its keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlanCodec<'p>(pub &'p Plan);
+
+impl<'p> PlanCodec<'p> {
+    /// Returns the modules that a script needs for this plan, as bits by their numbers.
+    pub(super) fn algorithms(self) -> u16 {
+        if self.counter().is_some() {
+            return counter::MODULE.bits();
+        }
+        let bits = |limit: &Limit| with_codec!(&limit.algorithm, codec => codec.module().bits());
+        self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
+    }
+
+    /// Returns the window if the plan is one fixed window aligned to the epoch: its state is one
+    /// number.
+    pub(super) fn counter(self) -> Option<(&'p Limit, &'p FixedWindow)> {
+        match self.0.limits() {
+            [limit] => match &limit.algorithm {
+                Algorithm::FixedWindow(window) if window.calendar.is_none() => {
+                    Some((limit, window))
+                }
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Returns whether the plan is one gcra limit.
+    pub(super) fn is_lone_gcra(self) -> bool {
+        matches!(self.0.limits(), [limit] if matches!(limit.algorithm, Algorithm::Gcra(_)))
+    }
+
+    /// Returns whether all limits are fixed windows aligned to the epoch.
+    pub(super) fn is_windows(self) -> bool {
+        let epoch = |window: &FixedWindow| window.calendar.is_none();
+        self.0.limits().iter().all(
+            |limit| matches!(&limit.algorithm, Algorithm::FixedWindow(window) if epoch(window)),
+        )
+    }
+
+    /// Returns whether equal charges of one key may be sent as one and decided separately
+    /// afterwards. Not if each names a hold, and not if the reply is about certain hits.
+    pub(super) fn merges(self) -> bool {
+        self.0.hold_id().is_none() && !self.has_log()
+    }
+
+    fn has_log(self) -> bool {
+        self.0.limits().iter().any(|limit| matches!(limit.algorithm, Algorithm::SlidingLog(_)))
+    }
+
+    /// Appends the rule for the scripts that charge only gcra, or only fixed windows.
+    pub(super) fn write_numbers(self, out: &mut Vec<u8>) {
+        if self.is_windows() {
+            out.push(self.0.limits().len() as u8);
+        }
+        for limit in self.0.limits() {
+            with_codec!(&limit.algorithm, codec => codec.write_numbers(0, out));
+            out.push(flags(limit));
+        }
+    }
+
+    /// Appends the rule for the script that charges any rule. `now` is the caller's time. `in_key`:
+    /// the windows of counters are part of their keys, and are those of the caller's time.
+    pub(super) fn write_rule(self, now: Micros, in_key: bool, out: &mut Vec<u8>) {
+        out.push(self.0.limits().len() as u8);
+        let is_counter = self.counter().is_some();
+        for limit in self.0.limits() {
+            let module = with_codec!(&limit.algorithm, codec => codec.module());
+            out.push(if is_counter { counter::MODULE.number } else { module.number });
+            out.push(flags(limit));
+            with_codec!(&limit.algorithm, codec => codec.write_numbers(now, out));
+            if is_counter {
+                put(out, if in_key { now } else { 0 });
+            }
+        }
+    }
+
+    /// Returns the most bytes of a key in a reply of the scripts that charge it.
+    pub(super) fn max_reply(self) -> usize {
+        HEAD_BYTES + self.0.limits().iter().map(max_charged).sum::<usize>()
+    }
+
+    /// Returns the most bytes of the values of a key and of its holds.
+    pub(super) fn max_stored(self) -> usize {
+        let log = if self.has_log() { MIN_LONG_STATE } else { 0 };
+        let logs = self.0.limits().iter().filter_map(|limit| match &limit.algorithm {
+            // The ring doubles, and does not shrink.
+            Algorithm::SlidingLog(log) => Some(bytes(log.n, 2 * sliding_log::STAMP_BYTES)),
+            _ => None,
+        });
+        self.max_reply().saturating_add(logs.fold(log, usize::max))
+    }
+
+    /// Reads the state of a key from a reply; `None` if it is invalid. `in_key`: see
+    /// [`write_rule`](Self::write_rule).
+    pub(super) fn read_state(
+        self,
+        len: u32,
+        reply: &mut Reader<'_>,
+        now: Micros,
+        in_key: bool,
+    ) -> Option<State> {
+        let text = reply.bytes(len as usize)?;
+        if self.counter().is_some() {
+            let number = if text.is_empty() { "0" } else { std::str::from_utf8(text).ok()? };
+            return self.read_counter(number.parse().ok()?, now, in_key);
+        }
+        let own_key = match self.0.hold_id() {
+            None => &[][..],
+            Some(_) => {
+                let len = reply.short()?;
+                reply.bytes(len as usize)?
+            }
+        };
+        let (states, head, rest) = self.read_states(text, own_key)?;
+        let mut log = match head {
+            Some(head) => head.summary()?,
+            None => HitLog::default(),
+        };
+        if self.has_log() {
+            sliding_log::read_summaries(&mut log, self.0.limits(), reply)?;
+        }
+        rest.0.is_empty().then(|| State::new(states, log))
+    }
+
+    /// Reads the values of a key and of its holds, as they are in Redis: none if the key does not
+    /// exist. `None` if they are invalid. `in_key`: see [`write_rule`](Self::write_rule).
+    pub(super) fn read_stored(
+        self,
+        text: Option<&[u8]>,
+        holds: Option<&[u8]>,
+        now: Micros,
+        in_key: bool,
+    ) -> Option<State> {
+        if self.counter().is_some() {
+            let number = std::str::from_utf8(text.unwrap_or(b"0")).ok()?.parse().ok()?;
+            return self.read_counter(counter_number(number)?, now, in_key);
+        }
+        let (text, holds) = (text.unwrap_or_default(), holds.unwrap_or_default());
+        let (states, head, rest) = self.read_states(text, holds)?;
+        let log = match head {
+            Some(head) => head.stamps(rest)?,
+            None if rest.0.is_empty() => HitLog::default(),
+            None => return None,
+        };
+        Some(State::new(states, log))
+    }
+
+    /// Returns whether the whole state is under the key of its holds.
+    pub(super) fn has_only_holds(self) -> bool {
+        self.0.limits().len() == 1 && self.0.hold_id().is_some()
+    }
+
+    /// Reads the states of all limits, of a key that may not exist. Returns the head of their log, if
+    /// there is one, and what follows the states.
+    fn read_states<'t>(self, text: &'t [u8], own_key: &[u8]) -> Option<StoredStates<'t>> {
+        let exists = !text.is_empty();
+        if !exists && own_key.is_empty() {
+            return Some((Box::default(), None, Reader(text)));
+        }
+        let mut text = Reader(text);
+        if exists && text.bytes(1)? != [LAYOUT] {
+            return None;
+        }
+        let mut states = Vec::with_capacity(self.0.limits().len());
+        for Limit { algorithm, .. } in self.0.limits() {
+            states.push(match with_codec!(algorithm, codec => codec.read_own_key(own_key))? {
+                Some(state) => state,
+                None if exists => with_codec!(algorithm, codec => codec.read_state(&mut text))?,
+                None => algorithm.new_state(),
+            });
+        }
+        let mut head = None;
+        if exists {
+            if self.has_log() {
+                head = Some(LogHead::read(&mut text)?);
+            }
+            for (Limit { algorithm, .. }, state) in self.0.limits().iter().zip(&mut states) {
+                with_codec!(algorithm, codec => codec.read_rest(state, &mut text))?;
+            }
+        }
+        Some((states.into(), head, text))
+    }
+}

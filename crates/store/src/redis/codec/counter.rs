@@ -1,0 +1,73 @@
+//! Counters: the state of a plan that is one fixed window aligned to the epoch is one number.
+//!
+//! It is 1 + the window modulo [`WINDOWS`], times 2^[`COUNT_BITS`], plus the count. A number below
+//! that is of no window. If the window is part of the key, the number is the count alone.
+
+use super::{LuaModule, PlanCodec};
+use weir_limit::algorithms::fixed_window;
+use weir_limit::hit_log::HitLog;
+use weir_limit::{LimitState, Micros, State};
+
+pub(super) const MODULE: LuaModule = LuaModule {
+    number: 10,
+    borrows_from: Some(super::FIXED_WINDOW),
+    text: include_str!("../lua/lone_window.lua"),
+};
+
+/// How many windows counters distinguish.
+pub(super) const WINDOWS: u64 = (1 << 20) - 2;
+
+/// The bits of the count. One more than a count needs: a full count may exceed the maximum until a
+/// script reads it, and does not reach the next window.
+const COUNT_BITS: u32 = 33;
+pub(super) const COUNTS: u64 = 1 << COUNT_BITS;
+
+/// Numbers from here on are not counters.
+pub(super) const STATES: u64 = 1 << 53;
+
+/// Returns how far the window of a counter is ahead of that of `now`; `None` if it is of no window.
+pub(in super::super) fn windows_ahead(number: u64, period: Micros, now: Micros) -> Option<i64> {
+    let window = (number >> COUNT_BITS).checked_sub(1)?;
+    let ahead = (window + WINDOWS - now / period % WINDOWS) % WINDOWS;
+    let ahead = ahead.cast_signed();
+    Some(if ahead < WINDOWS.cast_signed() / 2 { ahead } else { ahead - WINDOWS.cast_signed() })
+}
+
+/// Returns whether a counter's count exceeds the maximum.
+pub(in super::super) fn is_overfull(number: u64) -> bool {
+    number % COUNTS > u32::MAX.into()
+}
+
+/// Returns a counter from a reply of Redis, if it is one.
+pub(in super::super) fn counter_number(number: i64) -> Option<u64> {
+    u64::try_from(number).ok().filter(|&number| number < STATES)
+}
+
+impl PlanCodec<'_> {
+    /// Returns the state of a counter at `now`; `None` if it is not a counter. `in_key`: the window
+    /// is part of the key, and the number is the count alone.
+    pub(in super::super) fn read_counter(
+        self,
+        number: u64,
+        now: Micros,
+        in_key: bool,
+    ) -> Option<State> {
+        let (_, window) = self.counter()?;
+        let state = match number {
+            0 => fixed_window::State::default(),
+            _ if in_key => fixed_window::State {
+                window: now - now % window.period,
+                count: u32::try_from(number).unwrap_or(u32::MAX),
+            },
+            _ => match windows_ahead(number, window.period, now) {
+                None => fixed_window::State::default(),
+                Some(ahead) => {
+                    let index = (now / window.period).checked_add_signed(ahead)?;
+                    let count = u32::try_from(number % COUNTS).unwrap_or(u32::MAX);
+                    fixed_window::State { window: index * window.period, count }
+                }
+            },
+        };
+        Some(State::new(Box::new([LimitState::FixedWindow(state)]), HitLog::default()))
+    }
+}

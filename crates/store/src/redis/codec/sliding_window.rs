@@ -1,0 +1,25 @@
+//! Sliding windows of two counters.
+
+use super::{Codec, LuaModule, Reader, put_all};
+use weir_limit::algorithms::sliding_window::State;
+use weir_limit::{LimitState, Micros, SlidingWindow};
+
+pub(super) const MODULE: LuaModule =
+    LuaModule { number: 3, borrows_from: None, text: include_str!("../lua/sliding_window.lua") };
+
+impl Codec for SlidingWindow {
+    const MODULES: &'static [&'static LuaModule] = &[&MODULE];
+
+    fn module(&self) -> &'static LuaModule {
+        &MODULE
+    }
+
+    fn write_numbers(&self, _: Micros, out: &mut Vec<u8>) {
+        put_all(out, &[self.n.into(), self.period]);
+    }
+
+    fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState> {
+        let (index, previous, current) = (numbers.wide()?, numbers.short()?, numbers.short()?);
+        Some(LimitState::SlidingWindow(State { index, previous, current }))
+    }
+}

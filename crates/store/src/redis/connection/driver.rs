@@ -1,0 +1,341 @@
+//! The driver of a connection: a task that owns the socket.
+//!
+//! ```text
+//!              connected              slow, or refuses commands
+//! Connecting ─────────────▶ Ready ──────────────────────────────▶ Probing
+//!  ▲      │                 │   ▲                                 │    │
+//!  │      │ failed          │   └─────────── answers in time ─────┘    │
+//!  │      ▼                 │ lost                                lost │
+//!  ├─── Backoff ◀───────────┴─── within STALL_TIMEOUT ◀────────────────┤
+//!  └──────────────────────────── later ◀───────────────────────────────┘
+//! ```
+//!
+//! | State      | Charges                                                              | Left |
+//! | ---------- | -------------------------------------------------------------------- | ---- |
+//! | Connecting | the first time wait, for up to `slow_after`; later fail              | when the handshake ends |
+//! | Ready      | share the next round trip                                            | when a reply takes longer than `slow_after` or refuses every command, the server becomes read-only, or the connection is lost |
+//! | Probing    | fail                                                                 | when a probe is answered within `slow_after`, or the connection is lost |
+//! | Backoff    | fail                                                                 | after a wait that doubles |
+//! | Closed     | fail                                                                 | never |
+//!
+//! A connection without a reply for [`STALL_TIMEOUT`] after `slow_after` counts as lost. One that is lost
+//! within that time of connecting goes to Backoff, so that a server that keeps disconnecting is not asked
+//! continuously. Closing a connection leads to Closed from every state; a wait in Backoff ends first.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+
+use super::error::ConnectError;
+use super::handle::Connection;
+use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Watched};
+use super::link::Link;
+use crate::StoreError;
+use crate::redis::access::Endpoint;
+use crate::redis::batch::{CommandBatch, Increment, PendingCharge, fail_all};
+use crate::redis::context::RedisContext;
+use crate::redis::log::{Failure, OutageMember};
+use crate::redis::round_trip::{self, Redirect, ServerState};
+
+/// How often an idle connection is checked.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The logged cause where a server answers too late.
+const SLOW: &str = "slower than store.redis.slow_after";
+
+/// What a connection to a node reports to the cluster.
+pub(in super::super) enum ClusterEvent {
+    /// The node does not serve these charges, and has not counted them.
+    Redirected(Redirect),
+    /// The node is lost or cannot be reached: its slots may have moved.
+    Disconnected,
+}
+
+/// Receives the events of one node.
+pub(in super::super) type ClusterEvents = Box<dyn Fn(ClusterEvent) + Send + Sync>;
+
+/// The states of the diagram above.
+enum State {
+    Connecting,
+    Ready(Session),
+    /// With the cause, for the log.
+    Probing(Session, String),
+    Backoff,
+    Closed,
+}
+
+/// An open connection, with what is known about its server.
+struct Session {
+    link: Link,
+    endpoint: Endpoint,
+    connected_at: Instant,
+    server: ServerState,
+}
+
+/// Why a connection leaves the state Ready.
+enum Trouble {
+    /// The connection is open, but the server is slow or refuses commands; with the cause.
+    Degraded(String),
+    Disconnected(Disconnect),
+}
+
+/// Why a connection ends.
+enum Disconnect {
+    Closed,
+    Stalled,
+    ReadOnly,
+    Error(redis::RedisError),
+}
+
+struct Driver {
+    connection: Arc<Connection>,
+    events: Option<ClusterEvents>,
+    backoff: ProbeBackoff,
+    outage: OutageMember,
+    /// Charges that repair keys after increments without a reply, for the next connection.
+    repairs: Vec<PendingCharge>,
+}
+
+/// Drives a connection until it is closed.
+pub(super) async fn run(connection: Arc<Connection>, events: Option<ClusterEvents>) {
+    let backoff = ProbeBackoff::new(connection.shared.options.probe_max);
+    let outage = connection.shared.log.outages.member(&connection.target);
+    let mut driver = Driver { connection, events, backoff, outage, repairs: Vec::new() };
+    let mut state = State::Connecting;
+    loop {
+        state = match state {
+            State::Connecting => driver.connect().await,
+            State::Ready(session) => driver.serve(session).await,
+            State::Probing(session, cause) => driver.probe(session, &cause).await,
+            State::Backoff => driver.back_off().await,
+            State::Closed => break,
+        };
+    }
+    driver.connection.set_link(None);
+    driver.connection.set_down(StoreError::Unavailable);
+}
+
+impl Driver {
+    fn shared(&self) -> &RedisContext {
+        &self.connection.shared
+    }
+
+    fn slow_after(&self) -> Duration {
+        self.shared().options.slow_after
+    }
+
+    /// The state Connecting.
+    async fn connect(&mut self) -> State {
+        if self.connection.is_closed() {
+            return State::Closed;
+        }
+        let connected = {
+            let mut connecting = pin!(self.connection.target.connect(self.shared()));
+            match timeout(self.slow_after(), &mut connecting).await {
+                Ok(connected) => connected,
+                Err(_) => {
+                    self.set_down_or_keep(StoreError::TimedOut);
+                    connecting.await
+                }
+            }
+        };
+        match connected {
+            Ok((link, endpoint)) => self.connected(link, endpoint),
+            Err(error) => self.not_connected(&error),
+        }
+    }
+
+    fn connected(&mut self, link: Link, endpoint: Endpoint) -> State {
+        self.outage.up();
+        let connected_at = Instant::now();
+        self.connection.set_link(Some(link.clone()));
+        self.connection.set_up();
+        self.connection.push(self.repairs.drain(..));
+        State::Ready(Session { link, endpoint, connected_at, server: ServerState::default() })
+    }
+
+    fn not_connected(&mut self, error: &ConnectError) -> State {
+        self.connection.set_down(match error {
+            ConnectError::Replica => StoreError::ReadOnly,
+            _ => StoreError::Unavailable,
+        });
+        self.connection.set_tried();
+        self.outage.down(Failure::NotConnected, &self.connection.target, &error.to_string());
+        self.report(ClusterEvent::Disconnected);
+        State::Backoff
+    }
+
+    /// The state Backoff.
+    async fn back_off(&mut self) -> State {
+        self.backoff.wait().await;
+        State::Connecting
+    }
+
+    /// The state Ready.
+    async fn serve(&mut self, mut session: Session) -> State {
+        loop {
+            let step = match timeout(IDLE_CHECK_INTERVAL, self.connection.woken()).await {
+                Ok(()) => self.send_pending(&mut session).await,
+                Err(_) => self.check_idle(&mut session).await,
+            };
+            match step {
+                Ok(()) => {}
+                Err(Trouble::Degraded(cause)) => {
+                    self.set_down_or_keep(StoreError::Unavailable);
+                    return State::Probing(session, cause);
+                }
+                Err(Trouble::Disconnected(why)) => return self.disconnected(&session, why),
+            }
+        }
+    }
+
+    /// Checks a connection on which nothing was sent for a while.
+    async fn check_idle(&self, session: &mut Session) -> Result<(), Trouble> {
+        let set_down = || self.connection.set_down(StoreError::TimedOut);
+        let pong = health::watch(health::ping(&mut session.link), self.slow_after(), set_down);
+        match pong.await {
+            Watched::Stalled => Err(Trouble::Disconnected(Disconnect::Stalled)),
+            Watched::InTime(Err(error)) | Watched::Late(Err(error))
+                if error.is_unrecoverable_error() =>
+            {
+                Err(Trouble::Disconnected(Disconnect::Error(error)))
+            }
+            Watched::InTime(_) => Ok(()),
+            Watched::Late(_) => Err(Trouble::Degraded(SLOW.to_owned())),
+        }
+    }
+
+    /// Sends the pending charges, all in one batch.
+    async fn send_pending(&mut self, session: &mut Session) -> Result<(), Trouble> {
+        if self.connection.is_closed() {
+            return Err(Trouble::Disconnected(Disconnect::Closed));
+        }
+        // Tasks that are ready to charge now share the round trip.
+        tokio::task::yield_now().await;
+        let charges = self.connection.take_pending();
+        let mut batch = round_trip::build_batch(self.shared(), &session.server, charges);
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let outcome = self.exchange(session, &mut batch).await;
+        self.repairs.extend(batch.increments.drain(..).filter_map(Increment::into_settle));
+        outcome
+    }
+
+    /// Sends a batch and answers its charges. What it still holds afterwards got no reply.
+    async fn exchange(
+        &self,
+        session: &mut Session,
+        batch: &mut CommandBatch,
+    ) -> Result<(), Trouble> {
+        let on_slow = || {
+            self.shared().counts.overdue.fetch_add(1, Ordering::Relaxed);
+            self.connection.set_down(StoreError::TimedOut);
+        };
+        let trips = self.make_round_trips(session, batch);
+        match health::watch(trips, self.slow_after(), on_slow).await {
+            Watched::InTime(outcome) | Watched::Late(outcome @ Err(_)) => outcome,
+            Watched::Late(Ok(())) => Err(Trouble::Degraded(SLOW.to_owned())),
+            Watched::Stalled => Err(Trouble::Disconnected(Disconnect::Stalled)),
+        }
+    }
+
+    /// Makes a round trip, and more of them while commands have to be sent again.
+    async fn make_round_trips(
+        &self,
+        session: &mut Session,
+        batch: &mut CommandBatch,
+    ) -> Result<(), Trouble> {
+        let Session { link, server, .. } = session;
+        let (mut read_only, mut refusal) = (false, None);
+        while !batch.is_empty() {
+            match round_trip::run(self.shared(), server, link, batch).await {
+                Ok(trip) => {
+                    trip.redirects.into_iter().for_each(|redirect| self.redirect(redirect));
+                    read_only |= trip.read_only;
+                    refusal = trip.refusal.or(refusal);
+                }
+                Err(error) if error.is_unrecoverable_error() => {
+                    return Err(Trouble::Disconnected(Disconnect::Error(error)));
+                }
+                Err(error) => {
+                    refusal = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        match refusal {
+            _ if read_only => Err(Trouble::Disconnected(Disconnect::ReadOnly)),
+            Some(cause) => Err(Trouble::Degraded(cause)),
+            None => Ok(()),
+        }
+    }
+
+    /// Hands redirected charges to the cluster; a server outside a cluster has nowhere to redirect to.
+    fn redirect(&self, redirect: Redirect) {
+        if self.events.is_some() {
+            return self.report(ClusterEvent::Redirected(redirect));
+        }
+        self.shared().log.command_failed(&redirect.error);
+        self.shared().counts.count_failure(StoreError::Unavailable);
+        fail_all(redirect.charges, StoreError::Unavailable);
+    }
+
+    /// The state Probing.
+    async fn probe(&mut self, mut session: Session, cause: &str) -> State {
+        self.outage.down(Failure::Unusable, &self.connection.target, cause);
+        let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
+        loop {
+            match health::probe(&mut session.link, self.slow_after()).await {
+                Watched::InTime(_) => break,
+                Watched::Late(Err(error)) if error.is_unrecoverable_error() => {
+                    return self.disconnected(&session, Disconnect::Error(error));
+                }
+                Watched::Late(_) => {}
+                Watched::Stalled => return self.disconnected(&session, Disconnect::Stalled),
+            }
+            backoff.wait().await;
+            if self.connection.is_closed() {
+                return State::Closed;
+            }
+        }
+        self.outage.up();
+        self.connection.set_up();
+        State::Ready(session)
+    }
+
+    /// Leaves Ready or Probing.
+    fn disconnected(&mut self, session: &Session, why: Disconnect) -> State {
+        self.connection.set_link(None);
+        let (error, why) = match why {
+            Disconnect::Closed => return State::Closed,
+            Disconnect::Stalled => {
+                (StoreError::TimedOut, format!("no answer for {STALL_TIMEOUT:?}"))
+            }
+            Disconnect::ReadOnly => (StoreError::ReadOnly, "the server is read-only".to_owned()),
+            Disconnect::Error(error) => (StoreError::Unavailable, error.to_string()),
+        };
+        self.connection.set_down(error);
+        self.outage.down(Failure::Lost, &session.endpoint, &why);
+        self.report(ClusterEvent::Disconnected);
+        if session.connected_at.elapsed() > STALL_TIMEOUT {
+            self.backoff.reset();
+            return State::Connecting;
+        }
+        State::Backoff
+    }
+
+    /// Marks the connection as down. Keeps the first reason if it is already down.
+    fn set_down_or_keep(&self, error: StoreError) {
+        self.connection.set_down(self.connection.down().unwrap_or(error));
+    }
+
+    fn report(&self, event: ClusterEvent) {
+        if let Some(events) = &self.events {
+            events(event);
+        }
+    }
+}

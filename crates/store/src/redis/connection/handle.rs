@@ -1,0 +1,157 @@
+//! The side of a connection that callers see: what is to be sent, and whether it is up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::link::Link;
+use super::target::Target;
+use crate::StoreError;
+use crate::redis::batch::PendingCharge;
+use crate::redis::context::RedisContext;
+
+/// A connection, shared by callers and its driver.
+#[derive(Debug)]
+pub(in super::super) struct Connection {
+    pub(super) target: Target,
+    pub(super) shared: Arc<RedisContext>,
+    /// The charges of the next round trip.
+    pending: Mutex<Vec<PendingCharge>>,
+    wake: Notify,
+    /// [`UP`], or why it is down.
+    down: AtomicU8,
+    /// The open connection, for commands that are not charges.
+    link: Mutex<Option<Link>>,
+    closed: AtomicBool,
+    answered: AtomicBool,
+    /// Whether connecting has ended once, well or not.
+    tried: AtomicBool,
+}
+
+/// Values of [`Connection::down`].
+const UP: u8 = 0;
+const TIMED_OUT: u8 = 1;
+const READ_ONLY: u8 = 2;
+const UNAVAILABLE: u8 = 3;
+
+impl Connection {
+    pub(super) fn new(target: Target, shared: Arc<RedisContext>) -> Connection {
+        Connection {
+            target,
+            shared,
+            pending: Mutex::default(),
+            wake: Notify::new(),
+            // Charges that come while it connects for the first time wait for that.
+            down: AtomicU8::new(UP),
+            link: Mutex::default(),
+            closed: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
+            tried: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the server that it goes to.
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        self.wake.notify_one();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the server has answered once.
+    pub fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the server has answered, or could not be reached.
+    pub fn has_tried(&self) -> bool {
+        self.tried.load(Ordering::Relaxed)
+    }
+
+    /// Records that connecting has ended, well or not.
+    pub(super) fn set_tried(&self) {
+        if !self.tried.swap(true, Ordering::Relaxed) {
+            self.shared.changed.send_replace(());
+        }
+    }
+
+    /// Returns why the connection is down; none where it is up.
+    pub fn down(&self) -> Option<StoreError> {
+        match self.down.load(Ordering::Relaxed) {
+            UP => None,
+            TIMED_OUT => Some(StoreError::TimedOut),
+            READ_ONLY => Some(StoreError::ReadOnly),
+            _ => Some(StoreError::Unavailable),
+        }
+    }
+
+    /// Returns whether the server has answered, and the connection is not down.
+    pub fn is_up(&self) -> bool {
+        self.has_answered() && self.down().is_none()
+    }
+
+    /// Returns the open connection, for commands that are not charges; none if it is down.
+    pub fn link(&self) -> Option<Link> {
+        self.link.lock().clone().filter(|_| self.is_up())
+    }
+
+    /// Sets the open connection; none when it ends.
+    pub(super) fn set_link(&self, link: Option<Link>) {
+        *self.link.lock() = link;
+    }
+
+    /// Sends charges with the next round trip, all with the same one; fails them at once where the
+    /// connection is down.
+    pub fn push(&self, charges: impl IntoIterator<Item = PendingCharge>) {
+        if let Some(error) = self.down() {
+            return charges.into_iter().for_each(|charge| charge.fail(error));
+        }
+        let mut pending = self.pending.lock();
+        let first = pending.is_empty();
+        pending.extend(charges);
+        drop(pending);
+        if first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits until there are charges to send, or the connection is closed.
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    pub(super) fn take_pending(&self) -> Vec<PendingCharge> {
+        std::mem::take(&mut *self.pending.lock())
+    }
+
+    /// Marks the connection as down, and fails the charges that wait for it.
+    pub(super) fn set_down(&self, error: StoreError) {
+        let code = match error {
+            StoreError::TimedOut => TIMED_OUT,
+            StoreError::ReadOnly => READ_ONLY,
+            _ => UNAVAILABLE,
+        };
+        if self.down.swap(code, Ordering::Relaxed) == UP {
+            self.shared.counts.down.fetch_add(1, Ordering::Relaxed);
+        }
+        self.pending.lock().drain(..).for_each(|charge| charge.fail(error));
+    }
+
+    pub(super) fn set_up(&self) {
+        if self.down.swap(UP, Ordering::Relaxed) != UP {
+            self.shared.counts.up.fetch_add(1, Ordering::Relaxed);
+        }
+        if !self.answered.swap(true, Ordering::Relaxed) {
+            self.shared.changed.send_replace(());
+        }
+        self.set_tried();
+    }
+}

@@ -1,0 +1,93 @@
+//! The server that a connection goes to.
+
+use std::fmt;
+
+use tokio::time::timeout;
+
+use super::error::ConnectError;
+use super::handshake::{ask_sentinel, connect, examine, time};
+use super::link::Link;
+use crate::redis::access::Endpoint;
+use crate::redis::context::RedisContext;
+use crate::redis::options::{Clock, Layout};
+
+/// The server that a connection goes to.
+#[derive(Clone, Debug)]
+pub(in super::super) enum Target {
+    Server(Endpoint),
+    /// The master of that name, at the address that the sentinels know.
+    Master {
+        name: String,
+        sentinels: Vec<Endpoint>,
+    },
+    /// A node of a cluster, master or replica: it redirects what it does not serve.
+    Node(Endpoint),
+}
+
+impl Target {
+    /// Connects to the server and checks that it is usable; returns its address too.
+    ///
+    /// # Errors
+    ///
+    /// No server can be reached, or the server is unusable.
+    pub async fn connect(&self, shared: &RedisContext) -> Result<(Link, Endpoint), ConnectError> {
+        let (name, sentinels) = match self {
+            Target::Server(endpoint) => return connect_to(endpoint.clone(), false, shared).await,
+            Target::Node(endpoint) => return connect_to(endpoint.clone(), true, shared).await,
+            Target::Master { name, sentinels } => (name, sentinels),
+        };
+        let access = &shared.options.sentinel_access;
+        let mut last = ConnectError::NoMaster(name.clone());
+        let mut tried = Vec::new();
+        for sentinel in sentinels {
+            match ask_sentinel(access, sentinel, name).await {
+                // A sentinel that is out of date may name a replica, or a server that is gone.
+                Ok(Some(endpoint)) if !tried.contains(&endpoint) => {
+                    tried.push(endpoint.clone());
+                    match connect_to(endpoint, false, shared).await {
+                        Err(error) => last = error,
+                        connected => return connected,
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+async fn connect_to(
+    endpoint: Endpoint,
+    may_be_replica: bool,
+    shared: &RedisContext,
+) -> Result<(Link, Endpoint), ConnectError> {
+    let options = &shared.options;
+    let limit = options.access.timeout;
+    let handshake = async {
+        let mut connection = connect(&options.access, &endpoint).await?;
+        let server = examine(&mut connection, may_be_replica).await?;
+        if options.clock == Clock::Caller || options.layout == Layout::Reference {
+            let theirs = time(&mut connection).await?;
+            let ours = options.wall.now();
+            shared.log.clock_skew(&endpoint, theirs, ours);
+        }
+        if server.evicts() {
+            shared.log.eviction_policy(&endpoint, &server.policy);
+        }
+        Ok::<_, ConnectError>(connection)
+    };
+    match timeout(limit, handshake).await {
+        Ok(connection) => Ok((connection?, endpoint)),
+        Err(_) => Err(ConnectError::TimedOut(limit)),
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Server(endpoint) | Target::Node(endpoint) => endpoint.fmt(f),
+            Target::Master { name, .. } => write!(f, "the master {name:?}"),
+        }
+    }
+}

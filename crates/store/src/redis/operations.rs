@@ -1,0 +1,96 @@
+//! Readiness, maintenance and metrics.
+
+use std::future::pending;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::connections::ThreadConnections;
+use super::{RedisCounts, RedisStore};
+use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
+use weir_common::metrics::{MetricFamily, MetricSink};
+
+type Pick = fn(&RedisCounts) -> &AtomicU64;
+
+/// [`PerSecond`](crate::per_second::PerSecond) adds the label `redis`.
+const LABELS: &[&str] = &["redis"];
+
+const fn counter(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily::counter(name, help, LABELS)
+}
+
+const COUNTERS: [(MetricFamily, Pick); 8] = [
+    (counter("redis_round_trips", "Round trips started"), |c| &c.trips),
+    (counter("redis_script_calls", "Script calls"), |c| &c.calls),
+    (counter("redis_charges", "Charges sent"), |c| &c.charges),
+    (counter("redis_keys", "Keys charged, equal ones of a round trip counted once"), |c| &c.keys),
+    (counter("redis_incrby_keys", "Keys charged by INCRBY instead of a script"), |c| &c.plain),
+    (counter("redis_slow_round_trips", "Round trips slower than store.redis.slow_after"), |c| {
+        &c.overdue
+    }),
+    (counter("redis_connection_failures", "Connections that went down"), |c| &c.down),
+    (counter("redis_connection_recoveries", "Connections that came up"), |c| &c.up),
+];
+
+const ROUND_TRIP: MetricFamily = MetricFamily::histogram(
+    "store_round_trip_seconds",
+    "Time of a round trip to the store, answered or not",
+    LABELS,
+);
+const BATCH_KEYS: MetricFamily =
+    MetricFamily::histogram("redis_batch_keys", "Keys charged in a batch", LABELS);
+const CONNECTIONS: MetricFamily =
+    MetricFamily::gauge("redis_connections", "Connections that are up now", LABELS);
+const CONNECTIONS_DOWN: MetricFamily =
+    MetricFamily::gauge("redis_connections_down", "Connections that are down now", LABELS);
+
+impl Operations for RedisStore {
+    async fn connect(&self) {
+        self.answered().await;
+    }
+
+    fn is_ready(&self) -> bool {
+        false
+    }
+
+    /// Whether any connection is up.
+    fn is_connected(&self) -> bool {
+        self.any_connection_up()
+    }
+
+    fn status(&self, status: &mut StoreStatus) {
+        let (connections, connections_down) = self.connections_down();
+        let all =
+            self.connections.iter().filter_map(OnceLock::get).flat_map(ThreadConnections::all);
+        status.backends.push(BackendStatus {
+            instance: "main",
+            kind: "redis",
+            address: Some(self.shared.options.topology.to_string()),
+            keys: None,
+            connections,
+            connections_down,
+            down_because: all.into_iter().find_map(|connection| connection.down()),
+            saved: None,
+        });
+    }
+
+    async fn maintain(&self) {
+        match &self.shared.options.access.tls {
+            Some(tls) => tls.certificates.follow().await,
+            None => pending().await,
+        }
+    }
+
+    fn shared_table(&self) -> Option<&dyn SharedTable> {
+        Some(self)
+    }
+
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        for (family, pick) in COUNTERS {
+            sink.counter(family, pick(self.counts()).load(Ordering::Relaxed));
+        }
+        sink.histogram(ROUND_TRIP, &self.counts().trip_times.snapshot());
+        sink.histogram(BATCH_KEYS, &self.counts().batch_keys.snapshot());
+        sink.gauge(CONNECTIONS, self.connections_up() as f64);
+        sink.gauge(CONNECTIONS_DOWN, self.connections_down().1 as f64);
+    }
+}

@@ -1,0 +1,91 @@
+//! The options of the Redis store.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::access::{Access, Endpoint};
+use weir_common::clock;
+use weir_common::setup_error::SetupError;
+
+/// Where the servers are.
+#[derive(Clone, Debug)]
+pub enum Topology {
+    Single(Endpoint),
+    /// The master of that name, found by asking the sentinels.
+    Sentinel {
+        master: String,
+        sentinels: Vec<Endpoint>,
+    },
+    /// A cluster, given by some of its nodes.
+    Cluster(Vec<Endpoint>),
+}
+
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |endpoints: &[Endpoint]| {
+            endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Topology::Single(endpoint) => endpoint.fmt(f),
+            Topology::Sentinel { master, sentinels } => {
+                write!(f, "the master {master:?} by the sentinels {}", list(sentinels))
+            }
+            Topology::Cluster(seeds) => write!(f, "the cluster of {}", list(seeds)),
+        }
+    }
+}
+
+/// The clock that limits go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clock {
+    /// Redis's own: one for all replicas.
+    Server,
+    /// Each replica's, for services that do not let scripts read the time.
+    Caller,
+}
+
+/// The layout of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    Weir,
+    /// Rules of one fixed window use the reference's keys, so that both programs count together.
+    Reference,
+}
+
+/// How to count in Redis.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub topology: Topology,
+    pub access: Access,
+    /// Access to the sentinels themselves.
+    pub sentinel_access: Access,
+    /// The start of every key; without braces.
+    pub prefix: String,
+    pub layout: Layout,
+    pub clock: Clock,
+    /// This process's clock.
+    pub wall: Arc<dyn clock::Clock>,
+    /// A round trip that takes longer marks its connection as down.
+    pub slow_after: Duration,
+    /// A request with a smaller budget that gets no answer failed by its caller's deadline.
+    pub caller_deadline_below: Duration,
+    /// The longest wait between attempts to reach a server that fails.
+    pub probe_max: Duration,
+    /// The number of connections per server: one per serving thread.
+    pub connections: usize,
+}
+
+impl Options {
+    /// Checks the certificates, if connections are encrypted.
+    ///
+    /// # Errors
+    ///
+    /// A file is unusable. The message names the setting and the fix.
+    pub fn check(&self) -> Result<(), SetupError> {
+        match &self.access.tls {
+            Some(tls) => tls.certificates.read().map(drop),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! One round trip: sends a batch, answers its charges, and returns what is left to do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use redis::{Pipeline, RedisError, ServerError, ServerErrorKind, Value};
+use smallvec::SmallVec;
+
+use super::batch::{BatchClock, CommandBatch, PendingCharge, ScriptCall, fail_all};
+use super::connection::{Link, SHORT_BYTES};
+use super::context::RedisContext;
+use super::open_windows::OpenWindows;
+use super::options::Clock;
+use super::script::Scripts;
+use crate::StoreError;
+use weir_limit::{Micros, SECOND};
+
+/// Where the caller's clock counts, states are kept longer than one caller needs them: for others, whose
+/// clocks are behind. In milliseconds.
+const CALLER_CLOCK_SLACK_MS: u32 = 10_000;
+
+/// What a connection knows about its server.
+#[derive(Debug, Default)]
+pub(super) struct ServerState {
+    pub scripts: Scripts,
+    pub open_windows: OpenWindows,
+}
+
+/// The outcome of a round trip, besides the answers.
+#[derive(Default)]
+pub(super) struct RoundTrip {
+    /// The server only answers reads.
+    pub read_only: bool,
+    /// Why the server refuses all commands for now.
+    pub refusal: Option<String>,
+    pub redirects: Vec<Redirect>,
+}
+
+/// Charges that a node did not count, because another one serves their slot.
+pub(super) struct Redirect {
+    pub kind: RedirectKind,
+    /// The node's error; its details name the slot and the other node.
+    pub error: ServerError,
+    pub charges: SmallVec<[PendingCharge; 1]>,
+}
+
+/// Redis Cluster's redirects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RedirectKind {
+    /// `MOVED`: the slot is on another node.
+    Moved,
+    /// `ASK`: the slot is being moved, and this key is on the other node already.
+    Ask,
+    /// `TRYAGAIN`: the slot is being moved, and only some of the keys are on this node.
+    TryAgain,
+}
+
+impl RedirectKind {
+    /// Returns the kind of an error, if it is a redirect.
+    pub fn of(error: &ServerError) -> Option<RedirectKind> {
+        match error.kind()? {
+            ServerErrorKind::Moved => Some(RedirectKind::Moved),
+            ServerErrorKind::Ask => Some(RedirectKind::Ask),
+            ServerErrorKind::TryAgain => Some(RedirectKind::TryAgain),
+            _ => None,
+        }
+    }
+}
+
+/// Builds the batch of pending charges, and counts it.
+pub(super) fn build_batch(
+    shared: &RedisContext,
+    server: &ServerState,
+    charges: Vec<PendingCharge>,
+) -> CommandBatch {
+    let wall = shared.options.wall.now();
+    let (now, slack, estimate) = match shared.options.clock {
+        Clock::Server => (0, 0, server.open_windows.estimate_time()),
+        Clock::Caller => (wall, CALLER_CLOCK_SLACK_MS, Some(wall)),
+    };
+    let clock = BatchClock { now, wall, slack };
+    let batch = CommandBatch::build(charges, clock, &server.open_windows, estimate);
+    let (charges, keys, plain) = batch.len();
+    let add = |to: &AtomicU64, more: usize| to.fetch_add(more as u64, Ordering::Relaxed);
+    add(&shared.counts.calls, batch.calls.len());
+    add(&shared.counts.charges, charges);
+    add(&shared.counts.keys, keys);
+    add(&shared.counts.plain, plain);
+    // With no charges pending, nothing is sent.
+    if keys > 0 {
+        shared.counts.batch_keys.record(keys as u64);
+    }
+    batch
+}
+
+/// Sends a batch and answers its charges. Leaves in `batch` what has to be sent again: calls whose
+/// script the server does not have, and what increments leave to the script.
+///
+/// # Errors
+///
+/// There are no replies. The charges are answered; `batch` still holds its increments, which may or
+/// may not have been made.
+pub(super) async fn run(
+    shared: &RedisContext,
+    server: &mut ServerState,
+    link: &mut Link,
+    batch: &mut CommandBatch,
+) -> Result<RoundTrip, RedisError> {
+    let ask_time = !batch.increments.is_empty() && shared.options.clock == Clock::Server;
+    let pipeline = pipeline(&mut server.scripts, batch, ask_time);
+    shared.counts.trips.fetch_add(1, Ordering::Relaxed);
+    let sent = Instant::now();
+    let replies = link.send_all(reply_bytes(&pipeline, batch), &pipeline).await;
+    shared.counts.trip_times.record(sent.elapsed().as_micros() as u64);
+    let mut replies = match replies {
+        Ok(replies) => replies,
+        Err(error) => {
+            batch.increments.iter().for_each(|increment| increment.fail(StoreError::Unavailable));
+            for call in batch.calls.drain(..) {
+                fail_all(call.into_charges(), StoreError::Unavailable);
+            }
+            return Err(error);
+        }
+    };
+    let now = match ask_time {
+        true => replies.pop().and_then(|reply| parse_time(&reply)),
+        false => Some(batch.clock.now),
+    };
+    Ok(answer(shared, server, batch, replies, now))
+}
+
+fn pipeline(scripts: &mut Scripts, batch: &CommandBatch, ask_time: bool) -> Pipeline {
+    let mut pipeline = Pipeline::with_capacity(batch.calls.len() + batch.increments.len() + 1);
+    for call in &batch.calls {
+        let (script, sent) = scripts.get(call.kind);
+        let (name, script) = match sent && !call.script_missing {
+            true => ("EVALSHA", &*script.hash),
+            // Runs the script; from then on the server has it.
+            false => ("EVAL", &*script.text),
+        };
+        if call.asking {
+            pipeline.cmd("ASKING");
+        }
+        pipeline.add_command(call.command(name, script));
+    }
+    for increment in &batch.increments {
+        pipeline.add_command(increment.command());
+    }
+    if ask_time {
+        pipeline.cmd("TIME");
+    }
+    pipeline
+}
+
+/// Returns the bound of the replies to a batch.
+fn reply_bytes(pipeline: &Pipeline, batch: &CommandBatch) -> usize {
+    let states: usize = batch.calls.iter().map(ScriptCall::reply_bytes).sum();
+    pipeline.len() * SHORT_BYTES + states
+}
+
+/// Parses the reply to `TIME`.
+pub(super) fn parse_time(reply: &Value) -> Option<Micros> {
+    let (seconds, micros): (u64, u64) = redis::from_redis_value_ref(reply).ok()?;
+    Some(seconds * SECOND + micros)
+}
+
+/// Answers the charges of a batch from the replies to its commands; `now` is the time after the
+/// increments. Leaves in `batch` what has to be sent again.
+fn answer(
+    shared: &RedisContext,
+    server: &mut ServerState,
+    batch: &mut CommandBatch,
+    replies: Vec<Value>,
+    now: Option<Micros>,
+) -> RoundTrip {
+    let mut trip = RoundTrip::default();
+    let mut replies = replies.into_iter();
+    let mut calls_again = Vec::new();
+    for mut call in std::mem::take(&mut batch.calls) {
+        if call.asking {
+            replies.next();
+        }
+        match replies.next().unwrap_or(Value::Nil) {
+            Value::BulkString(reply) => {
+                let (failures, message) = call.answer(&reply, &mut server.open_windows);
+                for (error, key) in failures {
+                    shared.counts.count_failure(error);
+                    shared.log.key_failed(error, &key, message);
+                    trip.read_only |= error == StoreError::ReadOnly;
+                }
+            }
+            Value::ServerError(error)
+                if error.kind() == Some(ServerErrorKind::NoScript) && !call.script_missing =>
+            {
+                call.script_missing = true;
+                calls_again.push(call);
+            }
+            other => trip.not_answered(shared, other, call.into_charges()),
+        }
+    }
+    if let Some(now) = now {
+        server.open_windows.set_time(now);
+    }
+    let mut for_scripts = Vec::new();
+    for mut increment in std::mem::take(&mut batch.increments) {
+        match (replies.next().unwrap_or(Value::Nil), now) {
+            (Value::Int(new), Some(now)) => {
+                let (left, error) = increment.answer(new, now, &mut server.open_windows);
+                if let Some(error) = error {
+                    shared.counts.count_failure(error);
+                    left.iter().for_each(|charge| shared.log.key_failed(error, &charge.key, &[]));
+                }
+                for_scripts.extend(left);
+            }
+            (other, _) => trip.not_answered(shared, other, increment.take_charges()),
+        }
+    }
+    *batch = CommandBatch::build(for_scripts, batch.clock, &server.open_windows, None);
+    shared.counts.calls.fetch_add(batch.calls.len() as u64, Ordering::Relaxed);
+    batch.calls.append(&mut calls_again);
+    trip
+}
+
+impl RoundTrip {
+    /// Handles a reply that is not an answer: redirects or fails the charges.
+    fn not_answered(
+        &mut self,
+        shared: &RedisContext,
+        reply: Value,
+        charges: impl IntoIterator<Item = PendingCharge>,
+    ) {
+        let charges: SmallVec<[PendingCharge; 1]> = charges.into_iter().collect();
+        let Value::ServerError(error) = reply else {
+            self.refusal = Some(format!("unexpected reply {reply:?}"));
+            shared.counts.count_failure(StoreError::Corrupt);
+            return fail_all(charges, StoreError::Corrupt);
+        };
+        if let Some(kind) = RedirectKind::of(&error) {
+            return self.redirects.push(Redirect { kind, error, charges });
+        }
+        let failed = store_error(&error);
+        match failed {
+            StoreError::ReadOnly => self.read_only = true,
+            StoreError::Unavailable if refuses_all(&error) => {
+                self.refusal = Some(error.to_string());
+            }
+            StoreError::Unavailable => shared.log.command_failed(&error),
+            _ => {
+                let first = charges.iter().take(1);
+                first.for_each(|charge| shared.log.key_failed(failed, &charge.key, &[]));
+            }
+        }
+        shared.counts.count_failure(failed);
+        fail_all(charges, failed);
+    }
+}
+
+/// Returns whether an error is about the server, and not about one command.
+fn refuses_all(error: &ServerError) -> bool {
+    matches!(error.code(), "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "NOAUTH")
+}
+
+/// Returns the kind of an error of the server.
+pub(super) fn store_error(error: &ServerError) -> StoreError {
+    let contains = |text| error.details().is_some_and(|details| details.contains(text));
+    match error.code() {
+        "READONLY" => StoreError::ReadOnly,
+        "OOM" => StoreError::OutOfMemory,
+        "WRONGTYPE" => StoreError::WrongType,
+        // Errors of INCRBY.
+        "ERR" if contains("not an integer") || contains("would overflow") => StoreError::Corrupt,
+        _ => StoreError::Unavailable,
+    }
+}

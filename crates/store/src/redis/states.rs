@@ -1,0 +1,111 @@
+//! Reads and resets single keys.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+
+use super::RedisStore;
+use super::batch::{StoredKey, holds_key};
+use super::connection::SHORT_BYTES;
+use super::options::Clock;
+use super::round_trip::parse_time;
+use super::script::READ;
+use crate::StoreError;
+use crate::redis::codec::PlanCodec;
+use crate::states::{StateKey, States};
+use weir_limit::{KeyState, Micros, Plan, State};
+
+impl RedisStore {
+    /// Returns a key as it is in Redis for a request at `wall`.
+    fn stored_key(&self, key: &StateKey<'_>, wall: Micros) -> StoredKey {
+        StoredKey::new(&self.shared.options, &key.key, key.plan, wall)
+    }
+
+    /// Sends a command about a key, with a reply of up to `bytes`, over a connection of its own.
+    pub(super) async fn send_directly(
+        &self,
+        slot: u16,
+        command: &Cmd,
+        bytes: usize,
+        budget: Duration,
+    ) -> Result<Value, StoreError> {
+        // Those of any thread know the server.
+        let connected = self.connections.iter().find_map(OnceLock::get);
+        let connections = connected.unwrap_or_else(|| self.connections());
+        let destination = connections.destination(slot);
+        self.direct.send(&self.shared, destination, command, bytes, budget).await
+    }
+}
+
+impl States for RedisStore {
+    /// One script reads the time and the values, which weir decodes.
+    async fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> Result<KeyState, StoreError> {
+        let options = &self.shared.options;
+        let wall = options.wall.now();
+        let stored = self.stored_key(&key, wall);
+        let keys = keys(&stored, key.plan);
+        let now = match options.clock {
+            Clock::Server => 0,
+            Clock::Caller => wall,
+        };
+        let mut command = redis::cmd("EVAL");
+        command.arg(READ).arg(keys.len()).arg(&keys).arg(now);
+        let reply = self
+            .send_directly(stored.slot, &command, PlanCodec(key.plan).max_stored(), budget)
+            .await?;
+        let read = Reading::parse(reply, key.plan);
+        let state = read.and_then(|read| read.state(&stored, key.plan, wall));
+        let Some((now, state)) = state else {
+            self.shared.log.key_failed(StoreError::Corrupt, &stored.text, &[]);
+            return Err(StoreError::Corrupt);
+        };
+        Ok(key.plan.inspect(&state, now, spans))
+    }
+
+    async fn reset(&self, key: StateKey<'_>, budget: Duration) -> Result<(), StoreError> {
+        let stored = self.stored_key(&key, self.shared.options.wall.now());
+        let mut command = redis::cmd("DEL");
+        command.arg(keys(&stored, key.plan));
+        self.send_directly(stored.slot, &command, SHORT_BYTES, budget).await?;
+        Ok(())
+    }
+}
+
+/// Returns the keys that hold the state of a plan.
+fn keys(stored: &StoredKey, plan: &Plan) -> Vec<Vec<u8>> {
+    let state = (!PlanCodec(plan).has_only_holds()).then(|| stored.text.to_vec());
+    let holds = plan.hold_id().map(|_| holds_key(&stored.text));
+    state.into_iter().chain(holds).collect()
+}
+
+/// A reply of the script.
+struct Reading {
+    now: Micros,
+    text: Option<Vec<u8>>,
+    holds: Option<Vec<u8>>,
+}
+
+impl Reading {
+    fn parse(reply: Value, plan: &Plan) -> Option<Reading> {
+        let Value::Array(parts) = reply else { return None };
+        let mut parts = parts.into_iter();
+        let now = parse_time(&parts.next()?)?;
+        let mut value = || redis::from_redis_value::<Option<Vec<u8>>>(parts.next()?).ok();
+        let text = if PlanCodec(plan).has_only_holds() { None } else { value()? };
+        let holds = if plan.hold_id().is_some() { value()? } else { None };
+        Some(Reading { now, text, holds })
+    }
+
+    /// Returns the state, and the time that it goes by.
+    fn state(&self, key: &StoredKey, plan: &Plan, wall: Micros) -> Option<(Micros, State)> {
+        let now = if key.window_in_key { wall } else { self.now };
+        let (text, holds) = (self.text.as_deref(), self.holds.as_deref());
+        Some((now, PlanCodec(plan).read_stored(text, holds, now, key.window_in_key)?))
+    }
+}

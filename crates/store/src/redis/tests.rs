@@ -1,0 +1,125 @@
+//! Tests against real servers.
+
+mod cancel;
+mod conformance;
+mod deadlines;
+mod increments;
+mod keys;
+mod migration;
+mod nodes;
+mod redirects;
+mod reduce;
+mod replies;
+#[path = "../../../../tests/support/redis.rs"]
+mod servers;
+mod states;
+mod table;
+#[cfg(feature = "tls")]
+mod tls;
+mod together;
+mod topologies;
+mod undo;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use self::servers::Server;
+use super::connection::handshake;
+use super::*;
+use crate::conformance::{DAWN, charge, plan, take};
+use crate::{Entry, Key, Role};
+use weir_common::clock::{ManualClock, SystemClock};
+use weir_limit::{Decision, Limit, Micros, Op, Plan, SECOND, Unit};
+
+/// Returns a store on a clock that the test sets.
+fn manual(topology: Topology, clock: &Arc<ManualClock>) -> RedisStore {
+    RedisStore::new(Options { clock: Clock::Caller, wall: clock.clone(), ..options(topology) })
+}
+
+/// Returns options with long timeouts: test machines may be busy.
+fn options(topology: Topology) -> Options {
+    let access =
+        Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(10) };
+    Options {
+        topology,
+        sentinel_access: access.clone(),
+        access,
+        prefix: "weir:".into(),
+        layout: Layout::Weir,
+        clock: Clock::Server,
+        wall: Arc::new(SystemClock::new()),
+        slow_after: Duration::from_secs(10),
+        caller_deadline_below: Duration::ZERO,
+        probe_max: Duration::from_millis(100),
+        connections: 1,
+    }
+}
+
+fn single(server: &Server) -> Topology {
+    local(server.port())
+}
+
+/// Returns the topology of a single server, or of a proxy before it, on a port of this machine.
+fn local(port: u16) -> Topology {
+    Topology::Single(Endpoint::Tcp("127.0.0.1".into(), port))
+}
+
+fn endpoints(addresses: &[String]) -> Vec<Endpoint> {
+    let endpoint = |address: &String| {
+        let (host, port) = address.rsplit_once(':').unwrap();
+        Endpoint::Tcp(host.to_owned(), port.parse().unwrap())
+    };
+    addresses.iter().map(endpoint).collect()
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// Waits for a condition, while the store's tasks run.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let timeout = std::time::Instant::now() + servers::PATIENCE;
+    while !holds().await {
+        assert!(std::time::Instant::now() < timeout, "{what}: not within {:?}", servers::PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Returns a store that has connected.
+async fn connected(options: Options) -> RedisStore {
+    let store = RedisStore::new(options);
+    store.answered().await;
+    store
+}
+
+/// Makes one charge within a budget.
+async fn charge_within(store: &RedisStore, charge: Charge<'_>, budget: Duration) -> Answer {
+    let (charges, together, quota_passes, on_failure) = (&[charge], false, false, None);
+    let mut answers = Answers::new();
+    let batch = Batch { charges, together, quota_passes, budget, on_failure };
+    store.charge(batch, &mut answers).await;
+    answers.swap_remove(0)
+}
+
+/// Returns a charge of a key in the domain `test`.
+fn charge_of<'a>(entries: &'a [Entry<'a>], plan: &'a Arc<Plan>, op: Op) -> Charge<'a> {
+    let key = Key { domain: "test", entries };
+    Charge { key, plan, op, hold: None, role: Role::Enforced }
+}
+
+/// Takes one hit of a key within a budget.
+async fn take_within(
+    store: &RedisStore,
+    value: &str,
+    plan: &Arc<Plan>,
+    budget: Duration,
+) -> Answer {
+    charge_within(store, charge_of(&[("key", value)], plan, Op::Take(1)), budget).await
+}
+
+/// Takes one hit of a key.
+async fn try_take(store: &RedisStore, value: &str, plan: &Arc<Plan>) -> Answer {
+    take_within(store, value, plan, Duration::from_secs(10)).await
+}

@@ -1,0 +1,300 @@
+//! Sentinels, clusters that change, sockets, users, TLS.
+
+use super::servers::cluster::Cluster;
+use super::servers::sentinel::{MASTER, Sentinels};
+use super::servers::{Config, Server};
+use super::*;
+
+#[test]
+fn follows_a_failover_reported_by_sentinels() {
+    let mut group = Sentinels::start();
+    runtime().block_on(async {
+        let mut sentinels = endpoints(&group.addresses());
+        // A sentinel that is down is skipped.
+        sentinels.insert(0, Endpoint::Tcp("127.0.0.1".into(), servers::free_port()));
+        let store =
+            connected(options(Topology::Sentinel { master: MASTER.into(), sentinels })).await;
+        let plan = plan(100, Unit::Day);
+        assert_eq!(try_take(&store, "a", &plan).await.unwrap().used_before, 0);
+        let copied = || group.replica.command(&["DBSIZE"]).int() == 1;
+        until("the replica to have it", async || copied()).await;
+        group.master.kill();
+        let group = &group;
+        tokio::task::spawn_blocking({
+            let sentinels = group.sentinels.iter().map(Server::port).collect::<Vec<_>>();
+            let replica = i64::from(group.replica.port());
+            move || {
+                for port in sentinels {
+                    servers::wait_for("a failover", || {
+                        let mut client = servers::Client::connect(port).ok()?;
+                        let words = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER];
+                        let master = client.send(&words).ok()?;
+                        (master.list()[1].int() == replica).then_some(())
+                    });
+                }
+            }
+        })
+        .await
+        .unwrap();
+        until("the store to follow", async || try_take(&store, "a", &plan).await.is_ok()).await;
+        let decision = try_take(&store, "a", &plan).await.unwrap();
+        assert!(decision.used_before >= 2, "{decision:?}");
+    });
+}
+
+/// A sentinel that is out of date names a replica: the next one is asked.
+#[test]
+fn skips_sentinels_that_name_no_master() {
+    let master = Server::start();
+    let replica = Server::configured(&[&format!("replicaof 127.0.0.1 {}", master.port())]);
+    let gone = servers::free_port();
+    let sentinel = |port: u16| {
+        Server::with(Config {
+            sentinel: true,
+            // The quorum keeps it from failing over.
+            lines: vec![
+                format!("sentinel monitor {MASTER} 127.0.0.1 {port} 9"),
+                format!("sentinel down-after-milliseconds {MASTER} 600000"),
+            ],
+            ..Config::default()
+        })
+    };
+    let sentinels = [gone, replica.port(), master.port()].map(sentinel);
+    servers::wait_for("the replica to know that it is one", || {
+        let info = replica.command(&["INFO", "replication"]).text();
+        info.contains("master_link_status:up").then_some(())
+    });
+    runtime().block_on(async {
+        let addresses: Vec<String> = sentinels.iter().map(Server::addr).collect();
+        let sentinels = endpoints(&addresses);
+        let store =
+            RedisStore::new(options(Topology::Sentinel { master: MASTER.into(), sentinels }));
+        let answered = tokio::time::timeout(Duration::from_secs(5), store.answered()).await;
+        assert!(answered.is_ok(), "the last one knows the master");
+        assert!(try_take(&store, "a", &plan(100, Unit::Day)).await.is_ok());
+        assert_eq!(master.command(&["DBSIZE"]).int(), 1);
+    });
+}
+
+#[test]
+fn leaves_a_master_that_became_a_replica() {
+    let server = Server::start();
+    let other = Server::start();
+    runtime().block_on(async {
+        let store = connected(options(single(&server))).await;
+        let plan = plan(100, Unit::Day);
+        assert!(try_take(&store, "a", &plan).await.is_ok());
+        server.command(&["REPLICAOF", "127.0.0.1", &other.port().to_string()]);
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::ReadOnly));
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::ReadOnly));
+        server.command(&["REPLICAOF", "NO", "ONE"]);
+        until("it to be used again", async || try_take(&store, "a", &plan).await.is_ok()).await;
+    });
+}
+
+/// Returns one key value, with its slot, for each master of a cluster.
+pub(super) fn values(cluster: &Cluster, plan: &Plan) -> Vec<(String, u16)> {
+    let mut values: Vec<Option<(String, u16)>> = vec![None; cluster.masters.len()];
+    for i in 0.. {
+        let value = format!("v{i}");
+        let entries = [("key", value.as_str())];
+        let key = crate::key_text::write("weir:", &Key { domain: "test", entries: &entries }, plan);
+        let slot = key::slot(&key);
+        values[cluster.master_of(slot)].get_or_insert((value, slot));
+        if values.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    values.into_iter().flatten().collect()
+}
+
+#[test]
+fn follows_a_moving_slot_without_a_failed_request() {
+    let cluster = Cluster::start(3, 0);
+    runtime().block_on(async {
+        let seeds = endpoints(&cluster.addresses()[..1]);
+        let store = RedisStore::new(options(Topology::Cluster(seeds)));
+        let plan = plan(100, Unit::Day);
+        let (value, slot) = values(&cluster, &plan)[0].clone();
+        until("the store to be up", async || try_take(&store, &value, &plan).await.is_ok()).await;
+        let used = async || try_take(&store, &value, &plan).await.unwrap().used_before;
+        let start = used().await;
+        cluster.begin_to_move(slot, 1);
+        assert_eq!(used().await, start + 1);
+        cluster.move_keys(slot, 1);
+        // The old node redirects to the new one.
+        assert_eq!(used().await, start + 2);
+        assert_eq!(used().await, start + 3);
+        cluster.end_the_move(slot, 1);
+        assert_eq!(used().await, start + 4);
+        assert_eq!(used().await, start + 5);
+    });
+}
+
+#[test]
+fn a_failed_node_fails_only_its_own_keys_until_its_replica_takes_over() {
+    let mut cluster = Cluster::start(3, 1);
+    runtime().block_on(async {
+        let topology = Topology::Cluster(endpoints(&cluster.addresses()));
+        let store =
+            RedisStore::new(Options { slow_after: Duration::from_secs(1), ..options(topology) });
+        let plan = plan(1_000, Unit::Day);
+        let values = values(&cluster, &plan);
+        for (value, _) in &values {
+            until("the store to be up", async || try_take(&store, value, &plan).await.is_ok())
+                .await;
+        }
+        cluster.masters[0].kill();
+        until("its keys to fail", async || try_take(&store, &values[0].0, &plan).await.is_err())
+            .await;
+        for (value, _) in &values[1..] {
+            assert!(try_take(&store, value, &plan).await.is_ok());
+        }
+        until("its replica to take over", async || {
+            try_take(&store, &values[0].0, &plan).await.is_ok()
+        })
+        .await;
+    });
+}
+
+/// Nodes that charged their part of a batch give it back where others deny.
+#[test]
+fn a_batch_across_nodes_is_charged_whole_or_not_at_all() {
+    let cluster = Cluster::start(3, 0);
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Cluster(endpoints(&cluster.addresses()))));
+        let (wide, narrow) = (plan(100, Unit::Day), plan(1, Unit::Day));
+        let values = values(&cluster, &wide);
+        for (value, _) in &values {
+            until("the store to be up", async || {
+                let entries = [("key", value.as_str())];
+                let look = charge_of(&entries, &wide, Op::Take(0));
+                charge_within(&store, look, Duration::from_secs(1)).await.is_ok()
+            })
+            .await;
+        }
+        let entries: Vec<_> = values.iter().map(|(value, _)| [("key", value.as_str())]).collect();
+        let of = |i: usize, plan| Charge {
+            key: Key { domain: "test", entries: &entries[i] },
+            plan,
+            op: Op::Take(1),
+            hold: None,
+            role: Role::Enforced,
+        };
+        let batch = [of(0, &wide), of(1, &wide), of(2, &narrow)];
+        assert!(charge(&store, &batch, true).await.iter().all(|decision| decision.allowed));
+        assert!(!charge(&store, &batch, true).await[2].allowed);
+        for (value, _) in &values[..2] {
+            let used = async || take(&store, "test", value, &wide, 0).await.used_before;
+            until("what was reserved to be given back", async || used().await == 1).await;
+        }
+    });
+}
+
+#[test]
+fn connects_by_unix_socket() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let store = RedisStore::new(options(Topology::Single(Endpoint::Unix(server.socket()))));
+        store.answered().await;
+        assert!(try_take(&store, "a", &plan(1, Unit::Day)).await.is_ok());
+    });
+}
+
+#[test]
+fn logs_in_and_rereads_the_password_file() {
+    let server = Server::with(Config {
+        lines: vec![
+            "user default on >root ~* &* +@all".into(),
+            // The least that a user needs.
+            "user weir on >first ~weir:* +evalsha +eval +ping +info +time +incrby +decrby +get +set"
+                .into(),
+        ],
+        password: Some("root".into()),
+        ..Config::default()
+    });
+    let file = server.directory().join("password");
+    std::fs::write(&file, "wrong\n").unwrap();
+    let mut options = options(single(&server));
+    options.access.login =
+        Login { username: Some("weir".into()), password: None, password_file: Some(file.clone()) };
+    runtime().block_on(async {
+        let store = RedisStore::new(options);
+        let plan = plan(100, Unit::Day);
+        assert_eq!(try_take(&store, "a", &plan).await, Err(StoreError::Unavailable));
+        std::fs::write(&file, "first\n").unwrap();
+        store.answered().await;
+        assert!(try_take(&store, "a", &plan).await.is_ok());
+        server.command(&["ACL", "SETUSER", "weir", ">second", "<first"]);
+        std::fs::write(&file, "second\n").unwrap();
+        server.command(&["CLIENT", "KILL", "USER", "weir"]);
+        until("it to log in again", async || try_take(&store, "a", &plan).await.is_ok()).await;
+    });
+}
+
+#[test]
+fn databases_are_separate() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let mut second = options(single(&server));
+        second.access.db = 2;
+        let (first, second) = (RedisStore::new(options(single(&server))), RedisStore::new(second));
+        first.answered().await;
+        second.answered().await;
+        let plan = plan(1, Unit::Day);
+        assert!(try_take(&first, "a", &plan).await.unwrap().allowed);
+        assert!(try_take(&second, "a", &plan).await.unwrap().allowed);
+        assert!(!try_take(&second, "a", &plan).await.unwrap().allowed);
+    });
+}
+
+#[test]
+fn per_second_limits_may_use_a_separate_server() {
+    let (main, other) = (Server::start(), Server::start());
+    runtime().block_on(async {
+        let store = |server| RedisStore::new(options(single(server)));
+        let store = crate::per_second::PerSecond::new(store(&main), Some(store(&other)));
+        crate::Operations::connect(&store).await;
+        let (second, minute) = (plan(5, Unit::Second), plan(5, Unit::Minute));
+        let entries = [("key", "a")];
+        let key = Key { domain: "test", entries: &entries };
+        let of = |plan| Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced };
+        let decision = charge(&store, &[of(&second), of(&minute)], false).await;
+        assert!(decision.iter().all(|decision| decision.allowed));
+        let count = |server: &Server, key| server.command(&["EXISTS", key]).int();
+        assert_eq!(count(&main, "weir:{test|key=a}f60"), 1);
+        assert_eq!(count(&main, "weir:{test|key=a}f1"), 0);
+        assert_eq!(count(&other, "weir:{test|key=a}f60"), 0);
+    });
+}
+
+/// The server reports an old version, and nothing else.
+#[test]
+fn refuses_a_server_that_is_too_old() {
+    use std::io::{BufRead, BufReader, Write};
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+        while let Some(line) = lines.next() {
+            // The words of a command, each after its length.
+            let words = line.trim_start_matches('*').parse().unwrap_or(0);
+            let words: Vec<String> = (0..words).filter_map(|_| lines.by_ref().nth(1)).collect();
+            let reply = match words.first().map(String::as_str) {
+                Some("INFO") => "$22\r\nredis_version:5.0.14\r\n\r\n".to_owned(),
+                _ => "+OK\r\n".to_owned(),
+            };
+            if (&stream).write_all(reply.as_bytes()).is_err() {
+                break;
+            }
+        }
+    });
+    runtime().block_on(async {
+        let options = options(local(port));
+        let Topology::Single(endpoint) = &options.topology else { unreachable!() };
+        let mut connection = handshake::connect(&options.access, endpoint).await.unwrap();
+        let refused = handshake::examine(&mut connection, false).await.unwrap_err().to_string();
+        assert_eq!(refused, "redis 5.0.14 is too old: weir needs 6.0 or later");
+    });
+}

@@ -1,0 +1,71 @@
+//! Reads and resets the states of single keys, for operators.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Charge, Key, Role, Store, StoreError};
+use weir_limit::{KeyState, Micros, Op, Plan};
+
+/// A key and its plan, as in a [`Charge`] of it.
+#[derive(Clone, Copy, Debug)]
+pub struct StateKey<'a> {
+    pub key: Key<'a>,
+    pub plan: &'a Arc<Plan>,
+}
+
+impl<'a> StateKey<'a> {
+    /// Returns a charge of the key, for what is computed from charges.
+    pub(super) fn charge(&self) -> Charge<'a> {
+        let StateKey { key, plan } = *self;
+        Charge { key, plan, op: Op::Take(1), hold: None, role: Role::Enforced }
+    }
+}
+
+/// A store whose states can be read and reset. Not on the path of a request.
+pub trait States: Store {
+    /// Reads a key's state, and counts the hits of the last `spans`. Changes neither the state nor its
+    /// expiry. Ends within `budget`.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached in time, or the state cannot be read. No policy replaces an error.
+    fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> impl Future<Output = Result<KeyState, StoreError>> + Send;
+
+    /// Deletes a key's state, whatever it is: the next charge starts over. Hits in flight of a
+    /// concurrency limit are no longer counted. Ends within `budget`.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be reached in time, or does not accept writes. Unless the error is a
+    /// [refusal](StoreError::is_refusal), the state may have been deleted nevertheless.
+    fn reset(
+        &self,
+        key: StateKey<'_>,
+        budget: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+impl<S: States> States for Arc<S> {
+    fn read(
+        &self,
+        key: StateKey<'_>,
+        spans: &[Micros],
+        budget: Duration,
+    ) -> impl Future<Output = Result<KeyState, StoreError>> + Send {
+        (**self).read(key, spans, budget)
+    }
+
+    fn reset(
+        &self,
+        key: StateKey<'_>,
+        budget: Duration,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send {
+        (**self).reset(key, budget)
+    }
+}
