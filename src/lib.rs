@@ -30,20 +30,19 @@ pub use weir_common::{
     secret_url, setup_error, spans, suggest, terminal, threads, throttle,
 };
 pub use weir_limit as limit;
+pub use weir_limiter as limiter;
+pub use weir_limiter::{controls, explain, top};
 pub use weir_rules as rules;
 pub use weir_store as store;
 
 pub mod app;
 pub mod cli;
 pub mod connections;
-pub mod controls;
-pub mod explain;
 pub mod grpc;
 pub mod grpc_client;
 pub mod health;
 pub mod http;
 pub mod interim_responses;
-pub mod limiter;
 pub mod loader;
 pub mod proto;
 pub mod resp;
@@ -53,7 +52,6 @@ pub mod sockets;
 pub mod telemetry;
 pub mod tls;
 pub mod token_file;
-pub mod top;
 pub mod trace;
 pub mod version;
 pub mod watch;

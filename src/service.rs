@@ -285,18 +285,16 @@ pub fn parse_timeout(text: &[u8]) -> Option<Duration> {
     })
 }
 
-/// The gRPC status of an invalid request. The reference's own errors are UNKNOWN, which Envoy's
+/// Returns the gRPC status of an invalid request. The reference's own errors are UNKNOWN, which Envoy's
 /// `failure_mode_deny` relies on; requests that only weir rejects are INVALID_ARGUMENT.
-impl From<RequestError> for Status {
-    fn from(error: RequestError) -> Status {
-        let code = match error {
-            RequestError::TooManyDescriptors(..) | RequestError::BadDescriptor(..) => {
-                Code::InvalidArgument
-            }
-            _ => Code::Unknown,
-        };
-        Status::new(code, error.to_string())
-    }
+pub fn rejection(error: RequestError) -> Status {
+    let code = match error {
+        RequestError::TooManyDescriptors(..) | RequestError::BadDescriptor(..) => {
+            Code::InvalidArgument
+        }
+        _ => Code::Unknown,
+    };
+    Status::new(code, error.to_string())
 }
 
 #[cfg(test)]

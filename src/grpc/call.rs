@@ -28,7 +28,7 @@ use super::call_state::{
 use super::framing::read;
 use super::hold_guard::HoldGuard;
 use crate::limiter::Holds;
-use crate::service::{RequestView, parse_timeout};
+use crate::service::{RequestView, parse_timeout, rejection};
 use crate::store::Store;
 use crate::trace::RequestTrace;
 
@@ -156,7 +156,7 @@ fn answer_now<S: Store + 'static>(
     view.set_span(request.trace.span());
     let mut holds = Holds::default();
     let answer = grpc.rate_limit.answer_framed_now(&view, request.timeout, &mut holds)?;
-    let answer = answer.map(Bytes::from).map_err(Status::from);
+    let answer = answer.map(Bytes::from).map_err(rejection);
     Some((answer, HoldGuard::new(&grpc.rate_limit, holds)))
 }
 
@@ -167,7 +167,7 @@ async fn answer<S: Store + 'static>(
 ) -> FramedResponse {
     let mut holds = Holds::default();
     let answer = grpc.rate_limit.answer_framed(view, timeout, &mut holds).await;
-    (answer.map(Bytes::from).map_err(Status::from), HoldGuard::new(&grpc.rate_limit, holds))
+    (answer.map(Bytes::from).map_err(rejection), HoldGuard::new(&grpc.rate_limit, holds))
 }
 
 /// Ends the span of a call that is answered.

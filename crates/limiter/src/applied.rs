@@ -1,0 +1,92 @@
+//! What applies to the descriptors of a request, without charging anything.
+
+use std::sync::Arc;
+
+use super::charges::key;
+use super::lookup::{Lookup, Match, Matched};
+use super::{Options, Request};
+use crate::controls::{ActiveView, Effect};
+use weir_limit::Plan;
+use weir_rules::{Domain, Rule, sent_path};
+use weir_store::key_text;
+
+/// What applies to one descriptor.
+#[derive(Debug, Default)]
+pub struct Applied<'s> {
+    /// The rule, unless another rule of the request replaces it, or a limit was sent.
+    pub rule: Option<&'s Rule>,
+    /// What a control does to it.
+    pub effect: Option<Effect<'s>>,
+    /// The limits of the key, if any; with the numbers of a control that changes them. A control that
+    /// blocks or allows leaves them as they are.
+    pub plan: Option<Arc<Plan>>,
+    /// The key in Redis, without its prefix.
+    pub key: Option<String>,
+    /// The path in metrics.
+    pub metric_path: Option<String>,
+    pub is_quota: bool,
+}
+
+/// Returns what applies to each descriptor of a request, in order.
+///
+/// # Errors
+///
+/// The index of a descriptor whose own limit is invalid, and why.
+pub fn applied<'s>(
+    active: impl Into<ActiveView<'s>>,
+    request: &Request<'_>,
+) -> Result<Vec<Applied<'s>>, (usize, &'static str)> {
+    let lookup = look_up(active.into(), request)?;
+    let domain = lookup.domain;
+    let applied = lookup.matched.iter().map(|matched| Applied::new(request, domain, matched));
+    Ok(applied.collect())
+}
+
+/// Looks up the descriptors of a request as decisions do.
+///
+/// # Errors
+///
+/// The index of a descriptor whose own limit is invalid, and why.
+pub(super) fn look_up<'s: 'r, 'r>(
+    active: ActiveView<'s>,
+    request: &Request<'r>,
+) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
+    let domain = active.rules.domain(request.domain);
+    let mut lookup = Lookup::new(domain, request.descriptors.len());
+    for (i, descriptor) in request.descriptors.iter().enumerate() {
+        let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
+        lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);
+    }
+    let options = Options::default();
+    lookup.complete(&options);
+    if let Some(controls) = active.controls {
+        lookup.control(request.domain, controls, &options);
+    }
+    Ok(lookup)
+}
+
+impl<'s> Applied<'s> {
+    pub(super) fn new(
+        request: &Request<'_>,
+        domain: Option<&Domain>,
+        matched: &Matched<'s, '_>,
+    ) -> Applied<'s> {
+        let (rule, plan) = (matched.applies.rule(), matched.counted_plan());
+        let entries = matched.descriptor.entries;
+        Applied {
+            rule,
+            effect: matched.effect,
+            plan: plan.cloned(),
+            key: plan.map(|plan| key_text(&key(request.domain, matched, plan).0, plan)),
+            metric_path: match (&matched.applies, domain) {
+                (Match::Rule(found), Some(domain)) if found.rule.series.is_some() => {
+                    Some(domain.metric_path(found.rule, entries))
+                }
+                (Match::Rule(found), _) => Some(found.rule.path().to_owned()),
+                (Match::Override(_), _) => Some(sent_path(entries)),
+                (Match::Nothing, _) => None,
+            },
+            is_quota: matched.is_quota,
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! What controls change of the limits of rules. Those that match the same apply together, so that
+//! several limits of one rule can be changed: of each limit, the newest control decides.
+//!
+//! Of such controls the one that ends first is found first. The others outlast it: its plan has the
+//! changes of all of them, and that of each other those of itself and of what ends later.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::error::PlanError;
+use super::{Action, Control, LimitChange, MAX_COMPARED};
+use weir_common::entry::Entry;
+use weir_limit::{Algorithm, Limit, Plan};
+
+/// The changes by a control and by those that match the same and outlast it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Changes {
+    /// That of the control itself.
+    pub own: LimitChange,
+    /// All, the newest first.
+    pub all: Box<[LimitChange]>,
+}
+
+/// What a control matches: the domain, whether exactly, and the entries.
+type Match<'c> = (&'c str, bool, Vec<Entry<'c>>);
+
+/// Returns what a control matches. That of two controls is equal if they match the same.
+pub(super) fn match_of(control: &Control) -> Match<'_> {
+    let entries = control.entries.iter().map(|entry| (&*entry.key, &*entry.value));
+    let mut entries: Vec<_> = entries.collect();
+    if !control.exact {
+        entries.sort_unstable();
+    }
+    (&control.domain, control.exact, entries)
+}
+
+/// Returns the changes of each of some controls that change limits and match the same.
+pub(super) fn changes_of(mut controls: Vec<Arc<Control>>) -> Vec<(Arc<Control>, Changes)> {
+    controls.sort_unstable_by(|a, b| end(b).cmp(&end(a)));
+    let mut outlasting: Vec<&Control> = Vec::new();
+    let mut found = Vec::new();
+    for control in &controls {
+        let Action::Limit(own) = &control.action else { continue };
+        let place = outlasting.partition_point(|other| age(other) < age(control));
+        outlasting.insert(place, control);
+        outlasting.truncate(MAX_COMPARED);
+        let all = outlasting.iter().filter_map(|control| match &control.action {
+            Action::Limit(change) => Some(change.clone()),
+            _ => None,
+        });
+        found.push((control.clone(), Changes { own: own.clone(), all: all.collect() }));
+    }
+    found
+}
+
+/// The order of controls that match the same by their ends, the first one first.
+pub(super) fn end(control: &Control) -> (u64, &str) {
+    (control.until.unwrap_or(u64::MAX), &control.id)
+}
+
+/// The order of controls by their age, the newest first.
+pub(super) fn age(control: &Control) -> (Reverse<u64>, &str) {
+    (Reverse(control.at), &control.id)
+}
+
+impl Changes {
+    /// Returns a plan with the changes that fit it; none if that of the control itself has no effect,
+    /// because a newer one changes the same limit.
+    ///
+    /// # Errors
+    ///
+    /// The change of the control itself fits no limit.
+    pub fn apply(&self, plan: &Plan, max_log_bytes: u64) -> Result<Option<Plan>, PlanError> {
+        changed_limit(plan, &self.own, max_log_bytes)?;
+        let mut limits = plan.limits().to_vec();
+        let (mut is_changed, mut has_effect) = (vec![false; limits.len()], false);
+        for change in &self.all {
+            let Ok((at, limit)) = changed_limit(plan, change, max_log_bytes) else { continue };
+            let (Some(old), Some(is_changed)) = (limits.get_mut(at), is_changed.get_mut(at)) else {
+                continue;
+            };
+            if !std::mem::replace(is_changed, true) {
+                *old = limit;
+                has_effect |= *change == self.own;
+            }
+        }
+        Ok(has_effect.then(|| Plan::new(limits).with_near_limit_ratio(plan.near_limit_ratio())))
+    }
+}
+
+/// Returns the limit of a plan that a change means, with other numbers, and its index.
+///
+/// # Errors
+///
+/// No limit is meant, or it cannot have these numbers.
+pub(super) fn changed_limit(
+    plan: &Plan,
+    change: &LimitChange,
+    max_log_bytes: u64,
+) -> Result<(usize, Limit), PlanError> {
+    let limits = plan.limits();
+    let names = || {
+        let names = limits.iter().map(|limit| &*limit.name);
+        let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    let mut limits = limits.iter().enumerate();
+    let limit = match change.name.as_str() {
+        "" if limits.len() == 1 => limits.next(),
+        "" => return Err(names().map_or(PlanError::Nameless, PlanError::NameNeeded)),
+        name => limits.find(|(_, limit)| *limit.name == *name),
+    };
+    let Some((at, limit)) = limit else {
+        let names = names().unwrap_or_else(|| "one without a name".to_owned());
+        return Err(PlanError::NoSuchLimit(names));
+    };
+    let limit = limit.with_numbers(change.numbers)?;
+    let n = u64::from(change.numbers.n);
+    let bytes = match &limit.algorithm {
+        Algorithm::SlidingLog(_) => 8 * n,
+        Algorithm::Concurrency(concurrency) if concurrency.hold_id.is_some() => 24 * n,
+        _ => 0,
+    };
+    match bytes > max_log_bytes {
+        true => Err(PlanError::TooManyBytes(bytes, max_log_bytes)),
+        false => Ok((at, limit)),
+    }
+}

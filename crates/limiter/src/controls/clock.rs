@@ -1,0 +1,63 @@
+//! The clock by which controls end: one for all replicas.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use weir_common::clock::{Clock, Monotonic, SystemClock};
+use weir_limit::Micros;
+
+/// Stands for the offset of a store whose time was never read.
+const UNKNOWN: i64 = i64::MIN;
+
+/// A clock that tells both times.
+trait Time: Clock + Monotonic {}
+
+impl<C: Clock + Monotonic> Time for C {}
+
+/// The time of the shared store as last read, carried on by the monotonic clock; this process's own
+/// until then.
+#[derive(Clone, Debug)]
+pub struct ControlClock {
+    clock: Arc<dyn Time>,
+    /// The store's time minus the monotonic time, or [`UNKNOWN`].
+    offset: Arc<AtomicI64>,
+}
+
+impl ControlClock {
+    pub fn new(clock: Arc<impl Clock + Monotonic>) -> ControlClock {
+        ControlClock { clock, offset: Arc::new(AtomicI64::new(UNKNOWN)) }
+    }
+
+    /// Returns microseconds since the Unix epoch.
+    pub fn now(&self) -> Micros {
+        match self.offset.load(Ordering::Relaxed) {
+            UNKNOWN => self.clock.now(),
+            offset => self.clock.monotonic().saturating_add_signed(offset),
+        }
+    }
+
+    /// Returns whether the time of the store was read.
+    pub(super) fn follows_store(&self) -> bool {
+        self.offset.load(Ordering::Relaxed) != UNKNOWN
+    }
+
+    /// Follows the time of the store, which was read a moment ago. Returns by how much this process's
+    /// own time differs, if it was used until now.
+    pub(super) fn set_store_time(&self, time: Micros) -> Option<i64> {
+        let own = self.clock.now();
+        let offset = signed(time) - signed(self.clock.monotonic());
+        let before = self.offset.swap(offset, Ordering::Relaxed);
+        (before == UNKNOWN).then(|| signed(time) - signed(own))
+    }
+}
+
+fn signed(time: Micros) -> i64 {
+    i64::try_from(time).unwrap_or(i64::MAX)
+}
+
+impl Default for ControlClock {
+    fn default() -> ControlClock {
+        ControlClock::new(Arc::new(SystemClock::new()))
+    }
+}

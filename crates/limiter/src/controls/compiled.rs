@@ -1,0 +1,136 @@
+//! Controls as decisions use them: compiled for one set of rules.
+
+use std::sync::Arc;
+
+use super::changes::changed_limit;
+use super::error::PlanError;
+use super::index::{Index, Row};
+use super::plans::RulesByKey;
+use super::{Action, Control, ControlClock};
+use weir_common::entry::Entry;
+use weir_limit::{Micros, Plan, SECOND};
+use weir_rules::Rule;
+
+/// How long a block lasts that matches no rule.
+const DEFAULT_BLOCK: Micros = 3_600 * SECOND;
+
+/// All controls, compiled for one set of rules.
+#[derive(Debug)]
+pub struct CompiledControls {
+    /// Blocks and allowances, which go before changed limits.
+    index: Index,
+    limits: Index,
+    clock: ControlClock,
+}
+
+/// What a control does to a descriptor.
+#[derive(Clone, Copy, Debug)]
+pub enum Effect<'c> {
+    Block {
+        control: &'c Control,
+        /// The time that is left; none if the block does not end.
+        wait: Option<Micros>,
+    },
+    Allow {
+        control: &'c Control,
+        /// Whether hits are charged nevertheless.
+        count: bool,
+    },
+    /// The plan of the rule with other numbers: those of the control, and of others that match the
+    /// same.
+    Limit { control: &'c Control, plan: &'c Arc<Plan> },
+}
+
+impl<'c> Effect<'c> {
+    pub fn control(&self) -> &'c Control {
+        match self {
+            Effect::Block { control, .. }
+            | Effect::Allow { control, .. }
+            | Effect::Limit { control, .. } => control,
+        }
+    }
+}
+
+impl CompiledControls {
+    pub(super) fn new(index: Index, limits: Index, clock: ControlClock) -> CompiledControls {
+        CompiledControls { index, limits, clock }
+    }
+
+    /// Returns what applies to a descriptor: a block, else an allowance, else other numbers for
+    /// `plan`, that of the matched rule. A refund is not blocked.
+    #[inline(never)]
+    pub fn find(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        plan: Option<&Arc<Plan>>,
+        is_refund: bool,
+    ) -> Option<Effect<'_>> {
+        let mut read = None;
+        let now = || *read.get_or_insert_with(|| self.clock.now());
+        let row = self
+            .index
+            .find(domain, entries, now, |row| !is_refund || row.control.action != Action::Block);
+        let Some(row) = row else { return self.find_limit(domain, entries, plan?) };
+        let control = &*row.control;
+        match control.action {
+            Action::Block => {
+                let now = read.unwrap_or_else(|| self.clock.now());
+                let wait = control.until.map(|until| until.saturating_sub(now));
+                Some(Effect::Block { control, wait })
+            }
+            Action::Allow { count } => Some(Effect::Allow { control, count }),
+            Action::Limit(_) => None,
+        }
+    }
+
+    /// Returns the other numbers for a plan.
+    fn find_limit(
+        &self,
+        domain: &str,
+        entries: &[Entry<'_>],
+        plan: &Arc<Plan>,
+    ) -> Option<Effect<'_>> {
+        let mut read = None;
+        let now = || *read.get_or_insert_with(|| self.clock.now());
+        let accepts = |row: &Row| row.plans.get(plan).is_some();
+        let row = self.limits.find(domain, entries, now, accepts)?;
+        Some(Effect::Limit { control: &row.control, plan: row.plans.get(plan)? })
+    }
+}
+
+/// What a control means for a set of rules.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Examined {
+    /// The names of rules whose descriptors it may match.
+    pub rules: Vec<String>,
+    /// How long a block lasts by default.
+    pub default_block: Micros,
+    /// The rules that keep their limits, and why.
+    pub unchanged: Vec<(String, PlanError)>,
+    /// The number of rules whose limits change.
+    pub changed: usize,
+}
+
+/// Returns what a control means for a set of rules.
+pub(super) fn examine(control: &Control, rules: &RulesByKey, max_log_bytes: u64) -> Examined {
+    let mut examined = Examined::default();
+    let mut longest = None;
+    for rule in rules.matched_by(control) {
+        examined.rules.push(rule.name.to_string());
+        longest = longest.max(longest_period(rule));
+        if let (Action::Limit(change), Some(plan)) = (&control.action, &rule.plan) {
+            match changed_limit(plan, change, max_log_bytes) {
+                Ok(_) => examined.changed += 1,
+                Err(error) => examined.unchanged.push((rule.name.to_string(), error)),
+            }
+        }
+    }
+    examined.default_block = longest.unwrap_or(DEFAULT_BLOCK);
+    examined
+}
+
+fn longest_period(rule: &Rule) -> Option<Micros> {
+    let limits = rule.plan.iter().flat_map(|plan| plan.limits());
+    limits.filter_map(|limit| limit.unit?.period(limit.unit_multiplier)).max()
+}

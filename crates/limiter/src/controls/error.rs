@@ -1,0 +1,61 @@
+//! Why a control is rejected, and why a rule keeps its limits.
+
+use serde::Serialize;
+
+use weir_limit::NumbersError;
+
+/// Why a control is refused, and what to write instead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{error}; {help}")]
+pub struct ControlError {
+    pub error: String,
+    pub help: String,
+    #[serde(skip)]
+    pub kind: ErrorKind,
+}
+
+/// The kind of an error, from which an API derives its status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// The control is invalid.
+    Invalid,
+    /// The control matches everything, and was not forced.
+    NeedsForce,
+    /// There is no room for another control.
+    TooMany,
+    /// There is no control of that id.
+    NotFound,
+}
+
+impl ControlError {
+    pub(super) fn new(
+        kind: ErrorKind,
+        error: impl Into<String>,
+        help: impl Into<String>,
+    ) -> ControlError {
+        ControlError { error: error.into(), help: help.into(), kind }
+    }
+
+    pub(super) fn invalid(error: impl Into<String>, help: impl Into<String>) -> ControlError {
+        ControlError::new(ErrorKind::Invalid, error, help)
+    }
+}
+
+/// Why a rule keeps its limits.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    #[error("the rule has several limits: write `limit.name`, one of {0}")]
+    NameNeeded(String),
+    #[error("the rule has no limit of that name, only {0}")]
+    NoSuchLimit(String),
+    #[error("the rule has several limits and no names for them: name them in the rule file")]
+    Nameless,
+    #[error("{0}")]
+    Numbers(#[from] NumbersError),
+    #[error(
+        "the limit may take {0} bytes per key, the maximum is {1} (setting rules.max_log_bytes)"
+    )]
+    TooManyBytes(u64, u64),
+    #[error("controls change the limits of too many rules: write a domain or more entries")]
+    TooManyPlans,
+}

@@ -1,0 +1,444 @@
+//! The handle for operators: lists, puts and deletes controls.
+
+mod admission;
+mod keep;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::{Notify, watch};
+use tokio::time::{sleep, timeout};
+
+use self::admission::{check, effects_on_others};
+use self::keep::Missing;
+use super::compiled::{Examined, examine};
+use super::error::{ControlError, ErrorKind};
+use super::file::ControlFile;
+use super::plans::RulesByKey;
+use super::request::check_id;
+use super::set::ControlSet;
+use super::share::{FirstRead, Sharing};
+use super::{Action, ActiveRules, AuditLog, Control, Draft, Lasts, MAX_CONTROLS, default_id};
+use weir_common::threads::run_blocking_or_return;
+use weir_common::throttle::Throttle;
+use weir_limit::Micros;
+use weir_store::{SharedTable, TableError};
+
+/// How long a change waits to be shared before it is answered.
+const SHARE_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The waits until a failed first read of the table is repeated: the first one, which doubles, and the
+/// longest.
+const RETRY: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(250)];
+
+/// The most controls that are compiled on the thread that changes them.
+const MAX_INLINE: usize = 100;
+
+/// The shortest interval between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How controls are kept and shared.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The file that keeps controls; none: they end with the process, or are kept by Redis.
+    pub file: Option<PathBuf>,
+    /// The interval at which changes of other replicas are read.
+    pub poll: Duration,
+    /// The most controls.
+    pub max: usize,
+    /// Whether the store has a table that all replicas share.
+    pub is_shared: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        let poll = Duration::from_millis(250);
+        Options { file: None, poll, max: MAX_CONTROLS, is_shared: false }
+    }
+}
+
+/// How to put a control.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PutOptions {
+    /// Changes nothing, and returns what a put would do.
+    pub dry_run: bool,
+    /// Accepts a control that matches everything.
+    pub force: bool,
+}
+
+/// What a change did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Written {
+    pub control: Control,
+    /// Whether all replicas apply it within a second.
+    pub shared: bool,
+    /// Whether it outlives this process.
+    pub kept: bool,
+    /// The names of rules whose descriptors the control may match.
+    pub rules: Vec<String>,
+    /// What the operator may not expect.
+    pub warnings: Vec<String>,
+}
+
+/// The controls of this process.
+pub struct Controls {
+    active: Arc<ActiveRules>,
+    options: Options,
+    set: Mutex<ControlSet>,
+    /// Held while a control is checked and put.
+    putting: tokio::sync::Mutex<()>,
+    /// Held while a changed set is activated, so that the newest one stays.
+    activating: Arc<tokio::sync::Mutex<()>>,
+    sharing: Sharing,
+    /// Something is to be shared.
+    wake: Notify,
+    /// Exchanges with the table that have started and ended.
+    exchanges: watch::Sender<(u64, u64)>,
+    failures: AtomicU64,
+    /// The number of changes, of any replica.
+    changes: watch::Sender<u64>,
+    /// Forgets what was decided without the new controls.
+    on_change: Box<dyn Fn() + Send + Sync>,
+    /// Held while the file is written.
+    file: Option<Arc<tokio::sync::Mutex<ControlFile>>>,
+    file_log: Throttle,
+    missing: Missing,
+    audit: AuditLog,
+}
+
+impl fmt::Debug for Controls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Controls { options, set, .. } = self;
+        f.debug_struct("Controls")
+            .field("options", options)
+            .field("set", set)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Controls {
+    /// Makes the handle of the controls of `active`, and reads the file, if there is one. `on_change`
+    /// is called after each change.
+    pub fn new(
+        active: Arc<ActiveRules>,
+        options: Options,
+        on_change: impl Fn() + Send + Sync + 'static,
+    ) -> Controls {
+        let mut controls = Controls {
+            audit: AuditLog::new(active.clock().clone()),
+            active,
+            options,
+            set: Mutex::default(),
+            putting: tokio::sync::Mutex::default(),
+            activating: Arc::default(),
+            sharing: Sharing::new(),
+            wake: Notify::new(),
+            exchanges: watch::Sender::new((0, 0)),
+            failures: AtomicU64::new(0),
+            changes: watch::Sender::new(0),
+            on_change: Box::new(on_change),
+            file: None,
+            file_log: Throttle::new(LOG_INTERVAL),
+            missing: Missing::default(),
+        };
+        controls.read_file();
+        controls
+    }
+
+    /// Writes by operators.
+    pub fn audit(&self) -> &AuditLog {
+        &self.audit
+    }
+
+    /// Notified after each change, of this replica or another.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Why the last exchange with other replicas failed; none if it did not, or there are none.
+    pub fn share_error(&self) -> Option<TableError> {
+        self.sharing.failed()
+    }
+
+    /// Returns the time by which controls end.
+    pub fn now(&self) -> Micros {
+        self.active.clock().now()
+    }
+
+    /// Returns the active controls, those that end first before others.
+    pub fn list(&self) -> Vec<Arc<Control>> {
+        let now = self.now();
+        let set = self.set.lock();
+        let mut list: Vec<_> =
+            set.controls().filter(|control| !control.is_expired(now)).cloned().collect();
+        drop(set);
+        list.sort_by_key(|control| control.until.unwrap_or(Micros::MAX));
+        list
+    }
+
+    /// Returns an active control.
+    pub fn get(&self, id: &str) -> Option<Arc<Control>> {
+        let control = self.set.lock().get(id).cloned()?;
+        (!control.is_expired(self.now())).then_some(control)
+    }
+
+    /// Makes a control of a draft, or replaces the one of its id. Without an id it gets one of its
+    /// action and of what it matches.
+    ///
+    /// # Errors
+    ///
+    /// The control is invalid, or there is no room for it.
+    pub async fn put(
+        &self,
+        id: Option<&str>,
+        draft: Draft,
+        options: PutOptions,
+    ) -> Result<Written, ControlError> {
+        draft.check()?;
+        let id = match id {
+            Some(id) => id.to_owned(),
+            None => default_id(&draft.action, &draft.domain, &draft.entries, draft.exact),
+        };
+        check_id(&id)?;
+        let rules = self.active.rules_by_key();
+        let now = self.now();
+        let is_end_fixed = matches!(draft.lasts, Lasts::Until(_));
+        let (mut control, examined) = self.control(id, draft, &rules, now);
+        let mut warnings = check(&control, &examined, now, options.force)?;
+        self.drop_expired().await;
+        let putting = self.putting.lock().await;
+        let others = self.set.lock().count_but(&control.id);
+        self.check_room(&control, others).await?;
+        {
+            let mut set = self.set.lock();
+            control.at = set.time_of(&control.id, now);
+            let next = self.active.next_controls();
+            warnings.extend(effects_on_others(&set, next.limits(), &control));
+            drop(next);
+            if !options.dry_run {
+                set.put(Arc::new(control.clone()), self.options.is_shared);
+                if is_end_fixed && self.options.is_shared && !self.active.clock().follows_store() {
+                    set.fix_end(&control.id);
+                }
+            }
+        }
+        if !options.dry_run {
+            // The next one is checked beside this one.
+            self.activate().await;
+        }
+        drop(putting);
+        let (shared, kept) = match options.dry_run {
+            true => (self.would_share(), self.would_keep()),
+            false => self.share_and_keep(&control.id, control.at).await,
+        };
+        Ok(Written { control, shared, kept, rules: examined.rules, warnings })
+    }
+
+    /// Deletes a control.
+    ///
+    /// # Errors
+    ///
+    /// There is none of that id.
+    pub async fn delete(&self, id: &str) -> Result<Written, ControlError> {
+        self.drop_expired().await;
+        let now = self.now();
+        let (deleted, at) = {
+            let mut set = self.set.lock();
+            let at = set.time_of(id, now);
+            (set.delete(id, at, self.options.is_shared), at)
+        };
+        let Some(control) = deleted else {
+            let help = "list the controls to see their ids; it may have ended";
+            let error = format!("there is no control {id:?}");
+            return Err(ControlError::new(ErrorKind::NotFound, error, help));
+        };
+        self.activate().await;
+        let (shared, kept) = self.share_and_keep(id, at).await;
+        let control = (*control).clone();
+        Ok(Written { control, shared, kept, rules: Vec::new(), warnings: Vec::new() })
+    }
+
+    /// Makes the control of a draft.
+    fn control(
+        &self,
+        id: String,
+        draft: Draft,
+        rules: &RulesByKey,
+        now: Micros,
+    ) -> (Control, Examined) {
+        let Draft { domain, entries, exact, action, lasts, reason, by } = draft;
+        let mut control =
+            Control { id, domain, entries, exact, action, until: None, reason, by, at: now };
+        let examined = examine(&control, rules, self.active.max_log_bytes());
+        let after = |time: Micros| Some(now.saturating_add(time));
+        control.until = match lasts {
+            Lasts::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
+            Lasts::Until(until) => Some(until),
+            Lasts::Default if control.action == Action::Block => after(examined.default_block),
+            Lasts::Default | Lasts::Forever => None,
+        };
+        (control, examined)
+    }
+
+    fn would_share(&self) -> bool {
+        let is_connected = self.active.clock().follows_store() && self.share_error().is_none();
+        self.options.is_shared && is_connected
+    }
+
+    fn would_keep(&self) -> bool {
+        self.would_share() || self.options.file.is_some()
+    }
+
+    /// Keeps and shares a change that this replica made at `at`. Returns whether it is shared, and whether
+    /// it is kept.
+    async fn share_and_keep(&self, id: &str, at: Micros) -> (bool, bool) {
+        let exchanges = self.exchanges.subscribe();
+        let (started, _) = *exchanges.borrow();
+        let share = self.share(id, at, exchanges, started);
+        let (shared, filed) = tokio::join!(share, self.write_file());
+        (shared, shared || filed)
+    }
+
+    /// Waits until an exchange that started after `started` has shared a change.
+    async fn share(
+        &self,
+        id: &str,
+        at: Micros,
+        mut exchanges: watch::Receiver<(u64, u64)>,
+        started: u64,
+    ) -> bool {
+        if !self.options.is_shared {
+            return false;
+        }
+        self.wake.notify_one();
+        let ended = exchanges.wait_for(|(_, ended)| *ended > started);
+        // A sender that is gone means that the process ends.
+        let ended = matches!(timeout(SHARE_TIMEOUT, ended).await, Ok(Ok(_)));
+        ended && self.set.lock().is_shared(id, at)
+    }
+
+    /// Makes the controls as they are now effective. Changes made at the same time are activated together.
+    async fn activate(&self) {
+        let activating = self.activating.clone().lock_owned().await;
+        let changes = self.set.lock().take_inactive();
+        if changes.is_empty() {
+            return;
+        }
+        let active = self.active.clone();
+        let activating = in_background(active.work(changes.len()), move || {
+            active.change_controls(changes);
+            activating
+        })
+        .await;
+        self.activated();
+        drop(activating);
+    }
+
+    fn activated(&self) {
+        (self.on_change)();
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    /// The first read of what other replicas have.
+    pub fn first_read(&self) -> watch::Receiver<FirstRead> {
+        self.sharing.first_read().subscribe()
+    }
+
+    /// Drops controls that have ended, and exchanges changes with other replicas. Never ends.
+    pub async fn run(&self, table: Option<&dyn SharedTable>) {
+        if let Some(table) = table {
+            // Else the first exchange would fail only because nothing is connected yet.
+            table.tried().await;
+        }
+        let [mut retry, longest] = RETRY;
+        loop {
+            self.run_once(table).await;
+            let is_read = table.is_none() || *self.sharing.first_read().borrow() == FirstRead::Done;
+            let wait = if is_read { self.options.poll } else { retry.min(self.options.poll) };
+            retry = longest.min(retry * 2);
+            tokio::select! {
+                () = sleep(wait) => {}
+                () = self.wake.notified() => {}
+            }
+        }
+    }
+
+    /// Does what [`run`](Self::run) does at each tick.
+    pub(super) async fn run_once(&self, table: Option<&dyn SharedTable>) {
+        if let Some(table) = table {
+            self.exchange(table).await;
+        }
+        self.drop_expired().await;
+        self.write_file().await;
+    }
+
+    /// Drops controls that have ended.
+    async fn drop_expired(&self) {
+        let expired = self.set.lock().drop_expired(self.now());
+        if expired {
+            self.activate().await;
+        }
+    }
+
+    /// Exchanges changes with other replicas once.
+    async fn exchange(&self, table: &dyn SharedTable) {
+        self.exchanges.send_modify(|(started, _)| *started += 1);
+        let (changed, read) = self.sharing.read(table, self.active.clock(), &self.set).await;
+        if changed {
+            self.activate().await;
+        }
+        self.sharing.note_read(read);
+        let exchanged = match read {
+            Ok(()) => self.sharing.write(table, &self.set).await,
+            Err(error) => Err(error),
+        };
+        self.sharing.note(exchanged);
+        if exchanged.is_err() {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        self.exchanges.send_modify(|(started, ended)| *ended = *started);
+    }
+
+    /// Returns the number of active controls by kind, and of unshared changes.
+    pub(super) fn counts(&self, kind: impl Fn(&Action) -> usize) -> ([usize; 3], usize) {
+        let now = self.now();
+        let set = self.set.lock();
+        let mut counts = [0; 3];
+        for control in set.controls().filter(|control| !control.is_expired(now)) {
+            if let Some(count) = counts.get_mut(kind(&control.action)) {
+                *count += 1;
+            }
+        }
+        let unshared = if self.options.is_shared { set.unshared() } else { 0 };
+        (counts, unshared)
+    }
+
+    /// Returns how many changes of controls damage of the file has lost, at least: blocks may be missing.
+    pub fn missing(&self) -> usize {
+        self.missing.count()
+    }
+
+    pub(super) fn exchange_failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+}
+
+/// Does some work with controls, on a thread for blocking work if there are many and there is one: it takes
+/// up to some hundred milliseconds. Returns nothing if it panics.
+async fn in_background<T: Send + 'static>(
+    controls: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    if controls <= MAX_INLINE {
+        return Some(work());
+    }
+    match run_blocking_or_return(work).await {
+        Ok(done) => done.ok(),
+        Err(work) => Some(work()),
+    }
+}

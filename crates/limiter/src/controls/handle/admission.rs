@@ -1,0 +1,141 @@
+//! Whether a control may be put: what it would do, and whether there is room for it.
+
+use std::sync::Arc;
+
+use super::{Controls, in_background};
+use crate::controls::changes::match_of;
+use crate::controls::compiled::Examined;
+use crate::controls::error::{ControlError, ErrorKind};
+use crate::controls::index::says;
+use crate::controls::limits::LimitControls;
+use crate::controls::set::ControlSet;
+use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
+use weir_limit::Micros;
+
+impl Controls {
+    /// Checks that there is room for a control beside `others` others.
+    pub(super) async fn check_room(
+        &self,
+        control: &Control,
+        others: usize,
+    ) -> Result<(), ControlError> {
+        let max = self.options.max;
+        if others >= max {
+            let error = format!("there are {max} controls already");
+            let help = "delete some, or match several clients with `*` in a value";
+            return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        }
+        // Replicas that were cut off from each other may have too many together: then those that add
+        // none to compare still have room.
+        if self.active.next_controls().compared_with(control) >= MAX_COMPARED {
+            let error =
+                format!("over {MAX_COMPARED} controls have no exact value, or only the same one");
+            let help = "give one of the entries a value of its own without `*`";
+            return Err(ControlError::new(ErrorKind::TooMany, error, help));
+        }
+        if !matches!(control.action, Action::Limit(_)) {
+            return Ok(());
+        }
+        let (active, control) = (self.active.clone(), Arc::new(control.clone()));
+        // Nothing: it panicked.
+        if in_background(others, move || active.has_room(control)).await.unwrap_or(false) {
+            return Ok(());
+        }
+        let error = PlanError::TooManyPlans.to_string();
+        let help = "delete some controls of the action `limit`, or name more entries";
+        Err(ControlError::new(ErrorKind::TooMany, error, help))
+    }
+}
+
+/// The most other controls that warnings name.
+const MAX_NAMED: usize = 3;
+
+/// Returns what becomes of other controls that the operator may not expect.
+pub(super) fn effects_on_others(
+    set: &ControlSet,
+    limits: &LimitControls,
+    control: &Control,
+) -> Vec<String> {
+    let is_other =
+        |old: &&Arc<Control>| old.action != control.action || match_of(old) != match_of(control);
+    let replaced = set.get(&control.id).filter(is_other);
+    let mut warnings: Vec<String> = replaced
+        .map(|old| format!("it replaces {}: {} {}", old.id, old.action, old.match_text()))
+        .into_iter()
+        .collect();
+    if !matches!(control.action, Action::Limit(_)) {
+        return warnings;
+    }
+    let others = limits.around_or_within(control).into_iter();
+    let others = others.filter(|other| other.id != control.id);
+    let mut hidden = others.filter_map(|other| hidden(other, control));
+    warnings.extend(hidden.by_ref().take(MAX_NAMED));
+    match hidden.count() {
+        0 => {}
+        more => warnings.push(format!("the same is true of {more} other controls")),
+    }
+    warnings
+}
+
+/// Returns why one of two controls that change limits has no effect on some descriptors, although the
+/// other changes another limit or says no more about them.
+fn hidden(other: &Control, control: &Control) -> Option<String> {
+    let (Action::Limit(theirs), Action::Limit(mine)) = (&other.action, &control.action) else {
+        return None;
+    };
+    let is_around = other.is_within(control);
+    if !is_around && !control.is_within(other) || match_of(other) == match_of(control) {
+        return None;
+    }
+    let (id, matches) = (&other.id, other.match_text());
+    let (their_place, my_place) = (says(other), says(control));
+    // Of two that say as much the newer one applies.
+    if is_around && my_place == their_place {
+        return Some(format!("{id} ({matches}) has no effect any more: this matches it too"));
+    }
+    (theirs.name != mine.name).then(|| {
+        let applies = if my_place <= their_place { "this control" } else { id };
+        format!("where {id} ({matches}) matches too, only {applies} changes limits")
+    })
+}
+
+/// Checks what a control would do. Returns what the operator may not expect.
+pub(super) fn check(
+    control: &Control,
+    examined: &Examined,
+    now: Micros,
+    force: bool,
+) -> Result<Vec<String>, ControlError> {
+    if control.is_expired(now) {
+        let help = "write a time in the future, or a duration";
+        return Err(ControlError::invalid("`until` has passed", help));
+    }
+    if control.matches_everything() && !force {
+        let of = if control.domain == "*" { "every domain" } else { "its domain" };
+        let error = match control.entries.is_empty() {
+            true => format!("the control matches everything of {of}: it has no entries"),
+            // A client may have chosen such a value, so that an operator blocks all others too.
+            false => {
+                format!("the control matches every value of its keys in {of}: `*` is any text")
+            }
+        };
+        let help = "write other entries, or force it";
+        return Err(ControlError::new(ErrorKind::NeedsForce, error, help));
+    }
+    let mut warnings = Vec::new();
+    if let Action::Limit(_) = control.action {
+        match examined.unchanged.first() {
+            Some((rule, error)) if examined.changed == 0 => {
+                let error = format!("the limit does not fit the rule {rule}: {error}");
+                return Err(ControlError::invalid(error, "change `limit`, or the entries"));
+            }
+            None if examined.changed == 0 => {
+                warnings.push("no rule with a limit matches: it has no effect now".to_owned());
+            }
+            _ => {}
+        }
+        let unchanged = examined.unchanged.iter().take(10);
+        warnings.extend(unchanged.map(|(rule, error)| format!("{rule} stays as it is: {error}")));
+    }
+    Ok(warnings)
+}

@@ -1,0 +1,40 @@
+//! The metrics of controls.
+
+use super::{Action, Controls};
+use weir_common::metrics::{MetricFamily, MetricSink, MetricSource, SampleValue};
+
+const CONTROLS: MetricFamily =
+    MetricFamily::gauge("controls", "Active controls, by action", &["action"]);
+const UNSHARED: MetricFamily = MetricFamily::gauge(
+    "controls_unshared",
+    "Changes of controls that other replicas do not have yet",
+    &[],
+);
+const EXCHANGE_FAILURES: MetricFamily = MetricFamily::counter(
+    "controls_exchange_failures",
+    "Failed exchanges of controls with the store",
+    &[],
+);
+
+const MISSING: MetricFamily = MetricFamily::gauge(
+    "controls_missing",
+    "Changes of controls that damage of controls.file has lost, at least: blocks may be missing",
+    &[],
+);
+
+impl MetricSource for Controls {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let (counts, unshared) = self.counts(|action| match action {
+            Action::Block => 0,
+            Action::Allow { .. } => 1,
+            Action::Limit(_) => 2,
+        });
+        sink.family(CONTROLS);
+        for (action, count) in ["block", "allow", "limit"].into_iter().zip(counts) {
+            sink.sample(&[("action", action)], SampleValue::Gauge(count as f64));
+        }
+        sink.gauge(UNSHARED, unshared as f64);
+        sink.counter(EXCHANGE_FAILURES, self.exchange_failures());
+        sink.gauge(MISSING, self.missing() as f64);
+    }
+}

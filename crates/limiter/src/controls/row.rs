@@ -1,0 +1,142 @@
+//! Rows of the table that replicas share: controls, and what is left of them.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Control;
+use super::control::TimeText;
+use weir_limit::Micros;
+
+/// A control, or what is left of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Row {
+    Control {
+        control: Arc<Control>,
+        /// Until when a tombstone follows its end: it has replaced one that lasts longer.
+        tombstone_until: Option<Micros>,
+    },
+    Tombstone(Tombstone),
+}
+
+/// A control that was deleted, or has ended before the one that it had replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tombstone {
+    pub at: Micros,
+    pub until: Micros,
+}
+
+/// A row as text.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum RowText {
+    Tombstone {
+        deleted_at: TimeText,
+        until: TimeText,
+    },
+    Control {
+        #[serde(flatten)]
+        control: Box<Control>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tombstone_until: Option<TimeText>,
+    },
+}
+
+impl Row {
+    /// Returns when it was written.
+    pub fn at(&self) -> Micros {
+        match self {
+            Row::Control { control, .. } => control.at,
+            Row::Tombstone(tombstone) => tombstone.at,
+        }
+    }
+
+    /// Returns the control, expired or not.
+    pub fn control(&self) -> Option<&Arc<Control>> {
+        match self {
+            Row::Control { control, .. } => Some(control),
+            Row::Tombstone(_) => None,
+        }
+    }
+
+    /// Returns when it says nothing any more.
+    pub fn lasts_until(&self) -> Micros {
+        match self {
+            Row::Control { control, tombstone_until } => {
+                let until = control.until.unwrap_or(Micros::MAX);
+                tombstone_until.map_or(until, |tombstone_until| until.max(tombstone_until))
+            }
+            Row::Tombstone(tombstone) => tombstone.until,
+        }
+    }
+
+    /// Returns when it changes by itself: when its control ends, or it says nothing any more.
+    pub fn next_end(&self) -> Option<Micros> {
+        match self {
+            Row::Control { control, .. } => control.until,
+            Row::Tombstone(tombstone) => Some(tombstone.until),
+        }
+    }
+
+    /// Returns whether it says nothing any more.
+    pub fn is_expired(&self, now: Micros) -> bool {
+        self.lasts_until() <= now
+    }
+
+    /// Makes it a tombstone if its control has ended and it lasts longer.
+    pub fn end(&mut self, now: Micros) {
+        if let Row::Control { control, tombstone_until: Some(until) } = self
+            && control.is_expired(now)
+        {
+            *self = Row::Tombstone(Tombstone { at: control.at, until: *until });
+        }
+    }
+
+    /// Moves the times of a row by the difference of two clocks, but not the end of a control if that is
+    /// fixed.
+    pub fn shift(&mut self, by: i64, is_end_fixed: bool) {
+        let shifted = |time: Micros| time.saturating_add_signed(by);
+        match self {
+            Row::Control { control, tombstone_until } => {
+                let control = Arc::make_mut(control);
+                control.at = shifted(control.at);
+                if !is_end_fixed {
+                    control.until = control.until.map(shifted);
+                }
+                *tombstone_until = tombstone_until.map(shifted);
+            }
+            Row::Tombstone(Tombstone { at, until }) => {
+                (*at, *until) = (shifted(*at), shifted(*until));
+            }
+        }
+    }
+
+    /// Returns it as text.
+    pub fn text(&self) -> String {
+        let text = match self {
+            Row::Control { control, tombstone_until } => RowText::Control {
+                control: Box::new((**control).clone()),
+                tombstone_until: tombstone_until.map(TimeText),
+            },
+            Row::Tombstone(Tombstone { at, until }) => {
+                RowText::Tombstone { deleted_at: TimeText(*at), until: TimeText(*until) }
+            }
+        };
+        // It has only text and numbers, which are always valid.
+        serde_json::to_string(&text).unwrap_or_default()
+    }
+
+    /// Reads a row; none if it is not one, as of a newer version.
+    pub fn read(name: &str, text: &str) -> Option<Row> {
+        match serde_json::from_str(text).ok()? {
+            RowText::Control { control, tombstone_until } => {
+                let tombstone_until = tombstone_until.map(|until| until.0);
+                (control.id == name)
+                    .then(|| Row::Control { control: Arc::from(control), tombstone_until })
+            }
+            RowText::Tombstone { deleted_at, until } => {
+                Some(Row::Tombstone(Tombstone { at: deleted_at.0, until: until.0 }))
+            }
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The controls of this process, and how those of others are merged with them.
+//!
+//! The newest row of an id wins, and a deleted control leaves a tombstone: so the order in which
+//! replicas learn of changes does not matter, and what Redis has lost comes back from any replica.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::row::{Row, Tombstone};
+use super::{Control, MAX_COMPARED, MAX_CONTROLS, MAX_TOMBSTONES};
+use weir_limit::{Micros, SECOND};
+use weir_store::RowChange;
+
+/// How long a tombstone is kept, whenever the control would have ended: another replica may have an
+/// older one of the same id that lasts longer.
+const TOMBSTONE_TIME: Micros = 7 * 86_400 * SECOND;
+
+/// How long a row that says nothing any more stays in the table: until then every replica has seen it
+/// end.
+const EXPIRED_ROW_TIME: Micros = 60 * SECOND;
+
+/// All controls, and what the table does not have of them.
+#[derive(Debug, Default)]
+pub(super) struct ControlSet {
+    rows: BTreeMap<String, Row>,
+    /// The times at which rows end next, with their ids.
+    ends: BTreeSet<(Micros, String)>,
+    /// The times of the tombstones, with their ids.
+    tombstones: BTreeSet<(Micros, String)>,
+    /// The ids of rows that have changed since they were activated.
+    inactive: BTreeSet<String>,
+    /// The ids of rows that have changed since they were written to the file.
+    unwritten: BTreeSet<String>,
+    /// The ids of rows that the table may lack.
+    unshared: BTreeSet<String>,
+    /// Rows of the table that say nothing any more.
+    obsolete: Vec<RowChange>,
+    /// The ids of unshared controls that end at an instant that an operator named.
+    fixed_ends: BTreeSet<String>,
+    /// By how much the times of rows were moved.
+    shifted: i64,
+}
+
+/// What merging rows of the table has done.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Merged {
+    pub changed: bool,
+    /// Rows that are not understood.
+    pub unknown: usize,
+    /// Controls that do not fit.
+    pub omitted: usize,
+}
+
+impl ControlSet {
+    /// The controls, expired or not.
+    pub fn controls(&self) -> impl Iterator<Item = &Arc<Control>> {
+        self.rows.values().filter_map(Row::control)
+    }
+
+    /// The number of controls, expired or not, but that of an id.
+    pub fn count_but(&self, id: &str) -> usize {
+        self.rows.len() - self.tombstones.len() - usize::from(self.get(id).is_some())
+    }
+
+    /// Returns what has changed since the last call: ids, and their controls where there still are any.
+    pub fn take_inactive(&mut self) -> Vec<(String, Option<Arc<Control>>)> {
+        let ids = std::mem::take(&mut self.inactive).into_iter();
+        ids.map(|id| (self.get(&id).cloned(), id)).map(|(control, id)| (id, control)).collect()
+    }
+
+    /// Returns what has changed since the last call, for the file: ids, and the texts of their rows.
+    pub fn take_unwritten(&mut self) -> Vec<(String, Option<String>)> {
+        let ids = std::mem::take(&mut self.unwritten).into_iter();
+        ids.map(|id| (self.rows.get(&id).map(Row::text), id)).map(|(text, id)| (id, text)).collect()
+    }
+
+    pub fn get(&self, id: &str) -> Option<&Arc<Control>> {
+        self.rows.get(id)?.control()
+    }
+
+    /// Returns the time for a new row of this id: now, and after the row that is there.
+    pub fn time_of(&self, id: &str, now: Micros) -> Micros {
+        self.rows.get(id).map_or(now, |row| now.max(row.at() + 1))
+    }
+
+    /// Keeps the end of a control when the times of rows are moved: it is an instant that an operator
+    /// named.
+    pub fn fix_end(&mut self, id: &str) {
+        self.fixed_ends.insert(id.to_owned());
+    }
+
+    pub fn put(&mut self, control: Arc<Control>, shares: bool) {
+        let until = control.until.unwrap_or(Micros::MAX);
+        let replaced = self.rows.get(&control.id).filter(|_| shares).map(Row::lasts_until);
+        let tombstone_until = replaced.map(|replaced| replaced.min(control.at + TOMBSTONE_TIME));
+        let tombstone_until = tombstone_until.filter(|tombstone_until| *tombstone_until > until);
+        self.set(control.id.clone(), Row::Control { control, tombstone_until }, shares);
+    }
+
+    /// Deletes a control at `at`. The tombstone stays only where others might have the control.
+    pub fn delete(&mut self, id: &str, at: Micros, shares: bool) -> Option<Arc<Control>> {
+        let control = self.get(id)?.clone();
+        if shares {
+            let until = at + TOMBSTONE_TIME;
+            self.set(id.to_owned(), Row::Tombstone(Tombstone { at, until }), true);
+            self.drop_oldest_tombstones();
+        } else {
+            self.take(id);
+        }
+        Some(control)
+    }
+
+    fn set(&mut self, id: String, row: Row, shares: bool) {
+        if shares {
+            self.unshared.insert(id.clone());
+        }
+        self.fixed_ends.remove(&id);
+        self.insert(id, row);
+    }
+
+    /// Inserts or replaces a row. Nothing else adds to `rows`.
+    fn insert(&mut self, id: String, row: Row) {
+        self.take(&id);
+        if let Some(end) = row.next_end() {
+            self.ends.insert((end, id.clone()));
+        }
+        if let Row::Tombstone(tombstone) = &row {
+            self.tombstones.insert((tombstone.at, id.clone()));
+        }
+        self.inactive.insert(id.clone());
+        self.unwritten.insert(id.clone());
+        self.rows.insert(id, row);
+    }
+
+    /// Removes a row. Nothing else removes from `rows`.
+    fn take(&mut self, id: &str) -> Option<Row> {
+        let (id, row) = self.rows.remove_entry(id)?;
+        let of = |time| (time, id.clone());
+        if let Some(end) = row.next_end() {
+            self.ends.remove(&of(end));
+        }
+        if let Row::Tombstone(tombstone) = &row {
+            self.tombstones.remove(&of(tombstone.at));
+        }
+        self.inactive.insert(id.clone());
+        self.unwritten.insert(id);
+        Some(row)
+    }
+
+    /// Drops what has expired. Returns whether a control was among it.
+    pub fn drop_expired(&mut self, now: Micros) -> bool {
+        let mut ended = false;
+        while let Some((end, id)) = self.ends.first().cloned()
+            && end <= now
+            && let Some(mut row) = self.take(&id)
+        {
+            ended |= row.control().is_some();
+            row.end(now);
+            match row.is_expired(now) {
+                true => drop(self.unshared.remove(&id)),
+                false => self.insert(id, row),
+            }
+        }
+        ended
+    }
+
+    /// Merges all rows of the table. What is newer here, or missing there, is to be shared.
+    pub fn merge(&mut self, rows: Vec<(String, String)>, now: Micros) -> Merged {
+        let mut merged = Merged::default();
+        let mut missing: BTreeSet<String> = self.rows.keys().cloned().collect();
+        self.obsolete.clear();
+        for (id, text) in rows {
+            missing.remove(&id);
+            let Some(mut theirs) = Row::read(&id, &text) else {
+                merged.unknown += 1;
+                continue;
+            };
+            theirs.end(now);
+            let mine = self.rows.get(&id);
+            if mine.is_some_and(|mine| mine.at() > theirs.at()) {
+                self.unshared.insert(id);
+                continue;
+            }
+            self.unshared.remove(&id);
+            // Of two rows of the same time, all replicas take the one that the table got first.
+            if mine == Some(&theirs) {
+                continue;
+            }
+            merged.changed |= mine.is_some_and(|mine| mine.control().is_some());
+            if !theirs.is_expired(now) {
+                merged.changed |= theirs.control().is_some();
+                self.insert(id, theirs);
+                continue;
+            }
+            self.take(&id);
+            if theirs.is_expired(now.saturating_sub(EXPIRED_ROW_TIME)) {
+                self.obsolete.push(RowChange { name: id, at: theirs.at(), text: None });
+            }
+        }
+        self.unshared.extend(missing);
+        merged.omitted = self.drop_newest_controls();
+        self.drop_oldest_tombstones();
+        merged
+    }
+
+    /// Drops the newest controls beyond the most that there may be: replicas without a connection may
+    /// together have put more. All drop the same ones. Returns how many they are.
+    fn drop_newest_controls(&mut self) -> usize {
+        self.drop_newest(MAX_COMPARED, |control| !control.has_exact_value())
+            + self.drop_newest(MAX_CONTROLS, |_| true)
+    }
+
+    /// Drops the newest beyond `max` of some controls.
+    fn drop_newest(&mut self, max: usize, is_one: impl Fn(&Control) -> bool) -> usize {
+        let those = || self.controls().filter(|control| is_one(control));
+        let excess = those().count().saturating_sub(max);
+        if excess > 0 {
+            let mut ids: Vec<(Micros, String)> =
+                those().map(|control| (control.at, control.id.clone())).collect();
+            ids.sort_unstable_by(|a, b| b.cmp(a));
+            for (_, id) in ids.into_iter().take(excess) {
+                self.remove(&id);
+            }
+        }
+        excess
+    }
+
+    /// Drops the oldest tombstones beyond the most that there may be, from the table too.
+    fn drop_oldest_tombstones(&mut self) {
+        while self.tombstones.len() > MAX_TOMBSTONES
+            && let Some((at, id)) = self.tombstones.first().cloned()
+        {
+            self.remove(&id);
+            self.obsolete.push(RowChange { name: id, at, text: None });
+        }
+    }
+
+    fn remove(&mut self, id: &str) {
+        self.fixed_ends.remove(id);
+        self.take(id);
+        self.unshared.remove(id);
+    }
+
+    /// Moves the times of what this process has written by the difference of two clocks: the time of
+    /// the table is known only now. Returns whether there was anything.
+    pub fn shift(&mut self, by: i64) -> bool {
+        for id in self.unshared.clone() {
+            if let Some(mut row) = self.take(&id) {
+                row.shift(by, self.fixed_ends.contains(&id));
+                self.insert(id, row);
+            }
+        }
+        self.shifted = by;
+        self.fixed_ends.clear();
+        !self.unshared.is_empty()
+    }
+
+    /// Returns what the table lacks, and what can be removed from it.
+    pub fn changes(&mut self) -> Vec<RowChange> {
+        let rows = self.unshared.iter().filter_map(|id| {
+            let row = self.rows.get(id)?;
+            Some(RowChange { name: id.clone(), at: row.at(), text: Some(row.text()) })
+        });
+        rows.chain(std::mem::take(&mut self.obsolete)).collect()
+    }
+
+    /// Notes that the table has rows, unless they have changed since.
+    pub fn shared(&mut self, changes: &[RowChange]) {
+        for change in changes {
+            if self.rows.get(&change.name).is_none_or(|row| row.at() == change.at) {
+                self.unshared.remove(&change.name);
+            }
+        }
+    }
+
+    /// Returns whether the table has the row that was written at `at`, and not another one that has
+    /// replaced it here meanwhile.
+    pub fn is_shared(&self, id: &str, at: Micros) -> bool {
+        let is_that = |row: &Row| [at, at.saturating_add_signed(self.shifted)].contains(&row.at());
+        !self.unshared.contains(id) && self.rows.get(id).is_some_and(is_that)
+    }
+
+    /// The number of rows that the table lacks.
+    pub fn unshared(&self) -> usize {
+        self.unshared.len()
+    }
+
+    /// Returns all rows, for the file: their ids and texts.
+    pub fn take_all(&mut self) -> Vec<(String, Option<String>)> {
+        self.unwritten.clear();
+        self.rows.iter().map(|(id, row)| (id.clone(), Some(row.text()))).collect()
+    }
+
+    /// Forgets what the file lacks.
+    pub fn forget_unwritten(&mut self) {
+        self.unwritten.clear();
+    }
+
+    /// Returns whether the file lacks a change.
+    pub fn has_unwritten(&self) -> bool {
+        !self.unwritten.is_empty()
+    }
+
+    /// Returns the rows as text.
+    #[cfg(test)]
+    pub fn texts(&self) -> Vec<(String, String)> {
+        self.rows.iter().map(|(id, row)| (id.clone(), row.text())).collect()
+    }
+}

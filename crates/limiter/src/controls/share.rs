@@ -1,0 +1,195 @@
+//! Exchanges controls with the table that all replicas share.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::ControlClock;
+use super::set::{ControlSet, Merged};
+use weir_common::throttle::Throttle;
+use weir_store::{SharedTable, TableError};
+
+/// The interval of log lines about the table.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// The waits until rows that could not be read are asked for again: the first one, which doubles, and the
+/// longest.
+const FIRST_WAIT: Duration = Duration::from_millis(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The first read of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstRead {
+    Waiting,
+    /// It failed, and is repeated.
+    Failed,
+    /// The controls of others are active, or this process may not read them.
+    Done,
+}
+
+/// What is known about the table.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    first_read: watch::Sender<FirstRead>,
+    /// The version that was read or written last.
+    version: Mutex<Option<String>>,
+    unread: Mutex<Option<Unread>>,
+    failed: Mutex<Option<TableError>>,
+    failed_line: Throttle,
+    unknown_line: Throttle,
+}
+
+/// Rows that could not be read, such as those of which one is too large.
+#[derive(Debug)]
+struct Unread {
+    version: String,
+    error: TableError,
+    /// How long they are not asked for again, and until when.
+    wait: Duration,
+    until: Instant,
+}
+
+impl Sharing {
+    pub fn new() -> Sharing {
+        Sharing {
+            first_read: watch::Sender::new(FirstRead::Waiting),
+            version: Mutex::default(),
+            unread: Mutex::default(),
+            failed: Mutex::default(),
+            failed_line: Throttle::new(LOG_INTERVAL),
+            unknown_line: Throttle::new(LOG_INTERVAL),
+        }
+    }
+
+    /// Why the last exchange failed; none if it did not.
+    pub fn failed(&self) -> Option<TableError> {
+        *self.failed.lock()
+    }
+
+    pub fn first_read(&self) -> &watch::Sender<FirstRead> {
+        &self.first_read
+    }
+
+    /// Notes that what was read is active, or why reading failed.
+    pub fn note_read(&self, read: Result<(), TableError>) {
+        let now = match read {
+            Ok(()) | Err(TableError::NotPermitted) => FirstRead::Done,
+            Err(TableError::Store(_)) => FirstRead::Failed,
+        };
+        self.first_read.send_if_modified(|first| {
+            let is_new = *first != FirstRead::Done && *first != now;
+            if is_new {
+                *first = now;
+            }
+            is_new
+        });
+    }
+
+    /// Reads what others have written, if anything. Returns whether controls have changed here, also if
+    /// it fails.
+    pub async fn read(
+        &self,
+        table: &dyn SharedTable,
+        clock: &ControlClock,
+        set: &Mutex<ControlSet>,
+    ) -> (bool, Result<(), TableError>) {
+        let read = match table.version().await {
+            Ok(read) => read,
+            Err(error) => return (false, Err(error)),
+        };
+        let shift = clock.set_store_time(read.time);
+        let is_shifted = shift.is_some_and(|by| set.lock().shift(by));
+        let is_known = self.version.lock().as_ref() == Some(&read.version);
+        if is_known {
+            return (is_shifted, Ok(()));
+        }
+        if let Some(error) = self.unread_error(&read.version) {
+            return (is_shifted, Err(error));
+        }
+        let rows = match table.rows().await {
+            Ok(rows) => rows,
+            Err(error) => {
+                self.note_unread(read.version, error);
+                return (is_shifted, Err(error));
+            }
+        };
+        *self.unread.lock() = None;
+        let merged = set.lock().merge(rows, clock.now());
+        *self.version.lock() = Some(read.version);
+        self.report(&merged);
+        (is_shifted || merged.changed, Ok(()))
+    }
+
+    /// Returns why rows of this version are not asked for again yet.
+    fn unread_error(&self, version: &str) -> Option<TableError> {
+        let unread = self.unread.lock();
+        let is_that = |it: &&Unread| it.version == version && Instant::now() < it.until;
+        unread.as_ref().filter(is_that).map(|unread| unread.error)
+    }
+
+    fn note_unread(&self, version: String, error: TableError) {
+        let mut unread = self.unread.lock();
+        let last = unread.as_ref().filter(|last| last.version == version).map(|last| last.wait);
+        let wait = last.map_or(FIRST_WAIT, |wait| LONGEST_WAIT.min(wait * 2));
+        *unread = Some(Unread { version, error, wait, until: Instant::now() + wait });
+    }
+
+    /// Writes what the table lacks.
+    ///
+    /// # Errors
+    ///
+    /// The table cannot be reached.
+    pub async fn write(
+        &self,
+        table: &dyn SharedTable,
+        set: &Mutex<ControlSet>,
+    ) -> Result<(), TableError> {
+        let changes = set.lock().changes();
+        if changes.is_empty() {
+            return Ok(());
+        }
+        let written = table.write(&changes).await?;
+        let mut version = self.version.lock();
+        // Otherwise another replica has written, and its rows are read next time.
+        if version.as_ref() == Some(&written.before) {
+            *version = Some(written.after);
+        }
+        drop(version);
+        set.lock().shared(&changes);
+        Ok(())
+    }
+
+    /// Notes whether an exchange has failed, and logs when that changes.
+    pub fn note(&self, exchanged: Result<(), TableError>) {
+        let failed = exchanged.err();
+        let before = std::mem::replace(&mut *self.failed.lock(), failed);
+        match (before, failed) {
+            (None, Some(error)) => {
+                if let Some(suppressed) = self.failed_line.pass() {
+                    tracing::warn!(
+                        %error,
+                        suppressed,
+                        "controls are not shared: changes apply to this replica only"
+                    );
+                }
+            }
+            (Some(_), None) => tracing::info!("controls are shared again"),
+            _ => {}
+        }
+    }
+
+    fn report(&self, Merged { unknown, omitted, .. }: &Merged) {
+        if unknown + omitted > 0
+            && let Some(suppressed) = self.unknown_line.pass()
+        {
+            tracing::warn!(
+                unknown,
+                omitted,
+                suppressed,
+                "controls of other replicas are ignored: unreadable, or too many"
+            );
+        }
+    }
+}

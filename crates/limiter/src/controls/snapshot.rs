@@ -1,0 +1,284 @@
+//! The active rules and controls: one immutable snapshot, swapped as a whole.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::error::PlanError;
+use super::index::{Index, Row};
+use super::limits::LimitControls;
+use super::plans::{ChangedPlans, RulesByKey};
+use super::{Action, CompiledControls, Control, ControlClock};
+use weir_common::metrics::{MetricSink, MetricSource};
+use weir_rules::RuleSet;
+
+/// The most changes after which a snapshot is freed by the thread that uses it last.
+const MAX_FREED_AT_ONCE: usize = 100;
+
+/// Rules, and the controls compiled for them.
+#[derive(Debug)]
+pub struct Snapshot {
+    rules: Arc<RuleSet>,
+    /// None without any, so that a decision pays one branch.
+    controls: Option<CompiledControls>,
+}
+
+/// What a decision reads of a snapshot.
+#[derive(Clone, Copy, Debug)]
+pub struct ActiveView<'s> {
+    pub rules: &'s RuleSet,
+    pub controls: Option<&'s CompiledControls>,
+}
+
+impl<'s> From<&'s RuleSet> for ActiveView<'s> {
+    fn from(rules: &'s RuleSet) -> ActiveView<'s> {
+        ActiveView { rules, controls: None }
+    }
+}
+
+impl<'s> From<&'s Snapshot> for ActiveView<'s> {
+    #[inline]
+    fn from(snapshot: &'s Snapshot) -> ActiveView<'s> {
+        ActiveView { rules: &snapshot.rules, controls: snapshot.controls.as_ref() }
+    }
+}
+
+/// The active snapshot; none until rules are loaded.
+#[derive(Debug, Default)]
+pub struct ActiveRules {
+    snapshot: ArcSwapOption<Snapshot>,
+    /// The controls of the next snapshot. Held while one is made.
+    controls: Mutex<NextControls>,
+    clock: ControlClock,
+    max_log_bytes: u64,
+}
+
+/// The controls of the next snapshot.
+#[derive(Debug, Default)]
+pub(super) struct NextControls {
+    /// The blocks and allowances by id, as `index` has them.
+    rows: HashMap<String, Arc<Row>>,
+    index: Index,
+    limits: LimitControls,
+    /// The rules that limits are compiled for, once there are controls.
+    rules: Option<Arc<RulesByKey>>,
+}
+
+impl NextControls {
+    /// Puts a control, or removes that of an id. Returns why a rule keeps its limits, if one does.
+    fn change(
+        &mut self,
+        id: String,
+        control: Option<Arc<Control>>,
+        rules: &RulesByKey,
+        max_log_bytes: u64,
+    ) -> Option<PlanError> {
+        if let Some(old) = self.rows.remove(&id) {
+            self.index.remove(&old);
+        }
+        let (limit, other) = match control {
+            Some(control) if matches!(control.action, Action::Limit(_)) => (Some(control), None),
+            other => (None, other),
+        };
+        if let Some(control) = other {
+            let row = Row::new(control.clone(), control, ChangedPlans::default());
+            self.rows.insert(id.clone(), self.index.insert(row));
+        }
+        self.limits.change(&id, limit, rules, max_log_bytes)
+    }
+
+    /// Returns rules by their keys; the same as long as the rules are the same.
+    fn rules_by_key(&mut self, rules: Arc<RuleSet>) -> Arc<RulesByKey> {
+        match &self.rules {
+            Some(known) if Arc::ptr_eq(known.rules(), &rules) => known.clone(),
+            _ => self.rules.insert(Arc::new(RulesByKey::new(rules))).clone(),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.limits.is_empty()
+    }
+
+    /// Returns how many other controls a control would at least be compared with.
+    pub fn compared_with(&self, control: &Control) -> usize {
+        self.index.compared_with(control) + self.limits.index().compared_with(control)
+    }
+
+    pub fn limits(&self) -> &LimitControls {
+        &self.limits
+    }
+}
+
+impl ActiveRules {
+    /// Makes it without rules. Controls end by `clock`; a limit that keeps more than `max_log_bytes`
+    /// of one key is not applied.
+    pub fn new(clock: ControlClock, max_log_bytes: u64) -> ActiveRules {
+        ActiveRules { clock, max_log_bytes, ..ActiveRules::default() }
+    }
+
+    /// Makes it with rules, for as long as a test or a tool needs them.
+    pub fn of(rules: RuleSet) -> ActiveRules {
+        let active = ActiveRules::new(ControlClock::default(), u64::MAX);
+        active.set_rules(Arc::new(rules));
+        active
+    }
+
+    /// Returns the rules, and gives up the snapshot.
+    pub fn into_rules(self) -> Option<Arc<RuleSet>> {
+        let rules = self.load_full();
+        self.snapshot.store(None);
+        rules
+    }
+
+    /// Returns the snapshot for one request.
+    #[inline]
+    pub fn load(&self) -> Guard<Option<Arc<Snapshot>>> {
+        self.snapshot.load()
+    }
+
+    /// Returns the rules, to be kept for longer.
+    pub fn load_full(&self) -> Option<Arc<RuleSet>> {
+        self.snapshot.load().as_ref().map(|snapshot| snapshot.rules.clone())
+    }
+
+    /// Activates rules, with the controls compiled for them. Returns the previous rules.
+    pub fn set_rules(&self, rules: Arc<RuleSet>) -> Option<Arc<RuleSet>> {
+        let mut next = self.controls.lock();
+        next.rules = None;
+        if !next.limits.is_empty() {
+            let by_key = next.rules_by_key(rules.clone());
+            log_unchanged(next.limits.compile(&by_key, self.max_log_bytes));
+        }
+        let previous = self.activate(rules, &next);
+        drop(next);
+        let rules = previous.as_ref().map(|previous| previous.rules.clone());
+        free_later(previous);
+        rules
+    }
+
+    /// Replaces all controls.
+    pub fn set_controls(&self, controls: Vec<Arc<Control>>) {
+        let mut next = self.controls.lock();
+        *next = NextControls::default();
+        let controls = controls.into_iter().map(|control| (control.id.clone(), Some(control)));
+        self.change(next, controls.collect());
+    }
+
+    /// Puts controls, and removes those of ids without one.
+    pub(super) fn change_controls(&self, changes: Vec<(String, Option<Arc<Control>>)>) {
+        self.change(self.controls.lock(), changes);
+    }
+
+    fn change(
+        &self,
+        mut next: MutexGuard<'_, NextControls>,
+        changes: Vec<(String, Option<Arc<Control>>)>,
+    ) {
+        let is_small = changes.len() <= MAX_FREED_AT_ONCE;
+        let rules = self.load_full();
+        let by_key = next.rules_by_key(rules.clone().unwrap_or_default());
+        let mut error = None;
+        for (id, control) in changes {
+            error = error.or(next.change(id, control, &by_key, self.max_log_bytes));
+        }
+        let error = next.limits.settle(&by_key, self.max_log_bytes).or(error);
+        log_unchanged(error);
+        let Some(rules) = rules else { return };
+        let previous = self.activate(rules, &next);
+        drop(next);
+        // The other one shares nearly all of it.
+        if !is_small {
+            free_later(previous);
+        }
+    }
+
+    /// Activates a snapshot of rules and controls. Returns the previous one.
+    fn activate(&self, rules: Arc<RuleSet>, next: &NextControls) -> Option<Arc<Snapshot>> {
+        let controls = (!next.is_empty()).then(|| {
+            let limits = next.limits.index().clone();
+            CompiledControls::new(next.index.clone(), limits, self.clock.clone())
+        });
+        self.snapshot.swap(Some(Arc::new(Snapshot { rules, controls })))
+    }
+
+    /// Returns whether there is room for the plans of a control.
+    pub(super) fn has_room(&self, control: Arc<Control>) -> bool {
+        let mut next = self.controls.lock();
+        let rules = next.rules_by_key(self.load_full().unwrap_or_default());
+        let limits = &mut next.limits;
+        // Mostly what is counted fast says that there is room.
+        if limits.plans().have_room(&control, &rules) {
+            return true;
+        }
+        let id = control.id.clone();
+        let old = limits.get(&id).cloned();
+        let mut try_change = |control| {
+            limits.change(&id, control, &rules, self.max_log_bytes);
+            limits.settle(&rules, self.max_log_bytes);
+            !limits.plans().is_full()
+        };
+        let has_room = try_change(Some(control));
+        try_change(old);
+        has_room
+    }
+
+    /// Returns about how many controls are compiled for a number of changes.
+    pub(super) fn work(&self, changes: usize) -> usize {
+        let next = self.controls.lock();
+        if next.limits.plans().is_full() { changes + next.limits.len() } else { changes }
+    }
+
+    /// Returns the active rules by their keys; none of them until rules are loaded.
+    pub(super) fn rules_by_key(&self) -> Arc<RulesByKey> {
+        let mut next = self.controls.lock();
+        // Under the lock, so that they are the newest.
+        next.rules_by_key(self.load_full().unwrap_or_default())
+    }
+
+    /// Returns the controls of the next snapshot.
+    pub(super) fn next_controls(&self) -> MutexGuard<'_, NextControls> {
+        self.controls.lock()
+    }
+
+    pub(super) fn clock(&self) -> &ControlClock {
+        &self.clock
+    }
+
+    pub(super) fn max_log_bytes(&self) -> u64 {
+        self.max_log_bytes
+    }
+}
+
+impl MetricSource for ActiveRules {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        weir_rules::collect_metrics(self.load_full().as_deref(), sink);
+    }
+}
+
+fn log_unchanged(error: Option<PlanError>) {
+    if let Some(error) = error {
+        tracing::warn!(%error, "a control leaves the limits of a rule as they are");
+    }
+}
+
+/// Frees a snapshot when no request uses it, on a thread that serves none: many controls take
+/// milliseconds to free.
+fn free_later(snapshot: Option<Arc<Snapshot>>) {
+    let Some(mut snapshot) = snapshot.filter(|snapshot| snapshot.controls.is_some()) else {
+        return;
+    };
+    let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+    runtime.spawn(async move {
+        // A request takes milliseconds at most. One that takes longer frees the snapshot itself.
+        for _ in 0..100 {
+            match Arc::try_unwrap(snapshot) {
+                Ok(snapshot) => return drop(snapshot),
+                Err(used) => snapshot = used,
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}

@@ -1,0 +1,97 @@
+//! Matching, plans, and the handle.
+
+mod drafts;
+mod keeping;
+mod matching;
+mod model;
+mod plans;
+mod redis;
+mod set;
+mod sharing;
+
+use std::sync::Arc;
+
+use super::*;
+use weir_common::clock::ManualClock;
+use weir_limit::{Micros, SECOND};
+use weir_rules::RuleSet;
+use weir_rules::source::RuleFile;
+
+/// Noon of a day.
+const NOW: Micros = 1_700_049_600 * SECOND;
+
+fn rule_set(text: &str) -> RuleSet {
+    let file = RuleFile { name: "test.yaml".into(), text: text.into() };
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
+    assert_eq!(problems, []);
+    rules
+}
+
+fn entry(key: &str, value: &str) -> ControlEntry {
+    ControlEntry { key: key.into(), value: value.into() }
+}
+
+/// Returns a control of the domain `d`.
+fn control(action: Action, entries: &[(&str, &str)]) -> Control {
+    let entries: Vec<_> = entries.iter().map(|(key, value)| entry(key, value)).collect();
+    Control {
+        id: default_id(&action, "d", &entries, false),
+        domain: "d".into(),
+        entries,
+        exact: false,
+        action,
+        until: None,
+        reason: String::new(),
+        by: String::new(),
+        at: NOW,
+    }
+}
+
+fn draft(text: &str) -> Draft {
+    Draft::read(text.as_bytes()).unwrap()
+}
+
+/// A block of one user in the domain `d`.
+fn block(user: &str) -> Draft {
+    let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
+    draft(&format!(r#"{{"domain":"d","entries":{entries},"action":"block","for":"1h"}}"#))
+}
+
+/// A process with controls, on a clock that the test sets.
+struct Process {
+    clock: Arc<ManualClock>,
+    active: Arc<ActiveRules>,
+    controls: Arc<Controls>,
+}
+
+impl Process {
+    fn new(options: Options) -> Process {
+        let clock = Arc::new(ManualClock::new(NOW));
+        let active = Arc::new(ActiveRules::new(ControlClock::new(clock.clone()), 16 << 20));
+        let rules = "domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: day, requests_per_unit: 5}
+  - key: path
+    rate_limits: [{name: s, unit: second, requests_per_unit: 5}, {unit: hour, requests_per_unit: 5}]
+";
+        active.set_rules(Arc::new(rule_set(rules)));
+        let controls = Arc::new(Controls::new(active.clone(), options, || {}));
+        Process { clock, active, controls }
+    }
+
+    async fn put(&self, draft: Draft) -> Written {
+        self.controls.put(None, draft, PutOptions::default()).await.unwrap()
+    }
+
+    /// Returns the users that are blocked.
+    fn blocked<'u>(&self, users: &[&'u str]) -> Vec<&'u str> {
+        let snapshot = self.active.load();
+        let view = ActiveView::from(&**snapshot.as_ref().unwrap());
+        let is_blocked = |user: &&&str| {
+            let found = view.controls.and_then(|it| it.find("d", &[("user", user)], None, false));
+            matches!(found, Some(Effect::Block { .. }))
+        };
+        users.iter().filter(is_blocked).copied().collect()
+    }
+}

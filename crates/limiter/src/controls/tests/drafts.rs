@@ -1,0 +1,186 @@
+//! What operators send.
+
+use std::time::Duration;
+
+use super::*;
+use weir_limit::Numbers;
+
+#[test]
+fn a_body_is_read() {
+    let read = draft(
+        r#"{"domain":"*","entries":[{"key":"user","value":"m*"}],"exact":true,"action":"limit",
+            "for":"1m","reason":"launch","by":"ann","limit":{"n":10,"burst":20,"name":"fast"}}"#,
+    );
+    let numbers = Numbers { n: 10, burst: Some(20) };
+    let expected = Draft {
+        domain: "*".into(),
+        entries: vec![entry("user", "m*")],
+        exact: true,
+        action: Action::Limit(LimitChange { numbers, name: "fast".into() }),
+        lasts: Lasts::For(Duration::from_secs(60)),
+        reason: "launch".into(),
+        by: "ann".into(),
+    };
+    assert_eq!(read, expected);
+    let allow = r#"{"domain":"d","entries":[],"action":"allow","count":false,"until":"2030-01-02T03:04:05Z"}"#;
+    let allow = draft(allow);
+    assert_eq!(allow.action, Action::Allow { count: false });
+    assert_eq!(allow.lasts, Lasts::Until(1_893_553_445 * SECOND));
+}
+
+#[test]
+fn an_invalid_body_says_what_to_write() {
+    for (body, error, help) in [
+        ("", "not a control: EOF", "write for instance {"),
+        ("[]", "not a control", "write for instance {"),
+        (r#"{"domian":"d"}"#, "unknown member `domian`", "write `domain`"),
+        (r#"{"entries":[],"action":"block"}"#, "`domain` is missing", "or `*` for all"),
+        (r#"{"domain":"d","action":"block"}"#, "`entries` is missing", "write the entries"),
+        (
+            r#"{"domain":"d","entries":[{"key":"a","value":"b","exact":true}],"action":"block"}"#,
+            "unknown field `exact`, expected `key` or `value`",
+            "write for instance {",
+        ),
+        (r#"{"domain":"d","entries":[]}"#, "`action` is missing", "block, allow or limit"),
+        (r#"{"domain":"d","entries":[],"action":"ban"}"#, "\"ban\"", "block, allow or limit"),
+        (r#"{"domain":"d*","entries":[],"action":"block"}"#, "part of the domain", "whole domain"),
+        (r#"{"domain":"d","entries":[],"action":"limit"}"#, "`limit` is missing", "numbers"),
+        (r#"{"domain":"d","entries":[],"action":"block","count":true}"#, "`count`", "leave it out"),
+        (
+            r#"{"domain":"d","entries":[],"action":"block","limit":{"n":1}}"#,
+            "`limit` with",
+            "leave",
+        ),
+        (r#"{"domain":"d","entries":[],"action":"block","for":"1"}"#, "not a duration", "10m"),
+        (r#"{"domain":"d","entries":[],"action":"block","for":"0"}"#, "duration is 0", "above 0"),
+        (r#"{"domain":"d","entries":[],"action":"block","until":"x"}"#, "not a time", "RFC 3339"),
+        (
+            r#"{"domain":"d","entries":[{"key":"a","value":"b"},{"key":"a","value":"b"}],"action":"block"}"#,
+            "repeated",
+            "once",
+        ),
+    ] {
+        let actual = Draft::read(body.as_bytes()).unwrap_err();
+        assert!(actual.error.contains(error) && actual.help.contains(help), "{body}: {actual:?}");
+    }
+}
+
+#[test]
+fn json_has_all_of_a_control() {
+    let numbers = Numbers { n: 10, burst: None };
+    let change = LimitChange { numbers, name: "fast".into() };
+    for action in [Action::Block, Action::Allow { count: false }, Action::Limit(change)] {
+        let until = Some(NOW + 1);
+        let control = Control { until, ..control(action, &[("user", "m*"), ("path", "/")]) };
+        let json = serde_json::to_string(&control).unwrap();
+        assert!(json.contains(r#""until":"2023-11-15T12:00:00.000001Z""#), "{json}");
+        assert_eq!(serde_json::from_str::<Control>(&json).unwrap(), control);
+    }
+}
+
+#[test]
+fn the_default_id_is_of_action_and_match() {
+    let id = |action: &Action, entries: &[(&str, &str)], exact| {
+        let entries: Vec<_> = entries.iter().map(|(key, value)| entry(key, value)).collect();
+        default_id(action, "d", &entries, exact)
+    };
+    let (block, allow) = (Action::Block, Action::Allow { count: true });
+    let (ab, ba) = ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")]);
+    assert_eq!(id(&block, &ab, false), id(&block, &ba, false));
+    assert_eq!(id(&allow, &ab, false), id(&Action::Allow { count: false }, &ab, false));
+    let limit = |n, name: &str| {
+        Action::Limit(LimitChange { numbers: Numbers { n, burst: None }, name: name.into() })
+    };
+    assert_eq!(id(&limit(1, "fast"), &ab, false), id(&limit(2, "fast"), &ba, false));
+    let all = [
+        id(&limit(1, ""), &ab, false),
+        id(&limit(1, "fast"), &ab, false),
+        id(&limit(1, "slow"), &ab, false),
+        id(&block, &ab, false),
+        id(&allow, &ab, false),
+        id(&block, &ab, true),
+        id(&block, &ba, true),
+        id(&block, &[("a", "1b"), ("", "2")], false),
+    ];
+    let distinct: std::collections::HashSet<_> = all.iter().collect();
+    assert_eq!(distinct.len(), all.len());
+}
+
+#[tokio::test]
+async fn a_block_lasts_the_longest_period_of_its_rules_by_default() {
+    let process = Process::new(Options::default());
+    let body = |key: &str, action: &str| {
+        let entries = format!(r#"[{{"key":"{key}","value":"x"}}]"#);
+        draft(&format!(r#"{{"domain":"d","entries":{entries},"action":"{action}"}}"#))
+    };
+    for (key, seconds) in [("user", 86_400), ("path", 3_600), ("unknown", 3_600)] {
+        let until = process.put(body(key, "block")).await.control.until;
+        assert_eq!(until, Some(NOW + seconds * SECOND), "{key}");
+    }
+    assert_eq!(process.put(body("user", "allow")).await.control.until, None);
+}
+
+#[tokio::test]
+async fn what_matches_everything_has_to_be_forced() {
+    let process = Process::new(Options::default());
+    let everything = draft(r#"{"domain":"*","entries":[],"action":"block"}"#);
+    let put = |force| {
+        let options = PutOptions { force, dry_run: true };
+        process.controls.put(None, everything.clone(), options)
+    };
+    assert_eq!(put(false).await.unwrap_err().kind, ErrorKind::NeedsForce);
+    assert_eq!(put(true).await.unwrap().rules, ["d.user", "d.path"]);
+    assert!(process.controls.list().is_empty(), "a dry run");
+}
+
+#[tokio::test]
+async fn what_matches_every_value_has_to_be_forced() {
+    let process = Process::new(Options::default());
+    for (entries, is_all) in [
+        (r#"[{"key":"user","value":"*"}]"#, true),
+        (r#"[{"key":"user","value":"**"},{"key":"path","value":"*"}]"#, true),
+        (r#"[{"key":"user","value":"a*"}]"#, false),
+        (r#"[{"key":"user","value":"*"},{"key":"path","value":"/"}]"#, false),
+        (r#"[{"key":"user","value":""}]"#, false),
+    ] {
+        let body = format!(r#"{{"domain":"d","entries":{entries},"action":"block"}}"#);
+        let put = process.controls.put(None, draft(&body), PutOptions::default()).await;
+        let kind = put.err().map(|error| error.kind);
+        assert_eq!(kind, is_all.then_some(ErrorKind::NeedsForce), "{entries}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_fits_no_rule_is_refused() {
+    let process = Process::new(Options::default());
+    let limit = |key: &str, limit: &str| {
+        let entries = format!(r#"[{{"key":"{key}","value":"x"}}]"#);
+        let body =
+            format!(r#"{{"domain":"d","entries":{entries},"action":"limit","limit":{limit}}}"#);
+        process.controls.put(None, draft(&body), PutOptions::default())
+    };
+    let error = limit("path", r#"{"n":1}"#).await.unwrap_err();
+    assert!(error.error.contains("d.path") && error.error.contains("limit.name"), "{error}");
+    assert_eq!(limit("path", r#"{"n":1,"name":"s"}"#).await.unwrap().warnings, [""; 0]);
+    let warnings = limit("unknown", r#"{"n":1}"#).await.unwrap().warnings;
+    assert!(warnings[0].contains("no rule"), "{warnings:?}");
+}
+
+#[tokio::test]
+async fn there_is_room_for_a_number_of_controls() {
+    let process = Process::new(Options { max: 150, ..Options::default() });
+    let block = async |user: String| {
+        let put = process.controls.put(None, block(&user), PutOptions::default());
+        put.await.map(drop).map_err(|error| error.kind)
+    };
+    for i in 0..MAX_COMPARED {
+        block(format!("{i}*")).await.unwrap();
+    }
+    assert_eq!(block("more*".into()).await, Err(ErrorKind::TooMany));
+    for i in MAX_COMPARED..150 {
+        block(i.to_string()).await.unwrap();
+    }
+    assert_eq!(block("more".into()).await, Err(ErrorKind::TooMany));
+    // Replacing one needs no room.
+    block("149".into()).await.unwrap();
+}

@@ -1,0 +1,103 @@
+//! Controls that replicas share in Redis.
+
+#[path = "../../../../../tests/support/redis.rs"]
+mod servers;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use servers::Server;
+
+use crate::controls::{Controls, Draft, Options, PutOptions};
+use weir_common::clock::SystemClock;
+use weir_store::redis::{
+    Access, Clock, Endpoint, Layout, Login, Options as StoreOptions, RedisStore, Topology,
+};
+
+/// Returns options with long timeouts: test machines may be busy.
+fn store_options(server: &Server) -> StoreOptions {
+    let access =
+        Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(10) };
+    StoreOptions {
+        topology: Topology::Single(Endpoint::Tcp("127.0.0.1".into(), server.port())),
+        sentinel_access: access.clone(),
+        access,
+        prefix: "weir:".into(),
+        layout: Layout::Weir,
+        clock: Clock::Server,
+        wall: Arc::new(SystemClock::new()),
+        slow_after: Duration::from_secs(10),
+        caller_deadline_below: Duration::ZERO,
+        probe_max: Duration::from_millis(100),
+        connections: 1,
+    }
+}
+
+/// Waits for a condition, while the replicas' tasks run.
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let timeout = Instant::now() + servers::PATIENCE;
+    while !holds().await {
+        assert!(Instant::now() < timeout, "{what}: not within {:?}", servers::PATIENCE);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// A replica with controls, on a store of its own.
+struct Replica {
+    controls: Arc<Controls>,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Replica {
+    async fn start(server: &Server) -> Replica {
+        let store = RedisStore::new(store_options(server));
+        store.answered().await;
+        let options = Options { is_shared: true, ..Options::default() };
+        let controls = Arc::new(Controls::new(Arc::default(), options, || {}));
+        let run = controls.clone();
+        let running = tokio::spawn(async move { run.run(Some(&store)).await });
+        Replica { controls, running }
+    }
+
+    /// Blocks a user. Returns the control's id, and whether it is shared.
+    async fn block(&self, user: &str) -> (String, bool) {
+        let entries = format!(r#"[{{"key":"user","value":"{user}"}}]"#);
+        let body = format!(r#"{{"domain":"d","entries":{entries},"action":"block"}}"#);
+        let draft = Draft::read(body.as_bytes()).unwrap();
+        let written = self.controls.put(None, draft, PutOptions::default()).await.unwrap();
+        (written.control.id, written.shared)
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.controls.get(id).is_some()
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+#[tokio::test]
+async fn replicas_share_controls_also_after_an_outage() {
+    let mut server = Server::start();
+    let (a, b) = (Replica::start(&server).await, Replica::start(&server).await);
+    let (ann, shared) = a.block("ann").await;
+    assert!(shared);
+    until("the block at the other replica", async || b.has(&ann)).await;
+    server.kill();
+    until("the outage", async || b.controls.share_error().is_some()).await;
+    let (bob, shared) = a.block("bob").await;
+    assert!(!shared && a.has(&ann) && a.has(&bob) && b.has(&ann));
+    assert!(!b.controls.delete(&ann).await.unwrap().shared);
+    // It comes back without its data.
+    server.restart();
+    until("both changes at both", async || {
+        !a.has(&ann) && !b.has(&ann) && a.has(&bob) && b.has(&bob)
+    })
+    .await;
+    let (cid, shared) = b.block("cid").await;
+    assert!(shared);
+    until("another block", async || a.has(&cid)).await;
+}

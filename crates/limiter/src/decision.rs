@@ -1,0 +1,111 @@
+//! The decision on a request, independent of its encoding.
+
+use smallvec::SmallVec;
+
+use weir_limit::{Limit, Micros, SECOND, Unit};
+use weir_rules::{Metadata, Rule};
+use weir_store::StoreError;
+
+/// The decision on a request.
+#[derive(Debug)]
+pub struct RequestDecision<'s> {
+    pub over_limit: bool,
+    /// One for each descriptor, in order.
+    pub statuses: SmallVec<[Status<'s>; 4]>,
+}
+
+/// The decision on one descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Status<'s> {
+    pub over_limit: bool,
+    /// The limit that decided; none if nothing matched or the rule is unlimited.
+    pub limit: Option<ShownLimit<'s>>,
+    /// The hits still allowed; `u32::MAX` if the rule is unlimited, 0 if nothing matched.
+    pub remaining: u32,
+    /// After a denial, the wait until the same hits are allowed; none if they never are.
+    pub retry_after: Option<Micros>,
+    /// The time until the limit has its full allowance again. Without a limit: the time until a control
+    /// no longer blocks; 0 if nothing blocks, or forever.
+    pub reset_after: Micros,
+    /// Whether the descriptor counts as a quota: the request is over only if all quotas are.
+    pub quota: bool,
+    /// The rule that applies, if any.
+    pub rule: Option<&'s Rule>,
+}
+
+impl<'s> Status<'s> {
+    /// The wait after a denial, else the time until the full allowance, in whole seconds: at least 1, but 0 if
+    /// nothing limits, or a control blocks forever.
+    #[inline]
+    pub fn reset_seconds(&self) -> u64 {
+        let seconds = self.retry_after.unwrap_or(self.reset_after).div_ceil(SECOND);
+        seconds.max(self.limit.is_some().into())
+    }
+
+    /// The metadata of the rule, if one of its limits decided.
+    pub fn metadata(&self) -> Option<&'s Metadata> {
+        self.limit.and(self.rule)?.metadata.as_ref()
+    }
+}
+
+/// A limit as clients see it.
+#[derive(Clone, Copy, Debug)]
+pub struct ShownLimit<'s> {
+    pub name: &'s str,
+    pub requests_per_unit: u32,
+    pub unit: Option<Unit>,
+    pub unit_multiplier: u32,
+}
+
+/// Why a request gets no decision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    #[error("rate limit domain must not be empty")]
+    EmptyDomain,
+    #[error("rate limit descriptor list must not be empty")]
+    NoDescriptors,
+    #[error("no rate limit configuration loaded")]
+    NoRules,
+    #[error("{0} descriptors in one request, {1} are allowed (setting grpc.max_descriptors)")]
+    TooManyDescriptors(usize, usize),
+    #[error("descriptor {0}: {1}")]
+    BadDescriptor(usize, &'static str),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl<'s> ShownLimit<'s> {
+    pub(super) fn new(limit: &Limit, name: &'s str) -> ShownLimit<'s> {
+        ShownLimit {
+            name,
+            requests_per_unit: limit.requests_per_unit,
+            unit: limit.unit,
+            unit_multiplier: limit.unit_multiplier,
+        }
+    }
+}
+
+impl<'s> RequestDecision<'s> {
+    /// Returns how long controls block the request, in seconds; none if they do not, or forever.
+    pub fn blocked_seconds(&self) -> Option<u64> {
+        let blocked = |status: &&Status<'s>| status.over_limit && status.limit.is_none();
+        let waits = self.statuses.iter().filter(blocked).map(|status| status.reset_seconds());
+        let is_forever = waits.clone().any(|wait| wait == 0);
+        waits.max().filter(|_| self.over_limit && !is_forever)
+    }
+
+    /// Returns the status that response headers show: the last one over its limit that is not a
+    /// quota, else the first one with the least remaining. None if no limit applied.
+    pub fn shown(&self) -> Option<(&Status<'s>, &ShownLimit<'s>)> {
+        let mut shown: Option<&Status<'s>> = None;
+        let mut least = u32::MAX;
+        for status in self.statuses.iter().filter(|status| status.limit.is_some()) {
+            if status.over_limit && !status.quota {
+                (shown, least) = (Some(status), 0);
+            } else if shown.is_none() || status.remaining < least {
+                (shown, least) = (Some(status), status.remaining);
+            }
+        }
+        shown.and_then(|status| Some((status, status.limit.as_ref()?)))
+    }
+}

@@ -1,0 +1,109 @@
+//! What one descriptor has counted, for operators: read and reset by the look-up of decisions.
+
+mod json;
+
+use std::slice;
+use std::time::Duration;
+
+use super::applied::{Applied, look_up};
+use super::charges::key;
+use super::lookup::Lookup;
+use super::{Descriptor, Request};
+use crate::controls::ActiveView;
+use weir_limit::{KeyState, Micros};
+use weir_store::{StateKey, States, StoreError};
+
+/// What applies to a descriptor, and what its key has counted.
+#[derive(Debug)]
+pub struct Inspection<'s> {
+    pub domain: String,
+    pub entries: Vec<(String, String)>,
+    pub applied: Applied<'s>,
+    /// None if nothing is counted: no rule matches, or the rule is unlimited.
+    pub state: Option<Result<KeyState, StoreError>>,
+    /// The spans of the counts in `state`, in order.
+    pub spans: Vec<Micros>,
+}
+
+/// Why a descriptor's state was not reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResetError {
+    #[error("{0}")]
+    BadDescriptor(&'static str),
+    #[error("{0}")]
+    Store(StoreError),
+}
+
+/// Looks up a descriptor as a request with it alone does, reads what it has counted, and counts the
+/// hits of the last `spans`. Changes nothing. Ends within `budget`.
+///
+/// # Errors
+///
+/// The descriptor's own limit is invalid; the error says why. Failures of the store are part of the
+/// result.
+pub async fn inspect<'s>(
+    store: &impl States,
+    active: impl Into<ActiveView<'s>>,
+    domain: &str,
+    descriptor: &Descriptor<'_>,
+    spans: &[Micros],
+    budget: Duration,
+) -> Result<Inspection<'s>, &'static str> {
+    let request = alone(domain, descriptor);
+    let lookup = look_up(active.into(), &request).map_err(|(_, why)| why)?;
+    let state = match state_key(domain, &lookup) {
+        Some(key) => Some(store.read(key, spans, budget).await),
+        None => None,
+    };
+    let entries = descriptor.entries.iter();
+    Ok(Inspection {
+        domain: domain.to_owned(),
+        entries: entries.map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+        applied: applied(&request, &lookup),
+        state,
+        spans: spans.to_vec(),
+    })
+}
+
+/// Looks up a descriptor as [`inspect`] does, and deletes what it has counted, if anything is. The next
+/// request starts over. Ends within `budget`. Returns what applies to the descriptor.
+///
+/// # Errors
+///
+/// The descriptor's own limit is invalid, or the store failed.
+pub async fn reset<'s>(
+    store: &impl States,
+    active: impl Into<ActiveView<'s>>,
+    domain: &str,
+    descriptor: &Descriptor<'_>,
+    budget: Duration,
+) -> Result<Applied<'s>, ResetError> {
+    let request = alone(domain, descriptor);
+    let lookup = look_up(active.into(), &request);
+    let lookup = lookup.map_err(|(_, why)| ResetError::BadDescriptor(why))?;
+    if let Some(key) = state_key(domain, &lookup) {
+        store.reset(key, budget).await.map_err(ResetError::Store)?;
+    }
+    Ok(applied(&request, &lookup))
+}
+
+/// Returns a request with one descriptor.
+fn alone<'r>(domain: &'r str, descriptor: &'r Descriptor<'r>) -> Request<'r> {
+    let descriptors = slice::from_ref(descriptor);
+    Request { domain, descriptors, beyond: 0, hits_addend: 0, span: None }
+}
+
+/// Returns the key that a request of one descriptor charges, if any.
+fn state_key<'a>(domain: &'a str, lookup: &'a Lookup<'_, '_>) -> Option<StateKey<'a>> {
+    let matched = lookup.matched.first()?;
+    let plan = matched.counted_plan()?;
+    Some(StateKey { key: key(domain, matched, plan).0, plan })
+}
+
+fn applied<'s>(request: &Request<'_>, lookup: &Lookup<'s, '_>) -> Applied<'s> {
+    lookup
+        .matched
+        .first()
+        .map(|matched| Applied::new(request, lookup.domain, matched))
+        .unwrap_or_default()
+}

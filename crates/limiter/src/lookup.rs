@@ -1,0 +1,226 @@
+//! Matches the descriptors of a request to rules: no allocation unless a rule shares its threshold.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use super::{Descriptor, Options, Request};
+use crate::controls::{CompiledControls, Effect};
+use weir_limit::{Op, Plan};
+use weir_rules::{Domain, Found, Rule};
+use weir_store::Entry;
+
+/// The descriptors of a request, each with what applies to it.
+pub(super) struct Lookup<'s, 'r> {
+    /// None if no rules are loaded for the request's domain.
+    pub domain: Option<&'s Domain>,
+    pub matched: SmallVec<[Matched<'s, 'r>; 4]>,
+    /// Whether a control denies the request.
+    pub is_blocked: bool,
+}
+
+/// A descriptor and what applies to it.
+pub(super) struct Matched<'s, 'r> {
+    pub applies: Match<'s>,
+    pub descriptor: &'r Descriptor<'r>,
+    pub op: Op,
+    /// Whether the descriptor counts as a quota.
+    pub is_quota: bool,
+    /// What a control does to it.
+    pub effect: Option<Effect<'s>>,
+    /// The entries of the key if the rule shares its threshold: with a pattern in place of a value.
+    shared_entries: Option<Vec<Entry<'r>>>,
+}
+
+/// What applies to a descriptor.
+pub(super) enum Match<'s> {
+    /// No rule, or one that another rule of the request replaces.
+    Nothing,
+    Rule(Found<'s>),
+    Override(Arc<Plan>),
+}
+
+impl<'s> Match<'s> {
+    pub fn rule(&self) -> Option<&'s Rule> {
+        match self {
+            Match::Rule(found) => Some(found.rule),
+            _ => None,
+        }
+    }
+
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match self {
+            Match::Nothing => None,
+            Match::Rule(found) => found.rule.plan.as_ref(),
+            Match::Override(plan) => Some(plan),
+        }
+    }
+
+    /// Returns whether it counts as a quota. With the global quota mode a descriptor without a match
+    /// does; an unlimited rule never does.
+    fn is_quota(&self, options: &Options) -> bool {
+        match self {
+            Match::Rule(found) if found.rule.plan.is_none() => false,
+            Match::Rule(found) => options.quota_mode || found.rule.quota_mode,
+            _ => options.quota_mode,
+        }
+    }
+}
+
+impl<'s, 'r> Matched<'s, 'r> {
+    /// The limits to charge, if any.
+    #[inline]
+    pub fn plan(&self) -> Option<&Arc<Plan>> {
+        match &self.effect {
+            None | Some(Effect::Allow { count: true, .. }) => self.applies.plan(),
+            Some(Effect::Limit { plan, .. }) => Some(plan),
+            Some(Effect::Block { .. }) => None,
+            // What was never taken is not given back. A hold is known by its id.
+            Some(Effect::Allow { .. }) => {
+                let has_id = |plan: &&Arc<Plan>| plan.hold_id().is_some();
+                self.applies.plan().filter(|plan| self.is_refund() && has_id(plan))
+            }
+        }
+    }
+
+    /// The limits whose counts operators see, charged or not.
+    pub fn counted_plan(&self) -> Option<&Arc<Plan>> {
+        match &self.effect {
+            Some(Effect::Limit { plan, .. }) => Some(plan),
+            _ => self.applies.plan(),
+        }
+    }
+
+    /// Whether a control allows it, whatever the limits say.
+    pub fn is_allowed(&self) -> bool {
+        matches!(self.effect, Some(Effect::Allow { .. }))
+    }
+
+    /// Applies a control.
+    fn control(&mut self, domain: &str, controls: &'s CompiledControls) {
+        // A limit that was sent obeys only blocks and allowances.
+        let plan = self.applies.rule().and_then(|rule| rule.plan.as_ref());
+        self.effect = controls.find(domain, self.descriptor.entries, plan, self.is_refund());
+        self.is_quota &= !self.is_blocked();
+    }
+
+    fn is_refund(&self) -> bool {
+        self.op.gives_back()
+    }
+
+    /// Whether a control denies it.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.effect, Some(Effect::Block { .. }))
+    }
+
+    /// The path of the rule; empty if there is none.
+    #[inline]
+    pub fn path(&self) -> &str {
+        self.applies.rule().map_or("", Rule::path)
+    }
+
+    /// The entries that are counted separately.
+    pub fn entries(&self) -> &[Entry<'r>] {
+        self.shared_entries.as_deref().unwrap_or(self.descriptor.entries)
+    }
+
+    /// The entries of the key that a plan counts: without the id of a hold.
+    #[inline]
+    pub fn counted_entries(&self, plan: &Plan) -> &[Entry<'r>] {
+        match self.entries() {
+            [others @ .., _] if plan.hold_id().is_some() => others,
+            entries => entries,
+        }
+    }
+}
+
+impl<'s: 'r, 'r> Lookup<'s, 'r> {
+    #[inline]
+    pub fn new(domain: Option<&'s Domain>, descriptors: usize) -> Lookup<'s, 'r> {
+        Lookup { domain, matched: SmallVec::with_capacity(descriptors), is_blocked: false }
+    }
+
+    #[inline]
+    pub fn add(
+        &mut self,
+        request: &Request<'_>,
+        descriptor: &'r Descriptor<'r>,
+        sent_plan: Option<Arc<Plan>>,
+    ) {
+        let applies = match (self.domain, sent_plan) {
+            (None, _) => Match::Nothing,
+            (Some(_), Some(plan)) => Match::Override(plan),
+            (Some(domain), None) => {
+                domain.find(descriptor.entries).map_or(Match::Nothing, Match::Rule)
+            }
+        };
+        let op = op(request, descriptor);
+        self.matched.push(Matched {
+            applies,
+            descriptor,
+            op,
+            is_quota: false,
+            effect: None,
+            shared_entries: None,
+        });
+    }
+
+    /// Completes the look-up once all descriptors are matched.
+    #[inline]
+    pub fn complete(&mut self, options: &Options) {
+        self.drop_replaced();
+        for matched in &mut self.matched {
+            matched.is_quota = matched.applies.is_quota(options);
+            if let (Match::Rule(found), Some(domain)) = (&matched.applies, self.domain)
+                && found.share_threshold
+            {
+                matched.shared_entries = Some(domain.shared_entries(matched.descriptor.entries));
+            }
+        }
+    }
+
+    /// Applies the controls of a domain, once the look-up is complete.
+    #[inline(never)]
+    pub fn control(&mut self, domain: &str, controls: &'s CompiledControls, options: &Options) {
+        for matched in &mut self.matched {
+            matched.control(domain, controls);
+        }
+        // In the global shadow mode a block denies nothing.
+        let is_blocked = || self.matched.iter().any(Matched::is_blocked);
+        self.is_blocked = !options.shadow_mode && is_blocked();
+        if self.is_blocked && self.domain.is_some_and(|domain| domain.together) {
+            // Charged all or none: the others only look.
+            for matched in &mut self.matched {
+                if !matched.is_blocked() && matched.op.takes().is_some() {
+                    matched.op = Op::Take(0);
+                }
+            }
+        }
+    }
+
+    /// Drops every rule whose name any matched rule of the request replaces, itself replaced or
+    /// not. A rule that is unlimited stays, as in the reference.
+    fn drop_replaced(&mut self) {
+        let mut rules = self.matched.iter().filter_map(|matched| matched.applies.rule());
+        if rules.all(|rule| rule.replaces.is_empty()) {
+            return;
+        }
+        let rules = self.matched.iter().filter_map(|matched| matched.applies.rule());
+        let replaced: Vec<&str> =
+            rules.flat_map(|rule| rule.replaces.iter().map(AsRef::as_ref)).collect();
+        for Matched { applies, .. } in &mut self.matched {
+            if applies.rule().is_some_and(|rule| rule.plan.is_some() && rule.is_named_by(&replaced))
+            {
+                *applies = Match::Nothing;
+            }
+        }
+    }
+}
+
+/// The operation that a descriptor requests. Hits saturate at 2^32 - 1; a descriptor's own 0 only
+/// peeks.
+fn op(request: &Request<'_>, descriptor: &Descriptor<'_>) -> Op {
+    let hits = descriptor.hits_addend.unwrap_or(u64::from(request.hits_addend.max(1)));
+    let hits = hits.min(u64::from(u32::MAX));
+    if descriptor.is_negative_hits { Op::GiveBack(hits) } else { Op::Take(hits) }
+}

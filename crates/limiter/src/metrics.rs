@@ -1,0 +1,124 @@
+//! The metrics of requests, and of the store.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Limiter;
+use weir_common::metrics::{
+    MetricFamily, MetricSink, MetricSource, OTHER, SampleValue, SeriesBudget, SeriesMap,
+};
+use weir_store::Operations;
+
+/// Counts of requests, besides the counts of each rule. A request has one outcome.
+#[derive(Debug)]
+pub struct LimiterCounts {
+    /// Requests answered as within their limits.
+    pub ok: AtomicU64,
+    /// Requests answered as over their limit.
+    pub over_limit: AtomicU64,
+    /// Invalid requests rejected.
+    pub invalid: AtomicU64,
+    /// Requests that got an error because the store failed.
+    pub store_error: AtomicU64,
+    /// Descriptors whose domain has no rules.
+    pub domain_not_found: DomainCounts,
+    /// Requests over their limit that the global shadow mode let pass.
+    pub global_shadow_mode: AtomicU64,
+    /// Descriptors that a control blocks, allows, or gives another limit.
+    pub controlled: [AtomicU64; 3],
+}
+
+impl LimiterCounts {
+    /// Creates counts, of up to `max_series` unknown domains.
+    pub fn new(max_series: usize) -> LimiterCounts {
+        LimiterCounts {
+            ok: AtomicU64::default(),
+            over_limit: AtomicU64::default(),
+            invalid: AtomicU64::default(),
+            store_error: AtomicU64::default(),
+            domain_not_found: DomainCounts::new(max_series),
+            global_shadow_mode: AtomicU64::default(),
+            controlled: Default::default(),
+        }
+    }
+}
+
+/// Counts by a domain that clients choose.
+#[derive(Debug)]
+pub struct DomainCounts {
+    budget: Arc<SeriesBudget<AtomicU64>>,
+    domains: SeriesMap<AtomicU64>,
+}
+
+impl DomainCounts {
+    fn new(max: usize) -> DomainCounts {
+        let budget = Arc::new(SeriesBudget::default());
+        budget.set_max(max);
+        DomainCounts { domains: SeriesMap::new(budget.clone()), budget }
+    }
+
+    pub(super) fn add(&self, domain: &str, count: u64) {
+        self.domains.update(domain, |counter| {
+            counter.fetch_add(count, Ordering::Relaxed);
+        });
+    }
+
+    /// The count of all domains.
+    pub fn total(&self) -> u64 {
+        let domains = self.domains.snapshot(|count| count.load(Ordering::Relaxed));
+        let other = self.budget.other.load(Ordering::Relaxed);
+        other + domains.iter().map(|(_, count)| count).sum::<u64>()
+    }
+
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.family(DOMAIN_NOT_FOUND);
+        for (domain, count) in self.domains.snapshot(|count| count.load(Ordering::Relaxed)) {
+            sink.sample(&[("domain", &domain)], SampleValue::Counter(count));
+        }
+        let other = self.budget.other.load(Ordering::Relaxed);
+        if other > 0 {
+            sink.sample(&[("domain", OTHER)], SampleValue::Counter(other));
+        }
+    }
+}
+
+const REQUESTS: MetricFamily =
+    MetricFamily::counter("requests", "Requests for a decision, by outcome", &["outcome"]);
+const DOMAIN_NOT_FOUND: MetricFamily =
+    MetricFamily::counter("domain_not_found", "Descriptors whose domain has no rules", &["domain"]);
+const GLOBAL_SHADOW_MODE: MetricFamily = MetricFamily::counter(
+    "global_shadow_mode",
+    "Requests over their limit passed by the global shadow mode",
+    &[],
+);
+
+const CONTROLLED: MetricFamily = MetricFamily::counter(
+    "controlled_descriptors",
+    "Descriptors that a control decided, or whose limit it changed, by action",
+    &["action"],
+);
+
+impl<S: Operations + Debug> MetricSource for Limiter<S> {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        let counts = &self.counts;
+        sink.family(REQUESTS);
+        for (outcome, count) in [
+            ("ok", &counts.ok),
+            ("over_limit", &counts.over_limit),
+            ("invalid", &counts.invalid),
+            ("store_error", &counts.store_error),
+        ] {
+            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
+            sink.sample(&[("outcome", outcome)], count);
+        }
+        counts.domain_not_found.collect(sink);
+        sink.counter(GLOBAL_SHADOW_MODE, counts.global_shadow_mode.load(Ordering::Relaxed));
+        sink.family(CONTROLLED);
+        for (action, count) in ["block", "allow", "limit"].into_iter().zip(&counts.controlled) {
+            let count = SampleValue::Counter(count.load(Ordering::Relaxed));
+            sink.sample(&[("action", action)], count);
+        }
+        self.store.collect(sink);
+    }
+}

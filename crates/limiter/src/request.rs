@@ -1,0 +1,71 @@
+//! A request, independent of its encoding.
+
+use std::sync::Arc;
+
+use tracing::Span;
+
+use weir_limit::{Limit, Plan, Unit};
+use weir_store::Entry;
+
+/// The question whether something may happen.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub domain: &'a str,
+    pub descriptors: &'a [Descriptor<'a>],
+    /// The number of descriptors sent beyond those read; any is too many.
+    pub beyond: usize,
+    /// The hits of each descriptor without its own; 0 means 1.
+    pub hits_addend: u32,
+    /// The span of the request, if it is recorded.
+    pub span: Option<&'a Span>,
+}
+
+/// One subject of a request; each is looked up and decided separately.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Descriptor<'a> {
+    pub entries: &'a [Entry<'a>],
+    /// A limit that the client sent, used instead of the rules'.
+    pub limit: Option<Override>,
+    pub hits_addend: Option<u64>,
+    pub is_negative_hits: bool,
+}
+
+/// A limit that the client sent with a descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Override {
+    pub requests_per_unit: u32,
+    /// The number of `envoy.type.v3.RateLimitUnit`.
+    pub unit: i32,
+    pub unit_multiplier: Option<u32>,
+}
+
+impl Override {
+    /// The plan of the limit: a fixed window that shares its counters with a rule of the same period.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the limit, for the client.
+    pub(super) fn plan(&self) -> Result<Arc<Plan>, &'static str> {
+        let unit = match self.unit {
+            1 => Unit::Second,
+            2 => Unit::Minute,
+            3 => Unit::Hour,
+            4 => Unit::Day,
+            5 => Unit::Month,
+            6 => Unit::Year,
+            7 => Unit::Week,
+            _ => {
+                return Err(
+                    "limit.unit is unknown: use SECOND, MINUTE, HOUR, DAY, WEEK, MONTH or YEAR",
+                );
+            }
+        };
+        let multiplier = self.unit_multiplier.unwrap_or(1);
+        if multiplier == 0 {
+            return Err("limit.unit_multiplier is 0: leave it out, or say 1 or more");
+        }
+        let limit = Limit::fixed_window(self.requests_per_unit, unit, multiplier)
+            .ok_or("limit.unit_multiplier makes a period of over 100 years")?;
+        Ok(Arc::new(Plan::new(vec![limit])))
+    }
+}

@@ -1,0 +1,154 @@
+//! Counts the hits of a rule, split as the reference splits them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::lookup::{Match, Matched};
+use weir_limit::{Decision, Limit, Source};
+use weir_rules::{Domain, Found, RuleStats, sent_path};
+
+/// The hits of a decided charge, split.
+pub(super) struct CountedHits {
+    near_threshold: f32,
+    hits: u64,
+    split: HitSplit,
+    allowed: bool,
+    denied_locally: bool,
+}
+
+impl CountedHits {
+    /// Splits a charge of `hits` by the limit that decided.
+    pub fn new(hits: u64, limit: &Limit, decision: &Decision, near_ratio: f32) -> CountedHits {
+        let near_threshold = limit.near_threshold(near_ratio);
+        CountedHits {
+            near_threshold,
+            hits,
+            split: split(hits, decision.used_before, limit.requests_per_unit, near_threshold),
+            allowed: decision.allowed,
+            denied_locally: decision.source == Source::DeniedLocally,
+        }
+    }
+
+    /// Returns whether a number of hits is near the limit.
+    #[inline]
+    pub fn is_near(&self, used: u64) -> bool {
+        used as f64 >= f64::from(self.near_threshold)
+    }
+
+    /// The hits over the limit.
+    fn over(&self) -> u64 {
+        // Without a call to the store the hits used before are not known: all are over.
+        if self.denied_locally { self.hits } else { self.split.over }
+    }
+
+    /// Adds them to the counts of a rule, or of a series of it.
+    fn add_to(&self, stats: &RuleStats, shadow: bool) {
+        add(&stats.total_hits, self.hits);
+        if self.denied_locally {
+            add(&stats.over_limit_with_local_cache, self.hits);
+        } else {
+            add(&stats.near_limit, self.split.near);
+            if self.allowed {
+                return add(&stats.within_limit, self.hits);
+            }
+        }
+        add(&stats.over_limit, self.over());
+        if shadow {
+            add(&stats.shadow_mode, self.over());
+        }
+    }
+}
+
+/// Adds the hits of a descriptor to the counts of what applies to it, whose limit number `limit`
+/// decided.
+#[inline]
+pub(super) fn count(
+    counted: &CountedHits,
+    domain: Option<&Domain>,
+    matched: &Matched<'_, '_>,
+    limit: u8,
+) {
+    match &matched.applies {
+        Match::Nothing => {}
+        Match::Rule(Found { rule, .. }) => {
+            if !counted.allowed || counted.denied_locally {
+                rule.count_denied(limit, counted.over());
+            }
+            match (&rule.series, domain) {
+                (Some(series), Some(domain)) => {
+                    let path = domain.metric_path(rule, matched.descriptor.entries);
+                    if path == rule.path() {
+                        counted.add_to(&rule.stats, rule.shadow_mode);
+                    } else {
+                        series.update(&path, |stats| counted.add_to(stats, rule.shadow_mode));
+                    }
+                }
+                _ => counted.add_to(&rule.stats, rule.shadow_mode),
+            }
+        }
+        Match::Override(_) => {
+            if let Some(series) = domain.and_then(Domain::override_series) {
+                let path = sent_path(matched.descriptor.entries);
+                series.update(&path, |stats| counted.add_to(stats, false));
+            }
+        }
+    }
+}
+
+/// How many hits of a charge are over the limit, and how many near it.
+#[derive(Debug, PartialEq, Eq)]
+struct HitSplit {
+    over: u64,
+    near: u64,
+}
+
+/// Splits hits as the reference does: the counts of both for the same traffic agree.
+fn split(hits: u64, before: u64, limit: u32, near_threshold: f32) -> HitSplit {
+    // The cast rounds down: above this number of hits, the reference counts further ones as near.
+    let near_from = near_threshold as u64;
+    let limit = u64::from(limit);
+    let after = before.saturating_add(hits);
+    if after > limit {
+        if before >= limit {
+            HitSplit { over: hits, near: 0 }
+        } else {
+            HitSplit { over: after - limit, near: limit.saturating_sub(near_from.max(before)) }
+        }
+    } else if after > near_from {
+        HitSplit { over: 0, near: if before >= near_from { hits } else { after - near_from } }
+    } else {
+        HitSplit { over: 0, near: 0 }
+    }
+}
+
+fn add(counter: &AtomicU64, hits: u64) {
+    if hits > 0 {
+        counter.fetch_add(hits, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn split(hits: u64, before: u64, limit: u32, ratio: f32) -> HitSplit {
+        super::split(hits, before, limit, limit as f32 * ratio)
+    }
+
+    #[test]
+    fn hits_are_split_at_the_limit_and_at_four_fifths_of_it() {
+        assert_eq!(split(7, 15, 20, 0.8), HitSplit { over: 2, near: 4 });
+        assert_eq!(split(1, 15, 20, 0.8), HitSplit { over: 0, near: 0 });
+        assert_eq!(split(3, 15, 20, 0.8), HitSplit { over: 0, near: 2 });
+        assert_eq!(split(2, 17, 20, 0.8), HitSplit { over: 0, near: 2 });
+        assert_eq!(split(5, 20, 20, 0.8), HitSplit { over: 5, near: 0 });
+        assert_eq!(split(1, 0, 0, 0.8), HitSplit { over: 1, near: 0 });
+    }
+
+    #[test]
+    fn large_limits_are_rounded_as_32_bit_floats() {
+        // 4 294 967 295 is 2^32 as a 32-bit float; four fifths of it is 3 435 973 836.8, which
+        // the next 32-bit float holds as 3 435 973 888.
+        let split = split(u64::from(u32::MAX), 0, u32::MAX, 0.8);
+        assert_eq!(split.near, u64::from(u32::MAX) - 3_435_973_888);
+    }
+}

@@ -1,0 +1,112 @@
+//! Denials as watchers see them.
+
+use futures_util::FutureExt;
+
+use super::*;
+use crate::Denial;
+use crate::top::{Redaction, TopEntry};
+
+const RULES: &str = "domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    descriptors:
+      - {key: api_key, value: s3cret, rate_limit: {unit: hour, requests_per_unit: 0}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: none, rate_limit: {unit: day, requests_per_unit: 0}}
+";
+
+fn bench(options: crate::Options) -> Bench {
+    let Bench { rules, limiter, clock } = Bench::with(RULES, options);
+    let redaction = Arc::new(Redaction::new(vec!["api_key".to_owned()]));
+    Bench { rules, limiter: limiter.with_redaction(redaction), clock }
+}
+
+/// Sends a request with these descriptors.
+fn send(bench: &Bench, descriptors: &[&[Entry<'_>]]) -> bool {
+    let descriptors: Vec<_> =
+        descriptors.iter().map(|entries| Descriptor { entries, ..Default::default() }).collect();
+    bench.send(&descriptors, 0).0
+}
+
+/// The denials that wait for a watcher.
+fn waiting(watch: &mut crate::DenialWatch) -> Vec<Denial> {
+    let mut denials = Vec::new();
+    while let Some(denial) = watch.next().now_or_never() {
+        denials.push(denial);
+    }
+    denials
+}
+
+fn entry(key: &str, value: &str) -> TopEntry {
+    TopEntry { key: key.to_owned(), value: value.to_owned() }
+}
+
+#[test]
+fn a_denial_shows_the_first_descriptor_over_its_limit() {
+    let bench = bench(crate::Options::default());
+    // Before anyone watches.
+    assert!(send(&bench, &[&[("none", "x")]]));
+    let mut watch = bench.limiter.denials().watch();
+    assert!(!send(&bench, &[&[("user", "ann")], &[("unknown", "")], &[("shadow", "")]]));
+    assert_eq!(waiting(&mut watch), []);
+    assert!(send(&bench, &[&[("shadow", "")], &[("user", "ann")], &[("none", "x")]]));
+    let wanted = Denial {
+        domain: "d".into(),
+        entries: vec![entry("user", "ann")],
+        cut: false,
+        hits: 1,
+        rule: Some("user".into()),
+        limit: Some("1 per minute".into()),
+        control: None,
+        retry_ms: Some(40_000),
+        suppressed: 0,
+    };
+    assert_eq!(waiting(&mut watch), [wanted]);
+}
+
+#[test]
+fn values_are_hashed_and_long_texts_shortened() {
+    let bench = bench(crate::Options::default());
+    let mut watch = bench.limiter.denials().watch();
+    assert!(send(&bench, &[&[("user", "ann"), ("api_key", "s3cret")]]));
+    let [denial] = waiting(&mut watch).try_into().unwrap();
+    let text = serde_json::to_string(&denial).unwrap() + &format!("{:?}", bench.limiter);
+    assert!(!text.contains("s3cret"), "{text}");
+    assert!(denial.entries[1].value.starts_with("hash:") && !denial.cut, "{denial:?}");
+    let rule = format!("user.api_key_{}", denial.entries[1].value);
+    assert_eq!(denial.rule.as_deref(), Some(rule.as_str()));
+
+    let long = "ä".repeat(1_000);
+    assert!(send(&bench, &[&[("none", &long)]]));
+    let [denial] = waiting(&mut watch).try_into().unwrap();
+    assert_eq!(denial.entries, [entry("none", &format!("{}…", "ä".repeat(100)))]);
+    assert!(denial.cut);
+}
+
+#[test]
+fn denials_are_a_sample_and_are_rendered_only_while_someone_watches() {
+    let bench = bench(crate::Options::default());
+    let denials = bench.limiter.denials();
+    assert!(!denials.are_watched());
+    let (mut one, two) = (denials.watch(), denials.watch());
+    for _ in 0..1_000 {
+        assert!(send(&bench, &[&[("none", "x")]]));
+    }
+    // A second may end meanwhile.
+    let shown = waiting(&mut one).len();
+    assert!((20..=200).contains(&shown), "{shown}");
+    drop(one);
+    assert!(denials.are_watched());
+    drop(two);
+    assert!(!denials.are_watched());
+}
+
+#[test]
+fn the_global_shadow_mode_denies_nothing() {
+    let options = crate::Options { shadow_mode: true, ..crate::Options::default() };
+    let bench = bench(options);
+    let mut watch = bench.limiter.denials().watch();
+    assert!(!send(&bench, &[&[("none", "x")]]));
+    assert_eq!(waiting(&mut watch), []);
+}

@@ -1,0 +1,165 @@
+//! Hits of concurrency limits that a cancelled call gives back.
+
+use futures_util::FutureExt;
+
+use super::limits::entry;
+use super::*;
+use weir_limit::{Decision, NearLimits, Op, Source};
+use weir_store::{Charge, Key, Role};
+
+const RULES: &str = "domain: d
+descriptors:
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: { algorithm: concurrency, requests_per_unit: 2, hold_id: id }
+  - key: level
+    rate_limit: { algorithm: concurrency, requests_per_unit: 2 }
+  - key: strict
+    rate_limit: { algorithm: concurrency, requests_per_unit: 2, charge_denied: false }
+  - key: window
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+  - key: several
+    descriptors:
+      - key: id
+        rate_limits:
+          - { unit: hour, requests_per_unit: 2 }
+          - { algorithm: concurrency, requests_per_unit: 9, hold_id: id }
+";
+
+/// Decides a request and returns its holds.
+fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
+    let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0, span: None };
+    let mut holds = Holds::default();
+    let budget = Duration::from_millis(8);
+    let decided = bench.limiter.decide_now(Some(&bench.rules), &request, budget, &mut holds);
+    assert!(decided.is_some());
+    holds
+}
+
+fn take(bench: &Bench, entries: &[Entry<'_>]) -> Holds {
+    let entries = Descriptor { entries, hits_addend: Some(1), ..Default::default() };
+    holds(bench, &[entries])
+}
+
+fn give_back(bench: &Bench, holds: Holds) {
+    holds.give_back(bench.limiter.store()).now_or_never().expect("memory answers now");
+}
+
+/// Returns what remains according to a peek.
+fn left(bench: &Bench, entries: &[Entry<'_>]) -> u32 {
+    let look = Descriptor { entries, hits_addend: Some(0), ..Default::default() };
+    let request =
+        Request { domain: "d", descriptors: &[look], hits_addend: 0, beyond: 0, span: None };
+    bench.decide(&request).unwrap().statuses[0].remaining
+}
+
+#[test]
+fn holds_with_an_id_are_given_back_and_nothing_else() {
+    let bench = Bench::new(RULES);
+    let first = take(&bench, &[("user", "ann"), ("id", "1")]);
+    let second = take(&bench, &[("user", "ann"), ("id", "2")]);
+    let denied = take(&bench, &[("user", "ann"), ("id", "3")]);
+    assert_eq!([first.is_empty(), second.is_empty(), denied.is_empty()], [false, false, true]);
+    give_back(&bench, second);
+    assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 1);
+    give_back(&bench, denied);
+    give_back(&bench, first);
+    assert_eq!(left(&bench, &[("user", "ann"), ("id", "look")]), 2);
+}
+
+#[test]
+fn without_ids_denials_that_were_charged_are_given_back_too() {
+    let bench = Bench::new(RULES);
+    for (key, charges_denied) in [("level", true), ("strict", false)] {
+        let entries = [(key, "")];
+        let taken: Vec<Holds> = (0..3).map(|_| take(&bench, &entries)).collect();
+        let empty: Vec<bool> = taken.iter().map(Holds::is_empty).collect();
+        assert_eq!(empty, [false, false, !charges_denied], "{key}");
+        taken.into_iter().for_each(|holds| give_back(&bench, holds));
+        assert_eq!(left(&bench, &entries), 2, "{key}");
+    }
+}
+
+#[test]
+fn other_limits_peeks_and_giving_back_take_no_holds() {
+    let bench = Bench::new(RULES);
+    assert!(take(&bench, &[("window", "")]).is_empty());
+    let entries = [("user", "ann"), ("id", "1")];
+    for (hits, back) in [(0, false), (1, true)] {
+        assert!(holds(&bench, &[entry(&entries, Some(hits), back)]).is_empty(), "{hits} {back}");
+    }
+    // Next to other limits, only the concurrency limit gets its hold back.
+    let taken = take(&bench, &[("several", "a"), ("id", "1")]);
+    give_back(&bench, taken);
+    assert_eq!(left(&bench, &[("several", "a"), ("id", "look")]), 1, "of the window");
+    // All holds of a request.
+    let both = [entry(&entries, Some(2), false), entry(&[("level", "")], Some(1), false)];
+    let taken = holds(&bench, &both);
+    give_back(&bench, taken);
+    assert_eq!(left(&bench, &entries), 2);
+    assert_eq!(left(&bench, &[("level", "")]), 2);
+}
+
+#[test]
+fn a_batch_that_is_denied_as_a_whole_has_nothing_to_give_back() {
+    let rules = "domain: d
+charge: together
+descriptors:
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: { algorithm: concurrency, requests_per_unit: 2, hold_id: id }
+  - key: none
+    rate_limit: { unit: hour, requests_per_unit: 0 }
+";
+    let bench = Bench::new(rules);
+    let id = [("user", "ann"), ("id", "1")];
+    assert!(!take(&bench, &id).is_empty());
+    let denied = [entry(&id, Some(1), false), entry(&[("none", "")], Some(1), false)];
+    let taken = holds(&bench, &denied);
+    assert!(taken.is_empty(), "the hold of the first request stays");
+}
+
+#[test]
+fn if_the_outcome_is_unknown_only_holds_with_an_id_are_given_back() {
+    let decision = Decision {
+        allowed: true,
+        limit: 0,
+        would_deny: 0,
+        used_before: 0,
+        remaining: 1,
+        reset_after: 0,
+        retry_after: None,
+        source: Source::Store,
+        near: NearLimits::default(),
+    };
+    let degraded = Decision { source: Source::Degraded, ..decision.clone() };
+    let bench = Bench::new(RULES);
+    let plan = |name: &str| {
+        let rule = bench.rules.rules().find(|rule| rule.name.ends_with(name)).unwrap();
+        rule.plan.clone().unwrap()
+    };
+    let (with_id, level) = (plan("user.id"), plan("level"));
+    let of = |plan, hold, op| Charge {
+        key: Key { domain: "d", entries: &[] },
+        plan,
+        op,
+        hold,
+        role: Role::Enforced,
+    };
+    for (answer, by_id, without) in [
+        (Ok(decision), true, true),
+        (Ok(degraded), true, false),
+        (Err(StoreError::TimedOut), true, false),
+        (Err(StoreError::CallerDeadline), true, false),
+        (Err(StoreError::Unavailable), true, false),
+        (Err(StoreError::Corrupt), false, false),
+    ] {
+        let may_hold = |plan, hold| of(plan, hold, Op::Take(1)).may_hold(&answer);
+        assert_eq!(may_hold(&with_id, Some("1")), by_id, "{answer:?}");
+        assert_eq!(may_hold(&level, None), without, "{answer:?}");
+        assert!(!of(&with_id, Some("1"), Op::Take(0)).may_hold(&answer));
+        assert!(!of(&with_id, Some("1"), Op::GiveBack(1)).may_hold(&answer));
+    }
+}

@@ -1,0 +1,194 @@
+//! What operators see of a descriptor, and its reset.
+
+use super::*;
+use weir_limit::KeyState;
+use weir_store::OnStoreFailure;
+use weir_store::guard::Guard;
+
+const RULES: &str = "domain: d
+descriptors:
+  - key: a
+    rate_limits:
+      - { name: burst, requests_per_unit: 3, unit: minute }
+      - { name: exact, requests_per_unit: 5, period: 10m, algorithm: sliding_log }
+  - { key: path, value: /api/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 4} }
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: { algorithm: concurrency, requests_per_unit: 2, hold_id: id }
+  - { key: free, rate_limit: {unlimited: true} }
+  - { key: pass }
+";
+
+const BUDGET: Duration = Duration::from_secs(1);
+
+impl Bench {
+    async fn inspect(&self, entries: &[Entry<'_>], spans: &[u64]) -> Inspection<'_> {
+        self.inspect_with(entries, None, spans).await
+    }
+
+    async fn inspect_with(
+        &self,
+        entries: &[Entry<'_>],
+        limit: Option<Override>,
+        spans: &[u64],
+    ) -> Inspection<'_> {
+        let descriptor = Descriptor { entries, limit, ..Default::default() };
+        let (store, rules) = (self.limiter.store(), &self.rules);
+        inspect(store, rules, "d", &descriptor, spans, BUDGET).await.unwrap()
+    }
+
+    async fn reset(&self, entries: &[Entry<'_>]) -> Applied<'_> {
+        let descriptor = Descriptor { entries, ..Default::default() };
+        let (store, rules) = (self.limiter.store(), &self.rules);
+        reset(store, rules, "d", &descriptor, BUDGET).await.unwrap()
+    }
+}
+
+fn used(inspection: &Inspection<'_>) -> Vec<u64> {
+    let state: &KeyState = inspection.state.as_ref().unwrap().as_ref().unwrap();
+    state.limits.iter().map(|limit| limit.used).collect()
+}
+
+#[tokio::test]
+async fn all_limits_of_a_key_are_shown_as_json() {
+    let bench = Bench::new(RULES);
+    let entries = [("a", "x")];
+    bench.ask(&entries);
+    bench.clock.advance(5 * SECOND);
+    for _ in 0..3 {
+        bench.ask(&entries);
+    }
+    let spans = [5 * SECOND, 600 * SECOND, 601 * SECOND];
+    let json = bench.inspect(&entries, &spans).await.to_json();
+    let rule = bench.rules.rules().next().unwrap();
+    let expected = serde_json::json!({
+        "domain": "d",
+        "entries": [{ "key": "a", "value": "x" }],
+        "rule": rule.to_json(),
+        "control": null,
+        "key": "{d|a=x}f60+l600",
+        "limits": [
+            {
+                "name": "burst", "algorithm": "fixed_window", "n": 3, "text": "3 per minute",
+                "shadow_mode": false, "used": 3, "remaining": 0, "reset_ms": 35_000,
+                "retry_ms": 35_000,
+            },
+            {
+                "name": "exact", "algorithm": "sliding_log", "n": 5,
+                "text": "5 per 10 minutes, sliding_log", "shadow_mode": false, "used": 3,
+                "remaining": 2, "reset_ms": 600_000, "retry_ms": null,
+            },
+        ],
+        "holds": null,
+        "log_len": 3,
+        "counts": [
+            {
+                "span_ms": 5_000, "count": 2, "resolution_ms": 0, "max_late_ms": 0,
+                "is_minimum": false, "limit": 1, "algorithm": "sliding_log",
+            },
+            {
+                "span_ms": 600_000, "count": 3, "resolution_ms": 0, "max_late_ms": 0,
+                "is_minimum": false, "limit": 1, "algorithm": "sliding_log",
+            },
+            {
+                "span_ms": 601_000,
+                "error": "a span of 601s is longer than 600s, the longest period over which this rule \
+                          counts: use up to that",
+            },
+        ],
+        "error": null,
+    });
+    assert_eq!(json, expected, "{json:#}");
+}
+
+#[tokio::test]
+async fn the_key_is_that_of_decisions() {
+    let bench = Bench::new(RULES);
+    bench.ask(&[("path", "/api/1")]);
+    bench.ask(&[("path", "/api/2")]);
+    // The rule shares its threshold.
+    let shared = bench.inspect(&[("path", "/api/3")], &[]).await;
+    assert_eq!(used(&shared), [2]);
+    assert_eq!(shared.applied.key.as_deref(), Some("{d|path=/api/*}f3600"));
+
+    // The entry of the hold id is not part of the key.
+    let descriptor = |id| [("user", "ann"), ("id", id)];
+    for id in ["1", "2"] {
+        let entries = descriptor(id);
+        bench.send(&[Descriptor { entries: &entries, ..Default::default() }], 0);
+    }
+    let held = bench.inspect(&descriptor("any"), &[]).await;
+    assert_eq!(used(&held), [2]);
+    let json = held.to_json();
+    assert_eq!(json["holds"]["ids"], 2);
+    assert!(json["holds"]["hits"] == 2 && json["holds"]["expires_ms"] == 60_000);
+
+    // A limit that is sent along counts where a rule of the same unit does.
+    let limit = Override { requests_per_unit: 9, unit: 3, unit_multiplier: None };
+    let sent = bench.inspect_with(&[("path", "/api/*")], Some(limit), &[]).await;
+    assert_eq!((used(&sent), sent.applied.rule.is_none()), (vec![2], true));
+    assert_eq!(sent.to_json()["limits"][0]["remaining"], 7);
+    let descriptor = Descriptor { limit: Some(Override::default()), ..Default::default() };
+    let (store, rules) = (bench.limiter.store(), &bench.rules);
+    let invalid = inspect(store, rules, "d", &descriptor, &[], BUDGET).await;
+    assert!(invalid.is_err_and(|error| error.contains("limit.unit is unknown")));
+}
+
+#[tokio::test]
+async fn what_is_not_counted_has_no_state() {
+    let bench = Bench::new(RULES);
+    for (key, rule) in [("free", true), ("pass", false), ("other", false)] {
+        let none = bench.inspect(&[(key, "x")], &[SECOND]).await;
+        assert_eq!((none.applied.rule.is_some(), none.state.is_none()), (rule, true), "{key}");
+        let json = none.to_json();
+        assert!(json["limits"] == serde_json::json!([]) && json["error"].is_null());
+        assert!(bench.reset(&[(key, "x")]).await.key.is_none());
+    }
+    let (store, rules) = (bench.limiter.store(), &bench.rules);
+    let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
+    let elsewhere = inspect(store, rules, "e", &descriptor, &[], BUDGET).await.unwrap();
+    assert!(elsewhere.state.is_none() && elsewhere.applied.rule.is_none());
+}
+
+#[tokio::test]
+async fn a_reset_descriptor_starts_over() {
+    let bench = Bench::new(RULES);
+    for value in ["x", "y"] {
+        for _ in 0..4 {
+            bench.ask(&[("a", value)]);
+        }
+    }
+    let over = |value| bench.ask(&[("a", value)]).0;
+    assert!(over("x") && over("y"));
+    assert_eq!(bench.reset(&[("a", "x")]).await.key.as_deref(), Some("{d|a=x}f60+l600"));
+    assert_eq!(used(&bench.inspect(&[("a", "x")], &[]).await), [0, 0]);
+    assert!(!over("x") && over("y"));
+}
+
+#[tokio::test]
+async fn a_failing_store_is_shown_as_such() {
+    let bench = Bench::new(RULES);
+    let clock = bench.clock.clone();
+    let store = Fake::new(MemoryStore::new(clock.clone(), 10));
+    store.fail(|_| Some(StoreError::TimedOut));
+    let guard = Guard::new(store, clock, OnStoreFailure::Allow, 1, 10);
+    let descriptor = Descriptor { entries: &[("a", "x")], ..Default::default() };
+    let json = inspect(&guard, &bench.rules, "d", &descriptor, &[SECOND], BUDGET).await;
+    let json = json.unwrap().to_json();
+    assert_eq!(json["error"], "the store did not answer in time");
+    assert!(json["limits"][0]["n"] == 3 && json["limits"][0]["used"].is_null());
+    assert!(json["counts"].is_null());
+    let failed = reset(&guard, &bench.rules, "d", &descriptor, BUDGET).await;
+    assert_eq!(failed.err(), Some(ResetError::Store(StoreError::TimedOut)));
+}
+
+/// Handlers of HTTP need futures that may move between threads.
+#[test]
+fn inspecting_may_move_between_threads() {
+    fn is_send(_: impl Send) {}
+    let bench = Bench::new(RULES);
+    let descriptor = Descriptor::default();
+    is_send(inspect(bench.limiter.store(), &bench.rules, "d", &descriptor, &[], BUDGET));
+    is_send(reset(bench.limiter.store(), &bench.rules, "d", &descriptor, BUDGET));
+}

@@ -1,0 +1,247 @@
+//! Decisions in the lists of top keys.
+
+use std::collections::{HashMap, HashSet};
+
+use super::*;
+use crate::top::{self, By, Query, Top, TopList, TopRow};
+use weir_common::random::random;
+
+fn bench(rules: &str) -> Bench {
+    with_options(rules, crate::Options::default())
+}
+
+fn with_options(rules: &str, options: crate::Options) -> Bench {
+    let Bench { rules, limiter, clock } = Bench::with(rules, options);
+    let options = top::Options { entries: 1024, redact: Vec::new(), threads: THREADS };
+    let top = Arc::new(Top::new(options, clock.clone()));
+    // More keys than the bench has.
+    let limiter = Limiter::new(MemoryStore::new(clock.clone(), 1_000_000), limiter.options);
+    Bench { rules, limiter: limiter.with_top(Some(top)), clock }
+}
+
+fn list(bench: &Bench, by: By) -> TopList {
+    bench.limiter.top().unwrap().list(&Query { by, limit: usize::MAX, filter: None })
+}
+
+/// The entries of a row, its rule, and its count.
+fn counts(bench: &Bench, by: By) -> Vec<(String, u64)> {
+    let text = |row: &TopRow| {
+        let entries = row.entries.iter().map(|entry| format!("{}={}", entry.key, entry.value));
+        let rule = row.rule.as_deref().unwrap_or("-");
+        format!("{} {rule}", entries.collect::<Vec<_>>().join(","))
+    };
+    let list = list(bench, by);
+    assert!(list.rows.iter().all(|row| row.domain == "d" && row.error == 0));
+    let mut counts: Vec<_> = list.rows.iter().map(|row| (text(row), row.count)).collect();
+    counts.sort();
+    counts
+}
+
+/// The limit, used, n and reset of the rows near their limit.
+fn near(bench: &Bench) -> Vec<(String, u64, u32, u64)> {
+    let rows = list(bench, By::Near).rows.into_iter().filter_map(|row| row.near);
+    rows.map(|near| (near.limit, near.used, near.n, near.reset_ms)).collect()
+}
+
+fn count(text: &str, count: u64) -> (String, u64) {
+    (text.to_owned(), count)
+}
+
+#[test]
+fn hits_denials_and_keys_near_their_limit_are_listed() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+",
+    );
+    for _ in 0..7 {
+        bench.ask(&[("user", "ann"), ("free", "x"), ("other", "x"), ("none", "x")]);
+    }
+    assert_eq!(near(&bench), []);
+    bench.ask(&[("user", "ann")]);
+    assert_eq!(near(&bench), [(String::new(), 8, 10, 3_580_000)]);
+    bench.clock.advance(SECOND);
+    let user = |hits, is_negative_hits| {
+        let entries = &[("user", "ann")];
+        let hits_addend = Some(hits);
+        bench.send(&[Descriptor { entries, hits_addend, is_negative_hits, limit: None }], 0);
+    };
+    // The second is denied, the others are a peek and a refund.
+    for (hits, is_refund) in [(2, false), (5, false), (0, false), (9, true)] {
+        user(hits, is_refund);
+    }
+    assert_eq!(near(&bench), [(String::new(), 10, 10, 3_579_000)]);
+    let near_hits = [count("user=ann user", 3)];
+    assert_eq!(counts(&bench, By::Near), near_hits);
+    assert_eq!(counts(&bench, By::Hits), [count("none=x none", 7), count("user=ann user", 15)]);
+    assert_eq!(counts(&bench, By::Denied), [count("none=x none", 7), count("user=ann user", 5)]);
+    bench.clock.advance(3_579 * SECOND);
+    assert_eq!(near(&bench), []);
+}
+
+#[test]
+fn rows_have_the_entries_and_the_limit_that_are_counted() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - {key: path, value: /a/*, share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - key: user
+    descriptors:
+      - key: id
+        rate_limit: {algorithm: concurrency, requests_per_unit: 10, hold_id: id, hold_timeout: 1m}
+  - key: two
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 2}
+      - {unit: hour, requests_per_unit: 2}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+",
+    );
+    bench.ask(&[("path", "/a/b"), ("path", "/a/c"), ("two", "x"), ("shadow", "x")]);
+    bench.clock.advance(SECOND);
+    bench.ask(&[("two", "x")]);
+    let limit = Override { requests_per_unit: 1, unit: 3, unit_multiplier: None };
+    let entries = &[("sent", "x")];
+    bench.send(&[Descriptor { entries, limit: Some(limit), ..Default::default() }], 0);
+    for id in ["1", "2"] {
+        let entries = &[("user", "ann"), ("id", id)];
+        bench.send(&[Descriptor { entries, ..Default::default() }], 0);
+    }
+    let hits = [
+        count("path=/a/* path_/a/*", 2),
+        count("sent=x -", 1),
+        count("shadow=x shadow", 1),
+        count("two=x two", 2),
+        count("user=ann user.id", 2),
+    ];
+    assert_eq!(counts(&bench, By::Hits), hits);
+    assert_eq!(counts(&bench, By::Denied), [count("shadow=x shadow", 1)]);
+    let mut near: Vec<_> =
+        near(&bench).into_iter().map(|(limit, used, n, _)| (limit, used, n)).collect();
+    near.sort();
+    assert_eq!(near, [(String::new(), 1, 1), (String::new(), 2, 2), ("1".to_owned(), 2, 2)]);
+}
+
+#[test]
+fn every_limit_that_a_key_is_near_has_a_row() {
+    let bench = bench(
+        "domain: d
+descriptors:
+  - key: user
+    rate_limits:
+      - {name: burst, unit: second, requests_per_unit: 3}
+      - {name: daily, unit: day, requests_per_unit: 40}
+      - {name: watched, unit: hour, requests_per_unit: 20, shadow_mode: true}
+      - {name: monthly, unit: day, unit_multiplier: 30, requests_per_unit: 40}
+",
+    );
+    let ask = |times| (0..times).for_each(|_| _ = bench.ask(&[("user", "ann")]));
+    for _ in 0..31 {
+        ask(1);
+        bench.clock.advance(SECOND);
+    }
+    assert_eq!(near(&bench), []);
+    // The 32nd of 40: the limit of a second decides, and is not near.
+    ask(1);
+    let rows = || {
+        let mut rows: Vec<_> = near(&bench).into_iter().map(|row| (row.0, row.1, row.2)).collect();
+        rows.sort();
+        rows
+    };
+    let row = |name: &str, used, n| (name.to_owned(), used, n);
+    assert_eq!(rows(), [row("daily", 32, 40), row("monthly", 32, 40)]);
+    // A denial is none.
+    ask(3);
+    let all = [row("burst", 3, 3), row("daily", 34, 40), row("monthly", 34, 40)];
+    assert_eq!(rows(), all);
+    bench.clock.advance(SECOND);
+    assert_eq!(rows(), all[1..]);
+    let resets: HashMap<_, _> = near(&bench).into_iter().map(|row| (row.0, row.3)).collect();
+    assert!(resets["daily"] < resets["monthly"], "{resets:?}");
+}
+
+#[test]
+fn what_a_denial_of_the_whole_request_kept_from_being_charged_is_not_near() {
+    let rules = "domain: d
+charge: together
+descriptors:
+  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}
+  - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
+";
+    let used = |bench: &Bench| {
+        (0..3).for_each(|_| _ = bench.ask(&[("a", "x")]));
+        bench.ask(&[("a", "x"), ("none", "x")]);
+        near(bench).first().map(|(_, used, ..)| *used)
+    };
+    let one = bench(rules);
+    assert_eq!(used(&one), None);
+    one.ask(&[("a", "x")]);
+    assert_eq!(near(&one)[0].1, 4);
+    // In the global shadow mode all are charged.
+    let options = crate::Options { shadow_mode: true, ..Default::default() };
+    assert_eq!(used(&with_options(rules, options)), Some(4));
+}
+
+/// The threads of the test below, and the requests of each.
+const THREADS: usize = 4;
+const REQUESTS: usize = 100_000;
+
+/// Zipf traffic over a million keys. Each count is within its error of the exact one, every key above
+/// the threshold is listed, and the list of keys near their limit is exact.
+#[test]
+fn lists_are_as_exact_as_they_say() {
+    let bench = bench(
+        "domain: d
+descriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 100}}]
+",
+    );
+    let ask = || -> Vec<u32> {
+        let users = std::iter::repeat_with(|| 1e6_f64.powf(random()) as u32);
+        let ask = |user: &u32| drop(bench.ask(&[("user", &user.to_string())]));
+        users.take(REQUESTS).inspect(ask).collect()
+    };
+    let mut exact: HashMap<String, u64> = HashMap::new();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(ask)).collect();
+        for user in threads.into_iter().flat_map(|thread| thread.join().unwrap()) {
+            *exact.entry(user.to_string()).or_default() += 1;
+        }
+    });
+    let exact = |count: fn(u64) -> u64| -> HashMap<&str, u64> {
+        let counts = exact.iter().map(|(user, hits)| (user.as_str(), count(*hits)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    };
+    let denied = |hits: u64| hits.saturating_sub(100);
+    for (by, exact) in [(By::Hits, exact(|hits| hits)), (By::Denied, exact(denied))] {
+        let list = list(&bench, by);
+        assert_eq!(list.total, exact.values().sum::<u64>());
+        assert!(list.unlisted <= list.total / 1024, "{} of {}", list.unlisted, list.total);
+        let user = |row: &TopRow| row.entries[0].value.clone();
+        for row in &list.rows {
+            let exact = exact.get(user(row).as_str()).copied().unwrap_or(0);
+            assert!((row.count - row.error..=row.count).contains(&exact), "{exact}: {row:?}");
+        }
+        let listed: HashSet<String> = list.rows.iter().map(user).collect();
+        assert_eq!(listed.len(), list.rows.len(), "a key is listed twice");
+        let above = |(_, count): &(&&str, &u64)| **count > list.unlisted;
+        let above: Vec<_> = exact.iter().filter(above).collect();
+        assert!(above.len() > 200, "{}", above.len());
+        assert!(above.iter().all(|(user, _)| listed.contains(**user)));
+    }
+    let near = |hits: u64| 100.min(if hits < 80 { 0 } else { hits });
+    let mut wanted: Vec<_> = exact(near).into_iter().collect();
+    let list = list(&bench, By::Near);
+    let row = |row: &'_ TopRow| {
+        let near = row.near.clone().unwrap();
+        assert_eq!((near.n, near.reset_ms, row.error), (100, 3_580_000, 0));
+        assert_eq!(row.count, near.used - 79, "admissions from 80 on");
+        (row.entries[0].value.clone(), near.used)
+    };
+    let mut rows: Vec<_> = list.rows.iter().map(row).collect();
+    wanted.sort();
+    rows.sort();
+    assert!(wanted.len() > 200, "{}", wanted.len());
+    assert!(rows.iter().map(|(user, used)| (user.as_str(), *used)).eq(wanted));
+}

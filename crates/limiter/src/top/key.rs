@@ -1,0 +1,178 @@
+//! The keys of rows: hashed where they are, copied only when a row is made.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use hashbrown::DefaultHashBuilder;
+use smallvec::SmallVec;
+
+use weir_common::entry::Entry;
+
+/// Bytes of a key that a row keeps; a longer one is cut.
+const MAX_KEY_BYTES: usize = 512;
+
+/// Bytes of one text of a key that is cut, and of the path of a rule.
+const MAX_TEXT_BYTES: usize = 128;
+
+/// Bytes in front of each text: its length.
+const LENGTH_BYTES: usize = 2;
+
+/// Hashes keys with a secret of its own.
+#[derive(Clone, Default)]
+pub(super) struct KeyHasher(DefaultHashBuilder);
+
+/// The key of a charge, borrowed from its request. Keys of the same hash are the same: comparing texts
+/// would take longer, and of a billion keys one in 10 million takes the place of a listed one.
+#[derive(Clone, Copy)]
+pub(super) struct Key<'a> {
+    pub domain: &'a str,
+    pub entries: &'a [Entry<'a>],
+    pub hash: u64,
+}
+
+/// The key of a row, its rule's path behind it. Copies share it.
+#[derive(Clone, Debug)]
+pub(super) struct StoredKey {
+    /// The domain, and the key and the value of each entry; then the path of the rule. The length
+    /// precedes each.
+    bytes: Arc<[u8]>,
+    /// Where the entries end.
+    entries_end: u16,
+    is_cut: bool,
+    /// Identifies a key whose texts are cut; 0 for others.
+    cut_tag: u64,
+}
+
+impl KeyHasher {
+    #[inline]
+    pub fn key<'a>(&self, domain: &'a str, entries: &'a [Entry<'a>]) -> Key<'a> {
+        let mut hasher = self.0.build_hasher();
+        hasher.write(domain.as_bytes());
+        for (key, value) in entries {
+            hasher.write(key.as_bytes());
+            hasher.write(value.as_bytes());
+        }
+        Key { domain, entries, hash: hasher.finish() }
+    }
+}
+
+impl<'a> Key<'a> {
+    /// Returns the key of one limit for the same entries. The hash is secret, so that any fixed change
+    /// does.
+    #[inline]
+    pub fn of_limit(&self, limit: u64) -> Key<'a> {
+        Key { hash: self.hash ^ limit, ..*self }
+    }
+}
+
+impl Key<'_> {
+    /// Copies the key for a row.
+    pub fn store(&self, rule: &str) -> StoredKey {
+        let mut bytes = Bytes::new();
+        let is_cut = self.bytes() > MAX_KEY_BYTES;
+        if is_cut {
+            self.put_cut(&mut bytes);
+        } else {
+            put(self.domain, &mut bytes);
+            for (key, value) in self.entries {
+                put(key, &mut bytes);
+                put(value, &mut bytes);
+            }
+        }
+        let entries_end = bytes.len() as u16;
+        put_cut(rule, MAX_TEXT_BYTES, &mut bytes);
+        StoredKey {
+            bytes: Arc::from(&*bytes),
+            entries_end,
+            is_cut,
+            cut_tag: if is_cut { self.hash } else { 0 },
+        }
+    }
+
+    /// Returns the bytes that it takes as a whole.
+    fn bytes(&self) -> usize {
+        let entries = self.entries.iter();
+        let entries = entries.map(|(key, value)| 2 * LENGTH_BYTES + key.len() + value.len());
+        LENGTH_BYTES + self.domain.len() + entries.sum::<usize>()
+    }
+
+    /// Writes what there is room for, with an ellipsis in place of the rest of a text.
+    #[cold]
+    fn put_cut(&self, bytes: &mut Bytes) {
+        put_cut(self.domain, MAX_TEXT_BYTES, bytes);
+        for (key, value) in self.entries {
+            if bytes.len() + 2 * (LENGTH_BYTES + MAX_TEXT_BYTES) > MAX_KEY_BYTES {
+                break;
+            }
+            put_cut(key, MAX_TEXT_BYTES, bytes);
+            put_cut(value, MAX_TEXT_BYTES, bytes);
+        }
+    }
+}
+
+impl StoredKey {
+    /// Whether texts are cut, and entries may be left out.
+    pub fn is_cut(&self) -> bool {
+        self.is_cut
+    }
+
+    /// Identifies a key whose texts are cut; 0 for others.
+    pub fn cut_tag(&self) -> u64 {
+        self.cut_tag
+    }
+
+    /// Returns the domain and the entries.
+    pub fn texts(&self) -> (&str, SmallVec<[Entry<'_>; 4]>) {
+        let mut rest = self.bytes.get(..usize::from(self.entries_end)).unwrap_or_default();
+        let domain = text(take(&mut rest));
+        let mut entries = SmallVec::new();
+        while !rest.is_empty() {
+            entries.push((text(take(&mut rest)), text(take(&mut rest))));
+        }
+        (domain, entries)
+    }
+
+    /// Returns the path of the rule; empty if there was none.
+    pub fn rule(&self) -> &str {
+        let mut rest = self.bytes.get(usize::from(self.entries_end)..).unwrap_or_default();
+        text(take(&mut rest))
+    }
+}
+
+type Bytes = SmallVec<[u8; 256]>;
+
+/// Writes a text of up to [`MAX_KEY_BYTES`] bytes.
+fn put(text: &str, bytes: &mut Bytes) {
+    bytes.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+/// Writes a text that takes up to `max` bytes: a longer one ends in an ellipsis.
+fn put_cut(text: &str, max: usize, bytes: &mut Bytes) {
+    const ELLIPSIS: &str = "…";
+    if text.len() <= max {
+        return put(text, bytes);
+    }
+    let mut end = max - ELLIPSIS.len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    bytes.extend_from_slice(&((end + ELLIPSIS.len()) as u16).to_le_bytes());
+    bytes.extend_from_slice(&text.as_bytes()[..end]);
+    bytes.extend_from_slice(ELLIPSIS.as_bytes());
+}
+
+/// Takes the next text; empty at the end.
+fn take<'a>(rest: &mut &'a [u8]) -> &'a [u8] {
+    let Some((length, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() else { return &[] };
+    let Some((text, behind)) = behind.split_at_checked(usize::from(u16::from_le_bytes(*length)))
+    else {
+        return &[];
+    };
+    *rest = behind;
+    text
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}

@@ -1,0 +1,188 @@
+//! The lists that operators see, ready for JSON.
+
+use serde::Serialize;
+
+use super::key::StoredKey;
+use super::merge::{Merged, MergedRow};
+use super::near::Near;
+use super::redact::Redaction;
+use weir_common::entry::Entry;
+use weir_limit::Micros;
+
+/// What keys are listed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// Hits requested, admitted or not.
+    Hits,
+    /// Hits denied, also in shadow mode.
+    Denied,
+    /// How much of a limit is used, of those keys that are near one.
+    Near,
+}
+
+impl By {
+    pub const ALL: [By; 3] = [By::Hits, By::Denied, By::Near];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            By::Hits => "hits",
+            By::Denied => "denied",
+            By::Near => "near",
+        }
+    }
+
+    /// Returns the list of that name.
+    pub fn named(name: &str) -> Option<By> {
+        By::ALL.into_iter().find(|by| by.name() == name)
+    }
+}
+
+/// Which rows to return.
+#[derive(Clone, Copy)]
+pub struct Query<'a> {
+    pub by: By,
+    /// The largest number of rows.
+    pub limit: usize,
+    /// Whether a key, with its true values, is to be listed; none: all are. Of a key that is cut it
+    /// gets what is kept.
+    pub filter: Option<&'a Filter<'a>>,
+}
+
+/// Whether the key of a domain and of entries is to be listed.
+pub type Filter<'a> = dyn Fn(&str, &[Entry<'_>]) -> bool + 'a;
+
+/// The keys with the most hits or denials, or the closest to a limit; the first row first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TopList {
+    pub by: By,
+    /// How long these have been counted.
+    pub seconds: u64,
+    /// The hits of all keys, with those of no row.
+    pub total: u64,
+    /// Every key with more hits than this is listed, if it passes the filter and there is no limit.
+    pub unlisted: u64,
+    pub rows: Vec<TopRow>,
+}
+
+/// A key. Its true count is from `count - error` to `count`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TopRow {
+    pub domain: String,
+    /// The entries that are counted together: without a hold id, and with the pattern where a rule
+    /// shares its threshold.
+    pub entries: Vec<TopEntry>,
+    /// The path of the rule when the row was made; none for a limit sent with the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    /// Whether the key was too long to be kept whole: texts that end in an ellipsis are cut, and
+    /// entries may be missing.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+    /// Hits requested; denied; or admitted at or over `near_limit_ratio`.
+    pub count: u64,
+    pub error: u64,
+    #[serde(flatten)]
+    pub near: Option<LimitUsage>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TopEntry {
+    pub key: String,
+    pub value: String,
+}
+
+/// A limit at its last admission at or over `near_limit_ratio`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitUsage {
+    /// The name of the limit; of several without names, the index; else empty.
+    pub limit: String,
+    pub used: u64,
+    pub n: u32,
+    /// The time until the limit, left alone, is back to its full allowance.
+    pub reset_ms: u64,
+}
+
+/// Returns the rows of `merged` that a query asks for, those with the greatest count first.
+pub(super) fn by_count(
+    merged: Merged<()>,
+    query: &Query<'_>,
+    seconds: u64,
+    redaction: &Redaction,
+) -> TopList {
+    let order =
+        |a: &MergedRow<()>, b: &MergedRow<()>| b.count.cmp(&a.count).then(a.error.cmp(&b.error));
+    list(merged, query, seconds, redaction, order, |()| None)
+}
+
+/// Returns the rows of `merged` whose reset is after `now`, those closest to their limit first.
+pub(super) fn by_fraction(
+    mut merged: Merged<Near>,
+    query: &Query<'_>,
+    seconds: u64,
+    redaction: &Redaction,
+    now: Micros,
+) -> TopList {
+    merged.rows.retain(|row| row.payload.reset > now);
+    let order = |a: &MergedRow<Near>, b: &MergedRow<Near>| {
+        let cross = |a: &Near, b: &Near| u128::from(a.used) * u128::from(b.n);
+        let (a_used, b_used) = (cross(&a.payload, &b.payload), cross(&b.payload, &a.payload));
+        b_used.cmp(&a_used).then(b.count.cmp(&a.count))
+    };
+    let near = |near: &Near| {
+        Some(LimitUsage {
+            limit: near.limit.to_string(),
+            used: near.used,
+            n: near.n,
+            reset_ms: near.reset.saturating_sub(now).div_ceil(1_000),
+        })
+    };
+    list(merged, query, seconds, redaction, order, near)
+}
+
+fn list<P>(
+    merged: Merged<P>,
+    query: &Query<'_>,
+    seconds: u64,
+    redaction: &Redaction,
+    order: impl Fn(&MergedRow<P>, &MergedRow<P>) -> std::cmp::Ordering,
+    near: impl Fn(&P) -> Option<LimitUsage>,
+) -> TopList {
+    let Merged { mut rows, total, unlisted } = merged;
+    if let Some(filter) = query.filter {
+        rows.retain(|row| {
+            let (domain, entries) = row.key.texts();
+            filter(domain, &entries)
+        });
+    }
+    rows.sort_unstable_by(|a, b| order(a, b).then_with(|| a.key.texts().cmp(&b.key.texts())));
+    rows.truncate(query.limit);
+    let row = |row: &MergedRow<P>| TopRow {
+        count: row.count,
+        error: row.error,
+        near: near(&row.payload),
+        ..shown(&row.key, redaction)
+    };
+    let rows = rows.iter().map(row).collect();
+    TopList { by: query.by, seconds, total, unlisted, rows }
+}
+
+/// Returns a row without its numbers.
+fn shown(key: &StoredKey, redaction: &Redaction) -> TopRow {
+    let (domain, entries) = key.texts();
+    let entry = |entry: &Entry<'_>| TopEntry {
+        key: entry.0.to_owned(),
+        value: redaction.value(*entry, key.cut_tag()),
+    };
+    let rule =
+        Some(redaction.path(key.rule(), &entries, key.cut_tag())).filter(|rule| !rule.is_empty());
+    TopRow {
+        domain: domain.to_owned(),
+        entries: entries.iter().map(entry).collect(),
+        rule,
+        cut: key.is_cut(),
+        count: 0,
+        error: 0,
+        near: None,
+    }
+}

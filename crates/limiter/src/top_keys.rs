@@ -1,0 +1,80 @@
+//! Counts decisions by key, for the lists of top keys.
+
+use smallvec::SmallVec;
+
+use super::lookup::Matched;
+use super::stats::CountedHits;
+use crate::top::{NearAdmission, Outcome, Recorded, Top};
+use weir_limit::{Decision, NearLimit, Plan, Source};
+use weir_store::Charge;
+
+/// The names of limits without one, by their index.
+const INDEXES: [&str; 16] =
+    ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "12", "13", "14", "15"];
+
+/// Counts the decision on hits that were charged. Refunds and peeks are not counted. `is_charged` is
+/// false if they were not charged after all because the request is denied as a whole.
+#[inline]
+pub(super) fn record(
+    top: &Top,
+    matched: &Matched<'_, '_>,
+    charge: &Charge<'_>,
+    decision: &Decision,
+    counted: &CountedHits,
+    is_charged: bool,
+) {
+    let Some(hits) = charge.op.takes() else { return };
+    let near = match is_charged && decision.allowed && decision.source == Source::Store {
+        true => near(charge.plan, decision, counted, hits),
+        false => NearAdmissions::new(),
+    };
+    let outcome = match decision.allowed || matched.is_allowed() {
+        true => Outcome::Admitted(&near),
+        false => Outcome::Denied,
+    };
+    let (domain, entries) = (charge.key.domain, charge.key.entries);
+    top.record(&Recorded { domain, entries, rule: matched.path(), hits, outcome });
+}
+
+/// Counts hits that a control blocks.
+pub(super) fn record_blocked(top: &Top, domain: &str, matched: &Matched<'_, '_>) {
+    let Some(hits) = matched.op.takes() else { return };
+    let entries = match matched.counted_plan() {
+        Some(plan) => matched.counted_entries(plan),
+        None => matched.entries(),
+    };
+    let (rule, outcome) = (matched.path(), Outcome::Denied);
+    top.record(&Recorded { domain, entries, rule, hits, outcome });
+}
+
+/// The limits that admitted hits are near of. Few rules have more than one.
+type NearAdmissions<'a> = SmallVec<[NearAdmission<'a>; 1]>;
+
+/// Returns the limits of a plan that are near their n after admitted hits.
+#[inline]
+fn near<'a>(
+    plan: &'a Plan,
+    decision: &Decision,
+    counted: &CountedHits,
+    hits: u64,
+) -> NearAdmissions<'a> {
+    let mut near = NearAdmissions::new();
+    let used = decision.used_before.saturating_add(hits);
+    if counted.is_near(used) {
+        let (limit, reset_after) = (decision.limit, decision.reset_after);
+        near.extend(admission(plan, &NearLimit { limit, used, reset_after }));
+    }
+    near.extend(decision.near.iter().filter_map(|limit| admission(plan, limit)));
+    near
+}
+
+fn admission<'a>(plan: &'a Plan, near: &NearLimit) -> Option<NearAdmission<'a>> {
+    let NearLimit { limit: index, used, reset_after } = *near;
+    let limit = plan.limits().get(usize::from(index))?;
+    let name = match &*limit.name {
+        "" if plan.limits().len() > 1 => INDEXES.get(usize::from(index)).unwrap_or(&""),
+        name => name,
+    };
+    let n = limit.requests_per_unit;
+    Some(NearAdmission { limit: plan.limit_id(index), name, used, n, reset_after })
+}
