@@ -26,14 +26,16 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub use weir_common::{
-    causes, client_tls, clock, descriptor, duration, entry, escape, failure, glob, metrics, random,
-    secret_url, setup_error, spans, suggest, terminal, threads, throttle,
+    causes, client_tls, clock, descriptor, duration, entry, escape, failure, glob,
+    interim_responses, metrics, random, secret_url, setup_error, spans, suggest, terminal, threads,
+    throttle,
 };
 pub use weir_limit as limit;
 pub use weir_limiter as limiter;
 pub use weir_limiter::{controls, explain, top};
 pub use weir_rules as rules;
 pub use weir_store as store;
+pub use weir_telemetry as telemetry;
 
 pub mod app;
 pub mod cli;
@@ -42,14 +44,12 @@ pub mod grpc;
 pub mod grpc_client;
 pub mod health;
 pub mod http;
-pub mod interim_responses;
 pub mod loader;
 pub mod proto;
 pub mod resp;
 pub mod service;
 pub mod settings;
 pub mod sockets;
-pub mod telemetry;
 pub mod tls;
 pub mod token_file;
 pub mod trace;

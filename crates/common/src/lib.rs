@@ -13,6 +13,8 @@ pub mod entry;
 pub mod escape;
 pub mod failure;
 pub mod glob;
+#[cfg(feature = "http-client")]
+pub mod interim_responses;
 pub mod metrics;
 pub mod random;
 pub mod secret_url;

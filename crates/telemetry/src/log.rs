@@ -1,0 +1,148 @@
+//! The log, written to standard error.
+
+mod format;
+mod levels;
+mod metrics;
+mod queue;
+mod reference;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io;
+use std::panic::{self, PanicHookInfo};
+use std::time::Duration;
+
+use tracing::subscriber::set_global_default;
+use tracing_subscriber::filter::{FilterExt, FilterFn, LevelFilter};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{Layer, Registry, registry};
+
+pub use self::levels::{ActiveLevels, LevelsError, LogLevels};
+pub use self::metrics::LogMetrics;
+pub use self::queue::Queue;
+use weir_common::escape::escape;
+use weir_common::spans::TARGET;
+use weir_common::terminal::has_colors;
+use weir_common::threads::Failures;
+
+/// The maximum size of the queue: about 10 000 lines.
+const QUEUE_BYTES: usize = 1 << 20;
+
+/// How long the process waits at its end until the last lines are written.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The format of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+    /// JSON with the field names and levels of the reference.
+    ReferenceJson,
+}
+
+/// A layer that records the spans of requests.
+pub type SpanLayer = Box<dyn Layer<Registry> + Send + Sync>;
+
+/// The running log. Flushes the queue when dropped.
+#[derive(Debug)]
+pub struct Log {
+    queue: Queue,
+    levels: ActiveLevels,
+}
+
+/// Starts logging, and installs a panic hook. Call it once. `spans` records spans, whatever is logged.
+///
+/// # Errors
+///
+/// If the writing thread cannot be started, or a log is already running.
+pub fn start(
+    levels: LogLevels,
+    format: LogFormat,
+    spans: Option<SpanLayer>,
+    failures: &Failures,
+) -> io::Result<Log> {
+    // An error, because lines of any level may be missing.
+    let report = |lines| tracing::error!(lines, "log lines dropped because the log was not read");
+    let queue = Queue::start(QUEUE_BYTES, io::stderr(), report, failures)?;
+    let levels = ActiveLevels::new(levels);
+    let out = queue.clone();
+    let events = match format {
+        LogFormat::Text => format::text(out, has_colors(&io::stderr())).boxed(),
+        LogFormat::Json => format::json(out).boxed(),
+        LogFormat::ReferenceJson => reference::json(out).boxed(),
+    };
+    // Each layer has a filter of its own.
+    // With a hint, so that what is less severe than all levels keeps costing one comparison.
+    let no_spans = FilterFn::new(|metadata| metadata.target() != TARGET);
+    let logged = levels.clone().and(no_spans.with_max_level_hint(LevelFilter::TRACE));
+    let subscriber = registry().with(spans).with(events.with_filter(logged));
+    set_global_default(subscriber).map_err(io::Error::other)?;
+    let log = queue.clone();
+    panic::set_hook(Box::new(move |panic| report_panic(&log, panic)));
+    Ok(Log { queue, levels })
+}
+
+impl Log {
+    /// Logs why the process ends, even if logging is off.
+    pub fn report_end(&self, message: &'static str, error: &str) {
+        match tracing::enabled!(tracing::Level::ERROR) {
+            true => tracing::error!(%error, "{message}"),
+            false => self.queue.push(format!("{message}: {}\n", escape(error)).as_bytes()),
+        }
+    }
+
+    /// The queue of lines to be written.
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The metrics of the log.
+    pub fn metrics(&self) -> LogMetrics {
+        LogMetrics { dropped: self.queue.dropped().clone() }
+    }
+
+    /// The levels that are logged.
+    pub fn levels(&self) -> &ActiveLevels {
+        &self.levels
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        flush(&self.queue);
+    }
+}
+
+/// Waits for a short time until the queued lines are written.
+pub fn flush(queue: &Queue) {
+    queue.flush(FLUSH_TIMEOUT);
+}
+
+/// Logs a panic, even if logging is off. Replaces the hook of the standard library, which writes to
+/// standard error directly and blocks if nobody reads it.
+fn report_panic(queue: &Queue, panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let text = panic.payload().downcast_ref::<&str>().copied();
+    let owned = || panic.payload().downcast_ref::<String>().map(String::as_str);
+    let payload = text.or_else(owned).unwrap_or("no message");
+    let location = panic.location().map(ToString::to_string).unwrap_or_default();
+    let error = format!("thread '{thread}' at {location}: {payload}");
+    let backtrace = Backtrace::capture();
+    let backtrace = match backtrace.status() {
+        BacktraceStatus::Captured => Some(backtrace.to_string()),
+        _ => None,
+    };
+    if tracing::enabled!(tracing::Level::ERROR) {
+        let backtrace = backtrace.as_ref().map(tracing::field::display);
+        tracing::error!(%error, backtrace, "panic");
+    } else {
+        let backtrace = backtrace.map(|trace| format!("\n{}", indented(&trace)));
+        let line = format!("panic: {}{}\n", escape(&error), backtrace.unwrap_or_default());
+        queue.push(line.as_bytes());
+    }
+}
+
+/// Indents all lines, as further lines of an event are.
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("    {}", escape(line))).collect::<Vec<_>>().join("\n")
+}

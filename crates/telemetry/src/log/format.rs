@@ -1,0 +1,189 @@
+//! Formats events as text or JSON, with control characters escaped.
+//!
+//! Logged values may come from clients and files. They are escaped here, so that no value can forge a
+//! line or control a terminal.
+
+use std::fmt::{self, Debug, Write};
+
+use tracing::field::Field;
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, debug_fn};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter, layer};
+use tracing_subscriber::registry::LookupSpan;
+
+use weir_common::escape::Escaping;
+
+/// Further lines of a message are indented, so that each unindented line starts an event.
+const NEXT_LINE: &str = "\n    ";
+
+/// Returns a layer that writes events as text.
+pub(super) fn text<S, W>(out: W, color: bool) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    layer()
+        .log_internal_errors(false)
+        .with_target(false)
+        .with_ansi(color)
+        .fmt_fields(debug_fn(write_field).delimited(" "))
+        .with_writer(out)
+}
+
+fn write_field(out: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    match field.name() {
+        "message" => write!(Escaping::new(out, NEXT_LINE), "{value:?}"),
+        // The errors of rules are lines of text; the field comes last.
+        "problems" => write!(Escaping::new(out, NEXT_LINE), "\n{value:?}"),
+        "backtrace" => write!(Escaping::new(out, NEXT_LINE), "backtrace=\n{value:?}"),
+        name => {
+            match out.has_ansi_escapes() {
+                true => write!(out, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
+                false => write!(out, "{name}=")?,
+            }
+            write!(Escaping::new(out, r"\n"), "{value:?}")
+        }
+    }
+}
+
+/// Returns a layer that writes events as lines of JSON.
+pub(super) fn json<S, W>(out: W) -> impl Layer<S> + Send + Sync
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+{
+    layer()
+        .log_internal_errors(false)
+        .with_target(false)
+        .json()
+        .flatten_event(true)
+        .map_event_format(EscapedJson)
+        .with_writer(out)
+}
+
+/// Escapes the control characters that JSON does not: those outside ASCII.
+pub(super) struct EscapedJson<F>(pub F);
+
+impl<S, N, F> FormatEvent<S, N> for EscapedJson<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        out: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        // The only newline is the one that ends the line.
+        let mut out = Escaping::new(out, "\n");
+        self.0.format_event(context, Writer::new(&mut out), event)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::disallowed_types, reason = "tracing writes to this kind of lock")]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing::subscriber::with_default;
+    use tracing_subscriber::Registry;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::super::reference;
+    use super::*;
+
+    const HOSTILE: &str = "a\n2026 ERROR forged\r\u{1b}[2J\u{9b}31m\u{7f}\u{2028}\u{202e}z";
+
+    #[derive(Clone, Default)]
+    struct Written(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Written {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Returns the output for an event that contains `HOSTILE` in all places.
+    fn logged<L: Layer<Registry> + Send + Sync>(
+        make: impl FnOnce(Box<dyn Fn() -> Written + Send + Sync>) -> L,
+    ) -> String {
+        let written = Written::default();
+        let out = written.clone();
+        let layer = make(Box::new(move || out.clone()));
+        with_default(tracing_subscriber::registry().with(layer), || {
+            let _span = tracing::info_span!("span", hostile = HOSTILE, shown = %HOSTILE).entered();
+            let error = std::io::Error::other(HOSTILE);
+            let source: &dyn std::error::Error = &error;
+            tracing::info!(text = HOSTILE, shown = %HOSTILE, debug = ?[HOSTILE], source, "say {HOSTILE}");
+        });
+        String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    }
+
+    fn is_plain(text: &str) -> bool {
+        weir_common::escape::escape(text) == text
+    }
+
+    #[test]
+    fn text_has_no_control_characters_and_one_unindented_line_per_event() {
+        let logged = logged(|out| text(out, false));
+        let lines: Vec<&str> = logged.strip_suffix('\n').unwrap().split('\n').collect();
+        assert!(lines.iter().all(|line| is_plain(line)), "{logged:?}");
+        assert_eq!(lines.len(), 2, "{logged:?}");
+        assert!(lines[0].ends_with("say a"), "{logged:?}");
+        let shown = r"2026 ERROR forged\r\u001b[2J\u009b31m\u007f\u2028\u202ez";
+        assert!(lines[1].starts_with(&format!("    {shown} text=\"a\\n2026 ERR")), "{logged:?}");
+        assert!(lines[1].contains(&format!(r" shown=a\n{shown} ")), "{logged:?}");
+        assert!(lines[1].ends_with(&format!(r" source=a\n{shown}")), "{logged:?}");
+    }
+
+    #[test]
+    fn on_a_terminal_only_the_colors_of_the_formatter_remain() {
+        let logged = logged(|out| text(out, true));
+        assert!(
+            logged.contains("\u{1b}[3mshown\u{1b}[0m\u{1b}[2m=\u{1b}[0ma\\n2026"),
+            "{logged:?}"
+        );
+        let mut plain = logged;
+        for code in ["0", "1", "2", "3", "32"] {
+            plain = plain.replace(&format!("\u{1b}[{code}m"), "");
+        }
+        assert!(plain.lines().all(is_plain), "{plain:?}");
+    }
+
+    #[test]
+    fn json_has_no_control_characters_and_keeps_the_values() {
+        let logged = logged(json);
+        let line = logged.strip_suffix('\n').unwrap();
+        assert!(is_plain(line), "{logged:?}");
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["message"], format!("say {HOSTILE}"));
+        for field in ["text", "shown", "source"] {
+            assert_eq!(event[field], HOSTILE, "{field}");
+        }
+    }
+
+    #[test]
+    fn json_of_the_reference_has_its_names_and_keeps_the_values() {
+        let logged = logged(reference::json);
+        let line = logged.strip_suffix('\n').unwrap();
+        assert!(is_plain(line), "{logged:?}");
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["@message"], format!("say {HOSTILE}"));
+        assert_eq!(event["level"], "info");
+        let time = event["@timestamp"].as_str().unwrap();
+        assert!(time.len() == "2026-11-22T04:26:53.123456789Z".len() && time.ends_with('Z'));
+        time.parse::<jiff::Timestamp>().unwrap();
+        for field in ["text", "shown", "source"] {
+            assert_eq!(event[field], HOSTILE, "{field}");
+        }
+    }
+}

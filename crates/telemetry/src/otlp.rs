@@ -1,0 +1,305 @@
+//! Traces and metrics by OTLP, to an OpenTelemetry collector.
+//!
+//! ```text
+//! request ──span──▶ queue ──┐
+//!                           ├──▶ thread "weir-otlp": batches, requests, retries ──HTTP or gRPC──▶ collector
+//! counters ──each interval──┘
+//! ```
+//!
+//! Serving threads only append finished spans to a bounded queue. The SDK's batch processor would need
+//! a blocking HTTP client on a thread of its own, and its `shutdown` waits for work that only the
+//! waiting runtime can do. Here one thread with a runtime batches, sends and retries, and
+//! [`Exporter::flush`] waits for it for a bounded time.
+//!
+//! Requests are OTLP's own messages over hyper, for both signals and both protocols: histograms that
+//! are recorded elsewhere cannot be expressed as instruments of the SDK.
+
+mod client;
+mod connections;
+mod metrics;
+mod spans;
+mod tls;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::uri::InvalidUri;
+use http::{HeaderMap, Uri};
+use opentelemetry::KeyValue;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
+
+use self::client::Client;
+use self::metrics::MetricsExporter;
+use self::spans::{SpanExporter, SpanQueue};
+use super::log::SpanLayer;
+use weir_common::clock::Clock;
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::random::random_bytes;
+use weir_common::secret_url::SecretUrl;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::{self, Failures};
+
+/// What is sent, and where to.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub resource: Resource,
+    pub traces: Option<Destination>,
+    pub metrics: Option<MetricsOptions>,
+}
+
+/// What describes this process. An empty namespace is left out, and an empty instance is random.
+#[derive(Clone, Debug)]
+pub struct Resource {
+    pub service_name: String,
+    pub service_namespace: String,
+    pub instance_id: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct MetricsOptions {
+    pub to: Destination,
+    /// The interval between two exports.
+    pub interval: Duration,
+}
+
+/// Where one signal is sent to.
+#[derive(Clone, Debug)]
+pub struct Destination {
+    pub protocol: Protocol,
+    /// With the path for HTTP; gRPC adds that of its method.
+    pub url: SecretUrl,
+    pub headers: HeaderMap,
+    /// The timeout of one request.
+    pub timeout: Duration,
+    pub tls: Tls,
+}
+
+impl Destination {
+    fn uri(&self) -> Result<Uri, InvalidUri> {
+        self.url.expose().parse()
+    }
+}
+
+/// PEM files.
+#[derive(Clone, Debug, Default)]
+pub struct Tls {
+    /// The CA certificates to trust; none: the system's.
+    pub ca: Option<PathBuf>,
+    pub cert: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// Counts of what was sent.
+#[derive(Clone, Debug, Default)]
+pub struct OtlpCounts {
+    spans_sent: Counter,
+    /// Spans that the queue had no room for.
+    spans_overflowed: Counter,
+    /// Spans that the collector did not accept in time.
+    spans_undelivered: Counter,
+    trace_failures: Counter,
+    metric_failures: Counter,
+}
+
+const SPANS_EXPORTED: MetricFamily = MetricFamily::counter(
+    "trace_spans_exported",
+    "Spans accepted by the OpenTelemetry collector",
+    &[],
+);
+const SPANS_DROPPED: MetricFamily = MetricFamily::counter(
+    "trace_spans_dropped",
+    "Spans dropped because the queue was full or the collector did not accept them",
+    &["reason"],
+);
+const EXPORT_FAILURES: MetricFamily = MetricFamily::counter(
+    "otlp_export_failures",
+    "Failed requests to the OpenTelemetry collector, including those retried",
+    &["signal"],
+);
+
+impl MetricSource for OtlpCounts {
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        sink.counter(SPANS_EXPORTED, self.spans_sent.get());
+        for (family, samples) in [
+            (
+                SPANS_DROPPED,
+                [("queue_full", &self.spans_overflowed), ("undelivered", &self.spans_undelivered)],
+            ),
+            (
+                EXPORT_FAILURES,
+                [("metrics", &self.metric_failures), ("traces", &self.trace_failures)],
+            ),
+        ] {
+            sink.family(family);
+            for (value, count) in samples {
+                let labels = family.labels.iter().map(|label| (*label, value));
+                let labels: Vec<_> = labels.collect();
+                sink.sample(&labels, SampleValue::Counter(count.get()));
+            }
+        }
+    }
+}
+
+/// OTLP before its thread has started: spans are queued, and nothing is sent.
+#[derive(Debug)]
+pub struct Otlp {
+    traces: Option<(Client, Arc<SpanQueue>)>,
+    metrics: Option<(Client, Duration)>,
+    resource: opentelemetry_sdk::Resource,
+    counts: OtlpCounts,
+}
+
+impl Otlp {
+    /// Prepares what the options ask for.
+    ///
+    /// # Errors
+    ///
+    /// A certificate or key cannot be used.
+    pub fn new(options: Options) -> Result<Otlp, SetupError> {
+        let counts = OtlpCounts::default();
+        let queue = || Arc::new(SpanQueue::new(counts.spans_overflowed.clone()));
+        let traces = match options.traces {
+            Some(to) => Some((Client::new(to, counts.trace_failures.clone())?, queue())),
+            None => None,
+        };
+        let metrics = match options.metrics {
+            Some(MetricsOptions { to, interval }) => {
+                Some((Client::new(to, counts.metric_failures.clone())?, interval))
+            }
+            None => None,
+        };
+        Ok(Otlp { traces, metrics, resource: resource(options.resource), counts })
+    }
+
+    /// Returns the layer of the log's subscriber that records spans; none if tracing is off.
+    pub fn span_layer(&self) -> Option<SpanLayer> {
+        self.traces.as_ref().map(|(_, queue)| spans::layer(queue, self.resource.clone()))
+    }
+
+    /// Returns the counts of what is sent; none if nothing is.
+    pub fn counts(&self) -> Option<OtlpCounts> {
+        (self.traces.is_some() || self.metrics.is_some()).then(|| self.counts.clone())
+    }
+
+    /// Starts the thread. `collect` lists the metrics.
+    ///
+    /// # Errors
+    ///
+    /// The system cannot start a thread.
+    pub fn start(
+        self,
+        collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,
+        clock: Arc<dyn Clock>,
+        failures: &Failures,
+    ) -> io::Result<Exporter> {
+        let (stop, stopped) = watch::channel(None);
+        let resource = ResourceAttributesWithSchema::from(&self.resource);
+        let resource = Arc::new(resource);
+        let spans = self.traces.map(|(client, queue)| {
+            SpanExporter::new(client, queue, resource.clone(), self.counts, stopped.clone())
+        });
+        let metrics = self.metrics.map(|(client, interval)| {
+            let collect = Arc::new(collect);
+            MetricsExporter::new(client, collect, interval, clock, resource, stopped.clone())
+        });
+        let ended = threads::start_background("weir-otlp", failures, move || {
+            let (spans, metrics, stopped) = (spans.clone(), metrics.clone(), stopped.clone());
+            let spans = async {
+                if let Some(spans) = spans {
+                    spans.run().await;
+                }
+            };
+            let metrics = async {
+                if let Some(metrics) = metrics {
+                    metrics.run().await;
+                }
+            };
+            async {
+                tokio::select! {
+                    _ = async { tokio::join!(spans, metrics) } => {}
+                    // Whatever hangs then is abandoned.
+                    () = deadline(stopped) => {}
+                }
+            }
+        })?;
+        Ok(Exporter { stop, ended })
+    }
+}
+
+/// The running thread.
+#[derive(Debug)]
+pub struct Exporter {
+    stop: watch::Sender<Option<Instant>>,
+    ended: oneshot::Receiver<()>,
+}
+
+impl Exporter {
+    /// Sends what is left, and stops; at the latest after `timeout`.
+    pub async fn flush(self, timeout: Duration) {
+        let deadline = Instant::now() + timeout;
+        self.stop.send_replace(Some(deadline));
+        let in_time = tokio::time::timeout_at(deadline, self.ended).await.is_ok();
+        if !in_time {
+            tracing::warn!(?timeout, "telemetry was not sent in time");
+        }
+    }
+}
+
+/// Resolves when the exporter has to end.
+async fn deadline(mut stop: watch::Receiver<Option<Instant>>) {
+    let end = stop.wait_for(Option::is_some).await.ok().and_then(|end| *end);
+    // None: the exporter was dropped without flushing, as the process ends.
+    if let Some(end) = end {
+        tokio::time::sleep_until(end).await;
+    }
+}
+
+/// Returns the attributes of the process; those that the settings name win over
+/// `OTEL_RESOURCE_ATTRIBUTES`.
+fn resource(resource: Resource) -> opentelemetry_sdk::Resource {
+    let instance = match resource.instance_id.as_str() {
+        "" => random_uuid(),
+        id => id.to_owned(),
+    };
+    let namespace = resource.service_namespace;
+    let namespace = (!namespace.is_empty()).then(|| KeyValue::new("service.namespace", namespace));
+    opentelemetry_sdk::Resource::builder()
+        .with_attribute(KeyValue::new("service.name", resource.service_name))
+        .with_attributes(namespace)
+        .with_attribute(KeyValue::new("service.instance.id", instance))
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")))
+        .build()
+}
+
+/// Returns a random UUID, of version 4.
+fn random_uuid() -> String {
+    let bits = u128::from_be_bytes(random_bytes());
+    let bits = bits & !(0xf << 76) & !(0x3 << 62) | 0x4 << 76 | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_uuids_have_the_form_of_version_4() {
+        let uuid = random_uuid();
+        let parts: Vec<&str> = uuid.split('-').collect();
+        assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert!(parts[2].starts_with('4'), "{uuid}");
+        assert!(parts[3].starts_with(['8', '9', 'a', 'b']), "{uuid}");
+        assert_ne!(uuid, random_uuid());
+    }
+}

@@ -1,0 +1,224 @@
+//! The text that Prometheus reads: its own format 0.0.4, and OpenMetrics 1.0.
+
+mod accept;
+#[cfg(test)]
+mod tests;
+
+pub use accept::{accepts_text, preferred_format};
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use weir_common::metrics::{HistogramSnapshot, MetricFamily, MetricSink, MetricType, SampleValue};
+
+/// The prefix of the program's metrics.
+const PREFIX: &str = "weir_";
+
+/// A format that Prometheus reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextFormat {
+    /// Prometheus' text format 0.0.4.
+    Prometheus,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+}
+
+impl TextFormat {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            TextFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            TextFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// The types of families in the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextType {
+    Counter,
+    Gauge,
+    Histogram,
+    Summary,
+}
+
+impl TextType {
+    fn name(self) -> &'static str {
+        match self {
+            TextType::Counter => "counter",
+            TextType::Gauge => "gauge",
+            TextType::Histogram => "histogram",
+            TextType::Summary => "summary",
+        }
+    }
+}
+
+impl From<MetricType> for TextType {
+    fn from(metric_type: MetricType) -> TextType {
+        match metric_type {
+            MetricType::Counter => TextType::Counter,
+            MetricType::Gauge => TextType::Gauge,
+            MetricType::Histogram => TextType::Histogram,
+        }
+    }
+}
+
+/// Writes metrics as text.
+///
+/// Families of a [`MetricSink`] get the program's prefix, and counters `_total`. Families that
+/// [`named_family`](Self::named_family) starts have their names as given.
+#[derive(Debug)]
+pub struct PrometheusWriter {
+    format: TextFormat,
+    out: String,
+    /// The name of the samples, without `_bucket`, `_count` and `_sum`.
+    name: String,
+}
+
+impl PrometheusWriter {
+    pub fn new(format: TextFormat) -> PrometheusWriter {
+        PrometheusWriter { format, out: String::new(), name: String::new() }
+    }
+
+    /// Returns the text.
+    pub fn finish(mut self) -> String {
+        if self.format == TextFormat::OpenMetrics {
+            self.out.push_str("# EOF\n");
+        }
+        self.out
+    }
+
+    /// Starts a family with exactly this name, which [`sample`](MetricSink::sample) and
+    /// [`line`](Self::line) add to. Its counters have no `_total`, so that it is only valid in
+    /// [`TextFormat::Prometheus`]. The name has to be valid.
+    pub fn named_family(&mut self, name: &str, help: &str, text_type: TextType) {
+        self.name = name.into();
+        self.head(name, help, text_type);
+    }
+
+    /// Adds a line of a family: a sample whose name is the family's with `suffix`. For summaries,
+    /// whose samples have labels of their own.
+    pub fn line(&mut self, suffix: &str, labels: &[(&str, &str)], value: f64) {
+        self.start_line(suffix, labels, None);
+        write_float(&mut self.out, value);
+        self.out.push('\n');
+    }
+
+    fn head(&mut self, name: &str, help: &str, text_type: TextType) {
+        let out = &mut self.out;
+        // Writing to a string cannot fail.
+        let _ = write!(out, "# HELP {name} ");
+        let quotes = self.format == TextFormat::OpenMetrics;
+        push_escaped(out, help, quotes);
+        let _ = writeln!(out, "\n# TYPE {name} {}", text_type.name());
+    }
+
+    /// Writes the name and the labels of a sample, and the space before its value.
+    fn start_line(&mut self, suffix: &str, labels: &[(&str, &str)], last: Option<(&str, f64)>) {
+        let out = &mut self.out;
+        out.push_str(&self.name);
+        out.push_str(suffix);
+        let mut separator = '{';
+        for (name, value) in labels {
+            out.push(separator);
+            separator = ',';
+            out.push_str(name);
+            out.push_str("=\"");
+            push_escaped(out, value, true);
+            out.push('"');
+        }
+        if let Some((name, value)) = last {
+            out.push(separator);
+            separator = ',';
+            out.push_str(name);
+            out.push_str("=\"");
+            match self.format {
+                TextFormat::Prometheus => write_float(out, value),
+                TextFormat::OpenMetrics => write_canonical_float(out, value),
+            }
+            out.push('"');
+        }
+        if separator == ',' {
+            out.push('}');
+        }
+        out.push(' ');
+    }
+
+    fn integer_line(
+        &mut self,
+        suffix: &str,
+        labels: &[(&str, &str)],
+        last: Option<(&str, f64)>,
+        value: u64,
+    ) {
+        self.start_line(suffix, labels, last);
+        let _ = writeln!(self.out, "{value}");
+    }
+
+    fn histogram(&mut self, labels: &[(&str, &str)], histogram: &HistogramSnapshot) {
+        let bounds = histogram.bounds.iter().copied().chain([f64::INFINITY]);
+        let mut sum = 0;
+        for (bound, count) in bounds.zip(&histogram.counts) {
+            sum += count;
+            self.integer_line("_bucket", labels, Some(("le", bound)), sum);
+        }
+        self.line("_sum", labels, histogram.sum);
+        self.integer_line("_count", labels, None, sum);
+    }
+}
+
+impl MetricSink for PrometheusWriter {
+    fn family(&mut self, family: MetricFamily) {
+        let prefix = if family.is_standard { "" } else { PREFIX };
+        let is_counter = family.metric_type == MetricType::Counter;
+        let base = format!("{prefix}{}", family.name);
+        let samples = if is_counter { Cow::from(format!("{base}_total")) } else { (&base).into() };
+        // OpenMetrics names the family, Prometheus' own format its samples.
+        let head = if self.format == TextFormat::OpenMetrics { &*base } else { &*samples };
+        self.head(head, family.help, family.metric_type.into());
+        self.name = samples.into_owned();
+    }
+
+    fn sample(&mut self, labels: &[(&str, &str)], value: SampleValue<'_>) {
+        match value {
+            SampleValue::Counter(value) => self.integer_line("", labels, None, value),
+            SampleValue::FloatCounter(value) | SampleValue::Gauge(value) => {
+                self.line("", labels, value);
+            }
+            SampleValue::Histogram(histogram) => self.histogram(labels, histogram),
+        }
+    }
+}
+
+/// Writes a number as Go and Prometheus read it.
+fn write_float(out: &mut String, value: f64) {
+    let _ = if value == f64::INFINITY {
+        write!(out, "+Inf")
+    } else if value == f64::NEG_INFINITY {
+        write!(out, "-Inf")
+    } else {
+        // The shortest text that is read as the same number; NaN is `NaN`.
+        write!(out, "{value}")
+    };
+}
+
+/// Writes a bound as OpenMetrics has it: whole numbers with `.0`.
+fn write_canonical_float(out: &mut String, value: f64) {
+    let start = out.len();
+    write_float(out, value);
+    if value.is_finite() && !out[start..].contains('.') {
+        out.push_str(".0");
+    }
+}
+
+/// Escapes help and values of labels: backslashes, line feeds and, except in the help of
+/// [`TextFormat::Prometheus`], quotes.
+fn push_escaped(out: &mut String, text: &str, quotes: bool) {
+    for char in text.chars() {
+        match char {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '"' if quotes => out.push_str("\\\""),
+            char => out.push(char),
+        }
+    }
+}

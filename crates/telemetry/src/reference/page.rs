@@ -1,0 +1,172 @@
+//! The reference's statistics as Prometheus reads them.
+//!
+//! A statistic is mapped to a series once, when it first appears: the mapper runs for new names only.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::histogram::{quantile, scaled, with_bounds};
+use super::{Options, ReferenceSink, StatisticSink, StatisticValue};
+use crate::mapper::{Mapper, Observer, Series, StatisticType, builtin};
+use crate::name_cache::NameCache;
+use crate::prometheus::{PrometheusWriter, TextType};
+use weir_common::metrics::{HistogramSnapshot, MetricSink, SampleValue};
+
+/// The help of series whose mapping has none.
+const HELP: &str = "A statistic of envoyproxy/ratelimit";
+
+/// The names of weir's own families start with these.
+const OWN_PREFIXES: [&str; 2] = ["weir_", "process_"];
+
+const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
+
+/// The part of a page that has the reference's names.
+#[derive(Debug)]
+pub struct ReferencePage {
+    options: Options,
+    mapper: Mapper,
+    /// None for statistics that are dropped.
+    series: Mutex<NameCache<Option<Arc<Series>>>>,
+}
+
+impl ReferencePage {
+    /// A page with the names that `mapper` gives to the statistics and their tags.
+    pub fn new(options: Options, mapper: Mapper) -> ReferencePage {
+        ReferencePage { options, mapper, series: Mutex::default() }
+    }
+
+    /// A page with the reference's default names. Tags become labels: the mapping does not expect
+    /// them in names.
+    pub fn with_builtin(options: Options, response_time_as_milliseconds: bool) -> ReferencePage {
+        let mapper = builtin(response_time_as_milliseconds).with_labels(options.tags.iter());
+        ReferencePage::new(Options { tags: Default::default(), ..options }, mapper)
+    }
+
+    /// Writes the metrics that `collect` lists.
+    pub fn write(&self, collect: impl FnOnce(&mut dyn MetricSink), writer: &mut PrometheusWriter) {
+        let mut cache = self.series.lock();
+        let mut page =
+            PageBuilder { mapper: &self.mapper, cache: &mut cache, families: BTreeMap::new() };
+        collect(&mut ReferenceSink::new(&self.options, &mut page));
+        for (name, family) in page.families {
+            family.write(&name, writer);
+        }
+        cache.sweep();
+    }
+}
+
+/// Adds statistics to their series.
+struct PageBuilder<'a> {
+    mapper: &'a Mapper,
+    cache: &'a mut NameCache<Option<Arc<Series>>>,
+    families: BTreeMap<String, Family>,
+}
+
+struct Family {
+    text_type: TextType,
+    help: Arc<str>,
+    series: BTreeMap<Vec<(String, String)>, Value>,
+}
+
+enum Value {
+    Number(f64),
+    Timer(Observer, HistogramSnapshot),
+}
+
+impl StatisticSink for PageBuilder<'_> {
+    fn statistic(&mut self, name: &str, value: StatisticValue<'_>) {
+        let statistic_type = match value {
+            // A series appears with its first event, as in the reference.
+            StatisticValue::Counter(0) => return,
+            StatisticValue::Timer(histogram) if histogram.count() == 0 => return,
+            StatisticValue::Counter(_) => StatisticType::Counter,
+            StatisticValue::Gauge(_) => StatisticType::Gauge,
+            StatisticValue::Timer(_) => StatisticType::Timer,
+        };
+        let mapper = self.mapper;
+        let map = |name: &str| mapper.map(name, statistic_type).map(Arc::new);
+        if let Some(series) = self.cache.get(name, map) {
+            self.add(&series, value);
+        }
+    }
+}
+
+impl PageBuilder<'_> {
+    fn add(&mut self, series: &Series, value: StatisticValue<'_>) {
+        // Prometheus refuses a page that has a family twice.
+        if OWN_PREFIXES.iter().any(|prefix| series.name.starts_with(prefix)) {
+            return;
+        }
+        let (text_type, value) = match value {
+            StatisticValue::Counter(count) => {
+                (TextType::Counter, Value::Number(count as f64 * series.scale))
+            }
+            StatisticValue::Gauge(gauge) => (TextType::Gauge, Value::Number(gauge * series.scale)),
+            StatisticValue::Timer(histogram) => {
+                let text_type = match series.observer {
+                    Observer::Histogram(_) => TextType::Histogram,
+                    Observer::Summary(_) => TextType::Summary,
+                };
+                let histogram = scaled(histogram, MILLISECONDS_PER_SECOND * series.scale);
+                (text_type, Value::Timer(series.observer.clone(), histogram))
+            }
+        };
+        let family = self.families.entry(series.name.clone()).or_insert_with(|| Family {
+            text_type,
+            help: series.help.clone(),
+            series: BTreeMap::new(),
+        });
+        // The first type of a name decides, as in the reference.
+        if family.text_type != text_type {
+            return;
+        }
+        match family.series.get_mut(&series.labels) {
+            Some(sum) => sum.add(value),
+            None => drop(family.series.insert(series.labels.clone(), value)),
+        }
+    }
+}
+
+impl Value {
+    fn add(&mut self, more: Value) {
+        match (self, more) {
+            (Value::Number(sum), Value::Number(more)) => *sum += more,
+            (Value::Timer(_, sum), Value::Timer(_, more)) if sum.bounds == more.bounds => {
+                sum.add(&more);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Family {
+    fn write(&self, name: &str, writer: &mut PrometheusWriter) {
+        let help = if self.help.is_empty() { HELP } else { &self.help };
+        writer.named_family(name, help, self.text_type);
+        for (labels, value) in &self.series {
+            let labels: Vec<(&str, &str)> =
+                labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            match value {
+                Value::Number(number) => writer.line("", &labels, *number),
+                Value::Timer(Observer::Histogram(bounds), histogram) => {
+                    let histogram = with_bounds(histogram, bounds);
+                    writer.sample(&labels, SampleValue::Histogram(&histogram));
+                }
+                Value::Timer(Observer::Summary(quantiles), histogram) => {
+                    for share in quantiles.iter() {
+                        let text = share.to_string();
+                        let labels = [&labels[..], &[("quantile", &text)]].concat();
+                        writer.line("", &labels, quantile(histogram, *share));
+                    }
+                    writer.line("_sum", &labels, histogram.sum);
+                    writer.line("_count", &labels, histogram.count() as f64);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,162 @@
+//! Sends the reference's statistics to StatsD or DogStatsD.
+//!
+//! A thread of its own collects and sends, so that neither a slow server nor none delays a request.
+//! What could not be sent is not kept: the next report contains the difference to what was sent
+//! last, however long that is ago.
+
+mod mogrifier;
+mod report;
+mod send;
+mod totals;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Mutex, oneshot, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
+
+use crate::reference::{self, ReferenceSink};
+pub use mogrifier::{Mogrifier, MogrifierError};
+use report::Report;
+use send::Sender;
+use totals::Totals;
+use weir_common::metrics::MetricSink;
+use weir_common::threads::{self, Failures};
+
+/// Where and how to send.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `host:port`.
+    pub address: String,
+    pub protocol: Protocol,
+    pub dialect: Dialect,
+    /// The time between reports.
+    pub interval: Duration,
+    pub statistics: reference::Options,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+#[derive(Clone, Debug)]
+pub enum Dialect {
+    StatsD,
+    /// Tags are separate from names, and the first of these that matches a name replaces it.
+    DogStatsD(Vec<Mogrifier>),
+}
+
+/// A running exporter. If it is dropped, it sends its last report without anyone waiting for that.
+#[derive(Debug)]
+pub struct Exporter {
+    finish: watch::Sender<bool>,
+    ended: oneshot::Receiver<()>,
+}
+
+/// Starts to send what `collect` lists.
+///
+/// # Errors
+///
+/// The system cannot create a thread.
+pub fn start(
+    options: Options,
+    collect: impl Fn(&mut dyn MetricSink) + Send + Sync + 'static,
+    failures: &Failures,
+) -> io::Result<Exporter> {
+    let (finish, ending) = watch::channel(false);
+    let name = match options.dialect {
+        Dialect::StatsD => "weir-statsd",
+        Dialect::DogStatsD(_) => "weir-dogstatsd",
+    };
+    let collect = Arc::new(collect);
+    // Kept if the thread fails: it has what was sent already.
+    let report = Arc::new(Mutex::new(Report::new(options.dialect.clone())));
+    let ended = threads::start_background(name, failures, move || {
+        run(options.clone(), collect.clone(), report.clone(), ending.clone())
+    })?;
+    Ok(Exporter { finish, ended })
+}
+
+impl Exporter {
+    /// Sends a last report, and waits until it is sent.
+    pub async fn finish(self) {
+        self.finish.send_replace(true);
+        // The thread may have failed.
+        let _ = self.ended.await;
+    }
+}
+
+async fn run(
+    options: Options,
+    collect: Arc<impl Fn(&mut dyn MetricSink)>,
+    report: Arc<Mutex<Report>>,
+    mut ending: watch::Receiver<bool>,
+) {
+    let mut report = report.lock().await;
+    let mut ticks = interval_at(Instant::now() + options.interval, options.interval);
+    // After a send that took longer than an interval.
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut sender = Sender::new(&options.address, options.protocol, ending.clone());
+    loop {
+        let last = tokio::select! {
+            _ = ticks.tick() => false,
+            // Also if the exporter was dropped.
+            _ = ending.wait_for(|ending| *ending) => true,
+        };
+        let mut totals = Totals::default();
+        collect(&mut ReferenceSink::new(&options.statistics, &mut totals));
+        let batch = report.compose(&totals);
+        let sent = sender.send(&batch).await;
+        report.confirm(&batch, sent);
+        if last {
+            return sender.close().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use tokio::net::UdpSocket;
+    use tokio::time::timeout;
+
+    use super::*;
+    use weir_common::metrics::MetricFamily;
+
+    #[tokio::test]
+    async fn reports_go_on_after_a_panic() {
+        const KEYS: MetricFamily = MetricFamily::gauge("keys", "Keys", &[]);
+        let failures = Failures::default();
+        let (tries, counted) = (Arc::new(AtomicU64::new(0)), Arc::new(tokio::sync::Notify::new()));
+        let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let options = Options {
+            address: server.local_addr().unwrap().to_string(),
+            protocol: Protocol::Udp,
+            dialect: Dialect::StatsD,
+            interval: Duration::from_millis(10),
+            statistics: reference::Options::default(),
+        };
+        let collect = {
+            let (tries, counted) = (tries.clone(), counted.clone());
+            move |sink: &mut dyn MetricSink| {
+                let tries = tries.fetch_add(1, Ordering::Relaxed);
+                counted.notify_one();
+                assert!(tries != 1, "this panic is a part of the test");
+                sink.gauge(KEYS, 1.0);
+            }
+        };
+        let exporter = start(options, collect, &failures).unwrap();
+        let reported = async {
+            while tries.load(Ordering::Relaxed) < 4 {
+                counted.notified().await;
+            }
+        };
+        timeout(Duration::from_secs(60), reported).await.unwrap();
+        assert_eq!(failures.of("weir-statsd"), Some(1));
+        exporter.finish().await;
+    }
+}

@@ -1,0 +1,256 @@
+//! What one report contains: gauges, and what counters and timers gained since the last one.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::mogrifier::{Identity, mogrify};
+use super::totals::{Total, Totals};
+use super::{Dialect, Mogrifier};
+use crate::name_cache::NameCache;
+use weir_common::metrics::HistogramSnapshot;
+
+const MILLISECONDS_PER_SECOND: f64 = 1_000.0;
+
+/// Lines that are ready to be sent.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub text: String,
+    pub lines: Vec<Line>,
+}
+
+/// A line of a batch.
+#[derive(Debug)]
+pub struct Line {
+    /// The end in the text, after its line feed.
+    pub end: usize,
+    name: Arc<str>,
+    part: Part,
+}
+
+/// What has been sent once a line is.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Gauge,
+    /// The counter up to this total.
+    Counter(u64),
+    /// The bucket of a timer, up to this total.
+    Bucket {
+        index: usize,
+        total: u64,
+    },
+}
+
+/// Composes reports, and remembers what was sent.
+#[derive(Debug)]
+pub struct Report {
+    /// None for plain StatsD.
+    mogrifiers: Option<Vec<Mogrifier>>,
+    identities: NameCache<Arc<Identity>>,
+    /// By name, the totals that were sent: one of a counter, or one of each bucket of a timer.
+    sent: HashMap<Arc<str>, Vec<u64>>,
+}
+
+impl Report {
+    pub fn new(dialect: Dialect) -> Report {
+        let mogrifiers = match dialect {
+            Dialect::StatsD => None,
+            Dialect::DogStatsD(mogrifiers) => Some(mogrifiers),
+        };
+        Report { mogrifiers, identities: NameCache::default(), sent: HashMap::new() }
+    }
+
+    /// Returns the lines to send now.
+    pub fn compose(&mut self, totals: &Totals) -> Batch {
+        let mut batch = Batch::default();
+        for (name, total) in &totals.0 {
+            match total {
+                Total::Gauge(gauge) => {
+                    // A sign would change the gauge instead of setting it.
+                    let value = gauge.max(0.0);
+                    self.push(&mut batch, name, Part::Gauge, value, "g", 1);
+                }
+                Total::Counter(total) => {
+                    let gained = self.gained(name, 0, *total);
+                    if gained > 0 {
+                        self.push(&mut batch, name, Part::Counter(*total), gained, "c", 1);
+                    }
+                }
+                Total::Timer(histogram) => self.push_timer(&mut batch, name, histogram),
+            }
+        }
+        // What is not there any more would start over.
+        self.sent.retain(|name, _| totals.0.contains_key(&**name));
+        self.identities.sweep();
+        batch
+    }
+
+    /// Adds a line for each bucket that gained values, with a value of the bucket and, as a sample rate,
+    /// how many it stands for: sending every duration would cost more than the requests.
+    fn push_timer(&mut self, batch: &mut Batch, name: &str, histogram: &HistogramSnapshot) {
+        let bounds = &histogram.bounds;
+        for (index, total) in histogram.counts.iter().enumerate() {
+            let gained = self.gained(name, index, *total);
+            if gained > 0 {
+                let lower = index.checked_sub(1).map_or(0.0, |below| bounds[below]);
+                let middle = bounds.get(index).map_or(lower, |upper| (lower + upper) / 2.0);
+                // Without the digits that come from binary fractions.
+                let milliseconds = (middle * MILLISECONDS_PER_SECOND * 1e6).round() / 1e6;
+                let part = Part::Bucket { index, total: *total };
+                self.push(batch, name, part, milliseconds, "ms", gained);
+            }
+        }
+    }
+
+    /// Returns what a counter gained since it was sent. One that fell has gained nothing: a part of its
+    /// sum is gone, such as a rule that was removed, and the rest has been sent already.
+    fn gained(&mut self, name: &str, index: usize, total: u64) -> u64 {
+        let sent = self.sent.get_mut(name).and_then(|totals| totals.get_mut(index));
+        let Some(sent) = sent else { return total };
+        *sent = total.min(*sent);
+        total - *sent
+    }
+
+    /// Adds a line. `times` is how many events a timer's line stands for.
+    fn push(
+        &mut self,
+        batch: &mut Batch,
+        name: &str,
+        part: Part,
+        value: impl std::fmt::Display,
+        kind: &str,
+        times: u64,
+    ) {
+        let mogrifiers = &self.mogrifiers;
+        let identity = self.identities.get(name, |name| Arc::new(mogrify(name, mogrifiers)));
+        let text = &mut batch.text;
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{}:{value}|{kind}", identity.name);
+        if times > 1 {
+            let _ = write!(text, "|@{}", 1.0 / times as f64);
+        }
+        text.push_str(&identity.tags);
+        text.push('\n');
+        batch.lines.push(Line { end: text.len(), name: name.into(), part });
+    }
+
+    /// Remembers that the first `sent` lines of a batch were sent.
+    pub fn confirm(&mut self, batch: &Batch, sent: usize) {
+        for line in batch.lines.iter().take(sent) {
+            let (index, total) = match line.part {
+                Part::Gauge => continue,
+                Part::Counter(total) => (0, total),
+                Part::Bucket { index, total } => (index, total),
+            };
+            let totals = self.sent.entry(line.name.clone()).or_default();
+            if totals.len() <= index {
+                totals.resize(index + 1, 0);
+            }
+            totals[index] = total;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::{StatisticSink, StatisticValue};
+
+    fn totals(hits: u64, counts: [u64; 3]) -> Totals {
+        let mut totals = Totals::default();
+        let histogram =
+            HistogramSnapshot { bounds: vec![0.000_1, 0.005], counts: counts.into(), sum: 1.0 };
+        totals.statistic("hits", StatisticValue::Counter(hits));
+        totals.statistic("none", StatisticValue::Counter(0));
+        totals.statistic("open", StatisticValue::Gauge(2.0));
+        totals.statistic("time", StatisticValue::Timer(&histogram));
+        totals
+    }
+
+    fn report() -> Report {
+        Report::new(Dialect::StatsD)
+    }
+
+    #[test]
+    fn counters_are_differences_and_gauges_are_always_sent() {
+        let mut report = report();
+        let batch = report.compose(&totals(7, [0; 3]));
+        assert_eq!(batch.text, "hits:7|c\nopen:2|g\n");
+        report.confirm(&batch, 2);
+        let batch = report.compose(&totals(9, [0; 3]));
+        assert_eq!(batch.text, "hits:2|c\nopen:2|g\n");
+        report.confirm(&batch, 2);
+        assert_eq!(report.compose(&totals(9, [0; 3])).text, "open:2|g\n");
+    }
+
+    #[test]
+    fn what_was_not_sent_is_in_the_next_report() {
+        let mut report = report();
+        for (hits, sent, text) in [
+            (3, 0, "hits:3|c\nopen:2|g\n"),
+            (5, 1, "hits:5|c\nopen:2|g\n"),
+            (6, 0, "hits:1|c\nopen:2|g\n"),
+            (7, 2, "hits:2|c\nopen:2|g\n"),
+        ] {
+            let batch = report.compose(&totals(hits, [0; 3]));
+            assert_eq!(batch.text, text);
+            report.confirm(&batch, sent);
+        }
+    }
+
+    #[test]
+    fn timers_are_a_value_of_each_bucket_with_a_sample_rate() {
+        let mut report = report();
+        let batch = report.compose(&totals(0, [4, 1, 3]));
+        let rate = 1.0 / 3.0;
+        assert_eq!(
+            batch.text,
+            format!("open:2|g\ntime:0.05|ms|@0.25\ntime:2.55|ms\ntime:5|ms|@{rate}\n")
+        );
+        // The last line is not sent.
+        report.confirm(&batch, 3);
+        let batch = report.compose(&totals(0, [4, 3, 3]));
+        assert_eq!(batch.text, format!("open:2|g\ntime:2.55|ms|@0.5\ntime:5|ms|@{rate}\n"));
+    }
+
+    #[test]
+    fn a_statistic_that_returns_starts_over() {
+        let mut report = report();
+        let batch = report.compose(&totals(7, [0; 3]));
+        report.confirm(&batch, 2);
+        assert_eq!(report.compose(&Totals::default()).text, "");
+        assert!(report.sent.is_empty());
+        assert_eq!(report.compose(&totals(4, [0; 3])).text, "hits:4|c\nopen:2|g\n");
+    }
+
+    #[test]
+    fn a_counter_that_fell_goes_on_from_there() {
+        let mut report = report();
+        let batch = report.compose(&totals(7, [4, 0, 0]));
+        report.confirm(&batch, 3);
+        assert_eq!(report.compose(&totals(5, [1, 0, 0])).text, "open:2|g\n");
+        let text = report.compose(&totals(6, [2, 0, 0])).text;
+        assert_eq!(text, "hits:1|c\nopen:2|g\ntime:0.05|ms\n");
+    }
+
+    #[test]
+    fn equal_names_are_added() {
+        let mut totals = totals(1, [1, 0, 0]);
+        totals.statistic("hits", StatisticValue::Counter(2));
+        let time =
+            HistogramSnapshot { bounds: vec![0.000_1, 0.005], counts: vec![2, 0, 0], sum: 0.0 };
+        totals.statistic("time", StatisticValue::Timer(&time));
+        let text = report().compose(&totals).text;
+        assert_eq!(text, format!("hits:3|c\nopen:2|g\ntime:0.05|ms|@{}\n", 1.0 / 3.0));
+    }
+
+    #[test]
+    fn tags_follow_the_line_in_dogstatsd() {
+        let mogrifier = Mogrifier::new("^hi(.*)$", "hi.$1", &[("part".into(), "$1".into())]);
+        let mut report = Report::new(Dialect::DogStatsD(vec![mogrifier.unwrap()]));
+        let mut totals = Totals::default();
+        totals.statistic("hits.__a=b.__c=d", StatisticValue::Counter(3));
+        totals.statistic("open", StatisticValue::Gauge(0.0));
+        assert_eq!(report.compose(&totals).text, "hi.ts:3|c|#a:b,c:d,part:ts\nopen:0|g\n");
+    }
+}
