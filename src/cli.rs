@@ -19,7 +19,6 @@ mod json_body;
 pub mod man;
 mod output;
 mod print;
-mod recording_store;
 pub mod replay;
 pub mod rule_files;
 pub mod serve;
@@ -30,7 +29,6 @@ pub mod state;
 pub mod test;
 pub mod top;
 pub mod unblock;
-mod values;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -13,7 +13,6 @@ use super::output::finish;
 use super::rule_files;
 use super::size::parse_size;
 use crate::escape::escape;
-use crate::limit::Limit;
 use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity, SourceFile};
 use json::as_json;
 pub(super) use json::problem_json;
@@ -164,15 +163,7 @@ pub(super) fn counted(count: usize, what: &str) -> String {
 
 /// Returns the columns of a rule.
 fn row(rule: &Rule) -> [String; 4] {
-    [rule.domain().to_owned(), rule.path().to_owned(), limits(rule), flags(rule).join(" ")]
-}
-
-/// Returns the limits of a rule in words.
-pub(super) fn limits(rule: &Rule) -> String {
-    match &rule.plan {
-        None => "unlimited".to_owned(),
-        Some(plan) => plan.limits().iter().map(Limit::to_string).collect::<Vec<_>>().join(" + "),
-    }
+    [rule.domain().to_owned(), rule.path().to_owned(), rule.limits_text(), flags(rule).join(" ")]
 }
 
 fn flags(rule: &Rule) -> Vec<String> {

@@ -1,36 +1,15 @@
 //! `weir replay`: sends recorded traffic through rules, and reports what they would have refused.
 
-mod csv;
-mod format;
-mod html;
-mod input;
-mod json;
-mod mapping;
-mod progress;
-mod report;
-mod rows;
-mod run;
-mod side;
-mod tally;
-mod template;
-mod text;
-mod time;
-
 use std::collections::BTreeSet;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
 
-use self::format::Format;
-use self::input::Input;
-use self::mapping::{Mapping, parse_reorder};
-use self::report::{Report, Traffic};
-use self::run::Replay;
 use super::{output, rule_files};
 use crate::escape::escape;
-use crate::limit::Micros;
 use crate::rules::{Options, Rule, RuleSet};
 use crate::suggest::nearest;
 
@@ -51,28 +30,8 @@ pub struct ReplayArgs {
     /// The log of requests, plain or gzip; `-` for standard input.
     #[arg(long, value_name = "FILE", default_value = "-")]
     traffic: PathBuf,
-    /// The domain of all requests.
-    #[arg(short, long)]
-    domain: Option<String>,
-    /// A descriptor of each request, such as `path={path}`, where {FIELD} is a field of the log; can be repeated.
-    /// A request whose line lacks the field is sent without the descriptor.
-    #[arg(long, value_name = "DESCRIPTOR")]
-    descriptor: Vec<String>,
-    /// The field with the time of a request. Default: time.
-    #[arg(long, value_name = "FIELD")]
-    time: Option<String>,
-    /// The field with the number of hits. Default: 1 hit per request.
-    #[arg(long, value_name = "FIELD")]
-    hits: Option<String>,
-    /// Format of the log. Default: by its name and first line.
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<Format>,
-    /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format` and `reorder`; flags win.
-    #[arg(long, value_name = "FILE")]
-    mapping: Option<PathBuf>,
-    /// How far out of order lines may be. Default: 10s.
-    #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
-    reorder: Option<Micros>,
+    #[command(flatten)]
+    mapping: MappingArgs,
     /// Other rules to compare with RULES: report requests that only one of the two refuses; can be repeated.
     #[arg(long, value_name = "OTHER_RULES")]
     compare: Vec<PathBuf>,
@@ -93,26 +52,8 @@ pub struct ReplayArgs {
     max_keys: usize,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    Text,
-    Json,
-    Csv,
-    /// One page with plots, for a browser.
-    Html,
-}
-
 /// The largest rule file.
 const MAX_FILE_BYTES: u64 = 64 << 20;
-
-/// What prevents a replay, as lines for standard error.
-#[derive(Debug)]
-enum Failure {
-    /// The arguments are invalid.
-    Usage(String),
-    /// A file is.
-    File(String),
-}
 
 /// Replays the traffic and prints the report.
 pub fn run(args: &ReplayArgs) -> ExitCode {
@@ -121,33 +62,15 @@ pub fn run(args: &ReplayArgs) -> ExitCode {
         Err(failure) => return fail(&failure),
     };
     let (report, result) = replay.run(input);
-    let printed = print(args.output, &report);
+    let printed = report.print(args.output, &mut io::stdout().lock());
     let code = match result {
         Err(error) => fail(&Failure::File(format!("error: {}\n", escape(&error)))),
-        Ok(()) => match problem(&report.traffic) {
+        Ok(()) => match report.problem() {
             Some(problem) => fail(&Failure::File(format!("error: {problem}\n"))),
             None => ExitCode::SUCCESS,
         },
     };
     output::finish(printed, code)
-}
-
-/// Why the report says nothing about the rules, if so.
-fn problem(traffic: &Traffic) -> Option<String> {
-    let name = escape(&traffic.name);
-    match traffic {
-        Traffic { lines: 0, .. } => Some(format!("{name} is empty")),
-        Traffic { requests: 0, without_descriptors: 0, .. } => {
-            Some(format!("no line of {name} could be read: check --format and --time"))
-        }
-        Traffic { requests: 0, .. } => {
-            Some(format!("no line of {name} has the fields of a descriptor: check --descriptor"))
-        }
-        traffic if traffic.is_disordered() => {
-            Some(format!("most lines of {name} are too far out of order"))
-        }
-        _ => None,
-    }
 }
 
 fn fail(failure: &Failure) -> ExitCode {
@@ -160,17 +83,6 @@ fn fail(failure: &Failure) -> ExitCode {
     code
 }
 
-fn print(output: Output, report: &Report) -> io::Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    match output {
-        Output::Text => text::print(report, &mut out)?,
-        Output::Json => json::print(report, &mut out)?,
-        Output::Csv => csv::print(report, &mut out)?,
-        Output::Html => html::print(report, &mut out)?,
-    }
-    out.flush()
-}
-
 fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
     let is_stdin = |path: &PathBuf| path.as_os_str() == "-";
     if is_stdin(&args.traffic) && args.paths.iter().chain(&args.compare).any(is_stdin) {
@@ -178,14 +90,14 @@ fn prepare(args: &ReplayArgs) -> Result<(Replay, Input), Failure> {
             "error: rules and traffic cannot both be standard input: write --traffic FILE\n";
         return Err(Failure::Usage(message.to_owned()));
     }
-    let mapping = Mapping::read(args)?;
-    let rules = load(&args.paths, &args.overlay, args, &mapping.domain)?;
+    let mapping = Mapping::read(&args.mapping)?;
+    let rules = load(&args.paths, &args.overlay, args, mapping.domain())?;
     let rules = (names(&args.paths, &args.overlay), rules);
     let other = match args.compare.is_empty() && args.compare_overlay.is_empty() {
         true => None,
         false => {
             let paths = if args.compare.is_empty() { &args.paths } else { &args.compare };
-            let other = load(paths, &args.compare_overlay, args, &mapping.domain)?;
+            let other = load(paths, &args.compare_overlay, args, mapping.domain())?;
             Some((names(paths, &args.compare_overlay), other))
         }
     };

@@ -34,7 +34,7 @@ const PAGE: &str = concat!(
     "<title>weir</title>\n<link rel=\"icon\" href=\"",
     icon!(),
     "\">\n<style nonce=\"{nonce}\">\n",
-    include_str!("../style.css"),
+    include_str!("../../crates/replay/src/style.css"),
     include_str!("index/page.css"),
     "</style></head><body>\n",
     include_str!("index/body.html"),

@@ -26,6 +26,16 @@ impl RuleSet {
 }
 
 impl Rule {
+    /// Returns the limits in words.
+    pub fn limits_text(&self) -> String {
+        match &self.plan {
+            None => "unlimited".to_owned(),
+            Some(plan) => {
+                plan.limits().iter().map(Limit::to_string).collect::<Vec<_>>().join(" + ")
+            }
+        }
+    }
+
     /// Returns the rule as JSON, with the names of rule files.
     pub fn to_json(&self) -> Value {
         let limits = self.plan.iter().flat_map(|plan| plan.limits());

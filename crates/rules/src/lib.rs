@@ -29,6 +29,7 @@ mod stats;
 mod tests;
 mod totals;
 pub mod tree;
+pub mod values;
 pub mod xds;
 pub mod yaml;
 mod yaml_help;

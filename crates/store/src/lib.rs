@@ -9,6 +9,7 @@ mod key_text;
 pub mod memory;
 mod operations;
 pub mod per_second;
+pub mod recording;
 #[cfg(feature = "redis")]
 pub mod redis;
 mod shared_table;

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use jiff::Timestamp;
 
 use super::file::{ResponseOptions, Test, TestFile};
-use crate::cli::values::{Reader, Section, is_null};
 use crate::limit::{Micros, SECOND};
 use crate::rules::tree::{Content, Node};
+use crate::rules::values::{Reader, Section, is_null};
 use crate::rules::{Origin, Position, Problem, Problems};
 
 static FILE: Section = Section {

@@ -7,13 +7,13 @@ use super::compare::{Response, Responses, Status, compare};
 use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
 use super::read::read;
 use super::report::{Difference, Failure, FileReport, TestReport};
-use crate::cli::recording_store::RecordingStore;
 use crate::clock::ManualClock;
 use crate::limit::{Micros, SECOND};
 use crate::limiter::{self, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
 use crate::rules::source::{RuleFile, Selection};
 use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, sent_path};
 use crate::service::{self, response_headers};
+use crate::store::recording::RecordingStore;
 use crate::store::{Answer, Entry, StoreError};
 use crate::suggest::Suggester;
 

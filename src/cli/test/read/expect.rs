@@ -2,9 +2,9 @@
 
 use super::super::file::{Expect, ExpectedStatus};
 use crate::cli::check::counted;
-use crate::cli::values::{Field, Reader, Section, is_null};
 use crate::limit::SECOND;
 use crate::rules::tree::{Content, Node};
+use crate::rules::values::{Field, Reader, Section, is_null};
 
 pub(super) static EXPECT: Section = Section {
     what: "`expect`",

@@ -3,11 +3,11 @@
 use super::super::file::{DescriptorSpec, Step};
 use super::super::report::duration_text;
 use super::{Defaults, MAX_REQUESTS, expect};
-use crate::cli::values::{Reader, Section, text_of};
 use crate::descriptor::DescriptorArg;
 use crate::limit::{Micros, SECOND, Unit};
 use crate::limiter::{self, Override};
 use crate::rules::tree::{Content, Node};
+use crate::rules::values::{Reader, Section, text_of};
 
 pub(super) static STEP: Section = Section {
     what: "a step",

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::limit::{Micros, SECOND};
+use weir_limit::{Micros, SECOND};
 
 /// The first time that is too late: 2100-01-01T00:00:00Z. Milliseconds that are read as seconds are later.
 const END: Micros = 4_102_444_800 * SECOND;

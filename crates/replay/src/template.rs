@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::rows::Fields;
-use crate::descriptor::DescriptorArg;
+use weir_common::descriptor::DescriptorArg;
 
 /// A descriptor whose values have fields of the log in them.
 #[derive(Debug)]

@@ -19,14 +19,14 @@ mod traffic;
 use std::io::{self, Write};
 
 use super::report::{Report, SideReport};
-use crate::version::VERSION;
+use crate::VERSION;
 use axis::Bins;
 use plot::{Layer, Mark, Plot};
 use text::{code, counted, cut, html, number, percent};
 use time::{clock, day, is_one_day, per, range, time_of_day};
 
 /// The style sheet: that of all pages, and what this one adds.
-const CSS: &str = concat!(include_str!("../../style.css"), include_str!("html/page.css"));
+const CSS: &str = concat!(include_str!("style.css"), include_str!("html/page.css"));
 
 /// The icon of the page: two bars, part of the right one refused.
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Cpath fill='%237ea2ee' d='M2 7h5v8H2zM9 1h5v14H9z'/%3E%3Cpath fill='%23c2410c' d='M9 9h5v6H9z'/%3E%3C/svg%3E";

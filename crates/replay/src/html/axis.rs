@@ -4,7 +4,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 
 use super::time::{DAY, HOUR, MINUTE, civil, format};
-use crate::limit::{Micros, SECOND};
+use weir_limit::{Micros, SECOND};
 
 /// Round steps of time between a second and two weeks.
 const STEPS: [Micros; 22] = [

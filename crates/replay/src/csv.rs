@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::report::{Difference, Report, SideReport};
 use super::text::stamp;
-use crate::escape::escape;
+use weir_common::escape::escape;
 
 const HEADER: &str = "files,rule,origin,shadow,requests,refused,share,worst_minute,\
                       worst_minute_refused,worst_key,worst_key_refused,refused_by_this_set_only";

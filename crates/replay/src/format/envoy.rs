@@ -10,7 +10,7 @@
 
 use memchr::memmem;
 
-use crate::cli::replay::rows::{Fields, Rows};
+use crate::rows::{Fields, Rows};
 
 const NAMES: [&str; 15] = [
     "time",

@@ -1,22 +1,75 @@
 //! What a replay found, for all outputs.
 
-use crate::limit::Micros;
-use crate::rules::Origin;
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use weir_common::escape::escape;
+use weir_limit::Micros;
+use weir_rules::Origin;
+
+use super::{csv, html, json, text};
+
+/// A format of the report.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+    Csv,
+    /// One page with plots, for a browser.
+    Html,
+}
 
 /// The result of a replay.
 #[derive(Debug)]
-pub(super) struct Report {
-    pub traffic: Traffic,
+pub struct Report {
+    pub(crate) traffic: Traffic,
     /// The rules that were replayed.
-    pub rules: SideReport,
+    pub(crate) rules: SideReport,
     /// The rules of `--compare`, and what they change.
-    pub comparison: Option<Comparison>,
+    pub(crate) comparison: Option<Comparison>,
     /// When the plots start, in microseconds since the Unix epoch.
-    pub plot_start: Micros,
+    pub(crate) plot_start: Micros,
     /// The time of one bucket of all series.
-    pub bucket: Micros,
+    pub(crate) bucket: Micros,
     /// Requests in each bucket.
-    pub series: Vec<u64>,
+    pub(crate) series: Vec<u64>,
+}
+
+impl Report {
+    /// Returns why the report says nothing about the rules, if so.
+    pub fn problem(&self) -> Option<String> {
+        let traffic = &self.traffic;
+        let name = escape(&traffic.name);
+        match traffic {
+            Traffic { lines: 0, .. } => Some(format!("{name} is empty")),
+            Traffic { requests: 0, without_descriptors: 0, .. } => {
+                Some(format!("no line of {name} could be read: check --format and --time"))
+            }
+            Traffic { requests: 0, .. } => Some(format!(
+                "no line of {name} has the fields of a descriptor: check --descriptor"
+            )),
+            traffic if traffic.is_disordered() => {
+                Some(format!("most lines of {name} are too far out of order"))
+            }
+            _ => None,
+        }
+    }
+
+    /// Writes the report.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written.
+    pub fn print(&self, output: Output, out: &mut impl Write) -> io::Result<()> {
+        let mut out = io::BufWriter::new(out);
+        match output {
+            Output::Text => text::print(self, &mut out)?,
+            Output::Json => json::print(self, &mut out)?,
+            Output::Csv => csv::print(self, &mut out)?,
+            Output::Html => html::print(self, &mut out)?,
+        }
+        out.flush()
+    }
 }
 
 /// What was read.

@@ -8,7 +8,7 @@ use super::bars::{and_keys, print_worst_keys};
 use super::plot::{Layer, print_small};
 use super::text::{code, counted, cut, html, number, percent};
 use super::time::{clock, per};
-use crate::limit::Micros;
+use weir_limit::Micros;
 
 /// Rules that are listed.
 const MAX_RULES: usize = 100;

@@ -8,13 +8,12 @@ use hashbrown::HashMap;
 
 use super::report::{RuleReport, SideReport};
 use super::tally::{KeyBudget, Series, Tally, Timeline};
-use crate::cli::check::limits;
-use crate::cli::recording_store::RecordingStore;
-use crate::clock::ManualClock;
-use crate::descriptor::write_descriptor;
-use crate::entry::Entry;
-use crate::limiter::{self, Descriptor, Holds, Limiter, Request};
-use crate::rules::{Rule, RuleSet, truncate};
+use weir_common::clock::ManualClock;
+use weir_common::descriptor::write_descriptor;
+use weir_common::entry::Entry;
+use weir_limiter::{Descriptor, Holds, Limiter, Request};
+use weir_rules::{Rule, RuleSet, truncate};
+use weir_store::recording::RecordingStore;
 
 /// The memory for the names of refused keys, of one set of rules.
 const KEY_BYTES: usize = 256 << 20;
@@ -74,7 +73,7 @@ impl Side {
             tallies: indices.iter().map(|_| RuleTally::default()).collect(),
             indices,
             rules,
-            limiter: Limiter::new(store, limiter::Options::default()),
+            limiter: Limiter::new(store, weir_limiter::Options::default()),
             clock,
             refused: Tally::default(),
             unmatched: 0,
@@ -201,7 +200,7 @@ impl Side {
             .map(|(rule, tally)| RuleReport {
                 name: rule.name.to_string(),
                 origin: rule.origin.clone(),
-                limits: limits(rule),
+                limits: rule.limits_text(),
                 is_shadow: is_shadow(rule),
                 requests: tally.requests,
                 refused: tally.refused.finish(timeline),

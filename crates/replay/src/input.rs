@@ -33,14 +33,14 @@ pub(super) enum NextLine<'l> {
 }
 
 /// A log, and how far it is read.
-pub(super) struct Input {
-    pub lines: Lines,
+pub struct Input {
+    pub(crate) lines: Lines,
     /// The name for people.
-    pub name: String,
+    pub(crate) name: String,
     /// The size of the file; none if it has none.
-    pub bytes: Option<u64>,
+    pub(crate) bytes: Option<u64>,
     /// The bytes that are read. If the file is compressed, compressed ones.
-    pub read: Arc<AtomicU64>,
+    pub(crate) read: Arc<AtomicU64>,
 }
 
 impl Input {

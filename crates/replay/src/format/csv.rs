@@ -3,13 +3,13 @@
 use csv_core::{ReadRecordResult, Reader};
 
 use super::{Line, shown};
-use crate::cli::replay::rows::{Fields, Rows};
+use crate::rows::{Fields, Rows};
 
 /// Columns of a line, at most.
 const MAX_COLUMNS: usize = 4096;
 
 #[derive(Debug)]
-pub(in crate::cli::replay) struct Csv {
+pub(crate) struct Csv {
     reader: Reader,
     /// Of each column the index of its field, if it is used; none before the header.
     header: Option<Vec<Option<usize>>>,

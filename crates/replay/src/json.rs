@@ -8,8 +8,8 @@ use super::report::{
     Comparison, Count, DescriptorReport, Difference, Report, RuleReport, SideReport, Traffic,
 };
 use super::text::stamp;
-use crate::escape::escape;
-use crate::limit::SECOND;
+use weir_common::escape::escape;
+use weir_limit::SECOND;
 
 /// Prints the report as JSON, without any control character.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {

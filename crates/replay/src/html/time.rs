@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-use crate::limit::{Micros, SECOND};
+use weir_limit::{Micros, SECOND};
 
 pub(super) const MINUTE: Micros = 60 * SECOND;
 pub(super) const HOUR: Micros = 60 * MINUTE;

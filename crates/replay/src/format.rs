@@ -11,13 +11,13 @@ use clap::ValueEnum;
 use self::csv::Csv;
 use self::json::Json;
 use super::rows::{Fields, Rows};
-use crate::rules::truncate;
+use weir_rules::truncate;
 
 /// How much of a value an error shows, in bytes.
 const MAX_SHOWN_BYTES: usize = 80;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Format {
+pub enum Format {
     /// One JSON object a line.
     Jsonl,
     /// Comma-separated values; the first line names the fields.

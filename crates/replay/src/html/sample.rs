@@ -5,8 +5,8 @@ use super::super::report::{
     Traffic,
 };
 use super::time::{DAY, HOUR, MINUTE};
-use crate::limit::{Micros, SECOND};
-use crate::rules::{Origin, Position};
+use weir_limit::{Micros, SECOND};
+use weir_rules::{Origin, Position};
 
 /// 2026-11-22 08:00:00 UTC.
 const START: Micros = 1_795_334_400 * SECOND;

@@ -5,11 +5,11 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::cli::replay::rows::{Fields, Rows};
+use crate::rows::{Fields, Rows};
 
 /// Reads lines. A field is the value of its key, or of a path such as `request.path`. Null is a missing field.
 #[derive(Debug, Default)]
-pub(in crate::cli::replay) struct Json {
+pub(crate) struct Json {
     /// One for each field.
     found: Vec<Found>,
 }

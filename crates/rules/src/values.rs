@@ -1,23 +1,23 @@
-//! Reads the values of a test file, and reports every problem with its position.
+//! Reads the values of a file of ours that has no rules, such as one with tests, and reports every problem with its position.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::duration::read_duration;
-use crate::limit::{Micros, SECOND};
-use crate::rules::tree::{Content, Node, Value};
-use crate::rules::{Position, Problem, Problems, Severity};
-use crate::suggest::nearest;
+use crate::tree::{Content, Node, Value};
+use crate::{Position, Problem, Problems, Severity};
+use weir_common::duration::read_duration;
+use weir_common::suggest::nearest;
+use weir_limit::{Micros, SECOND};
 
 /// A kind of map in a test file: what it is, and its keys.
 #[derive(Debug)]
-pub(super) struct Section {
+pub struct Section {
     pub what: &'static str,
     pub keys: &'static [&'static str],
 }
 
 /// Reports problems of one file.
-pub(super) struct Reader<'r> {
+pub struct Reader<'r> {
     pub file: &'r str,
     pub problems: &'r mut Problems,
     /// All kinds of maps, for suggestions.
@@ -25,7 +25,7 @@ pub(super) struct Reader<'r> {
 }
 
 /// A key of a section, and its value.
-pub(super) type Field<'n> = (&'static str, &'n Node<'n>);
+pub type Field<'n> = (&'static str, &'n Node<'n>);
 
 impl Reader<'_> {
     /// Reports an error. Its texts are not built if it would not be listed.
@@ -205,7 +205,7 @@ impl Reader<'_> {
     }
 }
 
-pub(super) fn is_null(node: &Node<'_>) -> bool {
+pub fn is_null(node: &Node<'_>) -> bool {
     node.value() == Some(Value::Null)
 }
 
@@ -221,7 +221,7 @@ fn describe(node: &Node<'_>) -> String {
 }
 
 /// The text of a node, truncated.
-pub(super) fn text_of(node: &Node<'_>) -> String {
+pub fn text_of(node: &Node<'_>) -> String {
     match node.content() {
         Content::Scalar(text) => text.chars().take(80).collect(),
         Content::List(_) => "[…]".to_owned(),

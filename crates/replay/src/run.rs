@@ -12,9 +12,9 @@ use super::side::{DifferenceTally, Outcome, Side};
 use super::tally::{Series, Timeline};
 use super::template::{Part, Template};
 use super::time;
-use crate::entry::Entry;
-use crate::limiter::Descriptor;
-use crate::rules::RuleSet;
+use weir_common::entry::Entry;
+use weir_limiter::Descriptor;
+use weir_rules::RuleSet;
 
 /// The invalid lines that a report shows.
 const MAX_EXAMPLES: usize = 5;
@@ -22,10 +22,10 @@ const MAX_EXAMPLES: usize = 5;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A set of rules, and its name for people.
-pub(super) type NamedRules = (String, RuleSet);
+pub type NamedRules = (String, RuleSet);
 
 /// A replay: the rules, and the counts so far.
-pub(super) struct Replay {
+pub struct Replay {
     mapping: Mapping,
     decider: Decider,
     traffic: Traffic,

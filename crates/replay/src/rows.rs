@@ -4,7 +4,7 @@
 //! until no earlier one may follow: until the latest time is more than `window` ahead. An even earlier
 //! row is late. It gets the earliest time that may follow, so that time never steps back.
 
-use crate::limit::Micros;
+use weir_limit::Micros;
 
 /// Rows that wait, at most. With more, the older ones are released before their time.
 const MAX_ROWS: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 
 use super::report::Count;
-use crate::limit::{Micros, SECOND};
+use weir_limit::{Micros, SECOND};
 
 const MINUTE: Micros = 60 * SECOND;
 

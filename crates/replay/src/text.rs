@@ -8,8 +8,8 @@ use super::report::{
     Comparison, Count, Difference, Report, RuleReport, SideReport, Traffic, counted, number,
     percent,
 };
-use crate::escape::escape;
-use crate::limit::Micros;
+use weir_common::escape::escape;
+use weir_limit::Micros;
 
 /// Rules that are listed.
 const MAX_RULES: usize = 100;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::clock::ManualClock;
-use crate::store::memory::{MemoryStats, MemoryStore};
-use crate::store::{Answers, Batch, Store};
+use crate::memory::{MemoryStats, MemoryStore};
+use crate::{Answers, Batch, Store};
+use weir_common::clock::ManualClock;
 
 /// Counts in memory, in injected time.
 #[derive(Debug)]
-pub(super) struct RecordingStore {
+pub struct RecordingStore {
     store: MemoryStore<Arc<ManualClock>>,
     answers: Mutex<Answers>,
     /// Whether answers are kept.

@@ -1,18 +1,19 @@
 //! How the lines of a log become requests: flags, and the file of `--mapping`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use clap::Args;
+
+use super::Failure;
 use super::format::Format;
 use super::rows::Fields;
 use super::template::Template;
-use super::{Failure, ReplayArgs};
-use crate::cli::values::{Reader, Section, is_null};
-use crate::duration::read_duration;
-use crate::limit::Micros;
-use crate::limiter;
-use crate::rules::source::{FileKind, Selection};
-use crate::rules::tree::Node;
-use crate::rules::{
+use weir_common::duration::read_duration;
+use weir_limit::Micros;
+use weir_rules::source::{FileKind, Selection};
+use weir_rules::tree::Node;
+use weir_rules::values::{Reader, Section, is_null};
+use weir_rules::{
     DEFAULT_MAX_PROBLEMS, Document, Loaded, OverlayReport, Problem, Problems, RuleSet, Severity,
 };
 
@@ -34,17 +35,44 @@ const REORDER: Micros = 10_000_000;
 
 /// How lines become requests.
 #[derive(Debug)]
-pub(super) struct Mapping {
-    pub domain: String,
-    pub descriptors: Vec<Template>,
-    pub fields: Fields,
+pub struct Mapping {
+    pub(super) domain: String,
+    pub(super) descriptors: Vec<Template>,
+    pub(super) fields: Fields,
     /// The index of the field with the time.
-    pub time: usize,
+    pub(super) time: usize,
     /// The index of the field with the hits.
-    pub hits: Option<usize>,
+    pub(super) hits: Option<usize>,
     /// Guessed if none.
-    pub format: Option<Format>,
-    pub reorder: Micros,
+    pub(super) format: Option<Format>,
+    pub(super) reorder: Micros,
+}
+
+/// The flags that say how lines become requests.
+#[derive(Debug, Args)]
+pub struct MappingArgs {
+    /// The domain of all requests.
+    #[arg(short, long)]
+    domain: Option<String>,
+    /// A descriptor of each request, such as `path={path}`, where {FIELD} is a field of the log; can be repeated.
+    /// A request whose line lacks the field is sent without the descriptor.
+    #[arg(long, value_name = "DESCRIPTOR")]
+    descriptor: Vec<String>,
+    /// The field with the time of a request. Default: time.
+    #[arg(long, value_name = "FIELD")]
+    time: Option<String>,
+    /// The field with the number of hits. Default: 1 hit per request.
+    #[arg(long, value_name = "FIELD")]
+    hits: Option<String>,
+    /// Format of the log. Default: by its name and first line.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// A YAML file with `domain`, `descriptors`, `time`, `hits`, `format` and `reorder`; flags win.
+    #[arg(long, value_name = "FILE")]
+    mapping: Option<PathBuf>,
+    /// How far out of order lines may be. Default: 10s.
+    #[arg(long, value_name = "DURATION", value_parser = parse_reorder)]
+    reorder: Option<Micros>,
 }
 
 /// The values of flags, or of a file.
@@ -59,12 +87,17 @@ struct Given {
 }
 
 impl Mapping {
+    /// The domain of all requests.
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
     /// Reads the mapping of the arguments. A flag replaces a key of the file.
     ///
     /// # Errors
     ///
     /// What is invalid or missing.
-    pub fn read(args: &ReplayArgs) -> Result<Mapping, Failure> {
+    pub fn read(args: &MappingArgs) -> Result<Mapping, Failure> {
         let file = match &args.mapping {
             Some(path) => read_file(path)?,
             None => Given::default(),
@@ -80,7 +113,7 @@ impl Mapping {
             true => file.descriptors,
             false => args.descriptor.clone(),
         };
-        if descriptors.len() > limiter::Options::default().max_descriptors {
+        if descriptors.len() > weir_limiter::Options::default().max_descriptors {
             return Err(Failure::Usage(format!("error: {}\n", too_many(descriptors.len()))));
         }
         if descriptors.is_empty() {
@@ -157,7 +190,7 @@ fn read_file(path: &Path) -> Result<Given, Failure> {
 }
 
 fn too_many(descriptors: usize) -> String {
-    let max = limiter::Options::default().max_descriptors;
+    let max = weir_limiter::Options::default().max_descriptors;
     format!("there are {descriptors} descriptors: a request has up to {max}")
 }
 
@@ -168,7 +201,7 @@ fn read(reader: &mut Reader<'_>, root: &Node<'_>) -> Given {
             "domain" => given.domain = reader.name(value, key).map(str::to_owned),
             "descriptors" => {
                 let items = reader.list(value, key, "descriptors, such as 'path={path}'");
-                if items.len() > limiter::Options::default().max_descriptors {
+                if items.len() > weir_limiter::Options::default().max_descriptors {
                     let help = "write those that one request has";
                     reader.error(value.position, "", too_many(items.len()), help);
                     continue;

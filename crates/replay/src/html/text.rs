@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::report;
 pub(super) use super::super::report::number;
-use crate::escape::escape;
+use weir_common::escape::escape;
 
 /// Characters of a name or key that are shown, of its start and of its end.
 const SHOWN_CHARS: (usize, usize) = (120, 40);

@@ -1,0 +1,40 @@
+//! What rules would have decided about recorded traffic.
+//!
+//! A [`Mapping`] says how the lines of a log become requests, a [`Replay`] sends them through one set of
+//! rules or two, in the time of the log, and a [`Report`] has the result.
+
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
+mod csv;
+mod format;
+mod html;
+mod input;
+mod json;
+mod mapping;
+mod progress;
+mod report;
+mod rows;
+mod run;
+mod side;
+mod tally;
+mod template;
+mod text;
+mod time;
+
+pub use self::input::Input;
+pub use self::mapping::{Mapping, MappingArgs};
+pub use self::report::{Output, Report};
+pub use self::run::Replay;
+
+/// What prevents a replay, as lines for standard error.
+#[derive(Debug)]
+pub enum Failure {
+    /// The arguments are invalid.
+    Usage(String),
+    /// A file is.
+    File(String),
+}
+
+/// The version in reports.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
