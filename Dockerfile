@@ -25,7 +25,7 @@ ARG GIT_COMMIT=
 # again. Cargo goes by the times of files, and another checkout may have built newer ones.
 RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,id=weir-target,target=/src/target,sharing=locked \
-    find Cargo.toml build.rs crates proto src -exec touch {} + && scripts/build-release /out
+    find Cargo.toml build.rs crates examples/library proto src -exec touch {} + && scripts/build-release /out
 # The first time, this builds the program that collects the licenses.
 RUN --mount=type=cache,id=weir-registry,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,id=weir-notices,target=/notices-target,sharing=locked \

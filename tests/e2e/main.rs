@@ -33,6 +33,7 @@ mod http_connections;
 mod interim_responses;
 #[cfg(feature = "tls")]
 mod istio;
+mod library;
 mod log;
 mod metrics;
 mod operator_commands;

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 /// Returns a program: the one that the variable names, what scripts/test installed, or that of the PATH.
 /// Without one, says that a check is skipped, or fails with WEIR_REQUIRE_TOOLS.
 pub fn tool(name: &str, variable: &str) -> Option<PathBuf> {
-    let installed = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools").join(name);
+    // Of the workspace, in which the package of the test may be a directory further down.
+    let directories = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let installed = directories.map(|directory| directory.join(".tools").join(name));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|directory| directory.join(name));
     let found = match std::env::var_os(variable) {
         Some(named) => Some(named.into()),
-        None => [installed].into_iter().chain(in_path).find(|program| program.is_file()),
+        None => installed.chain(in_path).find(|program| program.is_file()),
     };
     if found.is_none() {
         let required =

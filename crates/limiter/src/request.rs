@@ -8,7 +8,7 @@ use weir_limit::{Limit, Plan, Unit};
 use weir_store::Entry;
 
 /// The question whether something may happen.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     pub domain: &'a str,
     pub descriptors: &'a [Descriptor<'a>],

@@ -101,6 +101,17 @@ impl FileKind {
 }
 
 impl Selection {
+    /// Selects a file, or the YAML files of a directory, of up to 64 MiB each.
+    pub fn of(root: impl Into<PathBuf>) -> Selection {
+        Selection {
+            roots: vec![root.into()],
+            prefix: None,
+            yaml_only: true,
+            ignore_dot_files: true,
+            max_file: 64 << 20,
+        }
+    }
+
     /// Reads all rule files, in the order of their paths. A file that is reachable by several links is
     /// read once.
     pub fn read(&self) -> (Vec<RuleFile>, Vec<Problem>) {

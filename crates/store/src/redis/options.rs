@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::access::{Access, Endpoint};
+use super::access::{Access, Endpoint, Login};
 use weir_common::clock;
 use weir_common::setup_error::SetupError;
 
@@ -77,6 +77,25 @@ pub struct Options {
 }
 
 impl Options {
+    /// How weir counts without settings: on connections of the threads, each key by Redis's clock.
+    pub fn new(topology: Topology) -> Options {
+        let access =
+            Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(1) };
+        Options {
+            topology,
+            sentinel_access: access.clone(),
+            access,
+            prefix: "weir:".to_owned(),
+            layout: Layout::Weir,
+            clock: Clock::Server,
+            wall: Arc::new(clock::SystemClock::new()),
+            slow_after: Duration::from_millis(20),
+            caller_deadline_below: Duration::ZERO,
+            probe_max: Duration::from_millis(500),
+            connections: 1,
+        }
+    }
+
     /// Checks the certificates, if connections are encrypted.
     ///
     /// # Errors

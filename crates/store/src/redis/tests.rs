@@ -40,21 +40,11 @@ fn manual(topology: Topology, clock: &Arc<ManualClock>) -> RedisStore {
 
 /// Returns options with long timeouts: test machines may be busy.
 fn options(topology: Topology) -> Options {
-    let access =
-        Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(10) };
-    Options {
-        topology,
-        sentinel_access: access.clone(),
-        access,
-        prefix: "weir:".into(),
-        layout: Layout::Weir,
-        clock: Clock::Server,
-        wall: Arc::new(SystemClock::new()),
-        slow_after: Duration::from_secs(10),
-        caller_deadline_below: Duration::ZERO,
-        probe_max: Duration::from_millis(100),
-        connections: 1,
-    }
+    let timeout = Duration::from_secs(10);
+    let mut options = Options::new(topology);
+    options.access.timeout = timeout;
+    options.sentinel_access.timeout = timeout;
+    Options { slow_after: timeout, probe_max: Duration::from_millis(100), ..options }
 }
 
 fn single(server: &Server) -> Topology {

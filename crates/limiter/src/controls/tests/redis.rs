@@ -9,28 +9,15 @@ use std::time::{Duration, Instant};
 use servers::Server;
 
 use crate::controls::{Controls, Draft, Options, PutOptions};
-use weir_common::clock::SystemClock;
-use weir_store::redis::{
-    Access, Clock, Endpoint, Layout, Login, Options as StoreOptions, RedisStore, Topology,
-};
+use weir_store::redis::{Endpoint, Options as StoreOptions, RedisStore, Topology};
 
 /// Returns options with long timeouts: test machines may be busy.
 fn store_options(server: &Server) -> StoreOptions {
-    let access =
-        Access { login: Login::default(), tls: None, db: 0, timeout: Duration::from_secs(10) };
-    StoreOptions {
-        topology: Topology::Single(Endpoint::Tcp("127.0.0.1".into(), server.port())),
-        sentinel_access: access.clone(),
-        access,
-        prefix: "weir:".into(),
-        layout: Layout::Weir,
-        clock: Clock::Server,
-        wall: Arc::new(SystemClock::new()),
-        slow_after: Duration::from_secs(10),
-        caller_deadline_below: Duration::ZERO,
-        probe_max: Duration::from_millis(100),
-        connections: 1,
-    }
+    let endpoint = Endpoint::Tcp("127.0.0.1".into(), server.port());
+    let mut options = StoreOptions::new(Topology::Single(endpoint));
+    options.access.timeout = Duration::from_secs(10);
+    options.slow_after = Duration::from_secs(10);
+    options
 }
 
 /// Waits for a condition, while the replicas' tasks run.

@@ -1,0 +1,81 @@
+//! An HTTP service that limits its own requests by weir's rules: in memory, or in Redis beside weir.
+//!
+//! `cargo run -p library-example -- examples/library/rules.yaml 127.0.0.1:8000 [127.0.0.1:6379]`
+
+use std::{error::Error, sync::Arc, time::Duration};
+
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header::RETRY_AFTER};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing::get};
+use weir_common::clock::SystemClock;
+use weir_limiter::{Descriptor, Holds, Limiter, Options, Request as Question, Status};
+use weir_rules::{Loaded, RuleSet, source::Selection};
+use weir_store::redis::{self, Endpoint, RedisStore, Topology};
+use weir_store::{Store, memory::MemoryStore};
+
+/// How long a request may wait for the store.
+const BUDGET: Duration = Duration::from_millis(100);
+
+struct Limits<S> {
+    rules: RuleSet,
+    limiter: Limiter<S>,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [rules, at, server @ ..] = &args[..] else {
+        return Err("usage: library-example RULES ADDRESS [REDIS_HOST:PORT]".into());
+    };
+    let loaded = Loaded::read(&Selection::of(rules), &weir_rules::Options::default(), None);
+    if !loaded.is_good() {
+        return Err(loaded.render_errors().into());
+    }
+    let Some(server) = server.first() else {
+        let clock = Arc::new(SystemClock::new());
+        return serve(at, loaded.rules, MemoryStore::new(clock, 1_000_000)).await;
+    };
+    let (host, port) = server.rsplit_once(':').ok_or("write Redis's address as HOST:PORT")?;
+    let topology = Topology::Single(Endpoint::Tcp(host.to_owned(), port.parse()?));
+    let store = RedisStore::new(redis::Options::new(topology));
+    store.answered().await;
+    serve(at, loaded.rules, store).await
+}
+
+async fn serve<S: Store + 'static>(
+    at: &str,
+    rules: RuleSet,
+    store: S,
+) -> Result<(), Box<dyn Error>> {
+    let limits = Arc::new(Limits { rules, limiter: Limiter::new(store, Options::default()) });
+    let limit = from_fn_with_state(limits, limit);
+    let routes = Router::new().route("/", get(|| async { "welcome\n" })).layer(limit);
+    let listener = tokio::net::TcpListener::bind(at).await?;
+    println!("listening on {}", listener.local_addr()?);
+    Ok(axum::serve(listener, routes).await?)
+}
+
+/// Asks for one hit of the user in `x-user`.
+async fn limit<S: Store + 'static>(
+    State(limits): State<Arc<Limits<S>>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let user = request.headers().get("x-user").and_then(|user| user.to_str().ok());
+    let user = user.unwrap_or_default().to_owned();
+    let entries = [("user", user.as_str())];
+    let descriptors = &[Descriptor { entries: &entries, ..Descriptor::default() }];
+    let question = Question { domain: "shop", descriptors, ..Question::default() };
+    let rules = Some(&limits.rules);
+    match limits.limiter.decide(rules, &question, BUDGET, &mut Holds::default()).await {
+        Ok(decision) if decision.over_limit => {
+            let wait = decision.statuses.iter().map(Status::reset_seconds).max().unwrap_or(1);
+            (StatusCode::TOO_MANY_REQUESTS, [(RETRY_AFTER, wait.to_string())]).into_response()
+        }
+        Ok(_) => next.run(request).await,
+        // Without an answer from Redis. A service may prefer to let requests pass.
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
+    }
+}
