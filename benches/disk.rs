@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use weir::clock::{Clock, ManualClock, SystemClock};
-use weir::limit::{Algorithm, Limit, Op, Plan, SECOND, SlidingLog, Unit};
-use weir::store::disk::{DiskStore, Options};
-use weir::store::memory::MemoryStore;
-use weir::store::{Answers, Batch, Charge, Key, Operations, Role, Store};
+use weir_common::clock::{Clock, ManualClock, SystemClock};
+use weir_limit::{Algorithm, Limit, Op, Plan, SECOND, SlidingLog, Unit};
+use weir_store::disk::{DiskStore, Options};
+use weir_store::memory::MemoryStore;
+use weir_store::{Answers, Batch, Charge, Key, Operations, Role, Store};
 
 /// Keys that change in a second, and how many take turns.
 const KEYS_PER_SECOND: u64 = 100_000;
@@ -85,7 +85,8 @@ fn print_latencies(name: &str, latencies: &[u64]) {
 fn open<C: Clock>(clock: C, path: &Path, max_keys: usize) -> DiskStore<C> {
     let options = || Options { path: path.to_owned(), sync: Duration::from_secs(1), max_keys };
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let store = DiskStore::open(clock, options(), &weir::threads::Failures::default()).unwrap();
+    let store =
+        DiskStore::open(clock, options(), &weir_common::threads::Failures::default()).unwrap();
     runtime.block_on(store.connect());
     store
 }

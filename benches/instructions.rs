@@ -11,20 +11,20 @@ use std::time::Duration;
 use prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::service::Routes;
-use weir::clock::SystemClock;
 use weir::connections::{self, Connections};
-use weir::controls::{Action, ActiveRules, Control, ControlEntry};
 use weir::grpc::{Grpc, Limits, ReadScheduler};
-use weir::limiter::{self, Holds, Limiter};
 use weir::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use weir::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir::rules::source::RuleFile;
-use weir::rules::{self, RuleSet};
 use weir::service::{Options, RateLimit};
-use weir::store::memory::MemoryStore;
-use weir::top::{self, Top};
 use weir::trace::Sampler;
+use weir_common::clock::SystemClock;
+use weir_limiter::controls::{Action, ActiveRules, Control, ControlEntry};
+use weir_limiter::top::{self, Top};
+use weir_limiter::{Holds, Limiter};
+use weir_rules::RuleSet;
+use weir_rules::source::RuleFile;
+use weir_store::memory::MemoryStore;
 
 const RULES: &str = "domain: bench
 descriptors:
@@ -105,12 +105,12 @@ fn controls(count: usize) -> Vec<Arc<Control>> {
 
 fn service(case: usize) -> Service {
     let file = RuleFile { name: "bench.yaml".into(), text: RULES.into() };
-    let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
     assert!(problems.is_empty(), "{problems:?}");
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
     // With a ratio of 0 every admission is near its limit.
     let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
-    let options = limiter::Options { near_limit_ratio, ..limiter::Options::default() };
+    let options = weir_limiter::Options { near_limit_ratio, ..limiter::Options::default() };
     let top = matches!(case, 10 | 11 | 12 | 14 | 15).then(|| {
         let options = top::Options { entries: 1024, redact: Vec::new(), threads: 2 };
         Arc::new(Top::new(options, Arc::new(SystemClock::new())))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use weir::limit::{
+use weir_limit::{
     Algorithm, BucketedWindow, Calendar, Concurrency, FixedWindow, Gcra, Limit, Micros, Op, Plan,
     SECOND, SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };

@@ -8,8 +8,8 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
-use weir::rules::source::RuleFile;
-use weir::rules::{Options, RuleSet};
+use weir_rules::source::RuleFile;
+use weir_rules::{Options, RuleSet};
 
 const LIMIT: &str = "rate_limit: { unit: minute, requests_per_unit: 5 }";
 

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use weir::clock::SystemClock;
-use weir::limit::{Limit, Op, Plan, Unit};
-use weir::store::memory::MemoryStore;
-use weir::store::{Answers, Batch, Charge, Key, Role, Store};
+use weir_common::clock::SystemClock;
+use weir_limit::{Limit, Op, Plan, Unit};
+use weir_store::memory::MemoryStore;
+use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 type Memory = MemoryStore<SystemClock>;
 

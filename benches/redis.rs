@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use servers::Server;
 use servers::cluster::Cluster;
-use weir::clock::SystemClock;
-use weir::limit::{Algorithm, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow, Unit};
-use weir::store::redis::{Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Topology};
-use weir::store::{Answers, Batch, Charge, Key, Role, Store};
+use weir_common::clock::SystemClock;
+use weir_limit::{Algorithm, Gcra, Limit, Op, Plan, SECOND, SlidingLog, SlidingWindow, Unit};
+use weir_store::redis::{Access, Clock, Endpoint, Layout, Login, Options, RedisStore, Topology};
+use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 /// Returns the CPU time of the main thread of a process, in nanoseconds.
 fn cpu_time(pid: u32) -> u64 {

@@ -10,13 +10,13 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use weir::clock::ManualClock;
-use weir::limit::{
+use weir_common::clock::ManualClock;
+use weir_limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, Micros, Op, Plan, SECOND,
     SlidingLog, SlidingWindow, TokenBucket, Unit,
 };
-use weir::store::memory::MemoryStore;
-use weir::store::{Answers, Batch, Charge, Key, Role, Store};
+use weir_store::memory::MemoryStore;
+use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 const MINUTE: Micros = 60 * SECOND;
 const MILLION: usize = 1_000_000;

@@ -12,10 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use weir::clock::ManualClock;
-use weir::limit::{Limit, Op, Plan, SECOND, Unit};
-use weir::store::memory::MemoryStore;
-use weir::store::{Answers, Batch, Charge, Key, Role, Store};
+use weir_common::clock::ManualClock;
+use weir_limit::{Limit, Op, Plan, SECOND, Unit};
+use weir_store::memory::MemoryStore;
+use weir_store::{Answers, Batch, Charge, Key, Role, Store};
 
 const MILLION: usize = 1_000_000;
 

@@ -23,26 +23,26 @@ use self::listen::{listen, listen_on_path};
 use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
-use crate::clock::SystemClock;
-use crate::controls::{ActiveRules, ControlClock, Controls};
 use crate::grpc;
 use crate::health::Health;
 use crate::http::{self, Access};
-use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
-use crate::setup_error::SetupError;
 use crate::sockets::{Address, BoundSocket};
-use crate::store::Operations;
-use crate::telemetry::log::ActiveLevels;
-use crate::telemetry::metrics::{Metrics, ProcessMetrics};
-use crate::telemetry::reference::page::ReferencePage;
-use crate::threads::Failures;
 use crate::tls::{self, Certificates, TlsListeners};
-use crate::top::{Redaction, Top};
 use crate::trace::Sampler;
 use crate::version::{COMMIT, VERSION};
+use weir_common::clock::SystemClock;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::Failures;
+use weir_limiter::Limiter;
+use weir_limiter::controls::{ActiveRules, ControlClock, Controls};
+use weir_limiter::top::{Redaction, Top};
+use weir_store::Operations;
+use weir_telemetry::log::ActiveLevels;
+use weir_telemetry::metrics::{Metrics, ProcessMetrics};
+use weir_telemetry::reference::page::ReferencePage;
 
 /// The service, built but not running.
 #[derive(Debug)]

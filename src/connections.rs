@@ -30,8 +30,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use self::entry::{ConnectionEntry, EvictionClass, EvictionRank};
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
-use crate::throttle::Throttle;
+use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::throttle::Throttle;
 
 /// The resolution of idle times. A clock that ticks costs one atomic load per request.
 const TICK: Duration = Duration::from_millis(250);

@@ -37,9 +37,9 @@ pub use self::stats::GrpcStats;
 use self::throttled_io::ThrottledIo;
 use crate::connections::{BudgetLimits, ConnectionBudget, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
-use crate::store::Store;
-use crate::throttle::Throttle;
 use crate::trace::Sampler;
+use weir_common::throttle::Throttle;
+use weir_store::Store;
 
 /// The bounds on what clients may take from the process.
 #[derive(Clone, Copy, Debug)]

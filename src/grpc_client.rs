@@ -17,9 +17,9 @@ use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Error};
 use tower_service::Service;
 
-use crate::interim_responses::BoundedStream;
 #[cfg(feature = "tls")]
 pub use tls::{GrpcTls, GrpcTlsError};
+use weir_common::interim_responses::BoundedStream;
 
 /// Where to connect to, and how.
 #[derive(Clone, Debug)]

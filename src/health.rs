@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::throttle::Throttle;
+use weir_common::throttle::Throttle;
 
 /// What readiness depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

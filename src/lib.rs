@@ -12,30 +12,17 @@
 //! ```
 //!
 //! Dependencies point in this direction only: [`grpc`] and [`http`] use [`service`], [`service`] uses
-//! [`limiter`], [`limiter`] uses [`controls`], [`rules`] and [`store`], and these use [`limit`]. Nothing
-//! below [`service`] uses Protobuf or HTTP.
+//! [`weir_limiter`], that uses [`weir_rules`] and [`weir_store`], and these use [`weir_limit`]. Nothing
+//! below [`service`] uses HTTP. What is below it has packages of its own; ARCHITECTURE.md describes them.
 //!
 //! [`watch`] reads rule files when they change, [`xds`] receives rules from a management server, and
 //! [`loader`] compiles and activates them. [`workers`] are the serving threads; [`connections`] bounds
-//! the open connections, which [`sockets`] and [`tls`] carry. [`metrics`] are counted everywhere and
-//! exported by [`telemetry`]; [`top`] has the keys with the most hits, and [`explain`] shows what applies
-//! to a descriptor; [`trace`] decides which requests have spans. [`app`] builds the service from the
+//! the open connections, which [`sockets`] and [`tls`] carry. Metrics are counted everywhere and exported by
+//! [`weir_telemetry`]; [`trace`] decides which requests have spans. [`app`] builds the service from the
 //! [`settings`], and [`cli`] has the subcommands.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
-
-pub use weir_common::{
-    causes, client_tls, clock, descriptor, duration, entry, escape, failure, glob,
-    interim_responses, metrics, random, secret_url, setup_error, spans, suggest, terminal, threads,
-    throttle,
-};
-pub use weir_limit as limit;
-pub use weir_limiter as limiter;
-pub use weir_limiter::{controls, explain, top};
-pub use weir_rules as rules;
-pub use weir_store as store;
-pub use weir_telemetry as telemetry;
 
 pub mod app;
 pub mod cli;

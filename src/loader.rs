@@ -17,14 +17,14 @@ use serde_json::json;
 use tokio::sync::broadcast;
 
 use crate::health::Health;
-use crate::rules::source::RuleFile;
-use crate::rules::xds::{self, Resource};
-use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
 use crate::service::Rules;
-use crate::throttle::Throttle;
 use metrics::LoadMetrics;
 use overlay::{OverlayState, Present};
 use reload::MAX_WAITING;
+use weir_common::throttle::Throttle;
+use weir_rules::source::RuleFile;
+use weir_rules::xds::{self, Resource};
+use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity};
 
 /// The minimum interval of log lines that a management server, or a file that is rewritten
 /// continuously, can repeat.

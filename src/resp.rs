@@ -31,9 +31,9 @@ use self::plans::Plans;
 pub use self::stats::RespStats;
 use crate::connections::{BudgetLimits, ConnectionHandle, MemoryBudget};
 use crate::service::RateLimit;
-use crate::store::{States, Store};
-use crate::threads::run_blocking;
-use crate::throttle;
+use weir_common::threads::run_blocking;
+use weir_common::throttle;
+use weir_store::{States, Store};
 
 /// How often the file of the password is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);

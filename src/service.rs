@@ -20,11 +20,11 @@ use std::time::Duration;
 use tonic::{Code, Status};
 
 use self::store_budget::store_budget;
-use crate::controls::ActiveRules;
-use crate::limit::{Micros, Op, Plan};
-use crate::limiter::{self, Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
 use crate::proto::envoy::service::ratelimit::v3 as pb;
-use crate::store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
+use weir_limit::{Micros, Op, Plan};
+use weir_limiter::controls::ActiveRules;
+use weir_limiter::{Holds, Inspection, Limiter, RequestDecision, RequestError, inspect};
+use weir_store::{Answer, Answers, Batch, Charge, Key, Role, States, Store, StoreError};
 
 /// The active rules and controls; none until rules are loaded.
 pub type Rules = Arc<ActiveRules>;
@@ -152,7 +152,7 @@ impl<S: Store> RateLimit<S> {
     /// The request is refused or the store failed; see [`RequestError`].
     pub async fn decide_request<T>(
         &self,
-        request: &limiter::Request<'_>,
+        request: &weir_limiter::Request<'_>,
         then: impl FnOnce(&RequestDecision<'_>) -> T,
     ) -> Result<T, RequestError> {
         self.check(request)?;
@@ -176,7 +176,7 @@ impl<S: Store> RateLimit<S> {
 
     /// Returns the bytes of a decision that waits for the store, on the heap. A charge of one key takes fewer.
     pub fn waiting_bytes(&self) -> usize {
-        let request = limiter::Request {
+        let request = weir_limiter::Request {
             domain: "",
             descriptors: &[],
             beyond: 0,
@@ -219,7 +219,7 @@ impl<S: Store> RateLimit<S> {
         view: &RequestView<'_>,
         timeout: Option<Duration>,
         holds: &mut Holds,
-        encode: impl FnOnce(&limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
+        encode: impl FnOnce(&weir_limiter::Request<'_>, &RequestDecision<'_>, &Options) -> T,
     ) -> Result<T, RequestError> {
         let descriptors = view.descriptors();
         let request = view.request(&descriptors);
@@ -231,7 +231,7 @@ impl<S: Store> RateLimit<S> {
     }
 
     /// Checks that the client may use what the request contains, and counts refusals.
-    fn check(&self, request: &limiter::Request<'_>) -> Result<(), RequestError> {
+    fn check(&self, request: &weir_limiter::Request<'_>) -> Result<(), RequestError> {
         let permissions = self.options.permissions;
         if permissions.is_restricted()
             && let Err(error) = permissions.check(request.descriptors)
@@ -252,7 +252,7 @@ impl<S: Store + States> RateLimit<S> {
     pub async fn inspect<T>(
         &self,
         domain: &str,
-        descriptor: &limiter::Descriptor<'_>,
+        descriptor: &weir_limiter::Descriptor<'_>,
         spans: &[Micros],
         then: impl FnOnce(&Inspection<'_>) -> T,
     ) -> Result<T, RequestError> {

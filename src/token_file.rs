@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use crate::setup_error::SetupError;
+use weir_common::setup_error::SetupError;
 
 /// The size limit of a token.
 const MAX_TOKEN_BYTES: u64 = 4 << 10;

@@ -14,8 +14,8 @@ use tracing::field::Empty;
 use tracing::{Span, info_span};
 
 use self::context::Caller;
-use crate::random::random;
-use crate::spans::TARGET;
+use weir_common::random::random;
+use weir_common::spans::TARGET;
 
 /// Decides which requests are recorded.
 #[derive(Clone, Copy, Debug, Default)]

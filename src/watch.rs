@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 
 use crate::loader::Loader;
-use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
-use crate::rules::Problem;
-use crate::rules::source::{FileKind, Selection};
-use crate::threads::{check_room, run_blocking};
-use crate::throttle::Throttle;
 use places::Places;
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource};
+use weir_common::threads::{check_room, run_blocking};
+use weir_common::throttle::Throttle;
+use weir_rules::Problem;
+use weir_rules::source::{FileKind, Selection};
 
 /// After a change, files are read once nothing has changed for this long: a program that writes several
 /// files, or one in several parts, is usually done by then.

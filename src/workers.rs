@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::connections::{ConnectionHandle, Connections, accept};
 use crate::sockets::{DetachedSocket, Listener, Socket};
-use crate::threads;
+use weir_common::threads;
 
 /// The threads that serve the connections of one listener.
 #[derive(Debug)]

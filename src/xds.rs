@@ -23,18 +23,18 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::causes::with_causes;
-use crate::client_tls::ClientCertificates;
 use crate::loader::Loader;
 use crate::proto::envoy::config::core::v3::{Node, node::UserAgentVersionType};
-use crate::secret_url::SecretUrl;
-use crate::setup_error::SetupError;
-use crate::telemetry::metrics::Metrics;
-use crate::threads;
 use backoff::Backoff;
 use exchange::{Delta, Exchange, Outcome, Sotw};
 pub use metrics::XdsMetrics;
 use report::Report;
+use weir_common::causes::with_causes;
+use weir_common::client_tls::ClientCertificates;
+use weir_common::secret_url::SecretUrl;
+use weir_common::setup_error::SetupError;
+use weir_common::threads;
+use weir_telemetry::metrics::Metrics;
 
 /// A server with no news may send nothing, so a stream that has not failed for this long counts as
 /// connected.

@@ -166,7 +166,7 @@ descriptors:
             let ran = check(directory.path(), &[file, "--output", output]);
             assert_eq!(ran.code, Some(i32::from(file != "good.yaml")), "{}", ran.err);
             for line in ran.out.lines().chain(ran.err.lines()) {
-                assert_eq!(weir::escape::escape(line), line, "{file} as {output}");
+                assert_eq!(weir_common::escape::escape(line), line, "{file} as {output}");
                 assert!(!line.starts_with("ok: 9") && !line.starts_with("error: f"), "{line}");
             }
         }

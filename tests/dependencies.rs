@@ -203,3 +203,27 @@ fn there_is_one_crypto_provider() {
         assert!(!has(other), "{other}");
     }
 }
+
+/// A service that uses the limiter builds no server, no command line and no exporter.
+#[test]
+fn the_limiter_is_a_library() {
+    for (package, features) in
+        [("weir-limiter", ""), ("weir-store", "redis"), ("weir-store", "tls")]
+    {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "--locked", "--package", package, "--edges", "normal"])
+            .args(["--features", features, "--prefix", "none", "--format", "{lib}"])
+            .current_dir(root())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let tree = String::from_utf8(output.stdout).unwrap();
+        let used: BTreeSet<&str> = tree.lines().collect();
+        assert!(used.contains("weir_limit"), "{tree}");
+        for kept_out in ["axum", "clap", "config", "h2", "hyper", "opentelemetry", "tonic"] {
+            assert!(!used.contains(kept_out), "{package} {features}: {kept_out}");
+        }
+        assert_eq!(used.contains("redis"), !features.is_empty(), "{package} {features}");
+        assert_eq!(used.contains("tokio_rustls"), features == "tls", "{package} {features}");
+    }
+}

@@ -11,9 +11,9 @@ use std::fs;
 use std::iter::zip;
 use std::path::{Path, PathBuf};
 
-use weir::limit::{Decision, Micros, Op, Plan, SECOND, State};
-use weir::rules::source::RuleFile;
-use weir::rules::{Options, RuleSet};
+use weir_limit::{Decision, Micros, Op, Plan, SECOND, State};
+use weir_rules::source::RuleFile;
+use weir_rules::{Options, RuleSet};
 
 use files::read;
 

@@ -4,8 +4,8 @@
 mod allocator;
 
 use allocator::allocations;
-use weir::rules::source::RuleFile;
-use weir::rules::{Options, RuleSet};
+use weir_rules::source::RuleFile;
+use weir_rules::{Options, RuleSet};
 
 #[test]
 fn a_look_up_allocates_nothing() {

@@ -5,8 +5,8 @@ use std::io::Read;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use weir::telemetry::log::LogFormat;
-use weir::threads::Failures;
+use weir_common::threads::Failures;
+use weir_telemetry::log::LogFormat;
 
 /// Set in the process that panics: the number of lines it logs before.
 const LINES: &str = "WEIR_TEST_LINES";
@@ -14,7 +14,7 @@ const LINES: &str = "WEIR_TEST_LINES";
 /// Panics on a thread of its own, and continues.
 fn panic_after_lines(lines: usize) {
     let (levels, failures) = ("info".parse().unwrap(), Failures::default());
-    let log = weir::telemetry::log::start(levels, LogFormat::Text, None, &failures).unwrap();
+    let log = weir_telemetry::log::start(levels, LogFormat::Text, None, &failures).unwrap();
     for line in 0..lines {
         tracing::warn!(target: "weir", line, "a line to fill the pipe");
     }

@@ -6,8 +6,8 @@ mod allocator;
 mod messages;
 
 use allocator::peak;
-use weir::rules::source::RuleFile;
-use weir::rules::{Document, Loaded, Options, Problems, xds};
+use weir_rules::source::RuleFile;
+use weir_rules::{Document, Loaded, Options, Problems, xds};
 
 /// The size of each file and message, in bytes.
 const SIZE: usize = 200_000;

@@ -6,8 +6,8 @@ mod allocator;
 use std::sync::Arc;
 
 use allocator::{allocations, peak};
-use weir::clock::ManualClock;
-use weir::top::{NearAdmission, Options, Outcome, Recorded, Top};
+use weir_common::clock::ManualClock;
+use weir_limiter::top::{NearAdmission, Options, Outcome, Recorded, Top};
 
 fn record(top: &Top, user: &str, outcome: Outcome<'_>) {
     let (domain, entries) = ("d", &[("user", user)][..]);

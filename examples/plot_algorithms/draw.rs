@@ -3,7 +3,7 @@
 
 use std::fmt::{self, Write};
 
-use weir::limit::{Micros, SECOND};
+use weir_limit::{Micros, SECOND};
 
 use super::simulate::{END, N, Run};
 

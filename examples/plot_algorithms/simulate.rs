@@ -1,6 +1,6 @@
 //! Simulates the traffic and the answers of each algorithm.
 
-use weir::limit::{
+use weir_limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, Micros, Op, Plan, SECOND,
     SlidingLog, SlidingWindow, State, TokenBucket, Unit,
 };

@@ -4,13 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use weir::clock::ManualClock;
-use weir::limit::SECOND;
-use weir::limiter::{self, Holds, Limiter, RequestError};
 use weir::proto::envoy::service::ratelimit::v3::RateLimitResponse;
-use weir::rules::RuleSet;
 use weir::service::{HeaderNames, Options, RateLimit, RequestView, Rules};
-use weir::store::memory::MemoryStore;
+use weir_common::clock::ManualClock;
+use weir_limit::SECOND;
+use weir_limiter::{Holds, Limiter, RequestError};
+use weir_rules::RuleSet;
+use weir_store::memory::MemoryStore;
 
 /// Some time in 2023, within a second, a minute, an hour and a day.
 const NOW: u64 = 1_700_006_420 * SECOND + 345_678;
@@ -26,7 +26,7 @@ impl Bench {
     pub fn new(rules: Arc<RuleSet>, more: bool) -> Bench {
         let clock = Arc::new(ManualClock::new(NOW));
         let store = MemoryStore::new(clock.clone(), 1_000);
-        let limiter = Arc::new(Limiter::new(store, limiter::Options::default()));
+        let limiter = Arc::new(Limiter::new(store, weir_limiter::Options::default()));
         let headers = || HeaderNames {
             limit: "RateLimit-Limit".into(),
             remaining: "RateLimit-Remaining".into(),

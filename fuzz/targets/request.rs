@@ -7,13 +7,13 @@ use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
-use weir::limit::SECOND;
 use weir::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use weir::rules::source::RuleFile;
-use weir::rules::{Options, RuleSet};
 use weir::service::RequestView;
 use weir_fuzz::bench::Bench;
 use weir_fuzz::{made, wire};
+use weir_limit::SECOND;
+use weir_rules::source::RuleFile;
+use weir_rules::{Options, RuleSet};
 
 /// Every algorithm, by itself and together with others.
 static RULES: LazyLock<Arc<RuleSet>> = LazyLock::new(|| {

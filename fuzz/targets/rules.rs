@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use weir::rules::source::{RuleFile, Selection};
-use weir::rules::{Loaded, Options};
 use weir_fuzz::ruled;
+use weir_rules::source::{RuleFile, Selection};
+use weir_rules::{Loaded, Options};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(text) = std::str::from_utf8(bytes) else { return no_text(bytes) };

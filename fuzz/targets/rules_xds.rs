@@ -4,9 +4,9 @@
 
 use libfuzzer_sys::{fuzz_mutator, fuzz_target};
 use prost::Message;
-use weir_rules::proto::RateLimitConfig;
-use weir::rules::{Loaded, Options, Problems, RuleSet, xds};
 use weir_fuzz::{made, ruled, wire};
+use weir_rules::proto::RateLimitConfig;
+use weir_rules::{Loaded, Options, Problems, RuleSet, xds};
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(config) = RateLimitConfig::decode(bytes) else { return };

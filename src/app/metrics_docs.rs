@@ -4,27 +4,26 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::stores;
-use crate::clock::SystemClock;
 use crate::connections::ListenerMetrics;
-use crate::controls::{self, Controls};
 use crate::grpc::GrpcStats;
 use crate::health::Health;
 use crate::http::JsonStats;
-use crate::limiter::{self, Limiter};
 use crate::loader::Loader;
-use crate::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
 use crate::resp::RespStats;
-use crate::rules;
 use crate::service::Rules;
 use crate::settings::{Inputs, Settings};
-use crate::telemetry::log::LogMetrics;
-use crate::telemetry::metrics::{Metrics, ProcessMetrics};
-use crate::telemetry::otlp::OtlpCounts;
-use crate::threads::Failures;
 use crate::tls::{TlsListeners, TlsMetrics};
 use crate::version::{COMMIT, VERSION};
 use crate::watch::WatchMetrics;
 use crate::xds::XdsMetrics;
+use weir_common::clock::SystemClock;
+use weir_common::metrics::{MergedFamilies, MetricFamily, MetricSink, MetricType, SampleValue};
+use weir_common::threads::Failures;
+use weir_limiter::Limiter;
+use weir_limiter::controls::{self, Controls};
+use weir_telemetry::log::LogMetrics;
+use weir_telemetry::metrics::{Metrics, ProcessMetrics};
+use weir_telemetry::otlp::OtlpCounts;
 
 /// Checks that samples are what their family declares.
 struct Checked {
@@ -64,7 +63,7 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     let store = stores::make(&settings, Arc::new(SystemClock::new()), &failures).expect("a store");
     let metrics = Metrics::new(10);
     metrics.add(Arc::new(failures));
-    metrics.add(Arc::new(Limiter::new(store, limiter::Options::default())));
+    metrics.add(Arc::new(Limiter::new(store, weir_limiter::Options::default())));
     let rules = Rules::default();
     metrics.add(rules.clone());
     metrics.add(Arc::new(Controls::new(rules, controls::Options::default(), || {})));
@@ -79,7 +78,7 @@ fn families(env: &[(&str, &str)]) -> Vec<MetricFamily> {
     metrics.add(Arc::new(listeners));
     metrics.add(Arc::new(XdsMetrics::default()));
     let health = Arc::new(Health::new(false, false));
-    let mut loader = Loader::new(Rules::default(), rules::Options::default(), health);
+    let mut loader = Loader::new(Rules::default(), weir_rules::Options::default(), health);
     loader.expect_overlay();
     metrics.add(Arc::new(loader));
     metrics.add(Arc::new(WatchMetrics::default()));

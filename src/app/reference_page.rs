@@ -5,8 +5,8 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use crate::settings::Settings;
-use crate::telemetry::mapper::{self, Mapper};
-use crate::telemetry::reference::page::ReferencePage;
+use weir_telemetry::mapper::{self, Mapper};
+use weir_telemetry::reference::page::ReferencePage;
 
 /// The largest mapping file.
 const MAX_FILE_BYTES: u64 = 1 << 20;

@@ -9,18 +9,18 @@ use super::listen::listen;
 use super::servers::{opener, register};
 use super::stores::ConfiguredStore;
 use crate::connections::{ConnectionHandle, Connections};
-use crate::limiter::Limiter;
 use crate::resp::{Password, Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
-use crate::setup_error::SetupError;
 use crate::sockets::{BoundSocket, Socket};
-use crate::store::Operations;
-use crate::store::redis::Clock;
-use crate::threads;
 use crate::tls::Certificates;
 use crate::token_file::{SecretKind, TokenFile};
 use crate::workers::Workers;
+use weir_common::setup_error::SetupError;
+use weir_common::threads;
+use weir_limiter::Limiter;
+use weir_store::Operations;
+use weir_store::redis::Clock;
 
 /// How long a client whose host is gone keeps its connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(300);

@@ -17,10 +17,10 @@ use crate::http;
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
 use crate::sockets::{BoundSocket, Listener, Socket};
-use crate::store::{Operations, StoreStatus};
-use crate::threads;
 use crate::tls::{Certificates, Handshakes, Opener};
 use crate::workers::Workers;
+use weir_common::threads;
+use weir_store::{Operations, StoreStatus};
 
 /// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
 /// once and evict another.

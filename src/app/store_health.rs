@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::controls::FirstRead;
 use crate::health::Health;
-use crate::store::Operations;
+use weir_limiter::controls::FirstRead;
+use weir_store::Operations;
 
 /// How often the store is checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -58,7 +58,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::store::{Answers, Batch, Store};
+    use weir_store::{Answers, Batch, Store};
 
     #[derive(Default)]
     struct FakeStore {

@@ -5,16 +5,16 @@ mod configured;
 use std::sync::Arc;
 
 pub(super) use self::configured::ConfiguredStore;
-use crate::clock::SystemClock;
 use crate::settings::Settings;
-use crate::setup_error::SetupError;
-use crate::store::deny_locally::DenyLocally;
-use crate::store::disk::{DiskStore, OpenError};
-use crate::store::guard::Guard;
-use crate::store::memory::MemoryStore;
-use crate::store::per_second::PerSecond;
-use crate::store::redis::RedisStore;
-use crate::threads::Failures;
+use weir_common::clock::SystemClock;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::Failures;
+use weir_store::deny_locally::DenyLocally;
+use weir_store::disk::{DiskStore, OpenError};
+use weir_store::guard::Guard;
+use weir_store::memory::MemoryStore;
+use weir_store::per_second::PerSecond;
+use weir_store::redis::RedisStore;
 
 /// Denials cached at a time, about 100 bytes each.
 const CACHED_DENIALS: usize = 64 * 1024;

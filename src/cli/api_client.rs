@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::http_client::{self, Call, FetchError, Target, TlsFiles, parse_timeout};
 use super::output::finish;
 use super::{USAGE, environment, print};
-use crate::escape::escape;
+use weir_common::escape::escape;
 
 /// The server if neither an argument nor a variable names one.
 const DEFAULT_SERVER: &str = "http://127.0.0.1:6070";

@@ -12,10 +12,10 @@ use clap::{Args, ValueEnum};
 use super::output::finish;
 use super::rule_files;
 use super::size::parse_size;
-use crate::escape::escape;
-use crate::rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity, SourceFile};
 use json::as_json;
 pub(super) use json::problem_json;
+use weir_common::escape::escape;
+use weir_rules::{DEFAULT_MAX_PROBLEMS, Loaded, Options, Rule, Severity, SourceFile};
 
 /// Wildcards of one node that slow its look-ups noticeably: each takes 20 ns to 50 ns.
 const MANY_WILDCARDS: usize = 64;

@@ -15,9 +15,9 @@ use super::api_client::{ApiClient, ClientError, Output, ServerArgs, encode, with
 use super::descriptor_args::parse_match;
 use super::output::finish;
 use super::{environment, print};
-use crate::controls::{Action, ControlEntry, LimitChange, default_id};
-use crate::duration::read_duration;
-use crate::limit::Numbers;
+use weir_common::duration::read_duration;
+use weir_limit::Numbers;
+use weir_limiter::controls::{Action, ControlEntry, LimitChange, default_id};
 
 const BLOCK_EXAMPLES: &str = "\
 Examples:
@@ -239,7 +239,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::controls::{Draft, Lasts};
+    use weir_limiter::controls::{Draft, Lasts};
 
     #[derive(Parser)]
     enum Command {

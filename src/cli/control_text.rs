@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::print::{entries, millis_until, number, text};
-use crate::duration::rounded;
+use weir_common::duration::rounded;
 
 /// Returns what a control matches: `shop user=ann,path=*`.
 pub(super) fn matched(control: &Value) -> String {

@@ -14,8 +14,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use self::domain::RuleText;
-use crate::descriptor::DescriptorArg;
-use crate::escape::escape;
+use weir_common::descriptor::DescriptorArg;
+use weir_common::escape::escape;
 
 /// The largest input.
 const MAX_INPUT_BYTES: u64 = 64 << 20;

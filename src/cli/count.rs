@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::api_client::ApiClient;
 use super::print::{Column, list, number, table, text};
 use super::state::{KeyArgs, print_key};
-use crate::duration::{read_duration, rounded};
+use weir_common::duration::{read_duration, rounded};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,6 +1,6 @@
 //! A domain and descriptors as arguments.
 
-use crate::descriptor::DescriptorArg;
+use weir_common::descriptor::DescriptorArg;
 
 /// Reads a domain and descriptors.
 ///

@@ -15,11 +15,11 @@ use super::api_client::{ApiClient, ClientError, Output, ServerArgs, with_query};
 use super::descriptor_args::parse_request;
 use super::output::finish;
 use super::{json_body, print, rule_files};
-use crate::descriptor::{DescriptorArg, descriptor_text};
-use crate::explain::explain;
-use crate::limiter::{Descriptor, Request};
-use crate::rules::{Options, RuleSet};
 use crate::service::RequestView;
+use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use weir_limiter::explain::explain;
+use weir_limiter::{Descriptor, Request};
+use weir_rules::{Options, RuleSet};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -11,8 +11,8 @@ use http::{Method, StatusCode};
 
 use super::environment;
 use super::http_client::{self, Answer, Call, FetchError, Target, TlsFiles, parse_timeout};
-use crate::escape::escape;
 use crate::settings::{Inputs, Settings};
+use weir_common::escape::escape;
 
 /// The largest answer. That of weir has a few lines.
 const MAX_ANSWER_BYTES: usize = 16 << 10;

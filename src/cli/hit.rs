@@ -20,10 +20,10 @@ use self::report::{JsonReport, Report, TextReport};
 use self::session::Session;
 use self::summary::Summary;
 use super::USAGE;
-use crate::escape::escape;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_service_client::RateLimitServiceClient;
-use crate::terminal;
+use weir_common::escape::escape;
+use weir_common::terminal;
 
 /// Sends the requests. Exits 3 if one stays over its limit, and 1 if one fails.
 pub fn run(args: &HitArgs) -> ExitCode {

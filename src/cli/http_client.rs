@@ -21,8 +21,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 pub use self::target::Target;
-use crate::duration::{MAX_DURATION, read_duration};
-use crate::interim_responses::{self, TooMany};
+use weir_common::duration::{MAX_DURATION, read_duration};
+use weir_common::interim_responses::{self, TooMany};
 
 /// The largest head of an answer.
 const MAX_HEAD_BYTES: usize = 16 << 10;
@@ -114,7 +114,7 @@ async fn connect_and_ask(call: Call<'_>) -> Result<Answer, FetchError> {
     #[cfg(not(feature = "tls"))]
     {
         let _ = call.tls;
-        Err(FetchError::Certificates(crate::client_tls::NO_TLS.to_owned()))
+        Err(FetchError::Certificates(weir_common::client_tls::NO_TLS.to_owned()))
     }
 }
 

@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::descriptor::descriptor_text;
-use crate::escape::escape;
+use weir_common::descriptor::descriptor_text;
+use weir_common::escape::escape;
 
 /// Characters of the widest column that is padded and not cut, but for the last one.
 const MAX_COLUMN_WIDTH: usize = 60;

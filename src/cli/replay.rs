@@ -9,9 +9,9 @@ use clap::Args;
 use weir_replay::{Failure, Input, Mapping, MappingArgs, Output, Replay};
 
 use super::{output, rule_files};
-use crate::escape::escape;
-use crate::rules::{Options, Rule, RuleSet};
-use crate::suggest::nearest;
+use weir_common::escape::escape;
+use weir_common::suggest::nearest;
+use weir_rules::{Options, Rule, RuleSet};
 
 const EXAMPLES: &str = "\
 Examples:

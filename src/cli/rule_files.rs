@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use crate::rules::source::{RuleFile, Selection};
-use crate::rules::{Loaded, Options, Overlay, Problem, Problems, SourceFile};
+use weir_rules::source::{RuleFile, Selection};
+use weir_rules::{Loaded, Options, Overlay, Problem, Problems, SourceFile};
 
 /// The path that means standard input.
 const STDIN: &str = "-";

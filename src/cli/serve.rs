@@ -12,22 +12,22 @@ use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::app::{Addresses, App};
-use crate::escape::escape;
-use crate::random;
-use crate::rules::RuleSet;
-use crate::rules::source::{FileKind, Selection};
 use crate::settings::Settings;
-use crate::setup_error::SetupError;
 use crate::sockets::Address;
-use crate::telemetry::log::{self, Log};
-#[cfg(feature = "statsd")]
-use crate::telemetry::statsd;
-use crate::threads::{Failures, lower_priority, run_blocking};
 use crate::watch::{RuleFiles, WatchMetrics};
 use crate::xds;
 pub use args::ServeArgs;
 use otlp::Otlp;
 use signals::stop_signal;
+use weir_common::escape::escape;
+use weir_common::random;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::{Failures, lower_priority, run_blocking};
+use weir_rules::RuleSet;
+use weir_rules::source::{FileKind, Selection};
+use weir_telemetry::log::{self, Log};
+#[cfg(feature = "statsd")]
+use weir_telemetry::statsd;
 
 /// Below this size of the address space, the allocator aborts the process when threads have taken the rest.
 const MIN_ADDRESS_SPACE_BYTES: u64 = 512 << 20;

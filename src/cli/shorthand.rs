@@ -3,7 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::limit::Unit;
+use weir_limit::Unit;
 
 const WANTED: &str = "write a number and a unit, such as 10/s, 200/m or 300/15m";
 

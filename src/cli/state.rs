@@ -12,8 +12,8 @@ use super::control::ByArgs;
 use super::control_text;
 use super::descriptor_args::parse_match;
 use super::print::{counted, entries, line, list, number, place, text};
-use crate::descriptor::descriptor_text;
-use crate::duration::rounded;
+use weir_common::descriptor::descriptor_text;
+use weir_common::duration::rounded;
 
 const STATE_EXAMPLES: &str = "\
 Examples:

@@ -19,10 +19,10 @@ use clap::{Args, ValueEnum};
 
 use super::output::finish;
 use super::size::parse_size;
-use crate::rules::source::{FileKind, Selection};
-use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
-use crate::terminal::has_colors;
 use report::{FileReport, Report};
+use weir_common::terminal::has_colors;
+use weir_rules::source::{FileKind, Selection};
+use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
 
 const EXAMPLE: &str = "\
 Examples:

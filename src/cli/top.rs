@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::api_client::{ApiClient, Output, ServerArgs, with_query};
 use super::print::{Column, counted, entries, line, list, number, table, text};
-use crate::duration::rounded;
+use weir_common::duration::rounded;
 
 const EXAMPLES: &str = "\
 Examples:

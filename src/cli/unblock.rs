@@ -12,9 +12,9 @@ use super::control_text::matched;
 use super::descriptor_args::parse_match;
 use super::output::finish;
 use super::print::{self, list, text};
-use crate::controls::Control;
-use crate::descriptor::{DescriptorArg, descriptor_text};
-use crate::entry::Entry;
+use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use weir_common::entry::Entry;
+use weir_limiter::controls::Control;
 
 const EXAMPLES: &str = "\
 Examples:

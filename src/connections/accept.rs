@@ -10,7 +10,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::{ConnectionHandle, Connections, LOG_INTERVAL, TICK};
 use crate::sockets::{Listener, Socket};
-use crate::throttle::Throttle;
+use weir_common::throttle::Throttle;
 
 /// How long to wait if the system is out of descriptors or memory.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(10);

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use super::LOG_INTERVAL;
-use crate::throttle::Throttle;
+use weir_common::throttle::Throttle;
 
 /// One connection may hold the budget divided by this.
 const CONNECTION_DIVISOR: usize = 8;

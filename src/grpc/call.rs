@@ -27,10 +27,10 @@ use super::call_state::{
 };
 use super::framing::read;
 use super::hold_guard::HoldGuard;
-use crate::limiter::Holds;
 use crate::service::{RequestView, parse_timeout, rejection};
-use crate::store::Store;
 use crate::trace::RequestTrace;
+use weir_limiter::Holds;
+use weir_store::Store;
 
 /// Requests up to this size are free while they wait for the store, whatever other clients hold.
 const FREE_REQUEST_BYTES: usize = 4 << 10;

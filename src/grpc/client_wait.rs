@@ -18,7 +18,7 @@ use super::hold_guard::HoldGuard;
 use super::outbound::Outbound;
 use super::{Limits, framing};
 use crate::connections::Reservation;
-use crate::store::Store;
+use weir_store::Store;
 
 impl ClientWait {
     /// Waits, up to the timeout of clients.

@@ -62,7 +62,7 @@ use self::keep_alive::KeepAlive;
 use super::call_context::CallContext;
 use super::call_state::{ClientWait, CompleteRequest};
 use crate::connections::ConnectionHandle;
-use crate::store::Store;
+use weir_store::Store;
 
 /// How long an evicted client may take to react to GOAWAY: a newcomer waits for its place.
 const EVICTION_GRACE: Duration = Duration::from_millis(100);

@@ -4,7 +4,7 @@ use tonic::Status;
 
 use super::{Grpc, Limits};
 use crate::service::RequestView;
-use crate::store::Store;
+use weir_store::Store;
 
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;

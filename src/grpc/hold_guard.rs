@@ -8,9 +8,9 @@ use std::fmt;
 
 use tokio::runtime::Handle;
 
-use crate::limiter::Holds;
 use crate::service::RateLimit;
-use crate::store::Store;
+use weir_limiter::Holds;
+use weir_store::Store;
 
 /// Releases the holds of a call when dropped, unless they are [kept](HoldGuard::keep).
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::metrics::{
+use weir_common::metrics::{
     Histogram, MetricFamily, MetricSink, MetricSource, SampleValue, UNKNOWN_METHOD,
 };
 

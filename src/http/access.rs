@@ -29,10 +29,10 @@ use self::tokens::{TokenKind, Tokens};
 use super::error::{ApiError, shortened};
 use super::query::parameters;
 use super::serve::Peer;
-use crate::controls::AuditLog;
-use crate::setup_error::SetupError;
-use crate::threads::run_blocking;
-use crate::throttle::Throttle;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::run_blocking;
+use weir_common::throttle::Throttle;
+use weir_limiter::controls::AuditLog;
 
 /// How often the token files are read. Polling finds every kind of change, also of links (as Kubernetes
 /// replaces `..data`).

@@ -19,13 +19,13 @@ use super::MetricsPages;
 use super::access::Access;
 use super::index;
 use super::page::{self, Page};
-use crate::controls::Controls;
 use crate::health::Health;
 use crate::loader::Loader;
-use crate::rules::RuleSet;
 use crate::service::Rules;
-use crate::store::StoreStatus;
-use crate::telemetry::log::ActiveLevels;
+use weir_limiter::controls::Controls;
+use weir_rules::RuleSet;
+use weir_store::StoreStatus;
+use weir_telemetry::log::ActiveLevels;
 
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";

@@ -36,12 +36,12 @@ use self::publisher::Publisher;
 use super::error::ApiError;
 use super::query::Query;
 use crate::connections::ConnectionHandle;
-use crate::controls::Controls;
 use crate::health::Health;
-use crate::limiter::Limiter;
 use crate::loader::Loader;
 use crate::service::Rules;
-use crate::store::Operations;
+use weir_limiter::Limiter;
+use weir_limiter::controls::Controls;
+use weir_store::Operations;
 
 /// The most subscribers at a time.
 pub const MAX_SUBSCRIBERS: usize = 16;

@@ -15,7 +15,7 @@ use axum::http::header::{
 };
 use axum::response::{IntoResponse, Response};
 
-use crate::random::random_bytes;
+use weir_common::random::random_bytes;
 
 /// Stands for the nonce in [`PAGE`].
 const NONCE: &str = "{nonce}";

@@ -30,10 +30,10 @@ use crate::connections::ConnectionHandle;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
 use crate::service::RateLimit;
-use crate::store::Store;
-use crate::threads;
-use crate::throttle::Throttle;
 use crate::trace::{RequestTrace, Sampler};
+use weir_common::threads;
+use weir_common::throttle::Throttle;
+use weir_store::Store;
 
 /// Bytes of messages that wait for the store at a time. In memory each takes a multiple.
 const DECIDING_BYTES: usize = 2 << 20;

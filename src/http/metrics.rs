@@ -10,11 +10,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::page::{self, Page};
-use crate::telemetry::metrics::Metrics;
-use crate::telemetry::prometheus::{
+use weir_telemetry::metrics::Metrics;
+use weir_telemetry::prometheus::{
     PrometheusWriter, TextFormat, TextType, accepts_text, preferred_format,
 };
-use crate::telemetry::reference::page::ReferencePage;
+use weir_telemetry::reference::page::ReferencePage;
 
 /// The metrics as pages, which all listeners share: each is rendered once for concurrent clients.
 pub struct MetricsPages {

@@ -1,8 +1,8 @@
 //! Large pages that are the same for every client: rendered once for concurrent requests.
 
-use crate::threads::run_blocking;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use weir_common::threads::run_blocking;
 
 use axum::body::Bytes;
 use axum::extract::State;

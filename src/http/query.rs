@@ -6,7 +6,7 @@ use axum::http::Uri;
 use percent_encoding::percent_decode_str;
 
 use super::error::{ApiError, shortened};
-use crate::suggest::nearest;
+use weir_common::suggest::nearest;
 
 /// The longest text of a client in an error.
 const MAX_CHARS: usize = 100;

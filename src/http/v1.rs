@@ -28,10 +28,10 @@ use super::budget::{self, BufferBudget};
 use super::error::{ApiError, shortened};
 use super::page::{self, Page};
 use super::query::Query;
-use crate::controls::{Controls, Snapshot};
-use crate::limiter::Limiter;
 use crate::service::Rules;
-use crate::store::States;
+use weir_limiter::Limiter;
+use weir_limiter::controls::{Controls, Snapshot};
+use weir_store::States;
 
 const JSON: &str = "application/json";
 

@@ -1,7 +1,7 @@
 //! The metrics of loading rules and overlays.
 
 use super::Loader;
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
+use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 
 /// The metrics of loading sets of rules.
 #[derive(Debug, Default)]

@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::metrics::OverlayMetrics;
 use super::{Loader, LogLine, Reloaded, UpdateSource};
-use crate::rules::source::RuleFile;
-use crate::rules::xds::{self, Resource};
-use crate::rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
+use weir_rules::source::RuleFile;
+use weir_rules::xds::{self, Resource};
+use weir_rules::{Loaded, Overlay, OverlayReport, Position, Problem, Severity};
 
 /// What the active rules were compiled from.
 #[derive(Debug)]

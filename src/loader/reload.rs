@@ -4,7 +4,7 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::{Loader, Summary};
-use crate::rules::truncate;
+use weir_rules::truncate;
 
 /// Reloads that wait for a watcher; older ones are dropped.
 pub(super) const MAX_WAITING: usize = 16;

@@ -8,8 +8,8 @@ mod throttle;
 use self::reduce::Reduce;
 use super::Resp;
 use super::reply::Replies;
-use crate::limiter::RequestError;
-use crate::store::{States, Store};
+use weir_limiter::RequestError;
+use weir_store::{States, Store};
 
 /// The domain of keys that no rule applies to. A request with an empty domain is refused, and so are rules. The key of
 /// the only entry distinguishes commands.

@@ -26,7 +26,7 @@ use super::parser::{Parser, ProtocolError, RespRequest};
 use super::reply::Replies;
 use super::session::{After, Session};
 use crate::connections::{ConnectionBudget, ConnectionHandle, Reservation};
-use crate::store::{States, Store};
+use weir_store::{States, Store};
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 16 << 10;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 
-use crate::limit::{Algorithm, Gcra, Limit, Plan, ReduceBucket, SECOND};
+use weir_limit::{Algorithm, Gcra, Limit, Plan, ReduceBucket, SECOND};
 
 /// The number of plans that are kept. Applications use a few different ones.
 const PLACES: usize = 1_024;

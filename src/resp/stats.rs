@@ -1,7 +1,7 @@
 //! The metrics of the listener for Redis clients.
 
 use super::commands::Command;
-use crate::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metrics::{Counter, MetricFamily, MetricSink, MetricSource, SampleValue};
 
 /// Counts of commands and of clients that are refused or disconnected.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@ use smallvec::SmallVec;
 use tracing::Span;
 
 use self::wire::Message;
-use crate::limiter::{Descriptor, Override, Request};
-use crate::store::Entry;
+use weir_limiter::{Descriptor, Override, Request};
+use weir_store::Entry;
 
 /// Why a message is not a valid request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

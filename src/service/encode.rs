@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::{Options, response};
-use crate::limiter::{Request, RequestDecision, ShownLimit, Status};
+use weir_limiter::{Request, RequestDecision, ShownLimit, Status};
 
 /// Bytes before each message of a gRPC stream: whether it is compressed, and its length.
 const PREFIX_BYTES: usize = 5;
@@ -122,9 +122,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::limit::Unit;
-    use crate::limiter::Descriptor;
     use crate::service::HeaderNames;
+    use weir_limit::Unit;
+    use weir_limiter::Descriptor;
 
     const UNITS: [Option<Unit>; 8] = [
         None,

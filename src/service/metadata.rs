@@ -2,9 +2,9 @@
 
 use prost_types::{ListValue, Struct, Value, value::Kind};
 
-use crate::limiter::{Descriptor, Request, RequestDecision};
 use crate::proto::envoy::r#type::v3::RateLimitUnit;
-use crate::rules::Metadata;
+use weir_limiter::{Descriptor, Request, RequestDecision};
+use weir_rules::Metadata;
 
 /// Encodes `domain`, `descriptors`, `hitsAddend` unless it is 0, and `metadata`: the merged
 /// metadata of the rules that allowed their descriptor. The earlier descriptor wins where two

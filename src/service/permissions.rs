@@ -1,6 +1,6 @@
 //! Which optional parts of a request clients may use, per protocol.
 
-use crate::limiter::{Descriptor, RequestError};
+use weir_limiter::{Descriptor, RequestError};
 
 /// How a request arrived. Error texts name the settings of its protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Permissions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limiter::Override;
+    use weir_limiter::Override;
 
     #[test]
     fn errors_name_the_setting_of_the_protocol() {

@@ -1,11 +1,11 @@
 //! Converts a decision to the API's response.
 
 use super::{HeaderNames, Options, metadata};
-use crate::limit::Unit;
-use crate::limiter::{Request, RequestDecision, ShownLimit, Status};
 use crate::proto::envoy::config::core::v3::HeaderValue;
 use crate::proto::envoy::service::ratelimit::v3 as pb;
 use pb::rate_limit_response::{Code, DescriptorStatus, RateLimit, rate_limit};
+use weir_limit::Unit;
+use weir_limiter::{Request, RequestDecision, ShownLimit, Status};
 
 /// Returns the response to `request`.
 pub(super) fn encode(
@@ -140,7 +140,7 @@ fn policy_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limit::SECOND;
+    use weir_limit::SECOND;
 
     fn header_lines(options: &Options, limit: ShownLimit<'_>, over_limit: bool) -> Vec<String> {
         let status = Status {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::table::StoreKind;
 use super::{SettingError, Settings};
-use crate::store::disk::Options;
+use weir_store::disk::Options;
 
 const MIN_SYNC: Duration = Duration::from_millis(10);
 const MAX_SYNC: Duration = Duration::from_secs(3600);

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use config::{Value, ValueKind};
 
-use crate::duration::{MAX_DURATION, read_duration};
 pub use choice::Choice;
 pub use number::{Bytes, Int, Ratio};
+use weir_common::duration::{MAX_DURATION, read_duration};
 
 /// How a setting is written. Plain types such as `bool` and `Duration` are formats of themselves.
 pub trait Format {

@@ -9,11 +9,17 @@ use std::time::Duration;
 use super::setting::Resolved;
 use super::table::{RulesSource, SettingGroup, StoreKind, XdsMode};
 use super::{Settings, redis, reference};
-use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
-use crate::rules::source::Selection;
+use crate::grpc;
+use crate::http;
+use crate::service;
 use crate::service::{HeaderNames, Permissions, Protocol};
 use crate::trace::Sampler;
-use crate::{controls, grpc, http, limiter, rules, service, store, top, watch, xds};
+use crate::watch;
+use crate::xds;
+use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_limiter::controls;
+use weir_limiter::top;
+use weir_rules::source::Selection;
 
 /// Bytes of the largest xDS response if the setting is 0, as in gRPC.
 const DEFAULT_MAX_XDS_MESSAGE_BYTES: usize = 4 << 20;
@@ -38,8 +44,8 @@ pub(super) fn pem_file(setting: &Resolved<Option<PathBuf>>) -> Option<PemFile> {
 
 impl Settings {
     /// Returns how rule files are compiled.
-    pub fn rule_options(&self) -> rules::Options {
-        rules::Options {
+    pub fn rule_options(&self) -> weir_rules::Options {
+        weir_rules::Options {
             merge_domains: *self.rules.merge_domains,
             max_log_bytes: *self.rules.max_log_bytes,
             max_problems: *self.rules.max_problems,
@@ -190,8 +196,8 @@ impl Settings {
         }
     }
 
-    pub fn limiter_options(&self) -> limiter::Options {
-        limiter::Options {
+    pub fn limiter_options(&self) -> weir_limiter::Options {
+        weir_limiter::Options {
             shadow_mode: *self.response.shadow_mode,
             quota_mode: *self.response.quota_mode,
             near_limit_ratio: *self.metrics.near_limit_ratio,
@@ -222,7 +228,9 @@ impl Settings {
 
     /// Returns how to count in Redis, and how to count limits per second if they have a Redis of
     /// their own; none if counters are in memory.
-    pub fn redis_options(&self) -> Option<(store::redis::Options, Option<store::redis::Options>)> {
+    pub fn redis_options(
+        &self,
+    ) -> Option<(weir_store::redis::Options, Option<weir_store::redis::Options>)> {
         // Its errors were reported by `load`.
         (*self.store.kind == StoreKind::Redis).then(|| redis::read(self, &mut Vec::new()))
     }

@@ -24,7 +24,7 @@ mod enabled {
     use crate::settings::percent::percent_decoded;
     use crate::settings::setting::Resolved;
     use crate::settings::table::OtlpProtocol;
-    use crate::telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource, Tls};
+    use weir_telemetry::otlp::{Destination, MetricsOptions, Options, Protocol, Resource, Tls};
 
     /// Checks the settings of traces and metrics by OTLP, if they are enabled.
     pub fn check(settings: &Settings, errors: &mut Vec<SettingError>) {

@@ -13,10 +13,10 @@ use std::time::Duration;
 use super::setting::Resolved;
 use super::table::{self, TopologyKind};
 use super::{SettingError, Settings};
-use crate::clock::WallClock;
 use crate::service::caller_deadline_below;
-use crate::store::redis::{Access, Endpoint, Layout, Login, Options, Topology};
 use url::Url;
+use weir_common::clock::WallClock;
+use weir_store::redis::{Access, Endpoint, Layout, Login, Options, Topology};
 
 /// The settings that both groups have, of one of them.
 #[derive(Clone, Copy, Debug)]

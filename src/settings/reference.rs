@@ -201,7 +201,7 @@ mod tests {
             ("debug, hyper = fatal", "debug, hyper =error"),
         ] {
             assert_eq!(Meaning::LogLevel.translate(theirs, ""), ours);
-            ours.parse::<crate::telemetry::log::LogLevels>().unwrap();
+            ours.parse::<weir_telemetry::log::LogLevels>().unwrap();
         }
         assert_eq!(Meaning::LogFormat.translate("JSON", "text"), "reference-json");
         assert_eq!(Meaning::LogFormat.translate("logfmt", "text"), "text");

@@ -1,6 +1,6 @@
 //! Masks secrets in logs, errors and `--print-settings`.
 
-use crate::secret_url::{MASK, without_login};
+use weir_common::secret_url::{MASK, without_login};
 
 /// Returns the text of a setting that holds no secret itself, or of a part of one: URLs lose their
 /// logins and options, metadata its values.

@@ -1,7 +1,7 @@
 //! StatsD, DogStatsD and the reference's statistics, from settings.
 
 use super::{SettingError, Settings};
-use crate::telemetry::reference;
+use weir_telemetry::reference;
 
 /// The reference's variables that name a server.
 const SERVER_VARIABLES: [&str; 2] = ["STATSD_HOST", "STATSD_PORT"];
@@ -70,7 +70,7 @@ mod build {
 mod build {
     use super::{SettingError, Settings};
     use crate::settings::table::StatsdProtocol;
-    use crate::telemetry::statsd::{Dialect, Mogrifier, MogrifierError, Options, Protocol};
+    use weir_telemetry::statsd::{Dialect, Mogrifier, MogrifierError, Options, Protocol};
 
     pub type Mogrifiers = Vec<Mogrifier>;
 

@@ -24,7 +24,6 @@ use std::sync::LazyLock;
 use super::error::SettingError;
 use super::reader::SettingReader;
 use super::setting::{Setting, SettingEntry};
-use crate::suggest::nearest;
 pub use controls::ControlsSettings;
 pub use listeners::{DebugSettings, GrpcSettings, HttpSettings};
 pub use log::LogSettings;
@@ -41,6 +40,7 @@ pub use store::{StoreKind, StoreSettings};
 pub use tls::{GrpcTlsSettings, HttpTlsSettings, RespTlsSettings};
 pub use top::TopSettings;
 pub use tracing::TracingSettings;
+use weir_common::suggest::nearest;
 
 /// A group of settings.
 pub(super) trait SettingGroup: Sized {

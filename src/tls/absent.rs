@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::{Options, TlsMetrics};
 use crate::connections::ConnectionHandle;
-use crate::setup_error::SetupError;
 use crate::sockets::Socket;
+use weir_common::setup_error::SetupError;
 
 #[derive(Debug)]
 pub struct Certificates(Infallible);

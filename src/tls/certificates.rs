@@ -10,9 +10,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::config::{Checked, Files};
 use super::{Options, TlsMetrics};
-use crate::setup_error::SetupError;
-use crate::threads::run_blocking;
-use crate::throttle::Throttle;
+use weir_common::setup_error::SetupError;
+use weir_common::threads::run_blocking;
+use weir_common::throttle::Throttle;
 
 /// How often the files are read. Polling finds every kind of change, also of links (as Kubernetes
 /// replaces `..data`) and on network file systems, and three small files cost little.

@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use super::Options;
 use super::client_verifier::ClientVerifier;
 use super::expiry::expiry;
-use crate::setup_error::SetupError;
+use weir_common::setup_error::SetupError;
 
 const CERTIFICATES: &str = "name a file with certificates in PEM";
 const KEY: &str = "name a file with a private key in PEM";

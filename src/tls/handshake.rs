@@ -24,8 +24,8 @@ use super::queue::Queue;
 use super::stream::{DetachedStream, TlsStream};
 use crate::connections::ConnectionHandle;
 use crate::sockets::{DetachedSocket, Socket};
-use crate::threads;
-use crate::throttle::Throttle;
+use weir_common::threads;
+use weir_common::throttle::Throttle;
 
 /// The part of a listener's connections that may wait for the first step of their handshake. With more,
 /// connections would be evicted for newcomers soon after their turn has come.

@@ -1,6 +1,6 @@
 //! The metrics of TLS on listeners.
 
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
+use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource, SampleValue};
 
 /// What the TLS of one listener counts.
 #[derive(Clone, Debug, Default)]

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::rules::source::Selection;
+use weir_rules::source::Selection;
 
 /// The maximum number of links in a path, as in Linux.
 const MAX_LINKS: usize = 40;

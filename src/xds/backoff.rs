@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::random::random;
+use weir_common::random::random;
 
 /// The minimum wait, so that a server that ends every stream immediately is not called without pause.
 const MIN_WAIT: Duration = Duration::from_millis(10);

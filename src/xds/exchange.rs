@@ -10,12 +10,12 @@ use tonic::{Response, Status, Streaming};
 use crate::loader::{Loader, Refusal};
 use crate::proto::envoy::service::discovery::v3::aggregated_discovery_service_client::AggregatedDiscoveryServiceClient;
 use crate::proto::google;
-use crate::rules::Problems;
-use crate::rules::truncate;
-use crate::rules::xds::Resource;
 use crate::watch::fingerprint;
 pub use delta::Delta;
 pub use sotw::Sotw;
+use weir_rules::Problems;
+use weir_rules::truncate;
+use weir_rules::xds::Resource;
 
 /// The generated client.
 pub type DiscoveryClient = AggregatedDiscoveryServiceClient<Channel>;

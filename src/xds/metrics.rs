@@ -1,6 +1,6 @@
 //! The metrics of the connection to the management server.
 
-use crate::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
+use weir_common::metrics::{Counter, Gauge, MetricFamily, MetricSink, MetricSource};
 
 /// The metrics of a management server.
 #[derive(Clone, Debug, Default)]

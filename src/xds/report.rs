@@ -9,8 +9,8 @@ use serde_json::json;
 use super::Options;
 use super::metrics::XdsMetrics;
 use crate::loader::Loader;
-use crate::telemetry::metrics::Metrics;
-use crate::throttle::Throttle;
+use weir_common::throttle::Throttle;
+use weir_telemetry::metrics::Metrics;
 
 /// The maximum number of failure reasons that are throttled separately.
 const MAX_KINDS: usize = 8;

@@ -4,8 +4,8 @@ use prost::Message;
 use prost_types::Any;
 
 use crate::proto::envoy::service::discovery::v3::Resource;
-use crate::rules::xds::{self, Unreadable};
-use crate::rules::{Problem, truncate};
+use weir_rules::xds::{self, Unreadable};
+use weir_rules::{Problem, truncate};
 
 /// The type of the resources.
 pub const TYPE_URL: &str = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig";

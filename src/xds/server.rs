@@ -8,7 +8,7 @@ use tonic::metadata::{Ascii, MetadataKey, MetadataMap, MetadataValue};
 
 use super::Options;
 use crate::grpc_client::{self, Server};
-use crate::setup_error::SetupError;
+use weir_common::setup_error::SetupError;
 
 /// The interval of TCP keepalive probes. Unlike HTTP/2 pings, no server objects to them.
 const TCP_KEEPALIVE: Duration = Duration::from_secs(30);

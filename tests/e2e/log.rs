@@ -106,7 +106,7 @@ fn text_from_files_and_clients_is_escaped() {
         weir.signal("INT");
         weir.wait_until_ended();
         for line in weir.said_in_all().lines() {
-            assert_eq!(weir::escape::escape(line), line);
+            assert_eq!(weir_common::escape::escape(line), line);
             let begins = match format {
                 "json" => &["{\"timestamp\""][..],
                 "reference-json" => &["{\"@message\""],

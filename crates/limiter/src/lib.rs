@@ -7,6 +7,9 @@
 //!
 //! `applied` and `inspect` show operators what applies to a descriptor, and what it has counted.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 mod applied;
 mod charges;
 pub mod controls;
@@ -51,6 +54,11 @@ use crate::top::{Redaction, Top};
 use weir_limit::Decision;
 use weir_rules::Domain;
 use weir_store::{Answer, Answers, Charge, Store, StoreError};
+
+/// Runs the example of the page.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/library.md")]
+struct LibraryPage;
 
 /// How requests are decided, besides the rules.
 #[derive(Clone, Copy, Debug)]

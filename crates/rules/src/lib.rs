@@ -3,6 +3,9 @@
 //! A [`Document`] becomes a tree whose nodes have positions. The reader walks the tree once, reports
 //! every problem, and adds the rules to the matcher of their domain.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 mod compile;
 mod describe;
 mod document;

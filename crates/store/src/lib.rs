@@ -1,5 +1,8 @@
 //! Where state lives: the trait that all stores implement, and what they have in common.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 #[cfg(any(test, feature = "testsuite"))]
 pub mod conformance;
 pub mod deny_locally;

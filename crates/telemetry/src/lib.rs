@@ -1,5 +1,8 @@
 //! Logs, metrics and traces.
 
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
+
 pub mod log;
 pub mod mapper;
 pub mod metrics;

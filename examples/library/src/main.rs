@@ -23,6 +23,8 @@ struct Limits<S> {
     limiter: Limiter<S>,
 }
 
+type Shared<S> = State<Arc<Limits<S>>>;
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -58,11 +60,7 @@ async fn serve<S: Store + 'static>(
 }
 
 /// Asks for one hit of the user in `x-user`.
-async fn limit<S: Store + 'static>(
-    State(limits): State<Arc<Limits<S>>>,
-    request: Request,
-    next: Next,
-) -> Response {
+async fn limit<S: Store + 'static>(limits: Shared<S>, request: Request, next: Next) -> Response {
     let user = request.headers().get("x-user").and_then(|user| user.to_str().ok());
     let user = user.unwrap_or_default().to_owned();
     let entries = [("user", user.as_str())];

@@ -4,16 +4,16 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::clock::SystemClock;
-use crate::limit::{KeyState, Micros};
-use crate::metrics::MetricSink;
-use crate::store::deny_locally::DenyLocally;
-use crate::store::disk::DiskStore;
-use crate::store::guard::Guard;
-use crate::store::memory::MemoryStore;
-use crate::store::per_second::PerSecond;
-use crate::store::redis::RedisStore;
-use crate::store::{
+use weir_common::clock::SystemClock;
+use weir_common::metrics::MetricSink;
+use weir_limit::{KeyState, Micros};
+use weir_store::deny_locally::DenyLocally;
+use weir_store::disk::DiskStore;
+use weir_store::guard::Guard;
+use weir_store::memory::MemoryStore;
+use weir_store::per_second::PerSecond;
+use weir_store::redis::RedisStore;
+use weir_store::{
     Answers, Batch, Operations, SharedTable, StateKey, States, Store, StoreError, StoreStatus,
 };
 

@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 use self::filter::{EnvoyConfig, Sent};
 use self::nodes::{get, walk};
-use crate::rules::source::RuleFile;
-use crate::rules::tree::Node;
-use crate::rules::yaml::{self, SyntaxError};
-use crate::rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
+use weir_rules::source::RuleFile;
+use weir_rules::tree::Node;
+use weir_rules::yaml::{self, SyntaxError};
+use weir_rules::{Loaded, Origin, Position, Problem, Problems, Severity, SourceFile};
 
 /// The most work of a comparison, in rules that an entry is compared with: some seconds. Filters, routes,
 /// `rate_limits` and rules multiply.
@@ -175,7 +175,7 @@ fn describe(sent: &Sent) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::{DEFAULT_MAX_PROBLEMS, Options};
+    use weir_rules::{DEFAULT_MAX_PROBLEMS, Options};
 
     /// The problems of 30 filters and 30 routes, with 30 rules, within this effort.
     fn problems(effort: usize) -> Vec<String> {

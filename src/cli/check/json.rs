@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::MANY_WILDCARDS;
-use crate::rules::{Loaded, Origin, Position, Problem, Rule, SourceFile};
+use weir_rules::{Loaded, Origin, Position, Problem, Rule, SourceFile};
 
 /// Returns the rules and problems as JSON.
 pub(super) fn as_json(loaded: &Loaded<SourceFile>, is_good: bool) -> serde_json::Value {

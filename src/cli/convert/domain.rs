@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::yaml;
-use crate::limit::Unit;
-use crate::rules::source::RuleFile;
-use crate::rules::tree::{Node, Style};
-use crate::rules::{Options, Position, Problem, RuleSet};
+use weir_limit::Unit;
+use weir_rules::source::RuleFile;
+use weir_rules::tree::{Node, Style};
+use weir_rules::{Options, Position, Problem, RuleSet};
 
 /// The maximum number of limits of a rule.
 const MAX_LIMITS: usize = 16;

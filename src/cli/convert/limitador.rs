@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use self::expression::{condition, variable};
 use super::Converted;
 use super::domain::{Domain, Limit, PathEntry};
-use crate::limit::Unit;
-use crate::rules::tree::{Content, Node, Value};
-use crate::rules::yaml;
+use weir_limit::Unit;
+use weir_rules::tree::{Content, Node, Value};
+use weir_rules::yaml;
 
 /// The most entries of a descriptor: each is a level of a rule file.
 const MAX_ENTRIES: usize = 200;

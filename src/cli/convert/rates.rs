@@ -3,7 +3,7 @@
 use super::Converted;
 use super::domain::{Domain, Limit, PathEntry};
 use crate::cli::shorthand::Rate;
-use crate::descriptor::DescriptorArg;
+use weir_common::descriptor::DescriptorArg;
 
 /// Whether a text is one rate or several.
 pub(super) fn are_rates(text: &str) -> bool {

@@ -7,9 +7,9 @@ use serde_json::Value;
 use super::Converted;
 use super::domain::RuleText;
 use crate::proto::DESCRIPTORS;
-use crate::rules::tree::{Content, Node};
-use crate::rules::xds::{Resource, render_errors};
-use crate::rules::{Document, Loaded, Options, Problems};
+use weir_rules::tree::{Content, Node};
+use weir_rules::xds::{Resource, render_errors};
+use weir_rules::{Document, Loaded, Options, Problems};
 
 const MESSAGE: &str = "ratelimit.config.ratelimit.v3.RateLimitConfig";
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::escape::Escaping;
-use crate::rules::tree::{Content, Node, Style, Value};
+use weir_common::escape::Escaping;
+use weir_rules::tree::{Content, Node, Style, Value};
 
 /// Returns the YAML of a map, in block style.
 pub(super) fn write(node: &Node<'_>) -> String {
@@ -98,8 +98,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::rules::Position;
-    use crate::rules::yaml;
+    use weir_rules::Position;
+    use weir_rules::yaml;
 
     const AT: Position = Position::Field(0);
 

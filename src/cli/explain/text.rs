@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::cli::control_text;
 use crate::cli::print::{entries, line, list, number, place, text};
 use crate::cli::state::state_lines;
-use crate::descriptor::descriptor_text;
+use weir_common::descriptor::descriptor_text;
 
 /// The most descriptors of a level that are listed as not tried.
 const MAX_LATER: usize = 5;

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use super::address::Address;
 use crate::cli::shorthand::Rate;
-use crate::duration::{MAX_DURATION, read_duration};
+use weir_common::duration::{MAX_DURATION, read_duration};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -6,13 +6,13 @@ use std::time::Duration;
 use tonic::Status;
 
 use super::summary::millis;
-use crate::duration::exact;
-use crate::escape::escape;
 use crate::http::encode_json;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus};
 use crate::proto::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use weir_common::duration::exact;
+use weir_common::escape::escape;
 
 const GREEN: &str = "\u{1b}[32m";
 const RED: &str = "\u{1b}[31m";

@@ -5,10 +5,10 @@ use prost::Message;
 use super::HitArgs;
 use super::address::Address;
 use crate::cli::json_body;
-use crate::descriptor::DescriptorArg;
 use crate::proto::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use crate::proto::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitRequest;
+use weir_common::descriptor::DescriptorArg;
 
 /// Builds the request.
 ///

@@ -11,10 +11,10 @@ use super::HitArgs;
 use super::address::Address;
 #[cfg(feature = "tls")]
 use super::arguments::TlsArgs;
-use crate::causes::with_causes;
 use crate::grpc_client::GrpcTls;
 use crate::grpc_client::{self, Server};
-use crate::interim_responses::TooMany;
+use weir_common::causes::with_causes;
+use weir_common::interim_responses::TooMany;
 
 /// Connects.
 ///
@@ -98,8 +98,8 @@ fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn
 
 #[cfg(feature = "tls")]
 fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
-    use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
     use crate::grpc_client::GrpcTlsError;
+    use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
 
     let TlsArgs { ca, cert, key, server_name, .. } = &args.tls;
     let file = |setting, path: &Option<_>| path.clone().map(|path| PemFile { setting, path });
@@ -117,5 +117,5 @@ fn read_tls(host: &str, args: &HitArgs) -> Result<GrpcTls, String> {
 
 #[cfg(not(feature = "tls"))]
 fn read_tls(_: &str, _: &HitArgs) -> Result<GrpcTls, String> {
-    Err(crate::client_tls::NO_TLS.to_owned())
+    Err(weir_common::client_tls::NO_TLS.to_owned())
 }

@@ -13,9 +13,9 @@ use tonic::Status;
 use super::report::{Event, Report};
 use super::summary::Summary;
 use super::wait;
-use crate::duration::exact;
 use crate::proto::envoy::service::ratelimit::v3::RateLimitResponse;
 use crate::proto::envoy::service::ratelimit::v3::rate_limit_response::Code;
+use weir_common::duration::exact;
 
 /// How many requests to send, and when.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Target, TlsFiles};
-use crate::client_tls::{self, ClientCertificates, ClientFiles, PemFile};
+use weir_common::client_tls::{self, ClientCertificates, ClientFiles, PemFile};
 
 /// Returns the configuration with these certificates, or the system's.
 ///

@@ -12,11 +12,11 @@ mod enabled {
     use std::time::Duration;
 
     use crate::app::App;
-    use crate::metrics::MetricSink;
     use crate::settings::Settings;
-    use crate::setup_error::SetupError;
-    use crate::telemetry::log::SpanLayer;
-    use crate::telemetry::otlp;
+    use weir_common::metrics::MetricSink;
+    use weir_common::setup_error::SetupError;
+    use weir_telemetry::log::SpanLayer;
+    use weir_telemetry::otlp;
 
     /// How long the process waits at its end until the last spans and metrics are sent.
     const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,8 +57,8 @@ mod enabled {
 mod disabled {
     use crate::app::App;
     use crate::settings::Settings;
-    use crate::setup_error::SetupError;
-    use crate::telemetry::log::SpanLayer;
+    use weir_common::setup_error::SetupError;
+    use weir_telemetry::log::SpanLayer;
 
     /// Nothing: settings that ask for it are errors.
     pub struct Otlp;

@@ -1,7 +1,7 @@
 //! The signals that stop the service.
 
 use crate::app::Stop;
-use crate::telemetry::log::{self, Queue};
+use weir_telemetry::log::{self, Queue};
 
 /// Returns a future that resolves when a signal stops the process: SIGTERM or SIGHUP gently, Ctrl-C
 /// now. A second signal ends the process once `log` is written, or its reader has stalled.

@@ -2,7 +2,7 @@
 
 use super::file::{Expect, ExpectedStatus};
 use super::report::{Difference, duration_text};
-use crate::limit::{Micros, SECOND};
+use weir_limit::{Micros, SECOND};
 
 /// The responses to the requests of a step.
 #[derive(Debug, Default)]

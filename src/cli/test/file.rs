@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::limit::Micros;
-use crate::limiter::Override;
-use crate::rules::Position;
 use crate::service::HeaderNames;
+use weir_limit::Micros;
+use weir_limiter::Override;
+use weir_rules::Position;
 
 #[derive(Debug)]
 pub(super) struct TestFile {

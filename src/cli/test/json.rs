@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::report::{Difference, Failure, FileReport, Report, TestReport};
 use crate::cli::check::problem_json;
-use crate::escape::escape;
-use crate::rules::Position;
+use weir_common::escape::escape;
+use weir_rules::Position;
 
 /// Prints the results as JSON, without any control character.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use super::report::{FileReport, Report, TestReport, duration_text, place};
-use crate::escape::escape;
+use weir_common::escape::escape;
 
 /// Prints the results as XML, with a `testsuite` for each file.
 pub(super) fn print(report: &Report, out: &mut impl Write) -> io::Result<()> {

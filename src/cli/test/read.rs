@@ -10,10 +10,10 @@ use std::rc::Rc;
 use jiff::Timestamp;
 
 use super::file::{ResponseOptions, Test, TestFile};
-use crate::limit::{Micros, SECOND};
-use crate::rules::tree::{Content, Node};
-use crate::rules::values::{Reader, Section, is_null};
-use crate::rules::{Origin, Position, Problem, Problems};
+use weir_limit::{Micros, SECOND};
+use weir_rules::tree::{Content, Node};
+use weir_rules::values::{Reader, Section, is_null};
+use weir_rules::{Origin, Position, Problem, Problems};
 
 static FILE: Section = Section {
     what: "a test file",

@@ -3,10 +3,10 @@
 use std::fmt::{self, Display};
 use std::time::Duration;
 
-use crate::duration::exact;
-use crate::limit::Micros;
-use crate::rules::source::RuleFile;
-use crate::rules::{Loaded, Omitted, OverlayReport, Position, Problem, RuleSet};
+use weir_common::duration::exact;
+use weir_limit::Micros;
+use weir_rules::source::RuleFile;
+use weir_rules::{Loaded, Omitted, OverlayReport, Position, Problem, RuleSet};
 
 /// The results of all files.
 #[derive(Debug, Default)]

@@ -7,15 +7,15 @@ use super::compare::{Response, Responses, Status, compare};
 use super::file::{DescriptorSpec, ResponseOptions, Step, Test, TestFile};
 use super::read::read;
 use super::report::{Difference, Failure, FileReport, TestReport};
-use crate::clock::ManualClock;
-use crate::limit::{Micros, SECOND};
-use crate::limiter::{self, Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
-use crate::rules::source::{RuleFile, Selection};
-use crate::rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, sent_path};
 use crate::service::{self, response_headers};
-use crate::store::recording::RecordingStore;
-use crate::store::{Answer, Entry, StoreError};
-use crate::suggest::Suggester;
+use weir_common::clock::ManualClock;
+use weir_common::suggest::Suggester;
+use weir_limit::{Micros, SECOND};
+use weir_limiter::{Descriptor, Holds, Limiter, Request, RequestDecision, RequestError};
+use weir_rules::source::{RuleFile, Selection};
+use weir_rules::{Document, Loaded, Options, Problem, Problems, RuleSet, Severity, sent_path};
+use weir_store::recording::RecordingStore;
+use weir_store::{Answer, Entry, StoreError};
 
 /// The steps of a test whose failures are listed.
 const MAX_FAILURES: usize = 20;
@@ -125,7 +125,7 @@ impl<'r> Bench<'r> {
         let clock = Arc::new(ManualClock::new(test.start));
         let keys: usize = test.steps.iter().map(|step| step.descriptors.len()).sum();
         let store = RecordingStore::new(clock.clone(), keys.saturating_mul(4).max(MIN_KEYS));
-        let options = limiter::Options {
+        let options = weir_limiter::Options {
             shadow_mode: response.shadow_mode,
             quota_mode: response.quota_mode,
             ..limiter::Options::default()
@@ -214,7 +214,7 @@ impl<'r> Bench<'r> {
     fn status(
         &self,
         domain: &str,
-        status: &limiter::Status<'_>,
+        status: &weir_limiter::Status<'_>,
         descriptor: &Descriptor<'_>,
         answer: Option<&Answer>,
     ) -> Status {
@@ -236,7 +236,7 @@ impl<'r> Bench<'r> {
     fn metric_path(
         &self,
         domain: &str,
-        status: &limiter::Status<'_>,
+        status: &weir_limiter::Status<'_>,
         descriptor: &Descriptor<'_>,
     ) -> Option<String> {
         let domain = self.rules.domain(domain)?;

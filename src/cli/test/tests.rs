@@ -6,8 +6,8 @@ use std::fs;
 use super::report::{FileReport, Report};
 use super::run::run_file;
 use super::text;
-use crate::rules::Options;
-use crate::rules::source::{RuleFile, Selection};
+use weir_rules::Options;
+use weir_rules::source::{RuleFile, Selection};
 
 const RULES: &str = "\
 domain: d

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::report::{Failure, FileReport, Report, TestReport, duration_text, place};
 use crate::cli::check::counted;
-use crate::escape::escape;
+use weir_common::escape::escape;
 
 /// The escape sequences of a terminal.
 struct Colors {

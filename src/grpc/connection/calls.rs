@@ -20,7 +20,7 @@ use super::super::call_state::{CallOutcome, CallState, ClientWait, CompleteReque
 use super::super::reset_counter::ResetCounter;
 use super::super::{SHOULD_RATE_LIMIT, call, tonic_bridge};
 use crate::connections::ConnectionHandle;
-use crate::store::Store;
+use weir_store::Store;
 
 /// Queued requests whose room is kept after a burst.
 const KEPT_QUEUE_CAPACITY: usize = 64;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::Limits;
-use crate::random::random;
+use weir_common::random::random;
 
 /// Pings the client of one connection at intervals, and watches the connection's age. Both share one
 /// timer, because it is polled with each read.

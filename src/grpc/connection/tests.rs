@@ -10,13 +10,13 @@ use tokio::time::Instant;
 use tonic::service::Routes;
 
 use super::*;
-use crate::clock::SystemClock;
 use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
 use crate::grpc::Grpc;
 use crate::grpc::{Limits, ReadScheduler, SHOULD_RATE_LIMIT};
-use crate::limiter::Limiter;
 use crate::service::{Options, RateLimit, Rules};
-use crate::store::memory::MemoryStore;
+use weir_common::clock::SystemClock;
+use weir_limiter::Limiter;
+use weir_store::memory::MemoryStore;
 
 const AGE: Duration = Duration::from_secs(1_000);
 const GRACE: Duration = Duration::from_secs(500);

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use tokio::sync::watch;
 
-use crate::setup_error::SetupError;
 use crate::token_file::{SecretKind, TokenFile};
+use weir_common::setup_error::SetupError;
 
 /// What a token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

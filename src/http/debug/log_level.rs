@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
 use super::DebugPages;
-use crate::telemetry::log::LogLevels;
+use weir_telemetry::log::LogLevels;
 
 pub(super) async fn show(State(pages): State<Arc<DebugPages>>) -> Response {
     match &pages.log_levels {

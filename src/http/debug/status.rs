@@ -10,10 +10,10 @@ use axum::response::Response;
 use serde_json::{Value, json};
 
 use super::{DebugPages, JSON, TEXT};
-use crate::escape::escape;
 use crate::http::page::{self, Page};
-use crate::store::{BackendStatus, StoreStatus};
 use crate::version::{COMMIT, VERSION};
+use weir_common::escape::escape;
+use weir_store::{BackendStatus, StoreStatus};
 
 pub(super) struct StatusPages {
     json: Arc<Page>,

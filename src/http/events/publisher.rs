@@ -14,10 +14,10 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::status::{StoreState, status};
 use super::traffic::Traffic;
 use super::{EventSources, MAX_WAITING, frame};
-use crate::limiter::DenialWatch;
 use crate::loader::Reload;
-use crate::store::Operations;
-use crate::threads::run_blocking;
+use weir_common::threads::run_blocking;
+use weir_limiter::DenialWatch;
+use weir_store::Operations;
 
 /// How often there is a status, and how often the store is checked.
 const INTERVAL: Duration = Duration::from_secs(1);

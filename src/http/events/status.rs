@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 use super::EventSources;
 use super::traffic::Traffic;
 use crate::http::debug::store_json;
-use crate::limiter::LimiterCounts;
-use crate::store::{Operations, StoreStatus};
-use crate::top::{By, Query, Top};
 use crate::version::{COMMIT, VERSION};
+use weir_limiter::LimiterCounts;
+use weir_limiter::top::{By, Query, Top};
+use weir_store::{Operations, StoreStatus};
 
 /// The most rows of each list of top keys.
 const MAX_TOP_ROWS: usize = 20;

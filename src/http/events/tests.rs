@@ -8,15 +8,15 @@ use tokio::time;
 
 use super::traffic::Traffic;
 use super::*;
-use crate::clock::ManualClock;
-use crate::controls::{ActiveRules, ControlClock, Draft, Options, PutOptions};
-use crate::limit::SECOND;
-use crate::limiter::{self, Descriptor, Holds, Request};
-use crate::rules::source::RuleFile;
-use crate::rules::{self, RuleSet};
-use crate::store::memory::MemoryStore;
-use crate::store::{Answers, Batch, Store};
-use crate::top::{self, Top};
+use weir_common::clock::ManualClock;
+use weir_limit::SECOND;
+use weir_limiter::controls::{ActiveRules, ControlClock, Draft, Options, PutOptions};
+use weir_limiter::top::{self, Top};
+use weir_limiter::{Descriptor, Holds, Request};
+use weir_rules::RuleSet;
+use weir_rules::source::RuleFile;
+use weir_store::memory::MemoryStore;
+use weir_store::{Answers, Batch, Store};
 
 const RULES: &str = "domain: d
 descriptors:
@@ -64,11 +64,11 @@ fn bench() -> Bench {
     };
     let top = top::Options { entries: 100, redact: vec!["token".to_owned()], threads: 1 };
     let top = Arc::new(Top::new(top, clock.clone()));
-    let limiter = Limiter::new(store, limiter::Options::default()).with_top(Some(top));
+    let limiter = Limiter::new(store, weir_limiter::Options::default()).with_top(Some(top));
     let rules = Arc::new(ActiveRules::new(ControlClock::new(clock), u64::MAX));
     let controls = Arc::new(Controls::new(rules.clone(), Options::default(), || ()));
     let health = Arc::new(Health::new(false, false));
-    let options = rules::Options::default();
+    let options = weir_rules::Options::default();
     let loader = Arc::new(Loader::new(rules.clone(), options, health.clone()));
     loader.load(file(RULES), Vec::new()).unwrap();
     let (limiter, started) = (Arc::new(limiter), Instant::now());
@@ -283,7 +283,7 @@ fn the_rules_with_the_most_hits_of_late_come_first() {
     for rule in 0..60 {
         text += &format!("  - {{key: k{rule}, rate_limit: {{unit: day, requests_per_unit: 1}}}}\n");
     }
-    let (rules, problems) = RuleSet::compile(&file(&text), &rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&file(&text), &weir_rules::Options::default(), None);
     assert_eq!(problems, []);
     let rules = Arc::new(rules);
     let hit = |rule: usize, hits: u64| {

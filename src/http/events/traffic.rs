@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use serde_json::{Value, json};
 
-use crate::rules::{RuleSet, RuleTotals, totals};
+use weir_rules::{RuleSet, RuleTotals, totals};
 
 /// The most rules that are listed.
 const MAX_ROWS: usize = 50;

@@ -5,8 +5,8 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use crate::escape::escape;
-use crate::limiter::RequestError;
+use weir_common::escape::escape;
+use weir_limiter::RequestError;
 
 /// The longest message: it may quote the request.
 const MAX_MESSAGE_CHARS: usize = 500;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::metrics::{Histogram, MetricFamily, MetricSink, MetricSource};
+use weir_common::metrics::{Histogram, MetricFamily, MetricSink, MetricSource};
 
 /// The latencies of requests.
 #[derive(Debug)]

@@ -11,14 +11,14 @@ use serde_json::{Value, json};
 
 use super::{Answer, Api, JSON, finish, top};
 use crate::connections::ConnectionHandle;
-use crate::controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions};
 use crate::http::access::Caller;
 use crate::http::budget;
 use crate::http::error::{ApiError, shortened};
 use crate::http::page::{self, Page};
 use crate::http::query::Query;
-use crate::limit::Micros;
-use crate::store::Store;
+use weir_limit::Micros;
+use weir_limiter::controls::{Control, ControlError, Controls, Draft, ErrorKind, PutOptions};
+use weir_store::Store;
 
 /// The size limit of a control in JSON.
 const MAX_BODY_BYTES: usize = 128 << 10;

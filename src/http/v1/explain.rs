@@ -7,10 +7,10 @@ use axum::http::Uri;
 
 use super::state::{BUDGET, read_descriptor};
 use super::{Answer, Api};
-use crate::explain::explain_live;
 use crate::http::error::ApiError;
 use crate::http::query::Query;
-use crate::store::States;
+use weir_limiter::explain::explain_live;
+use weir_store::States;
 
 /// Explains a request with one or more descriptors, with what their keys have counted.
 pub(super) async fn show<S: States>(State(api): State<Arc<Api<S>>>, uri: Uri) -> Answer {

@@ -9,16 +9,16 @@ use axum::http::{StatusCode, Uri};
 use serde_json::{Value, json};
 
 use super::{Answer, Api, finish};
-use crate::controls::Snapshot;
-use crate::descriptor::{DescriptorArg, descriptor_text};
-use crate::duration::read_duration;
-use crate::entry::Entry;
 use crate::http::access::Caller;
 use crate::http::error::{ApiError, shortened};
 use crate::http::query::Query;
-use crate::limit::Micros;
-use crate::limiter::{self, Descriptor, Inspection, ResetError};
-use crate::store::{States, StoreError};
+use weir_common::descriptor::{DescriptorArg, descriptor_text};
+use weir_common::duration::read_duration;
+use weir_common::entry::Entry;
+use weir_limit::Micros;
+use weir_limiter::controls::Snapshot;
+use weir_limiter::{Descriptor, Inspection, ResetError};
+use weir_store::{States, StoreError};
 
 /// How long the store may take.
 pub(super) const BUDGET: Duration = Duration::from_secs(2);
@@ -115,7 +115,8 @@ pub(super) async fn reset<S: States + 'static>(
         let entries = key.descriptor.entries();
         let descriptor = Descriptor { entries: &entries, ..Descriptor::default() };
         let store = api.limiter.store();
-        let applied = limiter::reset(store, &*snapshot, &key.domain, &descriptor, BUDGET).await;
+        let applied =
+            weir_limiter::reset(store, &*snapshot, &key.domain, &descriptor, BUDGET).await;
         let applied = applied.map_err(|error| match error {
             ResetError::Store(error) => store_failed(error),
             ResetError::BadDescriptor(why) => ApiError::bad_request(why, "change the descriptor"),
@@ -146,7 +147,8 @@ async fn inspect<'s, S: States>(
 ) -> Result<Inspection<'s>, ApiError> {
     let descriptor = Descriptor { entries, ..Descriptor::default() };
     let store = api.limiter.store();
-    let inspected = limiter::inspect(store, snapshot, domain, &descriptor, spans, BUDGET).await;
+    let inspected =
+        weir_limiter::inspect(store, snapshot, domain, &descriptor, spans, BUDGET).await;
     let inspection =
         inspected.map_err(|why| ApiError::bad_request(why, "change the descriptor"))?;
     match inspection.state {

@@ -8,12 +8,12 @@ use serde_json::Value;
 use tower_service::Service;
 
 use super::*;
-use crate::clock::SystemClock;
-use crate::controls::{self, ActiveRules, ControlClock};
 use crate::http::access::AccessOptions;
 use crate::http::serve::Peer;
-use crate::limiter::Options;
-use crate::store::memory::MemoryStore;
+use weir_common::clock::SystemClock;
+use weir_limiter::Options;
+use weir_limiter::controls::{self, ActiveRules, ControlClock};
+use weir_store::memory::MemoryStore;
 
 fn router() -> Router {
     let clock = Arc::new(SystemClock::new());

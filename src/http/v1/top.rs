@@ -6,13 +6,13 @@ use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
 use super::{Answer, Api};
-use crate::controls::Control;
 use crate::http::error::{ApiError, shortened};
 use crate::http::query::Query;
-use crate::store::Store;
-use crate::suggest::nearest;
-use crate::threads::run_blocking;
-use crate::top::{self, By, Top, TopList, TopRow};
+use weir_common::suggest::nearest;
+use weir_common::threads::run_blocking;
+use weir_limiter::controls::Control;
+use weir_limiter::top::{self, By, Top, TopList, TopRow};
+use weir_store::Store;
 
 /// The rows of a list by default.
 const DEFAULT_ROWS: usize = 100;

@@ -3,13 +3,13 @@
 use smallvec::SmallVec;
 
 use super::{CommandError, text};
-use crate::entry::Entry;
-use crate::limit::{Micros, SECOND};
-use crate::limiter::{Descriptor, Request, Status};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::reply::Replies;
-use crate::store::Store;
+use weir_common::entry::Entry;
+use weir_limit::{Micros, SECOND};
+use weir_limiter::{Descriptor, Request, Status};
+use weir_store::Store;
 
 /// `WEIR.CHECK domain hits key value [key value …]`.
 pub(super) async fn check<S: Store>(

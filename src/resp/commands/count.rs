@@ -2,12 +2,12 @@
 
 use super::check::{decide, read_entries, read_hits};
 use super::{CommandError, text};
-use crate::duration::read_duration;
-use crate::limit::Micros;
-use crate::limiter::Descriptor;
 use crate::resp::Resp;
 use crate::resp::reply::Replies;
-use crate::store::{States, Store};
+use weir_common::duration::read_duration;
+use weir_limit::Micros;
+use weir_limiter::Descriptor;
+use weir_store::{States, Store};
 
 const NAME: &str = "weir.count";
 

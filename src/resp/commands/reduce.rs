@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use super::{CommandError, DOMAIN, text};
-use crate::limit::{Op, Plan, ReduceBucket};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::plans::Parameters;
 use crate::resp::reply::Replies;
-use crate::store::{Key, Store};
+use weir_limit::{Op, Plan, ReduceBucket};
+use weir_store::{Key, Store};
 
 /// One of the commands, which differ in little.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! `CL.THROTTLE`: the limit of one key, with the arguments and replies of redis-cell.
 
 use super::{CommandError, DOMAIN, text};
-use crate::limit::{Algorithm, Decision, Limit, Micros, Op, Plan, SECOND, Source};
 use crate::resp::Resp;
 use crate::resp::parser::read_integer;
 use crate::resp::plans::{Parameters, Throttle};
 use crate::resp::reply::Replies;
-use crate::store::{Key, Store};
+use weir_limit::{Algorithm, Decision, Limit, Micros, Op, Plan, SECOND, Source};
+use weir_store::{Key, Store};
 
 /// `CL.THROTTLE key max_burst count period [quantity]`.
 pub(super) async fn throttle<S: Store>(

@@ -7,17 +7,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::clock::ManualClock;
 use crate::connections::{ConnectionCounts, ConnectionLimits, Connections};
-use crate::controls::ActiveRules;
-use crate::limit::SECOND;
-use crate::limiter::{Limiter, Options};
 use crate::resp::{Limits, Password, Resp, RespStats};
-use crate::rules::source::RuleFile;
-use crate::rules::{self, RuleSet};
 use crate::service::{self, RateLimit};
-use crate::store::memory::MemoryStore;
-use crate::store::{States, Store};
+use weir_common::clock::ManualClock;
+use weir_limit::SECOND;
+use weir_limiter::controls::ActiveRules;
+use weir_limiter::{Limiter, Options};
+use weir_rules::RuleSet;
+use weir_rules::source::RuleFile;
+use weir_store::memory::MemoryStore;
+use weir_store::{States, Store};
 
 const RULES: &str = "
 domain: shop
@@ -57,7 +57,7 @@ impl<S: Store + States + 'static> Server<S> {
     ) -> Server<S> {
         let limiter = Limiter::new(store, Options::default());
         let file = RuleFile { name: "test.yaml".into(), text: RULES.into() };
-        let (rules, problems) = RuleSet::compile(&[file], &rules::Options::default(), None);
+        let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
         assert_eq!(problems, []);
         let rules = Arc::new(ActiveRules::of(rules));
         let rate_limit = RateLimit::new(Arc::new(limiter), rules, service::Options::default());

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::client::Client;
-use crate::clock::ManualClock;
-use crate::limit::{ReduceBucket, SECOND};
 use crate::resp::{Password, Resp};
-use crate::store::StoreError;
-use crate::store::conformance::fakes::Fake;
-use crate::store::conformance::reduce;
-use crate::store::memory::MemoryStore;
+use weir_common::clock::ManualClock;
+use weir_limit::{ReduceBucket, SECOND};
+use weir_store::StoreError;
+use weir_store::conformance::fakes::Fake;
+use weir_store::conformance::reduce;
+use weir_store::memory::MemoryStore;
 
 #[tokio::test]
 async fn requests_are_decided_by_rules() {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::limit::ReduceBucket;
 use crate::resp::plans::{Parameters, Plans};
+use weir_limit::ReduceBucket;
 
 fn bucket(max: u32) -> Parameters {
     let bucket = ReduceBucket { max, refill: 1, interval: 1, strict: false, at: None };

@@ -13,11 +13,11 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use super::client::Server;
-use crate::clock::ManualClock;
-use crate::limit::SECOND;
 use crate::resp::{Limits, Password};
-use crate::store::conformance::fakes::{Fake, Gated};
-use crate::store::memory::MemoryStore;
+use weir_common::clock::ManualClock;
+use weir_limit::SECOND;
+use weir_store::conformance::fakes::{Fake, Gated};
+use weir_store::memory::MemoryStore;
 
 type Waits = Arc<Gated<Arc<Fake<MemoryStore<Arc<ManualClock>>>>>>;
 

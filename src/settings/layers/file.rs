@@ -11,9 +11,9 @@ use std::path::Path;
 use config::{Value, ValueKind};
 
 use super::{Layer, below};
-use crate::rules::truncate;
 use crate::settings::error::SettingError;
 use crate::settings::table;
+use weir_rules::truncate;
 
 /// The largest settings file.
 const MAX_BYTES: u64 = 1 << 20;

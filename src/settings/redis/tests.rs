@@ -1,8 +1,8 @@
 use super::super::table::StoreKind;
 use super::super::tests::inputs;
 use super::*;
-use crate::client_tls::{ClientFiles, PemFile};
-use crate::store::redis::Clock;
+use weir_common::client_tls::{ClientFiles, PemFile};
+use weir_store::redis::Clock;
 
 fn load(env: &[(&str, &str)]) -> Settings {
     Settings::load(&inputs(env)).unwrap_or_else(|errors| panic!("{errors:#?}"))

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::url::Url;
 use super::{Resolved, Server, SettingError};
-use crate::client_tls::{ClientCertificates, ClientFiles, PemFile};
 use crate::settings::options::pem_file;
-use crate::store::redis::{Endpoint, Tls};
+use weir_common::client_tls::{ClientCertificates, ClientFiles, PemFile};
+use weir_store::redis::{Endpoint, Tls};
 
 #[cfg(not(feature = "tls"))]
 const ASKS: &str = "asks for TLS, but this build of weir has none";

@@ -1,7 +1,7 @@
 //! The address of a Redis server, as people write it.
 
 use crate::settings::percent::percent_decoded;
-use crate::store::redis::Endpoint;
+use weir_store::redis::Endpoint;
 
 /// The parts of one URL.
 #[derive(Clone, PartialEq, Eq)]

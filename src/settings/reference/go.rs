@@ -1,7 +1,7 @@
 //! The kinds of the reference's variables. weir accepts what the reference's parser accepts, and
 //! refuses what would stop the reference from starting.
 
-use crate::duration::read_duration;
+use weir_common::duration::read_duration;
 
 /// The kind of a variable of the reference.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -2,8 +2,8 @@
 
 use super::read::Overrides;
 use super::{RedisEffect, Variable, go};
-use crate::duration::read_duration;
 use crate::settings::{SettingError, table};
+use weir_common::duration::read_duration;
 
 /// The reference's addresses of Redis by default.
 const DEFAULT_URL: &str = "/var/run/nutcracker/ratelimit.sock";

@@ -2,7 +2,7 @@
 
 use super::group;
 use crate::settings::format::{Choice, Format, FormatKind, Int};
-use crate::telemetry::log::{LogFormat, LogLevels};
+use weir_telemetry::log::{LogFormat, LogLevels};
 
 impl Format for LogLevels {
     type Value = LogLevels;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::group;
 use crate::settings::format::{Choice, Int, Secret};
-use crate::store::redis::{Clock, Layout};
+use weir_store::redis::{Clock, Layout};
 
 /// How the servers are organized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

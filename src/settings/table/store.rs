@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{RedisSettings, group};
-use crate::failure::OnStoreFailure;
 use crate::settings::format::{AutoOrDuration, Choice, Int};
+use weir_common::failure::OnStoreFailure;
 
 /// A kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,9 +27,9 @@ fn all_errors_are_reported_at_once() {
 
 #[test]
 fn every_duration_has_a_maximum() {
-    use crate::duration::MAX_DURATION;
     use crate::settings::format::FormatKind;
     use crate::settings::table::SETTINGS;
+    use weir_common::duration::MAX_DURATION;
 
     let mut durations = 0;
     for setting in SETTINGS.iter() {

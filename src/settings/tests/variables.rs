@@ -1,7 +1,7 @@
 //! The reference's variables.
 
 use super::*;
-use crate::client_tls::{ClientFiles, PemFile};
+use weir_common::client_tls::{ClientFiles, PemFile};
 
 #[test]
 fn variables_of_kubernetes_services_are_ignored() {
@@ -137,7 +137,7 @@ fn metrics_are_sent_to_statsd_if_it_is_asked_for() {
 #[cfg(feature = "statsd")]
 #[test]
 fn statsd_and_dogstatsd_have_their_options() {
-    use crate::telemetry::statsd::{Dialect, Protocol};
+    use weir_telemetry::statsd::{Dialect, Protocol};
 
     let options = |env: &[(&str, &str)]| {
         let common = [("STATSD_HOST", "a"), ("EXTRA_TAGS", "k:v"), ("STATS_FLUSH_INTERVAL", "1s")];

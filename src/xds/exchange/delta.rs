@@ -12,8 +12,8 @@ use crate::proto::envoy::config::core::v3::Node;
 use crate::proto::envoy::service::discovery::v3::{
     DeltaDiscoveryRequest, DeltaDiscoveryResponse, Resource,
 };
-use crate::rules::{Problem, xds};
 use crate::xds::resources::{self, TYPE_URL};
+use weir_rules::{Problem, xds};
 
 #[derive(Debug)]
 pub struct Delta {

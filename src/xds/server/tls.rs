@@ -3,8 +3,8 @@
 use crate::grpc_client::GrpcTls;
 #[cfg(feature = "tls")]
 use crate::grpc_client::GrpcTlsError;
-use crate::setup_error::SetupError;
 use crate::xds::Tls;
+use weir_common::setup_error::SetupError;
 
 /// Reads the certificates for a connection to a host.
 ///
@@ -32,5 +32,5 @@ pub(super) fn configure(host: &str, tls: &Tls) -> Result<GrpcTls, SetupError> {
 
 #[cfg(not(feature = "tls"))]
 pub(super) fn configure(_: &str, _: &Tls) -> Result<GrpcTls, SetupError> {
-    Err(format!("rules.xds asks for TLS, but {}", crate::client_tls::NO_TLS).into())
+    Err(format!("rules.xds asks for TLS, but {}", weir_common::client_tls::NO_TLS).into())
 }

@@ -192,7 +192,7 @@ mod tests {
             ("info,h2=debug", "h2::codec", Level::DEBUG, true),
             ("info,h2=debug", "hyper", Level::INFO, false),
             ("info,h2=debug", "weir", Level::DEBUG, false),
-            ("warn,weir::limiter=debug", "weir::limiter::log", Level::DEBUG, true),
+            ("warn,weir::limiter=debug", "weir_limiter::log", Level::DEBUG, true),
             ("warn,weir::limiter=debug", "weir_limiter::log", Level::DEBUG, true),
             ("warn,weir::threads=debug", "weir_common::threads", Level::DEBUG, true),
             ("warn,weir::controls=debug", "weir_limiter::controls::audit", Level::DEBUG, true),

@@ -1,7 +1,7 @@
 //! What the actions of `rate_limits` send.
 
 use super::nodes::{get, has_type, is_true, list, text};
-use crate::rules::tree::Node;
+use weir_rules::tree::Node;
 
 /// The values that an entry may have.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -6,8 +6,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::actions::Values;
 use super::filter::Sent;
 use super::{Findings, describe};
-use crate::rules::{Candidate, Level, Rule, RuleSet};
-use crate::suggest::Suggester;
+use weir_common::suggest::Suggester;
+use weir_rules::{Candidate, Level, Rule, RuleSet};
 
 /// Reports descriptors that no rule matches and, if all that is sent is known, rules that match none.
 pub(super) fn compare(rules: &RuleSet, sent: &[Sent], is_complete: bool, findings: &mut Findings) {

@@ -7,8 +7,8 @@ use super::actions::fixed;
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text, walk};
 use super::routes::Routes;
-use crate::rules::Origin;
-use crate::rules::tree::{Content, Node};
+use weir_rules::Origin;
+use weir_rules::tree::{Content, Node};
 
 impl<'n, 'a> EnvoyConfig<'n, 'a> {
     pub fn new(roots: &[&'n Node<'a>]) -> EnvoyConfig<'n, 'a> {

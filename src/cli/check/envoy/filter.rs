@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::actions::SentEntry;
 use super::nodes::text;
-use crate::rules::tree::Node;
-use crate::rules::{Origin, Position};
+use weir_rules::tree::Node;
+use weir_rules::{Origin, Position};
 
 /// A descriptor that Envoy sends.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Reads the fields of messages in YAML or JSON, by their names in either case.
 
-use crate::rules::tree::{Content, Node, Value};
+use weir_rules::tree::{Content, Node, Value};
 
 /// The field of this name in snake_case, also if it is written in lowerCamelCase.
 pub(super) fn get<'n, 'a>(map: &'n Node<'a>, field: &str) -> Option<&'n Node<'a>> {

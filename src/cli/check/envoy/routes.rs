@@ -10,8 +10,8 @@ use super::Findings;
 use super::actions::{Values, descriptors, size};
 use super::filter::{EnvoyConfig, Filter, Sent, stage};
 use super::nodes::{get, has_type, is_true, list, path, text};
-use crate::rules::tree::{Content, Node};
-use crate::rules::{Origin, Position};
+use weir_rules::tree::{Content, Node};
+use weir_rules::{Origin, Position};
 
 /// The effort of a filter on a route, and of a value that it sends: see [`Findings::spend`].
 const ROUTE_EFFORT: usize = 64;

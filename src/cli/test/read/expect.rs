@@ -2,9 +2,9 @@
 
 use super::super::file::{Expect, ExpectedStatus};
 use crate::cli::check::counted;
-use crate::limit::SECOND;
-use crate::rules::tree::{Content, Node};
-use crate::rules::values::{Field, Reader, Section, is_null};
+use weir_limit::SECOND;
+use weir_rules::tree::{Content, Node};
+use weir_rules::values::{Field, Reader, Section, is_null};
 
 pub(super) static EXPECT: Section = Section {
     what: "`expect`",

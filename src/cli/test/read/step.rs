@@ -3,11 +3,11 @@
 use super::super::file::{DescriptorSpec, Step};
 use super::super::report::duration_text;
 use super::{Defaults, MAX_REQUESTS, expect};
-use crate::descriptor::DescriptorArg;
-use crate::limit::{Micros, SECOND, Unit};
-use crate::limiter::{self, Override};
-use crate::rules::tree::{Content, Node};
-use crate::rules::values::{Reader, Section, text_of};
+use weir_common::descriptor::DescriptorArg;
+use weir_limit::{Micros, SECOND, Unit};
+use weir_limiter::Override;
+use weir_rules::tree::{Content, Node};
+use weir_rules::values::{Reader, Section, text_of};
 
 pub(super) static STEP: Section = Section {
     what: "a step",
@@ -126,7 +126,7 @@ fn read_step(
 
 fn descriptors(reader: &mut Reader<'_>, list: &Node<'_>) -> Vec<DescriptorSpec> {
     let items = reader.list(list, "descriptors", "descriptors, such as ['path=/a']");
-    let max = limiter::Options::default().max_descriptors;
+    let max = weir_limiter::Options::default().max_descriptors;
     if items.len() > max {
         let message = format_args!("{} descriptors in one request", items.len());
         let help = format!("write up to {max}: the service refuses more");

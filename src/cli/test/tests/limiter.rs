@@ -7,12 +7,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::{RULES, run_steps};
-use crate::clock::ManualClock;
-use crate::limit::{Micros, SECOND};
-use crate::limiter::{Descriptor, Holds, Limiter, Options, Request, RequestDecision};
-use crate::rules::RuleSet;
-use crate::rules::source::RuleFile;
-use crate::store::memory::MemoryStore;
+use weir_common::clock::ManualClock;
+use weir_limit::{Micros, SECOND};
+use weir_limiter::{Descriptor, Holds, Limiter, Options, Request, RequestDecision};
+use weir_rules::RuleSet;
+use weir_rules::source::RuleFile;
+use weir_store::memory::MemoryStore;
 
 const KEYS: [&str; 10] =
     ["window", "gcra", "sliding", "log", "held", "shadow", "several", "free", "blocked", "unknown"];
@@ -71,14 +71,14 @@ fn statuses(decision: &RequestDecision<'_>) -> String {
 /// Sends the requests to a limiter, and writes them as steps that expect its responses.
 fn steps(all: &[Sent]) -> Vec<String> {
     let file = RuleFile { name: "d.yaml".into(), text: RULES.into() };
-    let (rules, problems) = RuleSet::compile(&[file], &crate::rules::Options::default(), None);
+    let (rules, problems) = RuleSet::compile(&[file], &weir_rules::Options::default(), None);
     assert_eq!(problems, []);
     let clock = Arc::new(ManualClock::new(START));
     let limiter = Limiter::new(MemoryStore::new(clock.clone(), 10_000), Options::default());
     let mut steps = Vec::new();
     for sent in all {
         clock.advance(sent.wait_ms * 1_000);
-        let at = (crate::clock::Clock::now(&clock) - START) / 1_000;
+        let at = (weir_common::clock::Clock::now(&clock) - START) / 1_000;
         let entries: Vec<[(&str, &str); 1]> = sent
             .descriptors
             .iter()

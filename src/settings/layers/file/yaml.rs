@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use config::{Value, ValueKind};
 
 use super::{Entries, Place, below, number_or_text};
-use crate::rules::Position;
-use crate::rules::tree::{Content, Node, Value as Scalar};
-use crate::rules::yaml::Documents;
+use weir_rules::Position;
+use weir_rules::tree::{Content, Node, Value as Scalar};
+use weir_rules::yaml::Documents;
 
 /// The deepest nesting of groups. Settings have less.
 const MAX_DEPTH: usize = 16;
