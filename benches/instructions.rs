@@ -110,7 +110,7 @@ fn service(case: usize) -> Service {
     let store = MemoryStore::new(SystemClock::new(), 1_000_000);
     // With a ratio of 0 every admission is near its limit.
     let near_limit_ratio = if case == 12 { 0.0 } else { 0.8 };
-    let options = weir_limiter::Options { near_limit_ratio, ..limiter::Options::default() };
+    let options = weir_limiter::Options { near_limit_ratio, ..weir_limiter::Options::default() };
     let top = matches!(case, 10 | 11 | 12 | 14 | 15).then(|| {
         let options = top::Options { entries: 1024, redact: Vec::new(), threads: 2 };
         Arc::new(Top::new(options, Arc::new(SystemClock::new())))

@@ -5,4 +5,6 @@ mod commands;
 mod connection;
 mod parser;
 mod plans;
+#[path = "../../tests/support/reduce.rs"]
+mod reduce;
 mod waiting;

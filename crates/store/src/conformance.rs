@@ -42,7 +42,8 @@ pub mod fakes;
 pub mod holds;
 #[cfg(test)]
 pub(crate) mod model;
-pub mod reduce;
+#[cfg(test)]
+pub(crate) mod reduce;
 pub mod replicas;
 pub mod states;
 

@@ -128,7 +128,7 @@ impl<'r> Bench<'r> {
         let options = weir_limiter::Options {
             shadow_mode: response.shadow_mode,
             quota_mode: response.quota_mode,
-            ..limiter::Options::default()
+            ..weir_limiter::Options::default()
         };
         let limiter = Limiter::new(store, options);
         let options = service::Options {

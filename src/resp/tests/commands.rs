@@ -5,12 +5,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::client::Client;
+use super::reduce;
 use crate::resp::{Password, Resp};
 use weir_common::clock::ManualClock;
 use weir_limit::{ReduceBucket, SECOND};
 use weir_store::StoreError;
 use weir_store::conformance::fakes::Fake;
-use weir_store::conformance::reduce;
 use weir_store::memory::MemoryStore;
 
 #[tokio::test]
