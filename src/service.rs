@@ -141,8 +141,9 @@ impl<S: Store> RateLimit<S> {
         }
         let rules = self.rules.load();
         let budget = store_budget(self.options.budget, timeout);
-        let decision = self.limiter.decide_now(rules.as_deref(), &request, budget, holds)?;
-        Some(decision.map(|decision| encode::encode(&request, &decision, &self.options)))
+        let encode =
+            |decision: &RequestDecision<'_>| encode::encode(&request, decision, &self.options);
+        self.limiter.decide_now(rules.as_deref(), &request, budget, holds, encode)
     }
 
     /// Decides a request, and passes the decision to `then`.
@@ -153,7 +154,7 @@ impl<S: Store> RateLimit<S> {
     pub async fn decide_request<T>(
         &self,
         request: &weir_limiter::Request<'_>,
-        then: impl FnOnce(&RequestDecision<'_>) -> T,
+        then: impl Fn(&RequestDecision<'_>) -> T,
     ) -> Result<T, RequestError> {
         self.check(request)?;
         let rules = self.rules.load();
@@ -161,10 +162,10 @@ impl<S: Store> RateLimit<S> {
         // A client that disconnects leaves its holds to their time-out.
         let holds = &mut Holds::default();
         if self.is_immediate()
-            && let Some(decision) =
-                self.limiter.decide_now(rules.as_deref(), request, budget, holds)
+            && let Some(decided) =
+                self.limiter.decide_now(rules.as_deref(), request, budget, holds, &then)
         {
-            return decision.map(|decision| then(&decision));
+            return decided;
         }
         // On the heap: a connection's task is as large as the largest of its futures.
         let decided = Box::pin(async {

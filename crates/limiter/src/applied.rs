@@ -52,7 +52,8 @@ pub(super) fn look_up<'s: 'r, 'r>(
     request: &Request<'r>,
 ) -> Result<Lookup<'s, 'r>, (usize, &'static str)> {
     let domain = active.rules.domain(request.domain);
-    let mut lookup = Lookup::new(domain, request.descriptors.len());
+    let mut lookup = Lookup::new();
+    lookup.start(domain, request.descriptors.len());
     for (i, descriptor) in request.descriptors.iter().enumerate() {
         let sent = descriptor.limit.as_ref().map(|limit| limit.plan()).transpose();
         lookup.add(request, descriptor, sent.map_err(|why| (i, why))?);

@@ -19,21 +19,26 @@ pub(super) struct Charges<'a> {
 
 impl<'a> Charges<'a> {
     #[inline]
-    pub fn new(
+    pub fn new(domain: Option<&'a Domain>) -> Charges<'a> {
+        Charges { list: SmallVec::new(), domain, quota_passes: false }
+    }
+
+    /// Adds a charge for each descriptor that has a limit.
+    #[inline]
+    pub fn add_all(
+        &mut self,
         request: &Request<'a>,
         lookup: &'a Lookup<'_, '_>,
         options: &Options,
-    ) -> Charges<'a> {
-        let domain = lookup.domain;
-        let mut charges = Charges { list: SmallVec::new(), domain, quota_passes: false };
+    ) {
         for matched in &lookup.matched {
             let shadow =
                 matched.applies.rule().is_some_and(|rule| rule.shadow_mode) || matched.is_allowed();
             let Some(plan) = matched.plan() else {
-                charges.quota_passes |= matched.is_quota;
+                self.quota_passes |= matched.is_quota;
                 continue;
             };
-            charges.quota_passes |= matched.is_quota && shadow;
+            self.quota_passes |= matched.is_quota && shadow;
             let (key, hold) = key(request.domain, matched, plan);
             // In the global shadow mode no denial denies the request.
             let role = match (shadow || options.shadow_mode, matched.is_quota) {
@@ -41,9 +46,8 @@ impl<'a> Charges<'a> {
                 (_, true) => Role::Quota,
                 _ => Role::Enforced,
             };
-            charges.list.push(Charge { key, plan, op: matched.op, hold, role });
+            self.list.push(Charge { key, plan, op: matched.op, hold, role });
         }
-        charges
     }
 
     /// The charges of all descriptors that have a limit, in order.

@@ -7,7 +7,7 @@ use weir_rules::{Metadata, Rule};
 use weir_store::StoreError;
 
 /// The decision on a request.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct RequestDecision<'s> {
     pub over_limit: bool,
     /// One for each descriptor, in order.

@@ -42,8 +42,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use self::charges::Charges;
 use self::log::DenialLog;
 use self::lookup::{Lookup, Matched};
@@ -161,11 +159,12 @@ impl<S: Store> Limiter<S> {
         holds: &mut Holds,
     ) -> Result<RequestDecision<'s>, RequestError> {
         let span = DecisionSpan::start(request);
-        let lookup = match self.look_up(rules.map(Into::into), request) {
-            Ok(lookup) => lookup,
-            Err(error) => return self.refuse(request, error, span),
-        };
-        let charges = Charges::new(request, &lookup, &self.options);
+        let mut lookup = Lookup::new();
+        if let Err(error) = self.look_up(rules.map(Into::into), request, &mut lookup) {
+            return Err(self.refuse(request, error, span));
+        }
+        let mut charges = Charges::new(lookup.domain);
+        charges.add_all(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
             let charge = span.charge(&batch);
@@ -173,26 +172,31 @@ impl<S: Store> Limiter<S> {
             charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        let decision = self.conclude(request, &lookup, &charges, &answers);
-        span.end(Some(&lookup), &decision);
-        decision
+        let mut decision = RequestDecision::default();
+        let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
+        span.end(Some(&lookup), concluded.as_ref().map(|()| &decision));
+        concluded.map(|()| decision)
     }
 
-    /// Decides a request as [`decide`](Self::decide) does, but without waiting. Returns `None`, with
-    /// nothing charged or counted, if the store cannot answer now.
-    pub fn decide_now<'s>(
+    /// Decides a request as [`decide`](Self::decide) does, but without waiting, and passes the decision
+    /// to `then`. Returns `None`, with nothing charged or counted, if the store cannot answer now.
+    ///
+    /// The decision is not returned, because to copy it takes longer than to look up a rule.
+    pub fn decide_now<'s, T>(
         &self,
         rules: Option<impl Into<ActiveView<'s>>>,
         request: &Request<'_>,
         budget: Duration,
         holds: &mut Holds,
-    ) -> Option<Result<RequestDecision<'s>, RequestError>> {
+        then: impl FnOnce(&RequestDecision<'s>) -> T,
+    ) -> Option<Result<T, RequestError>> {
         let span = DecisionSpan::start(request);
-        let lookup = match self.look_up(rules.map(Into::into), request) {
-            Ok(lookup) => lookup,
-            Err(error) => return Some(self.refuse(request, error, span)),
-        };
-        let charges = Charges::new(request, &lookup, &self.options);
+        let mut lookup = Lookup::new();
+        if let Err(error) = self.look_up(rules.map(Into::into), request, &mut lookup) {
+            return Some(Err(self.refuse(request, error, span)));
+        }
+        let mut charges = Charges::new(lookup.domain);
+        charges.add_all(request, &lookup, &self.options);
         let mut answers = Answers::new();
         if let Some(batch) = charges.batch(budget) {
             let charge = span.charge(&batch);
@@ -202,32 +206,33 @@ impl<S: Store> Limiter<S> {
             charge.end(&answers);
             holds.add(&batch, &answers);
         }
-        let decision = self.conclude(request, &lookup, &charges, &answers);
-        span.end(Some(&lookup), &decision);
-        Some(decision)
+        let mut decision = RequestDecision::default();
+        let concluded = self.conclude(request, &lookup, &charges, &answers, &mut decision);
+        span.end(Some(&lookup), concluded.as_ref().map(|()| &decision));
+        Some(concluded.map(|()| then(&decision)))
     }
 
     /// Counts and records that a request is invalid.
     #[cold]
-    fn refuse<'s>(
+    fn refuse(
         &self,
         request: &Request<'_>,
         error: RequestError,
         span: DecisionSpan,
-    ) -> Result<RequestDecision<'s>, RequestError> {
+    ) -> RequestError {
         self.count_refused(request.domain, &error);
-        let decision = Err(error);
-        span.end(None, &decision);
-        decision
+        span.end(None, Err(&error));
+        error
     }
 
-    /// Looks up what applies to each descriptor of a request, in order.
+    /// Adds to `lookup` what applies to each descriptor of a request, in order.
     #[inline]
     fn look_up<'s: 'r, 'r>(
         &self,
         active: Option<ActiveView<'s>>,
         request: &'r Request<'r>,
-    ) -> Result<Lookup<'s, 'r>, RequestError> {
+        lookup: &mut Lookup<'s, 'r>,
+    ) -> Result<(), RequestError> {
         if request.domain.is_empty() {
             return Err(RequestError::EmptyDomain);
         }
@@ -244,7 +249,7 @@ impl<S: Store> Limiter<S> {
             // Nothing is charged then, so the request is decided now and counted once.
             self.counts.domain_not_found.add(request.domain, sent as u64);
         }
-        let mut lookup = Lookup::new(domain, sent);
+        lookup.start(domain, sent);
         for (i, descriptor) in request.descriptors.iter().enumerate() {
             // A limit that was sent is checked even if its domain has no rules.
             let sent_plan = match &descriptor.limit {
@@ -259,21 +264,23 @@ impl<S: Store> Limiter<S> {
         if let Some(controls) = controls {
             lookup.control(request.domain, controls, &self.options);
         }
-        Ok(lookup)
+        Ok(())
     }
 
-    /// Combines the store's answers into statuses and the overall decision, and counts them.
+    /// Combines the store's answers into the statuses and the outcome of `decision`, and counts them.
     fn conclude<'s>(
         &self,
         request: &Request<'_>,
         lookup: &Lookup<'s, '_>,
         charges: &Charges<'_>,
         answers: &[Answer],
-    ) -> Result<RequestDecision<'s>, RequestError> {
+        decision: &mut RequestDecision<'s>,
+    ) -> Result<(), RequestError> {
         let mut charged = charges.list().iter().zip(answers);
         // Whether admitted hits are counted as near a limit.
         let are_charged = self.top.is_some() && charges.are_charged(answers);
-        let mut statuses: SmallVec<[Status<'s>; 4]> = SmallVec::with_capacity(lookup.matched.len());
+        let RequestDecision { over_limit, statuses } = decision;
+        statuses.reserve(lookup.matched.len());
         let (mut over, mut quotas, mut quotas_over) = (false, 0, 0);
         for matched in &lookup.matched {
             let mut status = match matched.plan() {
@@ -307,16 +314,17 @@ impl<S: Store> Limiter<S> {
         add(if over { &self.counts.over_limit } else { &self.counts.ok });
         if over {
             if self.denial_log.is_on() {
-                self.denial_log.log(request, lookup, answers, &statuses);
+                self.denial_log.log(request, lookup, answers, statuses);
             }
             if self.denials.are_watched() {
-                self.denials.add(request, lookup, answers, &statuses);
+                self.denials.add(request, lookup, answers, statuses);
             }
         }
         if tracing::enabled!(tracing::Level::DEBUG) {
             log::decisions(request, lookup, answers, if over { "over_limit" } else { "ok" });
         }
-        Ok(RequestDecision { over_limit: over, statuses })
+        *over_limit = over;
+        Ok(())
     }
 
     /// The status of a descriptor that was charged; adds its hits to the counts of its rule and of its

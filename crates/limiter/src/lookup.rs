@@ -136,8 +136,15 @@ impl<'s, 'r> Matched<'s, 'r> {
 
 impl<'s: 'r, 'r> Lookup<'s, 'r> {
     #[inline]
-    pub fn new(domain: Option<&'s Domain>, descriptors: usize) -> Lookup<'s, 'r> {
-        Lookup { domain, matched: SmallVec::with_capacity(descriptors), is_blocked: false }
+    pub fn new() -> Lookup<'s, 'r> {
+        Lookup { domain: None, matched: SmallVec::new(), is_blocked: false }
+    }
+
+    /// Starts with the rules of the request's domain.
+    #[inline]
+    pub fn start(&mut self, domain: Option<&'s Domain>, descriptors: usize) {
+        self.domain = domain;
+        self.matched.reserve(descriptors);
     }
 
     #[inline]

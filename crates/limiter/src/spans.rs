@@ -48,7 +48,7 @@ impl DecisionSpan {
     pub fn end(
         self,
         lookup: Option<&Lookup<'_, '_>>,
-        decision: &Result<RequestDecision<'_>, RequestError>,
+        decision: Result<&RequestDecision<'_>, &RequestError>,
     ) {
         if let Some(span) = self.0 {
             end(&span, lookup, decision);
@@ -78,7 +78,7 @@ fn start(parent: &Span, request: &Request<'_>) -> Box<Span> {
 fn end(
     span: &Span,
     lookup: Option<&Lookup<'_, '_>>,
-    decision: &Result<RequestDecision<'_>, RequestError>,
+    decision: Result<&RequestDecision<'_>, &RequestError>,
 ) {
     let rules = || {
         let matched = lookup.into_iter().flat_map(|lookup| &lookup.matched);

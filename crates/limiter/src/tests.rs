@@ -51,7 +51,8 @@ impl Bench {
 
     fn decide<'s>(&'s self, request: &Request<'_>) -> Result<RequestDecision<'s>, RequestError> {
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-        let decided = self.limiter.decide_now(Some(&self.rules), request, budget, holds);
+        let then = RequestDecision::clone;
+        let decided = self.limiter.decide_now(Some(&self.rules), request, budget, holds, then);
         decided.expect("memory answers now")
     }
 
@@ -114,14 +115,15 @@ async fn a_store_that_cannot_answer_now_is_waited_for_and_counted_once() {
     let request =
         Request { domain: "d", descriptors: &descriptors, hits_addend: 0, beyond: 0, span: None };
     let (rules, counts) = (Some(&rules), limiter.counts());
-    assert!(limiter.decide_now(rules, &request, budget, holds).is_none());
+    let drop_decision = |_: &RequestDecision<'_>| ();
+    assert!(limiter.decide_now(rules, &request, budget, holds, drop_decision).is_none());
     assert_eq!(counts.ok.load(Relaxed), 0);
     let decision = limiter.decide(rules, &request, budget, holds).await.unwrap();
     assert_eq!(decision.statuses[0].remaining, 1);
     assert_eq!(counts.ok.load(Relaxed), 1);
     // Without a charge the store is not needed.
     let other = Request { domain: "other", ..request };
-    assert!(limiter.decide_now(rules, &other, budget, holds).unwrap().is_ok());
+    assert!(limiter.decide_now(rules, &other, budget, holds, drop_decision).unwrap().is_ok());
     assert_eq!(counts.ok.load(Relaxed), 2);
     assert_eq!(counts.domain_not_found.total(), 1);
 }

@@ -11,7 +11,7 @@ use super::tally::{KeyBudget, Series, Tally, Timeline};
 use weir_common::clock::ManualClock;
 use weir_common::descriptor::write_descriptor;
 use weir_common::entry::Entry;
-use weir_limiter::{Descriptor, Holds, Limiter, Request};
+use weir_limiter::{Descriptor, Holds, Limiter, Request, RequestDecision};
 use weir_rules::{Rule, RuleSet, truncate};
 use weir_store::recording::RecordingStore;
 
@@ -98,8 +98,9 @@ impl Side {
         self.clock.set(timeline.now);
         let request = Request { domain, descriptors, beyond: 0, hits_addend: hits, span: None };
         let holds = &mut Holds::default();
-        let decision = self.limiter.decide_now(Some(&self.rules), &request, BUDGET, holds);
-        let decision = match decision {
+        let (limiter, rules) = (&self.limiter, Some(&self.rules));
+        let then = RequestDecision::clone;
+        let decision = match limiter.decide_now(rules, &request, BUDGET, holds, then) {
             Some(Ok(decision)) => decision,
             Some(Err(error)) => return Err(error.to_string()),
             None => return Err("the memory store did not answer".to_owned()),

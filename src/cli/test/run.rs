@@ -186,7 +186,8 @@ impl<'r> Bench<'r> {
         self.limiter.store().answers().clear();
         // Holds are not given back: in a test no caller disconnects.
         let (budget, holds) = (Duration::from_secs(1), &mut Holds::default());
-        let decision = self.limiter.decide_now(Some(self.rules), request, budget, holds);
+        let (limiter, then) = (&self.limiter, RequestDecision::clone);
+        let decision = limiter.decide_now(Some(self.rules), request, budget, holds, then);
         decision.unwrap_or(Err(RequestError::Store(StoreError::Unavailable)))
     }
 

@@ -96,7 +96,8 @@ impl Bench {
             span: None,
         };
         let (rules, budget) = (rules.load(), Duration::from_secs(1));
-        let decided = limiter.decide_now(rules.as_deref(), &request, budget, &mut Holds::default());
+        let (rules, holds) = (rules.as_deref(), &mut Holds::default());
+        let decided = limiter.decide_now(rules, &request, budget, holds, |_| ());
         assert!(decided.is_some());
     }
 

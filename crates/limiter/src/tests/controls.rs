@@ -61,13 +61,16 @@ impl Controlled {
         let snapshot = self.active.load();
         let request = Request { domain, descriptors, hits_addend: 0, beyond: 0, span: None };
         let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-        let decided = self.limiter.decide_now(snapshot.as_deref(), &request, budget, holds);
-        let decision = decided.expect("memory answers now").expect("a decision");
         let shown = |status: &Status<'_>| {
             let n = status.limit.map(|limit| limit.requests_per_unit);
             (status.over_limit, n, status.remaining, status.reset_seconds())
         };
-        (decision.over_limit, decision.statuses.iter().map(shown).collect())
+        let response = |decision: &RequestDecision<'_>| {
+            (decision.over_limit, decision.statuses.iter().map(shown).collect())
+        };
+        let (limiter, snapshot) = (&self.limiter, snapshot.as_deref());
+        let decided = limiter.decide_now(snapshot, &request, budget, holds, response);
+        decided.expect("memory answers now").expect("a decision")
     }
 
     fn ask(&self, domain: &str, entries: &[Entry<'_>]) -> Response {

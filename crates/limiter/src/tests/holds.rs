@@ -32,7 +32,8 @@ fn holds(bench: &Bench, descriptors: &[Descriptor<'_>]) -> Holds {
     let request = Request { domain: "d", descriptors, hits_addend: 0, beyond: 0, span: None };
     let mut holds = Holds::default();
     let budget = Duration::from_millis(8);
-    let decided = bench.limiter.decide_now(Some(&bench.rules), &request, budget, &mut holds);
+    let (limiter, rules) = (&bench.limiter, Some(&bench.rules));
+    let decided = limiter.decide_now(rules, &request, budget, &mut holds, |_| ());
     assert!(decided.is_some());
     holds
 }

@@ -104,10 +104,11 @@ fn steps(all: &[Sent]) -> Vec<String> {
                 clock.advance(sent.every_ms * 1_000);
             }
             let (budget, holds) = (Duration::from_millis(8), &mut Holds::default());
-            let decision =
-                limiter.decide_now(Some(&rules), &request, budget, holds).unwrap().unwrap();
-            ok += u32::from(!decision.over_limit);
-            last = statuses(&decision);
+            let decided = limiter.decide_now(Some(&rules), &request, budget, holds, |decision| {
+                ok += u32::from(!decision.over_limit);
+                last = statuses(decision);
+            });
+            decided.unwrap().unwrap();
         }
         let shown: Vec<String> = std::iter::zip(&entries, &sent.descriptors)
             .map(|([(key, value)], (_, _, refund))| match refund {
