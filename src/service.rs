@@ -154,7 +154,7 @@ impl<S: Store> RateLimit<S> {
     pub async fn decide_request<T>(
         &self,
         request: &weir_limiter::Request<'_>,
-        then: impl Fn(&RequestDecision<'_>) -> T,
+        mut then: impl FnMut(&RequestDecision<'_>) -> T,
     ) -> Result<T, RequestError> {
         self.check(request)?;
         let rules = self.rules.load();
@@ -163,7 +163,7 @@ impl<S: Store> RateLimit<S> {
         let holds = &mut Holds::default();
         if self.is_immediate()
             && let Some(decided) =
-                self.limiter.decide_now(rules.as_deref(), request, budget, holds, &then)
+                self.limiter.decide_now(rules.as_deref(), request, budget, holds, &mut then)
         {
             return decided;
         }

@@ -92,7 +92,7 @@ pub(super) async fn decide<S: Store>(
     resp: &Resp<S>,
     domain: &str,
     descriptors: &[Descriptor<'_>],
-    then: impl FnOnce(bool, &[Status<'_>]),
+    mut then: impl FnMut(bool, &[Status<'_>]),
 ) -> Result<(), CommandError> {
     let request = Request { domain, descriptors, beyond: 0, hits_addend: 0, span: None };
     resp.rate_limit
