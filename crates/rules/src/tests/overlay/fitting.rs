@@ -119,7 +119,7 @@ proptest! {
     }
 
     #[test]
-    fn a_charge_is_applied_if_it_fits_all_rules(
+    fn a_charge_is_left_out_if_it_does_not_fit_a_rule(
         rules in prop::collection::vec(one_of(&DELIVERED), 1..4),
         patches in prop::collection::vec(one_of(&SETS), 0..4),
     ) {
@@ -137,6 +137,9 @@ proptest! {
         prop_assert_eq!((domain.together, domain.patches.len()), (fits, usize::from(fits)));
         let mut limits =
             set.rules().filter_map(|rule| rule.plan.as_ref()).flat_map(|plan| plan.limits());
-        prop_assert_eq!(limits.any(|limit| limit.charge_denied), !fits, "{:#?}", report);
+        let denied = limits.any(|limit| limit.charge_denied);
+        prop_assert!(!(fits && denied), "{:#?}", report);
+        // Beside patches of rules that do not fit, it is left out also where one would make it fit.
+        prop_assert!(fits || denied || report.failed_patches > 1, "{:#?}", report);
     }
 }
