@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::document::Document;
 use super::lint::{self, Replaced};
-use super::overlay::{Overlay, OverlayReport, Patcher};
+use super::overlay::{Overlay, OverlayReport};
 use super::problem::Problem;
 use super::problems::Problems;
 use super::read::{Budget, Reader, Root};
@@ -33,33 +33,7 @@ impl RuleSet {
         previous: Option<&RuleSet>,
         problems: &mut Problems,
     ) -> (RuleSet, OverlayReport) {
-        let Some(overlay) = overlay else {
-            let set = RuleSet::compile_once(documents, options, None, previous, problems);
-            return (set, OverlayReport::default());
-        };
-        let mut patcher = overlay.patcher(options);
-        let found = problems.clone();
-        let mut set =
-            RuleSet::compile_once(documents, options, Some(&mut patcher), previous, problems);
-        if !problems.has_errors() && patcher.start_over() {
-            drop(set);
-            *problems = found;
-            set = RuleSet::compile_once(documents, options, Some(&mut patcher), previous, problems);
-        }
-        let report = match problems.has_errors() {
-            true => OverlayReport::default(),
-            false => patcher.finish(options.max_problems),
-        };
-        (set, report)
-    }
-
-    fn compile_once(
-        documents: &[impl Document],
-        options: &Options,
-        mut patcher: Option<&mut Patcher>,
-        previous: Option<&RuleSet>,
-        problems: &mut Problems,
-    ) -> RuleSet {
+        let mut patcher = overlay.map(|overlay| overlay.patcher(options));
         let previous_rules: HashMap<&str, &Rule> =
             previous.iter().flat_map(|set| set.rules()).map(|rule| (&*rule.name, rule)).collect();
         let mut set = RuleSet::default();
@@ -90,7 +64,7 @@ impl RuleSet {
                 together: false,
                 lint: options.lint,
                 replaced: Vec::new(),
-                patcher: patcher.as_deref_mut(),
+                patcher: patcher.as_mut(),
             };
             let Some(root) = reader.root(node.as_ref()) else { continue };
             let first = domains.get(&root.domain);
@@ -118,16 +92,15 @@ impl RuleSet {
             domain.on_store_failure = root.on_store_failure.or(domain.on_store_failure);
             if let Some(patcher) = &mut reader.patcher {
                 patcher.set_domain(&root.domain);
-                domain.together = patcher.together().unwrap_or(domain.together);
-                let policy = patcher.on_store_failure();
-                domain.on_store_failure = policy.unwrap_or(domain.on_store_failure);
-                domain.patches = patcher.domain_origins().into();
             }
             // A repeated domain is read for its problems, into a tree that is dropped.
             let mut dropped = matcher::MatcherNode::default();
             let tree =
                 if known && !options.merge_domains { &mut dropped } else { &mut domain.root };
             reader.descriptors(&root, tree);
+            if let Some(patcher) = &reader.patcher {
+                patcher.patch_domain(domain);
+            }
             let file = &reader.file;
             let names = reader.replaced.drain(..);
             replaced.extend(names.map(|name| Replaced::new(&root.domain, file.clone(), name)));
@@ -145,7 +118,9 @@ impl RuleSet {
         if !problems.has_errors() {
             set.series.set_max(options.max_series.saturating_sub(set.rules.len()));
         }
-        set
+        let patcher = patcher.filter(|_| !problems.has_errors());
+        let report = patcher.map(|patcher| patcher.finish(options.max_problems));
+        (set, report.unwrap_or_default())
     }
 }
 

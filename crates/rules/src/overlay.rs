@@ -12,7 +12,7 @@ mod report;
 
 pub(super) use apply::PatchedKeys;
 pub(super) use patch::{LimitSelector, MAX_ENTRIES, MAX_PATCHES, Patch, Step};
-pub(super) use patcher::{APPLY_EFFORT, Patcher, READ_EFFORT, State};
+pub(super) use patcher::{Patcher, State};
 pub use report::OverlayReport;
 
 use std::collections::HashMap;

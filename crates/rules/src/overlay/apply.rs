@@ -2,6 +2,7 @@
 
 use std::slice;
 
+use super::super::Origin;
 use super::super::position::Position;
 use super::super::problem::{Problem, Severity};
 use super::super::read::{KeyNodes, LimitMaps};
@@ -20,29 +21,33 @@ impl<'n> PatchedKeys<'n> {
     /// A copy whose nodes are all at the position.
     pub fn moved(&self, position: Position) -> PatchedKeys<'n> {
         PatchedKeys {
-            rule: moved(&self.rule, Some(position)),
-            limits: self.limits.as_ref().map(|limits| moved_limits(limits, Some(position))),
+            rule: moved(&self.rule, position),
+            limits: self.limits.as_ref().map(|limits| moved_limits(limits, position)),
         }
     }
 
-    /// Applies a patch. Its nodes are put at `position`, if there is one.
+    /// Applies a patch. Its nodes and its problem are put at `place`, if there is one.
     ///
     /// # Errors
     /// The patch selects a limit that the rule does not have.
-    pub fn apply(&mut self, patch: &Patch, position: Option<Position>) -> Result<(), Box<Problem>> {
+    pub fn apply(&mut self, patch: &Patch, place: Option<&Origin>) -> Result<(), Box<Problem>> {
+        let position = place.map(|place| place.position);
         let set = |target: &mut KeyNodes<'n>, keys: &[(&'static str, Node<'static>)]| {
             keys.iter().for_each(|(key, node)| set(target, key, node, position));
         };
         set(&mut self.rule, &patch.rule_keys);
         if let Some(limits) = &patch.limits {
-            self.limits = limits.as_ref().map(|limits| moved_limits(limits, position));
+            self.limits = limits.as_ref().map(|limits| match position {
+                Some(position) => moved_limits(limits, position),
+                None => limits.clone(),
+            });
         }
         if patch.limit_keys.is_empty() {
             return Ok(());
         }
         let keys = &patch.limit_keys;
         let limits = match &mut self.limits {
-            None => return Err(no_limit(patch, 0)),
+            None => return Err(no_limit(patch, place, 0)),
             Some(LimitMaps::One(limit)) if selects(patch, 1, limit) => {
                 // The mode of an only limit is that of its rule.
                 for key in keys {
@@ -61,7 +66,7 @@ impl<'n> PatchedKeys<'n> {
                 selected += 1;
             }
         }
-        if selected == 0 { Err(no_limit(patch, limits.len())) } else { Ok(()) }
+        if selected == 0 { Err(no_limit(patch, place, limits.len())) } else { Ok(()) }
     }
 
     /// The fields of the descriptor.
@@ -84,15 +89,11 @@ impl<'n> PatchedKeys<'n> {
     }
 }
 
-fn moved<'n>(keys: &KeyNodes<'n>, position: Option<Position>) -> KeyNodes<'n> {
-    let moved = |node: &Node<'n>| match position {
-        Some(position) => node.moved(position),
-        None => node.clone(),
-    };
-    keys.iter().map(|(key, node)| (*key, moved(node))).collect()
+fn moved<'n>(keys: &KeyNodes<'n>, position: Position) -> KeyNodes<'n> {
+    keys.iter().map(|(key, node)| (*key, node.moved(position))).collect()
 }
 
-fn moved_limits<'n>(limits: &LimitMaps<'n>, position: Option<Position>) -> LimitMaps<'n> {
+fn moved_limits<'n>(limits: &LimitMaps<'n>, position: Position) -> LimitMaps<'n> {
     match limits {
         LimitMaps::One(keys) => LimitMaps::One(moved(keys, position)),
         LimitMaps::Several(items) => {
@@ -131,7 +132,7 @@ fn selects(patch: &Patch, number: usize, limit: &KeyNodes<'_>) -> bool {
 }
 
 /// The error of a patch that selects none of the limits of a rule.
-fn no_limit(patch: &Patch, limits: usize) -> Box<Problem> {
+fn no_limit(patch: &Patch, place: Option<&Origin>, limits: usize) -> Box<Problem> {
     let what = match &patch.limit {
         None => String::new(),
         Some((LimitSelector::Number(number), _)) => format!(" number {number}"),
@@ -142,11 +143,12 @@ fn no_limit(patch: &Patch, limits: usize) -> Box<Problem> {
         1 => "one limit".to_owned(),
         _ => format!("{limits} limits"),
     };
-    let position = patch.limit.as_ref().map(|(_, position)| *position);
+    let origin = place.unwrap_or(&patch.origin);
+    let selector = patch.limit.as_ref().filter(|_| place.is_none());
     Box::new(Problem {
         severity: Severity::Error,
-        file: patch.origin.file.to_string(),
-        position: Some(position.unwrap_or(patch.origin.position)),
+        file: origin.file.to_string(),
+        position: Some(selector.map_or(origin.position, |(_, position)| *position)),
         message: format!("there is no limit{what}, the rule has {has}"),
         text: String::new(),
         first: None,

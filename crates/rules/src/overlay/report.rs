@@ -34,7 +34,7 @@ impl OverlayReport {
 
 /// Patches that do not fit.
 #[derive(Debug, Default)]
-pub(super) struct Failures {
+pub(crate) struct Failures {
     rules: BTreeMap<u32, Failure>,
     domains: BTreeMap<u32, Failure>,
     warnings: Vec<Problem>,
@@ -54,12 +54,12 @@ struct Failure {
 const MAX_WARNINGS: usize = 100;
 
 impl Failures {
-    /// Adds a rule that is invalid after a patch.
+    /// Adds a rule that is invalid after a patch. `problems` are those of the rule.
     pub fn add(&mut self, patch: u32, rule: &str, problems: Vec<Problem>) {
         add(&mut self.rules, patch, || format!("rule {rule}"), problems);
     }
 
-    /// Adds a domain with a rule that is invalid with the `charge` of a patch.
+    /// Adds a domain with a rule that is invalid with the `charge` of a patch, which is at `origin`.
     pub fn add_domain(
         &mut self,
         patch: u32,
@@ -74,6 +74,7 @@ impl Failures {
         add(&mut self.domains, patch, || format!("domain '{domain}' with rule {rule}"), problems);
     }
 
+    /// Adds warnings about a rule after its patches.
     pub fn warn(&mut self, rule: &str, problems: Vec<Problem>) {
         for mut problem in problems {
             if self.warnings.len() < MAX_WARNINGS {
@@ -83,46 +84,27 @@ impl Failures {
         }
     }
 
-    /// Removes all but the domains.
-    pub fn keep_domains(&mut self) {
-        self.rules.clear();
-        self.warnings.clear();
-    }
-
-    /// Lists all, in the order of the files. `exhausted` is the first patch if not all were applied.
+    /// Lists all, in the order of the files.
     pub fn report<'p>(
         self,
-        exhausted: Option<&Patch>,
         unmatched: impl Iterator<Item = &'p Patch>,
         max_problems: usize,
     ) -> OverlayReport {
-        let failed_patches =
-            self.rules.len() + self.domains.len() + usize::from(exhausted.is_some());
+        let failed_patches = self.rules.len() + self.domains.len();
         let mut list = self.warnings;
         let failures = self.rules.into_values().chain(self.domains.into_values());
         list.extend(failures.flat_map(Failure::into_problems));
-        let problem = |patch: &Patch, severity, message: &str, help: &str| Problem {
-            severity,
+        let help = "compare `match` with the entries of the rules, which `weir check` prints; a \
+                    descriptor without a limit is not matched";
+        list.extend(unmatched.map(|patch| Problem {
+            severity: Severity::Warning,
             file: patch.origin.file.to_string(),
             position: Some(patch.origin.position),
-            message: message.to_owned(),
+            message: "the patch matches nothing".to_owned(),
             text: String::new(),
             first: None,
             help: help.to_owned(),
-        };
-        list.extend(exhausted.map(|patch| {
-            let message = "the overlay has too many patches for so many rules: the last rules load \
-                           without it";
-            let help = "name the `domain` in `match`, and merge patches that set the same";
-            problem(patch, Severity::Error, message, help)
         }));
-        if exhausted.is_none() {
-            list.extend(unmatched.map(|patch| {
-                let help = "compare `match` with the entries of the rules, which `weir check` prints; \
-                            a descriptor without a limit is not matched";
-                problem(patch, Severity::Warning, "the patch matches nothing", help)
-            }));
-        }
         list.sort_by(|a, b| (&a.file, a.position).cmp(&(&b.file, b.position)));
         let mut problems = Problems::new(max_problems);
         let mut file = None;

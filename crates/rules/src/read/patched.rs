@@ -1,9 +1,10 @@
 //! Reads a rule again as the patches of an overlay change it.
 
+use std::mem;
 use std::sync::Arc;
 
 use super::super::Origin;
-use super::super::overlay::{APPLY_EFFORT, PatchedKeys, Patcher, READ_EFFORT, State};
+use super::super::overlay::{PatchedKeys, Patcher, State};
 use super::super::position::Position;
 use super::super::problem::Problem;
 use super::super::problems::Problems;
@@ -18,27 +19,24 @@ type FieldNodes<'f, 'n> = &'f [(&'static str, &'n Node<'n>)];
 /// The number of problems of a patched rule that are reported, errors and warnings each.
 const MAX_PROBLEMS: usize = 10;
 
-/// A rule as it was delivered, and patches to try on it.
-struct Trial<'t, 'n> {
+/// The number of patches of a rule that are tried a second time. Each is then applied with all that fit:
+/// with thousands of both, this would take seconds for each rule.
+const MAX_RETRIES: usize = 100;
+
+/// A rule as it was delivered.
+struct Delivered<'t, 'n> {
     keys: PatchedKeys<'n>,
-    /// The bytes of the rule as it was delivered.
+    /// The bytes that it takes.
     bytes: usize,
     position: Position,
     name: &'t str,
 }
 
-/// A rule as patches change it.
-struct Attempt {
-    /// None if the rule is invalid.
-    read: Option<Descriptor>,
-    problems: Vec<Problem>,
+/// A valid rule as patches change it.
+struct Patched {
+    read: Descriptor,
+    warnings: Vec<Problem>,
     budget: Budget,
-}
-
-impl Attempt {
-    fn failed(problem: Problem, budget: &Budget) -> Attempt {
-        Attempt { read: None, problems: vec![problem], budget: budget.clone() }
-    }
 }
 
 impl Reader<'_> {
@@ -63,9 +61,8 @@ impl Reader<'_> {
         {
             let bytes = rule_bytes(name, 0, read.rate_limit.as_ref().map(LimitFields::bytes));
             let keys = self.patched_keys(fields);
-            let trial = Trial { keys, bytes, position, name };
-            let together = charge.unwrap_or(self.together);
-            origins = self.fit(patcher, &trial, matched, together, read);
+            let rule = Delivered { keys, bytes, position, name };
+            origins = self.fit(patcher, &rule, matched, charge.unwrap_or(self.together), read);
         }
         self.patcher = Some(patcher);
         (next, origins)
@@ -86,151 +83,152 @@ impl Reader<'_> {
         PatchedKeys { rule, limits }
     }
 
-    /// Replaces `read` by what becomes of it with the patches that fit. Returns these.
+    /// Replaces `read` by the rule with the patches that fit. Returns these.
     fn fit(
         &mut self,
         patcher: &mut Patcher,
-        trial: &Trial<'_, '_>,
+        rule: &Delivered<'_, '_>,
         matched: Vec<u32>,
-        together: bool,
+        mut together: bool,
         read: &mut Descriptor,
     ) -> Arc<[Origin]> {
         patcher.set_matched(&matched);
-        let all = self.attempt(patcher, trial, &matched, together, None);
-        if all.read.is_some() && all.problems.is_empty() {
-            return self.accept(patcher, all, matched, read);
-        }
-        let rule = self.described(trial);
-        if all.read.is_none() && together != self.together {
-            let bare = self.attempt(patcher, trial, &[], together, None);
-            let as_delivered = self.attempt(patcher, trial, &matched, self.together, None);
-            if bare.read.is_none() || as_delivered.read.is_some() {
-                let cause = if bare.read.is_none() { bare } else { all };
-                // The domain is compiled again without this `charge`.
-                patcher.fail_domain(&rule, cause.problems);
-                return Arc::default();
+        let mut all = self.attempt(patcher, rule, &matched, together);
+        if together != self.together
+            && let Err(errors) = &mut all
+        {
+            let bare = self.attempt(patcher, rule, &[], together);
+            let with_delivered_charge = self.attempt(patcher, rule, &matched, self.together);
+            if bare.is_err() || with_delivered_charge.is_ok() {
+                let errors = bare.err().unwrap_or(mem::take(errors));
+                patcher.fail_domain(&self.described(rule), errors);
+                (all, together) = (with_delivered_charge, self.together);
             }
         }
-        let (kept, best) = match (all.read.is_some(), matched.last()) {
-            (true, Some(&last)) => {
-                let all = self.attempt(patcher, trial, &matched, together, Some(last));
-                (matched, Some(all))
-            }
-            _ => self.fitting(patcher, trial, matched, together),
+        let (patches, patched) = match all {
+            Ok(patched) => (matched, patched),
+            Err(_) => match self.fit_one_by_one(patcher, rule, matched, together) {
+                Some(fitting) => fitting,
+                None => return Arc::default(),
+            },
         };
-        let Some(best) = best else { return Arc::default() };
-        if !best.problems.is_empty() {
-            let delivered = self.attempt(patcher, trial, &[], self.together, None).problems;
-            let is_new = |problem: &&Problem| {
-                delivered.iter().all(|delivered| delivered.message != problem.message)
-            };
-            patcher.warn(&rule, best.problems.iter().filter(is_new).cloned().collect());
-        }
-        self.accept(patcher, best, kept, read)
-    }
-
-    /// Finds the patches that fit a rule together, where not all do. Records the others.
-    fn fitting(
-        &mut self,
-        patcher: &mut Patcher,
-        trial: &Trial<'_, '_>,
-        matched: Vec<u32>,
-        together: bool,
-    ) -> (Vec<u32>, Option<Attempt>) {
-        let (mut kept, mut best) = (Vec::new(), None);
-        let mut pending: Vec<(u32, Vec<Problem>)> =
-            matched.into_iter().map(|patch| (patch, Vec::new())).collect();
-        loop {
-            let before = kept.len();
-            let mut failed = Vec::new();
-            for (patch, _) in pending {
-                let mut candidate = kept.clone();
-                candidate.insert(candidate.partition_point(|&known| known < patch), patch);
-                let attempt = self.attempt(patcher, trial, &candidate, together, Some(patch));
-                match attempt.read.is_some() {
-                    true => (kept, best) = (candidate, Some(attempt)),
-                    false => failed.push((patch, attempt.problems)),
-                }
+        let Patched { read: mut patched, mut warnings, budget } = patched;
+        if !warnings.is_empty() {
+            let delivered = self.attempt(patcher, rule, &[], self.together);
+            for known in delivered.iter().flat_map(|delivered| &delivered.warnings) {
+                warnings.retain(|warning| warning.message != known.message);
             }
-            pending = failed;
-            // A patch may need a later one, as `burst` needs `algorithm: gcra`.
-            if pending.is_empty() || kept.len() == before {
-                break;
-            }
+            patcher.failures.warn(&self.described(rule), warnings);
         }
-        let rule = self.described(trial);
-        for (patch, problems) in pending.into_iter().filter(|(_, problems)| !problems.is_empty()) {
-            patcher.fail(patch, &rule, problems);
-        }
-        (kept, best)
-    }
-
-    fn accept(
-        &mut self,
-        patcher: &mut Patcher,
-        attempt: Attempt,
-        patches: Vec<u32>,
-        read: &mut Descriptor,
-    ) -> Arc<[Origin]> {
-        let Some(mut patched) = attempt.read else { return Arc::default() };
         if !patches.iter().any(|&patch| patcher.patch(patch).sets_metadata()) {
             patched.metadata = read.metadata.take();
         }
         *read = patched;
-        self.budget = attempt.budget;
+        self.budget = budget;
         patcher.set_patched(patches)
     }
 
-    /// Reads a rule with patches. The positions of all problems are in the patch `blamed`, if there is
-    /// one.
-    fn attempt(
+    /// Adds patches to a rule one by one, without those that make it invalid, and records these. Returns
+    /// the patches that fit, and the rule with them; none if it is invalid without patches.
+    fn fit_one_by_one(
         &mut self,
         patcher: &mut Patcher,
-        trial: &Trial<'_, '_>,
-        patches: &[u32],
+        rule: &Delivered<'_, '_>,
+        matched: Vec<u32>,
         together: bool,
-        blamed: Option<u32>,
-    ) -> Attempt {
-        if !patcher.spend(READ_EFFORT + APPLY_EFFORT * patches.len() as u64) {
-            return Attempt { read: None, problems: Vec::new(), budget: self.budget.clone() };
-        }
-        let origin = blamed.map(|blamed| patcher.patch(blamed).origin.clone());
-        let place = origin.as_ref().map(|origin| origin.position);
-        let mut keys = match place {
-            Some(position) => trial.keys.moved(position),
-            None => trial.keys.clone(),
-        };
-        for &patch in patches {
-            let place = place.filter(|_| blamed != Some(patch));
-            if let Err(mut problem) = keys.apply(patcher.patch(patch), place) {
-                if let (Some(origin), Some(_)) = (&origin, place) {
-                    (problem.file, problem.position) =
-                        (origin.file.to_string(), Some(origin.position));
+    ) -> Option<(Vec<u32>, Patched)> {
+        let mut patched = self.attempt(patcher, rule, &[], together).ok()?;
+        let (mut fitting, mut unfit) = (Vec::new(), Vec::new());
+        let mut keys = rule.keys.clone();
+        for patch in matched {
+            match self.attempt_on(patcher, rule, &keys, &[patch], Some(patch), together) {
+                Ok(better) => {
+                    patched = better;
+                    fitting.push(patch);
+                    // It was applied to a copy before, so it can be.
+                    let _ = keys.apply(patcher.patch(patch), None);
                 }
-                return Attempt::failed(*problem, &self.budget);
+                Err(errors) => unfit.push((patch, errors)),
             }
         }
-        let position = place.unwrap_or(trial.position);
+        // A patch may need a later one, as `burst` needs `algorithm: gcra`.
+        for (patch, errors) in unfit.iter_mut().take(MAX_RETRIES) {
+            let place = fitting.partition_point(|known| known < patch);
+            fitting.insert(place, *patch);
+            match self.attempt_on(patcher, rule, &rule.keys, &fitting, Some(*patch), together) {
+                Ok(better) => (patched, *errors) = (better, Vec::new()),
+                Err(newer) => {
+                    *errors = newer;
+                    fitting.remove(place);
+                }
+            }
+        }
+        let described = self.described(rule);
+        for (patch, errors) in unfit.into_iter().filter(|(_, errors)| !errors.is_empty()) {
+            patcher.failures.add(patch, &described, errors);
+        }
+        Some((fitting, patched))
+    }
+
+    /// Reads a rule with patches. The positions of all problems are in the last one, if there is one.
+    ///
+    /// # Errors
+    /// The rule is invalid with the patches.
+    fn attempt(
+        &self,
+        patcher: &Patcher,
+        rule: &Delivered<'_, '_>,
+        patches: &[u32],
+        together: bool,
+    ) -> Result<Patched, Vec<Problem>> {
+        self.attempt_on(patcher, rule, &rule.keys, patches, patches.last().copied(), together)
+    }
+
+    /// Reads the keys of a rule with patches. The positions of all problems are in the patch `blamed`, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// The rule is invalid with the patches.
+    fn attempt_on(
+        &self,
+        patcher: &Patcher,
+        rule: &Delivered<'_, '_>,
+        keys: &PatchedKeys<'_>,
+        patches: &[u32],
+        blamed: Option<u32>,
+        together: bool,
+    ) -> Result<Patched, Vec<Problem>> {
+        let origin = blamed.map(|blamed| &patcher.patch(blamed).origin);
+        let place = origin.map(|origin| origin.position);
+        let mut keys = place.map_or_else(|| keys.clone(), |position| keys.moved(position));
+        for &patch in patches {
+            let place = origin.filter(|_| Some(patch) != blamed);
+            keys.apply(patcher.patch(patch), place).map_err(|problem| vec![*problem])?;
+        }
+        let position = place.unwrap_or(rule.position);
         let fields = keys.into_fields(position);
         let fields: Vec<(&'static str, &Node<'_>)> =
             fields.iter().map(|(field, node)| (*field, node)).collect();
         let mut problems = Problems::new(MAX_PROBLEMS);
         let (read, budget) = self.quiet(&mut problems, &mut Vec::new(), together, |reader| {
-            if let Some(origin) = &origin {
+            if let Some(origin) = origin {
                 reader.file = origin.file.clone();
             }
             let read = reader.keys(position, &fields);
             let limit_bytes = read.rate_limit.as_ref().map(LimitFields::bytes);
-            let bytes = rule_bytes(trial.name, 0, limit_bytes);
-            reader.spend(position, bytes.saturating_sub(trial.bytes));
+            let bytes = rule_bytes(rule.name, 0, limit_bytes);
+            reader.spend(position, bytes.saturating_sub(rule.bytes));
             (read, reader.budget.clone())
         });
-        let is_good = !problems.has_errors();
+        let is_valid = !problems.has_errors();
         let mut problems = problems.into_parts().0;
         for problem in problems.iter_mut().filter(|problem| problem.position == place) {
             problem.help += "; `KEY: null` in `set` removes a key of the rule";
         }
-        Attempt { read: is_good.then_some(read), problems, budget }
+        match is_valid {
+            true => Ok(Patched { read, warnings: problems, budget }),
+            false => Err(problems),
+        }
     }
 
     /// Calls `read` with a reader that adds neither problems nor rules.
@@ -259,8 +257,8 @@ impl Reader<'_> {
     }
 
     /// The name and the place of a rule.
-    fn described(&self, trial: &Trial<'_, '_>) -> String {
-        let origin = Origin { file: self.file.clone(), position: trial.position };
-        format!("'{}' ({origin})", trial.name)
+    fn described(&self, rule: &Delivered<'_, '_>) -> String {
+        let origin = Origin { file: self.file.clone(), position: rule.position };
+        format!("'{}' ({origin})", rule.name)
     }
 }

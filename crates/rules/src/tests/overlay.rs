@@ -1,5 +1,6 @@
 //! Overlays, from the text of the files to the rules.
 
+mod fitting;
 mod gateway;
 mod invalid;
 mod misfits;

@@ -82,6 +82,29 @@ patches:
 }
 
 #[test]
+fn patches_are_tried_twice_up_to_a_number() {
+    let bursts = "- { match: {}, set: { burst: 3 } }\n".repeat(102);
+    let patches = format!(
+        "patches:\n{bursts}- {{ match: {{}}, set: {{ buckets: 3 }} }}\n\
+         - {{ match: {{}}, set: {{ algorithm: gcra }} }}\n"
+    );
+    let (rules, report) = patched(RULES, &patches);
+    let patches: Vec<_> = rules.rules().map(|rule| rule.patches.len()).collect();
+    assert_eq!(patches, [101, 101, 101]);
+    assert_eq!(report.failed_patches, 3, "two bursts, and the buckets");
+}
+
+#[test]
+fn the_most_patches_are_read_one_by_one() {
+    // Each with each would take hours.
+    let pair =
+        "- { match: {}, set: { requests_per_unit: 2 } }\n- { match: {}, set: { burst: 1 } }\n";
+    let (set, report) = patched(RULES, &format!("patches:\n{}", pair.repeat(5_000)));
+    assert_eq!(limits(&set)[0], "a: 2 per minute");
+    assert_eq!((report.failed_patches, report.patched_rules), (5_000, 3));
+}
+
+#[test]
 fn unlimited_rules_are_matched() {
     let rules = "domain: d\ndescriptors: [{ key: u, rate_limit: { unlimited: true } }]\n";
     let (set, report) = patched(rules, "patches: [{ match: {}, set: { burst: 1 } }]");
@@ -152,12 +175,42 @@ patches:
     assert!(!set.domain("d").unwrap().together);
     let denied: Vec<bool> =
         set.rules().map(|rule| rule.plan.as_ref().unwrap().limits()[0].charge_denied).collect();
-    assert_eq!((denied, report.patched_rules), (vec![true, true], 1));
+    // The default of a rule that it fits is still that of `charge: together`.
+    assert_eq!((denied, report.patched_rules), (vec![false, true], 1));
     assert!(lines(&report)[0].contains("error: domain 'd' with rule 'd.b'"), "{report:?}");
     // A patch of the rule makes it fit.
     let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
                    { match: { entries: [{ key: a }] }, set: { charge_denied: null } }]";
     assert!(fitted(rules, patches).domain("d").unwrap().together);
+}
+
+#[test]
+fn a_rule_that_no_patch_fits_has_the_charge_of_its_domain() {
+    let patches = "patches: [{ match: {}, set_domain: { charge: together } }, \
+                   { match: {}, set: { burst: 1 } }]";
+    let (set, report) = patched(RULES, patches);
+    assert_eq!((report.failed_patches, report.patched_rules), (1, 0));
+    assert!(set.domain("d").unwrap().together);
+    let mut limits = set.rules().flat_map(|rule| rule.plan.as_ref().unwrap().limits().to_vec());
+    assert!(limits.all(|limit| !limit.charge_denied));
+}
+
+#[test]
+fn a_charge_has_to_fit_all_files_of_a_domain() {
+    let one = |key: &str, more: &str| {
+        let text = format!(
+            "domain: d\ndescriptors: [{{ key: {key}, rate_limit: {{ unit: day{more} }} }}]"
+        );
+        file(&format!("{key}.yaml"), &text)
+    };
+    let denied = ", charge_denied: true";
+    let patches = "patches: [{ match: {}, set_domain: { charge: together } }]";
+    for (first, second) in [(denied, ""), ("", denied)] {
+        let loaded = load(vec![one("a", first), one("b", second)], &[patches], true);
+        let domain = loaded.rules.domain("d").unwrap();
+        assert_eq!((domain.together, domain.patches.len()), (false, 0), "{first}{second}");
+        assert_eq!(loaded.overlay.failed_patches, 1, "{:?}", loaded.overlay);
+    }
 }
 
 #[test]

@@ -1,0 +1,145 @@
+//! Which patches fit a rule, against a model that writes the patched rule and reads its text.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+
+use super::{limits, patched};
+use crate::{Loaded, Options, Problem, Problems, Rule};
+
+/// Keys of a limit, `null` to remove one.
+type Keys = BTreeMap<&'static str, &'static str>;
+
+/// What patches set: keys that go together or do not.
+const SETS: [&[(&str, &str)]; 17] = [
+    &[("algorithm", "fixed_window")],
+    &[("algorithm", "gcra")],
+    &[("algorithm", "gcra"), ("requests_per_unit", "4")],
+    &[("algorithm", "concurrency")],
+    &[("algorithm", "concurrency"), ("unit", "null")],
+    &[("algorithm", "bucketed_window")],
+    &[("algorithm", "null")],
+    &[("burst", "3"), ("requests_per_unit", "6")],
+    &[("burst", "null")],
+    &[("buckets", "5")],
+    &[("buckets", "null"), ("requests_per_unit", "7")],
+    &[("unit", "minute")],
+    &[("unit", "null")],
+    &[("charge_denied", "true"), ("requests_per_unit", "8")],
+    &[("charge_denied", "null")],
+    &[("max_debt", "2")],
+    &[("max_debt", "null")],
+];
+
+/// Valid rules under `charge: each`, the first three also under `together`.
+const DELIVERED: [&[(&str, &str)]; 6] = [
+    &[("unit", "hour")],
+    &[("unit", "hour"), ("algorithm", "gcra"), ("burst", "9")],
+    &[("unit", "hour"), ("algorithm", "bucketed_window"), ("buckets", "4")],
+    &[("unit", "hour"), ("charge_denied", "true")],
+    &[("unit", "hour"), ("algorithm", "gcra"), ("charge_denied", "true"), ("max_debt", "1")],
+    &[("algorithm", "concurrency")],
+];
+
+fn one_of(keys: &'static [&'static [(&'static str, &'static str)]]) -> impl Strategy<Value = Keys> {
+    select(keys).prop_map(|keys| keys.iter().copied().collect())
+}
+
+fn yaml(keys: &Keys) -> String {
+    let keys = keys.iter().map(|(key, value)| format!("{key}: {value}"));
+    format!("{{ {} }}", keys.collect::<Vec<_>>().join(", "))
+}
+
+/// The delivered keys with patches, in their order.
+fn merged(delivered: &Keys, patches: &[Keys], fitting: &[usize]) -> Keys {
+    let mut merged = delivered.clone();
+    fitting.iter().for_each(|index| merged.extend(patches[*index].clone()));
+    merged.retain(|_, value| *value != "null");
+    merged
+}
+
+fn text(charge: &str, keys: &Keys) -> String {
+    let rate_limit = yaml(keys);
+    format!("domain: d\ncharge: {charge}\ndescriptors: [{{ key: a, rate_limit: {rate_limit} }}]\n")
+}
+
+/// The limit of a rule; none if it is invalid.
+fn read(charge: &str, keys: &Keys) -> Option<Vec<String>> {
+    let files = vec![super::file("rules.yaml", &text(charge, keys))];
+    let loaded = Loaded::compile(files, Problems::default(), &Options::default(), None);
+    loaded.is_good().then(|| limits(&loaded.rules))
+}
+
+/// The patches that fit: all, or one by one those that do, and then those that do beside them.
+fn model(charge: &str, delivered: &Keys, patches: &[Keys]) -> Vec<usize> {
+    let fits = |fitting: &[usize]| read(charge, &merged(delivered, patches, fitting)).is_some();
+    let all: Vec<usize> = (0..patches.len()).collect();
+    if fits(&all) {
+        return all;
+    }
+    let mut fitting = Vec::new();
+    for index in all.iter().chain(&all) {
+        let mut more = fitting.clone();
+        more.push(*index);
+        more.sort_unstable();
+        more.dedup();
+        if fits(&more) {
+            fitting = more;
+        }
+    }
+    fitting
+}
+
+fn list(patches: &[Keys]) -> String {
+    let patches = patches.iter().map(|keys| format!("- {{ match: {{}}, set: {} }}\n", yaml(keys)));
+    patches.collect()
+}
+
+fn lines(rule: &Rule) -> Vec<u32> {
+    rule.patches.iter().filter_map(|origin| origin.position.line()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+    #[test]
+    fn the_patches_fit_that_the_model_finds(
+        (charge, rule) in prop_oneof![
+            one_of(&DELIVERED).prop_map(|rule| ("each", rule)),
+            one_of(&DELIVERED[..3]).prop_map(|rule| ("together", rule)),
+        ],
+        patches in prop::collection::vec(one_of(&SETS), 1..7),
+    ) {
+        let (set, report) = patched(&text(charge, &rule), &format!("patches:\n{}", list(&patches)));
+        let wanted = model(charge, &rule, &patches);
+        let wanted_lines: Vec<u32> = wanted.iter().map(|index| *index as u32 + 2).collect();
+        prop_assert_eq!(lines(set.rules().next().unwrap()), wanted_lines);
+        prop_assert_eq!(report.failed_patches, patches.len() - wanted.len(), "{:#?}", report);
+        prop_assert_eq!(Some(limits(&set)), read(charge, &merged(&rule, &patches, &wanted)));
+    }
+
+    #[test]
+    fn a_charge_is_left_out_if_it_does_not_fit_a_rule(
+        rules in prop::collection::vec(one_of(&DELIVERED), 1..4),
+        patches in prop::collection::vec(one_of(&SETS), 0..4),
+    ) {
+        let rule = |(rule, index)| format!("- {{ key: a{index}, rate_limit: {} }}\n", yaml(rule));
+        let rules: String = rules.iter().zip(0..).map(rule).collect();
+        let rules = format!("domain: d\ndescriptors:\n{rules}");
+        let patches = format!(
+            "patches:\n- {{ match: {{}}, set_domain: {{ charge: together }} }}\n{}",
+            list(&patches)
+        );
+        let (set, report) = patched(&rules, &patches);
+        let of_domain = |problem: &Problem| problem.message.starts_with("domain 'd'");
+        let fits = !report.problems.iter().any(of_domain);
+        let domain = set.domain("d").unwrap();
+        prop_assert_eq!((domain.together, domain.patches.len()), (fits, usize::from(fits)));
+        let mut limits =
+            set.rules().filter_map(|rule| rule.plan.as_ref()).flat_map(|plan| plan.limits());
+        let denied = limits.any(|limit| limit.charge_denied);
+        prop_assert!(!(fits && denied), "{:#?}", report);
+        // Beside patches of rules that do not fit, it is left out also where one would make it fit.
+        prop_assert!(fits || denied || report.failed_patches > 1, "{:#?}", report);
+    }
+}
