@@ -99,9 +99,9 @@ pub struct Addresses {
 /// How the service is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// After a delay in which load balancers can notice it.
-    Gently,
-    /// Without a delay, as at Ctrl-C.
+    /// Serves on for a delay in which load balancers can notice it.
+    Drain,
+    /// Stops without that delay, as at Ctrl-C.
     Now,
 }
 

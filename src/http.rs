@@ -3,13 +3,13 @@
 mod access;
 mod budget;
 mod debug;
-mod error;
+pub mod error;
 mod events;
 mod index;
 mod json;
 mod metrics;
 mod page;
-mod query;
+pub mod query;
 mod serve;
 mod v1;
 mod write_timeout;

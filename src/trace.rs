@@ -6,7 +6,7 @@
 //! The requests of a connection take turns on one task, and `tracing`'s current span is that of a
 //! thread. Spans are therefore never entered: a child names its parent.
 
-mod context;
+pub mod context;
 
 use http::HeaderMap;
 use tonic::Code;

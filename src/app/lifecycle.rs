@@ -203,7 +203,7 @@ mod tests {
             Ok(())
         };
         assert!(lifecycle.health.is_serving());
-        lifecycle.run(servers, ready(Stop::Gently)).await.unwrap();
+        lifecycle.run(servers, ready(Stop::Drain)).await.unwrap();
         assert_eq!(start.elapsed(), DELAY);
     }
 
@@ -220,7 +220,7 @@ mod tests {
     async fn the_timeout_includes_the_delay() {
         let (lifecycle, _closed) = lifecycle();
         let start = Instant::now();
-        lifecycle.run(pending(), ready(Stop::Gently)).await.unwrap();
+        lifecycle.run(pending(), ready(Stop::Drain)).await.unwrap();
         assert_eq!(start.elapsed(), TIMEOUT);
     }
 
@@ -247,7 +247,7 @@ mod tests {
                 Ok(())
             };
             let start = Instant::now();
-            lifecycle.run(servers, ready(Stop::Gently)).await.unwrap();
+            lifecycle.run(servers, ready(Stop::Drain)).await.unwrap();
             assert_eq!((start.elapsed(), *was_flushed.borrow_and_update()), (end, flushed));
         }
     }
@@ -268,8 +268,8 @@ mod tests {
     async fn a_server_that_fails_ends_any_phase() {
         for (stop, fails_after) in [
             (None, Duration::from_secs(1)),
-            (Some(Stop::Gently), DELAY / 2),
-            (Some(Stop::Gently), DELAY + TIMEOUT / 2),
+            (Some(Stop::Drain), DELAY / 2),
+            (Some(Stop::Drain), DELAY + TIMEOUT / 2),
         ] {
             let (lifecycle, _closed) = lifecycle();
             let start = Instant::now();

@@ -7,7 +7,7 @@ use serde_json::json;
 
 /// Why a request is refused or failed, and what to do instead: `{"error":"…","help":"…"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ApiError {
+pub struct ApiError {
     pub status: StatusCode,
     pub error: String,
     pub help: String,

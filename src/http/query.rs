@@ -13,7 +13,7 @@ const MAX_CHARS: usize = 100;
 
 /// The parameters of a request.
 #[derive(Debug)]
-pub(super) struct Query(Vec<(&'static str, String)>);
+pub struct Query(Vec<(&'static str, String)>);
 
 /// Returns the names of the parameters, decoded, and their values as they were sent.
 pub(super) fn parameters(uri: &Uri) -> impl Iterator<Item = (Cow<'_, str>, &str)> {

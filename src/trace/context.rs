@@ -9,7 +9,7 @@ const TRACEPARENT_BYTES: usize = 55;
 
 /// What the caller sent about its trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Caller<'a> {
+pub struct Caller<'a> {
     /// Whether the caller records the trace; none if it leaves the decision to weir.
     pub sampled: Option<bool>,
     /// The trace and the caller's span; none if the trace starts here.

@@ -62,9 +62,22 @@ impl Input {
             }
             (Box::new(file), name, metadata.is_file().then_some(metadata.len()))
         };
+        Input::new(file, name, bytes)
+    }
+
+    /// Reads a log of that name and size, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn new(
+        log: impl Read + 'static,
+        name: String,
+        bytes: Option<u64>,
+    ) -> Result<Input, String> {
         let read = Arc::new(AtomicU64::new(0));
-        let file = Counted { input: file, read: read.clone() };
-        let lines = Lines::new(file).map_err(|error| format!("cannot read {name}: {error}"))?;
+        let log = Counted { input: log, read: read.clone() };
+        let lines = Lines::new(log).map_err(|error| format!("cannot read {name}: {error}"))?;
         Ok(Input { lines, name, bytes, read })
     }
 }

@@ -42,6 +42,12 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+/// What reads and writes files, for fuzzing.
+#[cfg(feature = "testsuite")]
+pub use self::{
+    frame::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal},
+    record::are_kept as records_are_kept,
+};
 use self::directory::Directory;
 use self::status::Status;
 use self::writer::{Command, Schedule, Writer};

@@ -16,8 +16,8 @@ pub(super) fn stop_signal(log: Queue) -> std::io::Result<impl Future<Output = St
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
         let stop = tokio::select! {
-            _ = terminate.recv() => Stop::Gently,
-            _ = hang_up.recv() => Stop::Gently,
+            _ = terminate.recv() => Stop::Drain,
+            _ = hang_up.recv() => Stop::Drain,
             _ = interrupt.recv() => Stop::Now,
         };
         tokio::spawn(async move {

@@ -101,7 +101,7 @@ impl CompiledControls {
 
 /// What a control means for a set of rules.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Examined {
+pub(super) struct RuleMatches {
     /// The names of rules whose descriptors it may match.
     pub rules: Vec<String>,
     /// How long a block lasts by default.
@@ -113,21 +113,21 @@ pub(super) struct Examined {
 }
 
 /// Returns what a control means for a set of rules.
-pub(super) fn examine(control: &Control, rules: &RulesByKey, max_log_bytes: u64) -> Examined {
-    let mut examined = Examined::default();
+pub(super) fn match_rules(control: &Control, rules: &RulesByKey, max_log_bytes: u64) -> RuleMatches {
+    let mut matches = RuleMatches::default();
     let mut longest = None;
     for rule in rules.matched_by(control) {
-        examined.rules.push(rule.name.to_string());
+        matches.rules.push(rule.name.to_string());
         longest = longest.max(longest_period(rule));
         if let (Action::Limit(change), Some(plan)) = (&control.action, &rule.plan) {
             match changed_limit(plan, change, max_log_bytes) {
-                Ok(_) => examined.changed += 1,
-                Err(error) => examined.unchanged.push((rule.name.to_string(), error)),
+                Ok(_) => matches.changed += 1,
+                Err(error) => matches.unchanged.push((rule.name.to_string(), error)),
             }
         }
     }
-    examined.default_block = longest.unwrap_or(DEFAULT_BLOCK);
-    examined
+    matches.default_block = longest.unwrap_or(DEFAULT_BLOCK);
+    matches
 }
 
 fn longest_period(rule: &Rule) -> Option<Micros> {

@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use self::admission::{check, effects_on_others};
 use self::keep::Missing;
-use super::compiled::{Examined, examine};
+use super::compiled::{RuleMatches, match_rules};
 use super::error::{ControlError, ErrorKind};
 use super::file::ControlFile;
 use super::plans::RulesByKey;
@@ -208,8 +208,8 @@ impl Controls {
         let rules = self.active.rules_by_key();
         let now = self.now();
         let is_end_fixed = matches!(draft.lasts, Lasts::Until(_));
-        let (mut control, examined) = self.control(id, draft, &rules, now);
-        let mut warnings = check(&control, &examined, now, options.force)?;
+        let (mut control, matches) = self.control(id, draft, &rules, now);
+        let mut warnings = check(&control, &matches, now, options.force)?;
         self.drop_expired().await;
         let putting = self.putting.lock().await;
         let others = self.set.lock().count_but(&control.id);
@@ -236,7 +236,7 @@ impl Controls {
             true => (self.would_share(), self.would_keep()),
             false => self.share_and_keep(&control.id, control.at).await,
         };
-        Ok(Written { control, shared, kept, rules: examined.rules, warnings })
+        Ok(Written { control, shared, kept, rules: matches.rules, warnings })
     }
 
     /// Deletes a control.
@@ -270,19 +270,19 @@ impl Controls {
         draft: Draft,
         rules: &RulesByKey,
         now: Micros,
-    ) -> (Control, Examined) {
+    ) -> (Control, RuleMatches) {
         let Draft { domain, entries, exact, action, lasts, reason, by } = draft;
         let mut control =
             Control { id, domain, entries, exact, action, until: None, reason, by, at: now };
-        let examined = examine(&control, rules, self.active.max_log_bytes());
+        let matches = match_rules(&control, rules, self.active.max_log_bytes());
         let after = |time: Micros| Some(now.saturating_add(time));
         control.until = match lasts {
             Lasts::For(time) => after(Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)),
             Lasts::Until(until) => Some(until),
-            Lasts::Default if control.action == Action::Block => after(examined.default_block),
+            Lasts::Default if control.action == Action::Block => after(matches.default_block),
             Lasts::Default | Lasts::Forever => None,
         };
-        (control, examined)
+        (control, matches)
     }
 
     fn would_share(&self) -> bool {

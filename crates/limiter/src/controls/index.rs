@@ -224,14 +224,14 @@ pub(super) fn exact_entries(control: &Control) -> impl Iterator<Item = (usize, E
 /// The order in which controls apply: block, allow, limit. Of blocks the one that lasts longest; of
 /// others the one that says most about a descriptor, then the newest. Those that change limits and
 /// match the same stay together, in the order of their ends.
-type Order<'c> = (u8, Reverse<Micros>, Says, (Reverse<Micros>, &'c str), (Micros, &'c str));
+type Order<'c> = (u8, Reverse<Micros>, Specificity, (Reverse<Micros>, &'c str), (Micros, &'c str));
 
 /// How much a control says about a descriptor: exact before others, then more entries, then a named
 /// domain. The least says most.
-pub(super) type Says = (Reverse<bool>, Reverse<usize>, bool);
+pub(super) type Specificity = (Reverse<bool>, Reverse<usize>, bool);
 
 /// Returns how much a control says about a descriptor.
-pub(super) fn says(control: &Control) -> Says {
+pub(super) fn specificity(control: &Control) -> Specificity {
     (Reverse(control.exact), Reverse(control.entries.len()), control.domain == "*")
 }
 
@@ -243,5 +243,5 @@ fn order<'c>(control: &'c Control, newest: &'c Control) -> Order<'c> {
         Action::Allow { .. } => (1, 0),
         Action::Limit(_) => (2, 0),
     };
-    (action, Reverse(until), says(control), age(newest), end(control))
+    (action, Reverse(until), specificity(control), age(newest), end(control))
 }

@@ -131,6 +131,30 @@ pub fn read(bytes: &mut &[u8]) -> Option<(u16, Record)> {
     Some((shard, Record::Slot(SavedSlot { print, fill, expires, value })))
 }
 
+/// Reads records, and those again that are written of them. Returns whether these are the same.
+#[cfg(feature = "testsuite")]
+pub fn are_kept(mut bytes: &[u8]) -> bool {
+    let mut written = Vec::new();
+    while let Some((shard, record)) = read(&mut bytes) {
+        written.clear();
+        match &record {
+            Record::Removed(print) => write(shard, print, None, &mut written),
+            Record::Slot(SavedSlot { print, fill, expires, value }) => {
+                let value = match value {
+                    SavedValue::Packed(packed) => SavedValue::Packed(*packed),
+                    SavedValue::Boxed(state) => SavedValue::Boxed(&**state),
+                };
+                let slot = SavedSlot { print: *print, fill: *fill, expires: *expires, value };
+                write(shard, print, Some(slot), &mut written);
+            }
+        }
+        if read(&mut &*written) != Some((shard, record)) {
+            return false;
+        }
+    }
+    true
+}
+
 fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     let (taken, rest) = bytes.split_first_chunk()?;
     *bytes = rest;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{Controls, in_background};
 use crate::controls::changes::match_of;
-use crate::controls::compiled::Examined;
+use crate::controls::compiled::RuleMatches;
 use crate::controls::error::{ControlError, ErrorKind};
-use crate::controls::index::says;
+use crate::controls::index::specificity;
 use crate::controls::limits::LimitControls;
 use crate::controls::set::ControlSet;
 use crate::controls::{Action, Control, MAX_COMPARED, PlanError};
@@ -88,7 +88,7 @@ fn hidden(other: &Control, control: &Control) -> Option<String> {
         return None;
     }
     let (id, matches) = (&other.id, other.match_text());
-    let (their_place, my_place) = (says(other), says(control));
+    let (their_place, my_place) = (specificity(other), specificity(control));
     // Of two that say as much the newer one applies.
     if is_around && my_place == their_place {
         return Some(format!("{id} ({matches}) has no effect any more: this matches it too"));
@@ -102,7 +102,7 @@ fn hidden(other: &Control, control: &Control) -> Option<String> {
 /// Checks what a control would do. Returns what the operator may not expect.
 pub(super) fn check(
     control: &Control,
-    examined: &Examined,
+    matches: &RuleMatches,
     now: Micros,
     force: bool,
 ) -> Result<Vec<String>, ControlError> {
@@ -124,17 +124,17 @@ pub(super) fn check(
     }
     let mut warnings = Vec::new();
     if let Action::Limit(_) = control.action {
-        match examined.unchanged.first() {
-            Some((rule, error)) if examined.changed == 0 => {
+        match matches.unchanged.first() {
+            Some((rule, error)) if matches.changed == 0 => {
                 let error = format!("the limit does not fit the rule {rule}: {error}");
                 return Err(ControlError::invalid(error, "change `limit`, or the entries"));
             }
-            None if examined.changed == 0 => {
+            None if matches.changed == 0 => {
                 warnings.push("no rule with a limit matches: it has no effect now".to_owned());
             }
             _ => {}
         }
-        let unchanged = examined.unchanged.iter().take(10);
+        let unchanged = matches.unchanged.iter().take(10);
         warnings.extend(unchanged.map(|(rule, error)| format!("{rule} stays as it is: {error}")));
     }
     Ok(warnings)

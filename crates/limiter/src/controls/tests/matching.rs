@@ -74,10 +74,10 @@ fn naive<'c>(
             let (at, id) = (newest.at, Reverse(newest.id.clone()));
             (control.exact, control.entries.len(), control.domain != "*", at, id)
         };
-        match says(a) == says(b) {
+        match specificity(a) == specificity(b) {
             // They match the same: the first to end.
             true => (until(a), &a.id) < (until(b), &b.id),
-            false => says(a) > says(b),
+            false => specificity(a) > specificity(b),
         }
     };
     applies.reduce(|best, other| if better(other, best) { other } else { best })

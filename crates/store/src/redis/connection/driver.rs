@@ -31,7 +31,7 @@ use tokio::time::{Instant, timeout};
 
 use super::error::ConnectError;
 use super::handle::Connection;
-use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Watched};
+use super::health::{self, ProbeBackoff, STALL_TIMEOUT, Timed};
 use super::link::Link;
 use crate::StoreError;
 use crate::redis::access::Endpoint;
@@ -76,7 +76,7 @@ struct Session {
 }
 
 /// Why a connection leaves the state Ready.
-enum Trouble {
+enum NotReady {
     /// The connection is open, but the server is slow or refuses commands; with the cause.
     Degraded(String),
     Disconnected(Disconnect),
@@ -183,35 +183,35 @@ impl Driver {
             };
             match step {
                 Ok(()) => {}
-                Err(Trouble::Degraded(cause)) => {
+                Err(NotReady::Degraded(cause)) => {
                     self.set_down_or_keep(StoreError::Unavailable);
                     return State::Probing(session, cause);
                 }
-                Err(Trouble::Disconnected(why)) => return self.disconnected(&session, why),
+                Err(NotReady::Disconnected(why)) => return self.disconnected(&session, why),
             }
         }
     }
 
     /// Checks a connection on which nothing was sent for a while.
-    async fn check_idle(&self, session: &mut Session) -> Result<(), Trouble> {
+    async fn check_idle(&self, session: &mut Session) -> Result<(), NotReady> {
         let set_down = || self.connection.set_down(StoreError::TimedOut);
         let pong = health::watch(health::ping(&mut session.link), self.slow_after(), set_down);
         match pong.await {
-            Watched::Stalled => Err(Trouble::Disconnected(Disconnect::Stalled)),
-            Watched::InTime(Err(error)) | Watched::Late(Err(error))
+            Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
+            Timed::InTime(Err(error)) | Timed::Late(Err(error))
                 if error.is_unrecoverable_error() =>
             {
-                Err(Trouble::Disconnected(Disconnect::Error(error)))
+                Err(NotReady::Disconnected(Disconnect::Error(error)))
             }
-            Watched::InTime(_) => Ok(()),
-            Watched::Late(_) => Err(Trouble::Degraded(SLOW.to_owned())),
+            Timed::InTime(_) => Ok(()),
+            Timed::Late(_) => Err(NotReady::Degraded(SLOW.to_owned())),
         }
     }
 
     /// Sends the pending charges, all in one batch.
-    async fn send_pending(&mut self, session: &mut Session) -> Result<(), Trouble> {
+    async fn send_pending(&mut self, session: &mut Session) -> Result<(), NotReady> {
         if self.connection.is_closed() {
-            return Err(Trouble::Disconnected(Disconnect::Closed));
+            return Err(NotReady::Disconnected(Disconnect::Closed));
         }
         // Tasks that are ready to charge now share the round trip.
         tokio::task::yield_now().await;
@@ -230,16 +230,16 @@ impl Driver {
         &self,
         session: &mut Session,
         batch: &mut CommandBatch,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NotReady> {
         let on_slow = || {
             self.shared().counts.overdue.fetch_add(1, Ordering::Relaxed);
             self.connection.set_down(StoreError::TimedOut);
         };
         let trips = self.make_round_trips(session, batch);
         match health::watch(trips, self.slow_after(), on_slow).await {
-            Watched::InTime(outcome) | Watched::Late(outcome @ Err(_)) => outcome,
-            Watched::Late(Ok(())) => Err(Trouble::Degraded(SLOW.to_owned())),
-            Watched::Stalled => Err(Trouble::Disconnected(Disconnect::Stalled)),
+            Timed::InTime(outcome) | Timed::Late(outcome @ Err(_)) => outcome,
+            Timed::Late(Ok(())) => Err(NotReady::Degraded(SLOW.to_owned())),
+            Timed::Stalled => Err(NotReady::Disconnected(Disconnect::Stalled)),
         }
     }
 
@@ -248,7 +248,7 @@ impl Driver {
         &self,
         session: &mut Session,
         batch: &mut CommandBatch,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), NotReady> {
         let Session { link, server, .. } = session;
         let (mut read_only, mut refusal) = (false, None);
         while !batch.is_empty() {
@@ -259,7 +259,7 @@ impl Driver {
                     refusal = trip.refusal.or(refusal);
                 }
                 Err(error) if error.is_unrecoverable_error() => {
-                    return Err(Trouble::Disconnected(Disconnect::Error(error)));
+                    return Err(NotReady::Disconnected(Disconnect::Error(error)));
                 }
                 Err(error) => {
                     refusal = Some(error.to_string());
@@ -268,8 +268,8 @@ impl Driver {
             }
         }
         match refusal {
-            _ if read_only => Err(Trouble::Disconnected(Disconnect::ReadOnly)),
-            Some(cause) => Err(Trouble::Degraded(cause)),
+            _ if read_only => Err(NotReady::Disconnected(Disconnect::ReadOnly)),
+            Some(cause) => Err(NotReady::Degraded(cause)),
             None => Ok(()),
         }
     }
@@ -290,12 +290,12 @@ impl Driver {
         let mut backoff = ProbeBackoff::new(self.shared().options.probe_max);
         loop {
             match health::probe(&mut session.link, self.slow_after()).await {
-                Watched::InTime(_) => break,
-                Watched::Late(Err(error)) if error.is_unrecoverable_error() => {
+                Timed::InTime(_) => break,
+                Timed::Late(Err(error)) if error.is_unrecoverable_error() => {
                     return self.disconnected(&session, Disconnect::Error(error));
                 }
-                Watched::Late(_) => {}
-                Watched::Stalled => return self.disconnected(&session, Disconnect::Stalled),
+                Timed::Late(_) => {}
+                Timed::Stalled => return self.disconnected(&session, Disconnect::Stalled),
             }
             backoff.wait().await;
             if self.connection.is_closed() {

@@ -16,7 +16,7 @@ pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(1);
 const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
 /// A reply, by when it came.
-pub(super) enum Watched<T> {
+pub(super) enum Timed<T> {
     InTime(T),
     /// Later than `slow_after`.
     Late(T),
@@ -29,15 +29,15 @@ pub(super) async fn watch<T>(
     reply: impl Future<Output = T>,
     slow_after: Duration,
     on_slow: impl FnOnce(),
-) -> Watched<T> {
+) -> Timed<T> {
     let mut reply = pin!(reply);
     if let Ok(reply) = timeout(slow_after, &mut reply).await {
-        return Watched::InTime(reply);
+        return Timed::InTime(reply);
     }
     on_slow();
     match timeout(STALL_TIMEOUT, reply).await {
-        Ok(reply) => Watched::Late(reply),
-        Err(_) => Watched::Stalled,
+        Ok(reply) => Timed::Late(reply),
+        Err(_) => Timed::Stalled,
     }
 }
 
@@ -49,12 +49,12 @@ pub(super) async fn ping(link: &mut Link) -> redis::RedisResult<()> {
 pub(super) async fn probe(
     link: &mut Link,
     slow_after: Duration,
-) -> Watched<redis::RedisResult<()>> {
+) -> Timed<redis::RedisResult<()>> {
     let sent = Instant::now();
     match timeout(STALL_TIMEOUT.max(slow_after), ping(link)).await {
-        Ok(Ok(())) if sent.elapsed() <= slow_after => Watched::InTime(Ok(())),
-        Ok(reply) => Watched::Late(reply),
-        Err(_) => Watched::Stalled,
+        Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
+        Ok(reply) => Timed::Late(reply),
+        Err(_) => Timed::Stalled,
     }
 }
 
