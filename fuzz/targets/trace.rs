@@ -49,7 +49,8 @@ fn expected(headers: &HeaderMap) -> Context {
 fn traceparent(text: &str) -> Option<Context> {
     let is_lower = |part: &str| !part.bytes().any(|byte| byte.is_ascii_uppercase());
     let mut parts = text.splitn(5, '-');
-    let [version, trace, span, flags] = [(); 4].map(|()| parts.next().filter(|part| is_lower(part)));
+    let [version, trace, span, flags] =
+        [(); 4].map(|()| parts.next().filter(|part| is_lower(part)));
     let version = hex(version?, 2)?;
     let (trace, span, flags) = (hex(trace?, 32)?, hex(span?, 16)?, hex(flags?, 2)?);
     let is_known = version != 0xff && (version > 0 || parts.next().is_none());

@@ -42,15 +42,15 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use self::directory::Directory;
+use self::status::Status;
+use self::writer::{Command, Schedule, Writer};
 /// What reads and writes files, for fuzzing.
 #[cfg(feature = "testsuite")]
 pub use self::{
     frame::{Frame, FrameBuilder, FrameKind, FrameReader, MAX_FRAME_BYTES, Seal},
     record::are_kept as records_are_kept,
 };
-use self::directory::Directory;
-use self::status::Status;
-use self::writer::{Command, Schedule, Writer};
 use super::memory::MemoryStore;
 use super::memory::saving::shard_bits;
 use super::{Answers, Batch, Store, StoreError};

@@ -113,7 +113,11 @@ pub(super) struct RuleMatches {
 }
 
 /// Returns what a control means for a set of rules.
-pub(super) fn match_rules(control: &Control, rules: &RulesByKey, max_log_bytes: u64) -> RuleMatches {
+pub(super) fn match_rules(
+    control: &Control,
+    rules: &RulesByKey,
+    max_log_bytes: u64,
+) -> RuleMatches {
     let mut matches = RuleMatches::default();
     let mut longest = None;
     for rule in rules.matched_by(control) {

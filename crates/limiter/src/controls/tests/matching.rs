@@ -69,7 +69,7 @@ fn naive<'c>(
         if rank(a) == 0 && until(a) != until(b) {
             return until(a) > until(b);
         }
-        let says = |control: &Control| {
+        let specificity = |control: &Control| {
             let newest = newest(controls, control);
             let (at, id) = (newest.at, Reverse(newest.id.clone()));
             (control.exact, control.entries.len(), control.domain != "*", at, id)

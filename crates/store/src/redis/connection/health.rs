@@ -46,10 +46,7 @@ pub(super) async fn ping(link: &mut Link) -> redis::RedisResult<()> {
 }
 
 /// Sends a probe; an error reply is a late answer.
-pub(super) async fn probe(
-    link: &mut Link,
-    slow_after: Duration,
-) -> Timed<redis::RedisResult<()>> {
+pub(super) async fn probe(link: &mut Link, slow_after: Duration) -> Timed<redis::RedisResult<()>> {
     let sent = Instant::now();
     match timeout(STALL_TIMEOUT.max(slow_after), ping(link)).await {
         Ok(Ok(())) if sent.elapsed() <= slow_after => Timed::InTime(Ok(())),
