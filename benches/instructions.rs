@@ -51,7 +51,7 @@ const KEYS: usize = 100;
 
 /// The requests of the longer run.
 const MANY_REQUESTS: usize = 9_600;
-const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/benches/instructions.txt");
+const BASELINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
 
 /// The name of each case, and the descriptors of its requests.
 const CASES: [(&str, &[&str]); 19] = [

@@ -8,7 +8,7 @@ use weir::proto::envoy::extensions::common::ratelimit::v3::{
     rate_limit_descriptor::{Entry, RateLimitOverride},
 };
 use weir::proto::envoy::service::ratelimit::v3::RateLimitRequest;
-use weir::proto::ratelimit::config::ratelimit::v3 as config;
+use weir_rules::proto as config;
 
 use crate::wire::number_at_an_edge;
 

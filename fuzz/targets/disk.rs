@@ -45,7 +45,7 @@ fuzz_target!(|input: &[u8]| {
 fn read_frames(file: &[u8], seal: Seal) -> Vec<Vec<u8>> {
     let mut reader = FrameReader::new(file, seal);
     let mut payloads = Vec::new();
-    while let Ok(Some(Frame { payload, .. })) = reader.next() {
+    while let Ok(Some(Frame { payload, .. })) = reader.read() {
         assert!(payload.len() < MAX_FRAME_BYTES);
         payloads.push(payload.to_vec());
     }

@@ -197,7 +197,7 @@ fn read_file(
     let mut frames = FrameReader::new(source, directory.seal(file));
     // The parts so far of a record that is longer than a frame.
     let mut parts: Option<Vec<u8>> = None;
-    while let Some(Frame { kind, shard_bits, follows, mut payload }) = frames.next()? {
+    while let Some(Frame { kind, shard_bits, follows, mut payload }) = frames.read()? {
         ended.footer = None;
         let before = parts.take().filter(|_| follows);
         match kind {

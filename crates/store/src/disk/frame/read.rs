@@ -74,7 +74,7 @@ impl<R: Read> FrameReader<R> {
     /// # Errors
     ///
     /// The file cannot be read any further.
-    pub fn next(&mut self) -> io::Result<Option<Frame<'_>>> {
+    pub fn read(&mut self) -> io::Result<Option<Frame<'_>>> {
         loop {
             self.fill()?;
             let left = &self.buffer[self.at..];

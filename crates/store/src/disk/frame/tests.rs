@@ -23,7 +23,7 @@ fn file(payloads: &[Vec<u8>]) -> (Vec<u8>, Vec<usize>) {
 fn read(bytes: &[u8]) -> (Vec<Vec<u8>>, Damage) {
     let mut reader = FrameReader::new(bytes, SEAL);
     let mut payloads = Vec::new();
-    while let Some(Frame { kind, shard_bits, payload, .. }) = reader.next().unwrap() {
+    while let Some(Frame { kind, shard_bits, payload, .. }) = reader.read().unwrap() {
         assert_eq!((kind, shard_bits), (FrameKind::Records, 13));
         payloads.push(payload.to_vec());
     }
@@ -62,7 +62,7 @@ fn frames_of_another_file_are_none() {
     let other = Seal::new(1, 0, 2);
     assert_ne!(other, Seal::new(1, 1, 2));
     let mut reader = FrameReader::new(&*bytes, other);
-    assert_eq!(reader.next().unwrap(), None);
+    assert_eq!(reader.read().unwrap(), None);
     assert_eq!(reader.damage(), Damage { frames: 1, torn: false });
 }
 
