@@ -3,6 +3,7 @@
 mod descriptors;
 mod lifecycle;
 mod listen;
+pub mod listeners;
 #[cfg(all(test, feature = "otlp"))]
 mod metrics_docs;
 mod reference_page;
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 
 use self::descriptors::Shares;
 use self::lifecycle::{Flushers, Lifecycle};
-use self::listen::{listen, listen_on_path};
+use self::listeners::{Bound, DEBUG, GRPC, HTTP, Listener, METRICS};
 use self::resp::RespListener;
 use self::store_health::{follow_store, report_controls};
 use self::stores::ConfiguredStore;
@@ -29,8 +30,8 @@ use crate::http::{self, Access};
 use crate::loader::Loader;
 use crate::service::{Protocol, RateLimit, Rules};
 use crate::settings::Settings;
-use crate::sockets::{Address, BoundSocket};
-use crate::tls::{self, Certificates, TlsListeners};
+use crate::sockets::Address;
+use crate::tls::TlsListeners;
 use crate::trace::Sampler;
 use crate::version::{COMMIT, VERSION};
 use weir_common::clock::SystemClock;
@@ -47,14 +48,12 @@ use weir_telemetry::reference::page::ReferencePage;
 /// The service, built but not running.
 #[derive(Debug)]
 pub struct App {
-    grpc: BoundSocket,
-    http: BoundSocket,
-    debug: BoundSocket,
+    grpc: Bound,
+    http: Bound,
+    debug: Bound,
     resp: Option<RespListener>,
     /// The listener for Prometheus, and the path that it serves.
-    prometheus: Option<(BoundSocket, String)>,
-    grpc_tls: Option<Arc<Certificates>>,
-    http_tls: Option<Arc<Certificates>>,
+    prometheus: Option<(Bound, String)>,
     rate_limit: RateLimit<ConfiguredStore>,
     /// The service of `/json`, with its own permissions.
     json_rate_limit: RateLimit<ConfiguredStore>,
@@ -84,16 +83,6 @@ pub struct App {
     /// Whether health reports serving without what cannot be had at the start.
     force_start: bool,
     flushers: Flushers,
-}
-
-/// The addresses that the service listens on.
-#[derive(Clone, Debug)]
-pub struct Addresses {
-    pub grpc: Address,
-    pub http: Address,
-    pub debug: Address,
-    pub resp: Option<Address>,
-    pub metrics: Option<Address>,
 }
 
 /// How the service is to stop.
@@ -172,32 +161,22 @@ impl App {
         let prometheus = match prometheus.address.as_str() {
             "" => None,
             address => {
-                let listener = listen(address, "metrics.prometheus.address").await?;
+                let setting = "metrics.prometheus.address";
+                let listener = Bound::new(&METRICS, settings, address, setting).await?;
                 Some((listener, prometheus.path.to_string()))
             }
         };
         let (max_grpc, max_http) = (*settings.grpc.max_connections, http_limits.max_connections);
-        let grpc_tls = certificates(settings.grpc_tls_options())?;
-        let http_tls = certificates(settings.http_tls_options())?;
         let access = Access::load(settings.access_options())?;
         let resp = RespListener::bind(settings, rate_limit(Protocol::Resp)).await?;
-        let resp_tls = resp.as_ref().and_then(|resp| resp.tls.clone());
         let max_resp = if resp.is_some() { *settings.resp.max_connections } else { 0 };
-        let with_tls = [("grpc", &grpc_tls), ("http", &http_tls), ("resp", &resp_tls)].into_iter();
-        let with_tls = with_tls.filter_map(|(name, tls)| Some((name, tls.as_ref()?)));
-        let with_tls: Vec<_> = with_tls.map(|(name, tls)| (name, tls.metrics().clone())).collect();
-        if !with_tls.is_empty() {
-            metrics.add(Arc::new(TlsListeners(with_tls)));
-        }
-        Ok(App {
-            grpc_tls,
-            http_tls,
-            grpc: match &*settings.grpc.uds {
-                Some(path) => listen_on_path(path, "grpc.uds").await?,
-                None => listen(&settings.grpc.address, "grpc.address").await?,
-            },
-            http: listen(&settings.http.address, "http.address").await?,
-            debug: listen(&settings.debug.address, "debug.address").await?,
+        let bind = async |listener, address, setting| {
+            Bound::new(listener, settings, address, setting).await
+        };
+        let app = App {
+            grpc: bind(&GRPC, &settings.grpc.address, "grpc.address").await?,
+            http: bind(&HTTP, &settings.http.address, "http.address").await?,
+            debug: bind(&DEBUG, &settings.debug.address, "debug.address").await?,
             resp,
             prometheus,
             rate_limit: rate_limit(Protocol::Grpc),
@@ -224,7 +203,20 @@ impl App {
             follows_store: *settings.health.follow_store,
             force_start: *settings.health.force_start,
             flushers,
-        })
+        };
+        let tls = |it: &Bound| Some((it.listener.name, it.tls.as_ref()?.metrics().clone()));
+        let with_tls: Vec<_> = app.listeners().filter_map(tls).collect();
+        if !with_tls.is_empty() {
+            app.metrics.add(Arc::new(TlsListeners(with_tls)));
+        }
+        Ok(app)
+    }
+
+    /// All listeners.
+    fn listeners(&self) -> impl Iterator<Item = &Bound> {
+        let resp = self.resp.as_ref().map(|resp| &resp.bound);
+        let metrics = self.prometheus.as_ref().map(|(bound, _)| bound);
+        [&self.grpc, &self.http, &self.debug].into_iter().chain(resp).chain(metrics)
     }
 
     /// The active rules.
@@ -276,25 +268,13 @@ impl App {
         self.flushers.add(name, flush);
     }
 
-    /// Returns the addresses that the sockets are bound to.
+    /// Returns the listeners, and the addresses that their sockets are bound to.
     ///
     /// # Errors
     ///
     /// The system cannot report the address of a socket.
-    pub fn addresses(&self) -> anyhow::Result<Addresses> {
-        Ok(Addresses {
-            grpc: self.grpc.address()?,
-            http: self.http.address()?,
-            debug: self.debug.address()?,
-            resp: match &self.resp {
-                Some(resp) => Some(resp.socket.address()?),
-                None => None,
-            },
-            metrics: match &self.prometheus {
-                Some((listener, _)) => Some(listener.address()?),
-                None => None,
-            },
-        })
+    pub fn addresses(&self) -> anyhow::Result<Vec<(&'static Listener, Address)>> {
+        self.listeners().map(|bound| Ok((bound.listener, bound.address()?))).collect()
     }
 
     /// Serves until `stop` resolves; then drains and stops, as the module `lifecycle` describes.
@@ -314,10 +294,8 @@ impl App {
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
         let controls = self.controls.clone();
         let (health, follows_store) = (self.health.clone(), self.follows_store);
-        let resp_tls = self.resp.as_ref().and_then(|resp| resp.tls.as_ref());
-        let certificates = [self.grpc_tls.as_ref(), self.http_tls.as_ref(), resp_tls];
-        for certificates in certificates.into_iter().flatten() {
-            tokio::spawn(certificates.clone().follow());
+        for certificates in self.listeners().filter_map(|bound| bound.tls.clone()) {
+            tokio::spawn(certificates.follow());
         }
         tokio::spawn(self.access.clone().follow());
         // As with a store that is away: a failure policy answers without it.
@@ -339,9 +317,4 @@ impl App {
             () = clock.follow() => Ok(()),
         }
     }
-}
-
-/// Loads the certificates of a listener, if it has TLS.
-fn certificates(options: Option<tls::Options>) -> Result<Option<Arc<Certificates>>, SetupError> {
-    options.map(Certificates::load).transpose()
 }

@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::listen::listen;
-use super::servers::{opener, register};
+use super::listeners::{Bound, RESP};
+use super::servers::register;
 use super::stores::ConfiguredStore;
 use crate::connections::{ConnectionHandle, Connections};
 use crate::resp::{Password, Resp, RespStats};
 use crate::service::RateLimit;
 use crate::settings::Settings;
-use crate::sockets::{BoundSocket, Socket};
-use crate::tls::Certificates;
+use crate::sockets::Socket;
 use crate::token_file::{SecretKind, TokenFile};
 use crate::workers::Workers;
 use weir_common::setup_error::SetupError;
@@ -28,8 +27,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(300);
 /// The listener, bound but not served.
 #[derive(Debug)]
 pub(super) struct RespListener {
-    pub socket: BoundSocket,
-    pub tls: Option<Arc<Certificates>>,
+    pub bound: Bound,
     resp: Arc<Resp<ConfiguredStore>>,
     timeout: Duration,
 }
@@ -60,8 +58,7 @@ impl RespListener {
             resp = resp.refusing_at();
         }
         Ok(Some(RespListener {
-            socket: listen(address, "resp.address").await?,
-            tls: super::certificates(settings.resp_tls_options())?,
+            bound: Bound::new(&RESP, settings, address, "resp.address").await?,
             resp: Arc::new(resp),
             timeout: limits.timeout,
         }))
@@ -83,7 +80,7 @@ impl RespListener {
         connections: Arc<Connections>,
         closed: &watch::Receiver<bool>,
     ) -> anyhow::Result<oneshot::Receiver<()>> {
-        let opener = opener(self.tls.as_ref(), threads, self.timeout)?;
+        let opener = self.bound.opener(threads, self.timeout)?;
         let (resp, limiter, draining) = (self.resp.clone(), limiter.clone(), closed.clone());
         let workers = Workers::start("weir-resp", threads, move || {
             let (resp, draining, opener) = (resp.clone(), draining.clone(), opener.clone());
@@ -103,7 +100,7 @@ impl RespListener {
             let limiter = limiter.clone();
             (async move { limiter.store().connect().await }, serve)
         })?;
-        let (socket, resp, mut closed) = (self.socket, self.resp, closed.clone());
+        let (socket, resp, mut closed) = (self.bound.socket, self.resp, closed.clone());
         Ok(threads::start("weir-resp", move || async move {
             tokio::spawn(resp.follow_password());
             let closed = async move { drop(closed.wait_for(|closed| *closed).await) };

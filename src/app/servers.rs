@@ -3,13 +3,14 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::future::try_join_all;
 use tokio::sync::{oneshot, watch};
 use tonic::service::Routes;
 
 use super::App;
+use super::listeners::Bound;
 use crate::connections::{self, Connections, ListenerMetrics};
 use crate::grpc::{Grpc, ReadScheduler};
 use crate::health::Health;
@@ -17,14 +18,10 @@ use crate::http;
 use crate::proto::DESCRIPTORS;
 use crate::service::HealthService;
 use crate::sockets::{BoundSocket, Listener, Socket};
-use crate::tls::{Certificates, Handshakes, Opener};
+use crate::tls::Opener;
 use crate::workers::Workers;
 use weir_common::threads;
 use weir_store::{Operations, StoreStatus};
-
-/// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
-/// once and evict another.
-const MIN_IDLE: Duration = Duration::from_secs(1);
 
 /// Connections to the listener for Prometheus; a few servers scrape it.
 const MAX_METRICS_CONNECTIONS: usize = 64;
@@ -35,13 +32,7 @@ const MAX_SMALL_MESSAGE_BYTES: usize = 16 << 10;
 /// The servers that have started; each resolves when its listener is closed and its requests have
 /// ended.
 #[derive(Debug)]
-pub(super) struct Servers {
-    grpc: oneshot::Receiver<()>,
-    http: oneshot::Receiver<()>,
-    debug: oneshot::Receiver<()>,
-    resp: Option<oneshot::Receiver<()>>,
-    metrics: Option<oneshot::Receiver<()>>,
-}
+pub(super) struct Servers(Vec<oneshot::Receiver<()>>);
 
 impl Servers {
     /// Resolves when all servers have ended.
@@ -50,13 +41,7 @@ impl Servers {
     ///
     /// A thread panicked.
     pub async fn ended(self) -> anyhow::Result<()> {
-        let optional = async |server: Option<oneshot::Receiver<()>>| match server {
-            Some(ended) => ended.await,
-            None => Ok(()),
-        };
-        let (resp, metrics) = (optional(self.resp), optional(self.metrics));
-        let ended = tokio::try_join!(self.grpc, self.http, self.debug, resp, metrics);
-        ended.map(drop).context("a thread failed: see the log")
+        try_join_all(self.0).await.map(drop).context("a thread failed: see the log")
     }
 }
 
@@ -71,20 +56,21 @@ impl App {
         self.metrics.add(listeners.clone());
         let (drain, draining) = watch::channel(false);
         let workers = self.start_workers(&draining)?;
-        let [grpc, http, debug] =
-            [("grpc", self.shares.grpc), ("http", self.shares.http), ("debug", self.shares.debug)]
-                .map(|(listener, max)| connections(listener, max, &listeners));
+        let grpc = self.grpc.connections(self.shares.grpc, &listeners);
+        let http = self.http.connections(self.shares.http, &listeners);
+        let debug = self.debug.connections(self.shares.debug, &listeners);
         let connect = self.connect_then_report();
         let json = http::Json::start(self.json_rate_limit, &self.http_limits, connect)?
             .with_sampler(self.sampler);
         self.metrics.add(json.stats().clone());
-        let scrapers = self.prometheus.is_some().then(|| {
-            let max = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
-            connections("metrics", max, &listeners)
+        let max_scrapers = self.shares.debug.min(MAX_METRICS_CONNECTIONS);
+        let prometheus = self.prometheus.map(|(bound, path)| {
+            let scrapers = bound.connections(max_scrapers, &listeners);
+            (bound, path, scrapers)
         });
         let resp = self.resp.map(|resp| {
             self.metrics.add(resp.stats());
-            let connections = connections("resp", self.shares.resp, &listeners);
+            let connections = resp.bound.connections(self.shares.resp, &listeners);
             resp.start(self.threads, &self.limiter, connections, closed)
         });
         let pages = http::MetricsPages::new(self.metrics, self.reference_page);
@@ -129,22 +115,19 @@ impl App {
         let router = http::debug(debug_pages, v1);
         let main = http::main(json, self.health, pages.clone());
         let timeout = self.http_limits.timeout;
-        let http_opener = opener(self.http_tls.as_ref(), 1, timeout)?;
-        let plain = Opener { handshakes: None, timeout };
-        let metrics = match self.prometheus.zip(scrapers) {
-            Some(((listener, path), scrapers)) => {
-                let (router, opener) = (http::metrics(pages, path), plain.clone());
-                Some(serve_http("weir-metrics", listener, router, scrapers, opener, closed)?)
-            }
-            None => None,
+        let serve_http = |bound: Bound, router, connections| {
+            let opener = bound.opener(1, timeout)?;
+            let thread = format!("weir-{}", bound.listener.name);
+            serve_http(&thread, bound.socket, router, connections, opener, closed)
         };
-        Ok(Servers {
-            resp: resp.transpose()?,
-            metrics,
-            grpc: start_accepting(self.grpc, workers, grpc, closed.clone(), drain)?,
-            http: serve_http("weir-http", self.http, main, http, http_opener, closed)?,
-            debug: serve_http("weir-debug", self.debug, router, debug, plain, closed)?,
-        })
+        let mut servers = Vec::from_iter(resp.transpose()?);
+        if let Some((bound, path, scrapers)) = prometheus {
+            servers.push(serve_http(bound, http::metrics(pages, path), scrapers)?);
+        }
+        servers.push(start_accepting(self.grpc.socket, workers, grpc, closed.clone(), drain)?);
+        servers.push(serve_http(self.http, main, http)?);
+        servers.push(serve_http(self.debug, router, debug)?);
+        Ok(Servers(servers))
     }
 
     /// Starts the threads that serve gRPC connections. Each connects to the store first, so that its
@@ -154,7 +137,7 @@ impl App {
         let grpc = Grpc::new(self.rate_limit.clone(), routes, self.limits);
         let grpc = Arc::new(grpc.with_sampler(self.sampler));
         self.metrics.add(grpc.stats().clone());
-        let opener = opener(self.grpc_tls.as_ref(), self.threads, self.limits.timeout)?;
+        let opener = self.grpc.opener(self.threads, self.limits.timeout)?;
         let (limiter, draining) = (self.limiter.clone(), draining.clone());
         Workers::start("weir", self.threads, move || {
             let (grpc, draining, limiter) = (grpc.clone(), draining.clone(), limiter.clone());
@@ -182,17 +165,6 @@ impl App {
             health.store_answers();
         }
     }
-}
-
-/// The connections of a listener, at most `max`.
-fn connections(listener: &'static str, max: usize, metrics: &ListenerMetrics) -> Arc<Connections> {
-    let (setting, overflow, min_idle) = match listener {
-        "grpc" => ("grpc.max_connections", 0, MIN_IDLE),
-        "resp" => ("resp.max_connections", 0, MIN_IDLE),
-        _ => ("http.max_connections", http::MAX_OVERFLOW_CONNECTIONS, Duration::ZERO),
-    };
-    let limits = connections::ConnectionLimits { listener, setting, max, overflow, min_idle };
-    Connections::new(limits, metrics.add(listener))
 }
 
 /// Accepts gRPC connections on a thread of its own, so that nothing delays it. Then sets `drain`:
@@ -225,16 +197,6 @@ fn serve_http(
         let Some(listener) = register(listener) else { return };
         http::serve(listener, router, connections, opener, closed).await;
     })?)
-}
-
-/// Returns what opens the connections of a listener, which `threads` threads serve.
-pub(super) fn opener(
-    tls: Option<&Arc<Certificates>>,
-    threads: usize,
-    timeout: Duration,
-) -> anyhow::Result<Opener> {
-    let handshakes = tls.map(|tls| Handshakes::start(tls.clone(), threads)).transpose()?;
-    Ok(Opener { handshakes, timeout })
 }
 
 /// Registers a listener with this thread's runtime.

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::app::{Addresses, App};
+use crate::app::App;
+use crate::app::listeners::{HTTP, Listener};
 use crate::settings::Settings;
 use crate::sockets::Address;
 use crate::watch::{RuleFiles, WatchMetrics};
@@ -231,7 +232,7 @@ async fn start(
     // The service listens before it has rules.
     match source {
         RuleSource::Files(selection) => {
-            follow_files(settings, selection, overlay, &app, &addresses.http, watch_metrics);
+            follow_files(settings, selection, overlay, &app, &addresses, watch_metrics);
         }
         RuleSource::Xds(options) => {
             let client = xds::Client::new(*options, app.loader(), &app.metrics())?;
@@ -271,17 +272,21 @@ async fn follow(overlay: Option<&RuleFiles>) {
     }
 }
 
-/// Loads rule files and the overlay now and when they change. `http` is the address for the example
-/// request.
+/// Loads rule files and the overlay now and when they change. The example request is for one of the
+/// `addresses`.
 fn follow_files(
     settings: &Settings,
     selection: Selection,
     overlay: Option<RuleFiles>,
     app: &App,
-    http: &Address,
+    addresses: &[(&Listener, Address)],
     watch_metrics: Arc<WatchMetrics>,
 ) {
-    let port = if let Address::Tcp(http) = http { http.port() } else { 0 };
+    let port = addresses.iter().find_map(|(listener, address)| match address {
+        Address::Tcp(address) if **listener == HTTP => Some(address.port()),
+        _ => None,
+    });
+    let port = port.unwrap_or_default();
     let http = match *settings.http.tls.enabled {
         true => format!("-k https://localhost:{port}"),
         false => format!("localhost:{port}"),
@@ -302,16 +307,10 @@ fn follow_files(
 }
 
 /// Logs where the service listens.
-fn announce(addresses: &Addresses, debug_is_default: bool) {
-    // At this level and in these words, since users of the reference look for these lines.
-    tracing::warn!("Listening for gRPC on '{}'", addresses.grpc);
-    tracing::warn!("Listening for HTTP on '{}'", addresses.http);
-    tracing::warn!("Listening for debug on '{}'", addresses.debug);
-    if let Some(address) = &addresses.resp {
-        tracing::warn!("Listening for RESP on '{address}'");
-    }
-    if let Some(address) = &addresses.metrics {
-        tracing::warn!("Listening for metrics on '{address}'");
+fn announce(addresses: &[(&Listener, Address)], debug_is_default: bool) {
+    for (listener, address) in addresses {
+        // At this level and in these words, since users of the reference look for these lines.
+        tracing::warn!("Listening for {} on '{address}'", listener.title);
     }
     if debug_is_default {
         tracing::info!(

@@ -33,26 +33,27 @@ macro_rules! tls_group {
 }
 
 impl Settings {
-    /// Returns the TLS of the gRPC listener; none if it has none.
-    pub fn grpc_tls_options(&self) -> Option<Options> {
-        tls_group!(self.grpc.tls).options("grpc.tls", "grpc", "h2")
+    /// The groups, each with its name, its listener and its protocol, as in ALPN.
+    fn tls_groups(&self) -> [(TlsGroup<'_>, [&'static str; 3]); 3] {
+        [
+            (tls_group!(self.grpc.tls), ["grpc.tls", "grpc", "h2"]),
+            (tls_group!(self.http.tls), ["http.tls", "http", "http/1.1"]),
+            (tls_group!(self.resp.tls), ["resp.tls", "resp", ""]),
+        ]
     }
 
-    /// Returns the TLS of the HTTP listener; none if it has none.
-    pub fn http_tls_options(&self) -> Option<Options> {
-        tls_group!(self.http.tls).options("http.tls", "http", "http/1.1")
-    }
-
-    /// Returns the TLS of the listener for Redis clients; none if it has none.
-    pub fn resp_tls_options(&self) -> Option<Options> {
-        tls_group!(self.resp.tls).options("resp.tls", "resp", "")
+    /// Returns the TLS of a listener; none if it has none.
+    pub fn tls_options(&self, listener: &str) -> Option<Options> {
+        let mut groups = self.tls_groups().into_iter();
+        let (group, names) = groups.find(|(_, [_, name, _])| *name == listener)?;
+        group.options(names)
     }
 
     /// Checks all groups. Warns of what has no effect.
     pub(super) fn check_tls(&mut self, errors: &mut Vec<SettingError>) {
-        tls_group!(self.grpc.tls).check(errors);
-        tls_group!(self.http.tls).check(errors);
-        tls_group!(self.resp.tls).check(errors);
+        for (group, _) in self.tls_groups() {
+            group.check(errors);
+        }
         let warnings = [
             unused(*self.grpc.tls.enabled, &self.grpc.tls, "grpc.tls.enabled"),
             unused(*self.http.tls.enabled, &self.http.tls, "http.tls.enabled"),
@@ -87,12 +88,7 @@ impl TlsGroup<'_> {
         }
     }
 
-    fn options(
-        &self,
-        group: &'static str,
-        listener: &'static str,
-        protocol: &'static str,
-    ) -> Option<Options> {
+    fn options(&self, [group, listener, protocol]: [&'static str; 3]) -> Option<Options> {
         // Its errors were reported by `load`.
         let (Some(cert), Some(key)) = (&**self.cert, &**self.key) else { return None };
         (**self.enabled).then(|| Options {

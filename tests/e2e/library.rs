@@ -22,7 +22,7 @@ fn start(redis: &Server) -> (Program, SocketAddr) {
     assert!(program.is_file(), "it is not built: cargo build --package library-example");
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/library/rules.yaml");
     let mut command = Command::new(program);
-    command.args([rules, "127.0.0.1:0", &redis.addr().to_string()]);
+    command.args([rules, "127.0.0.1:0", &redis.addr()]);
     let mut program = Program::start("the example", &mut command);
     let address = program.until_said("listening on ").expect("it listens");
     (program, address.parse().expect("an address"))
@@ -31,7 +31,7 @@ fn start(redis: &Server) -> (Program, SocketAddr) {
 #[test]
 fn the_library_and_weir_are_never_over_the_limit_together() {
     let redis = Server::start();
-    let weir = serving(RULES).env("REDIS_URL", redis.addr().to_string()).start();
+    let weir = serving(RULES).env("REDIS_URL", redis.addr()).start();
     let (_library, library) = start(&redis);
     let descriptor = r#"{"entries":[{"key":"user","value":"ann"}]}"#;
     let question = format!(r#"{{"domain":"shop","descriptors":[{descriptor}]}}"#);

@@ -23,8 +23,8 @@ fn the_references_variables_concern_grpc_only() {
     let ignored = ("GRPC_SERVER_TLS_CA_CERT", "/no/such/variable");
     let settings = load(&[&SERVER[..], &client, &[ignored]].concat()).unwrap();
     assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
-    assert!(settings.http_tls_options().is_none());
-    let tls = settings.grpc_tls_options().unwrap();
+    assert!(settings.tls_options("http").is_none());
+    let tls = settings.tls_options("grpc").unwrap();
     assert_eq!((tls.group, tls.listener, tls.protocol), ("grpc.tls", "grpc", "h2"));
     assert_eq!((&*tls.cert, &*tls.key), (Path::new("/certs/tls.crt"), Path::new("/certs/tls.key")));
     assert_eq!(tls.client_ca.as_deref(), Some(Path::new("/certs/ca.crt")));
@@ -40,8 +40,8 @@ fn http_has_tls_by_its_own_settings() {
         ("WEIR__HTTP__TLS__KEY", "key"),
     ])
     .unwrap();
-    assert!(settings.grpc_tls_options().is_none());
-    let tls = settings.http_tls_options().unwrap();
+    assert!(settings.tls_options("grpc").is_none());
+    let tls = settings.tls_options("http").unwrap();
     assert_eq!((tls.group, tls.listener, tls.protocol), ("http.tls", "http", "http/1.1"));
 }
 
@@ -76,7 +76,7 @@ fn what_tls_would_use_has_no_effect_without_it() {
     let mut env = SERVER;
     env[0].1 = "false";
     let settings = load(&env).unwrap();
-    assert!(settings.grpc_tls_options().is_none());
+    assert!(settings.tls_options("grpc").is_none());
     let names = "GRPC_SERVER_TLS_CERT, GRPC_SERVER_TLS_KEY";
     assert_eq!(settings.warnings, [format!("{names} have no effect: grpc.tls.enabled is false")]);
     assert!(load(&[("GRPC_SERVER_USE_TLS", "false")]).unwrap().warnings.is_empty());

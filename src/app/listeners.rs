@@ -1,0 +1,115 @@
+//! The listeners: what distinguishes them, and their sockets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::listen::{listen, listen_on_path};
+use crate::connections::{ConnectionLimits, Connections, ListenerMetrics};
+use crate::http::MAX_OVERFLOW_CONNECTIONS;
+use crate::settings::Settings;
+use crate::sockets::{Address, BoundSocket};
+use crate::tls::{Certificates, Handshakes, Opener};
+use weir_common::setup_error::SetupError;
+
+/// A connection over gRPC that was used more recently is not evicted: its client would reconnect at
+/// once and evict another.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
+/// What distinguishes a listener from others.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The name in metrics and in settings.
+    pub name: &'static str,
+    /// The name in the log.
+    pub title: &'static str,
+    /// The setting with the maximum of its connections.
+    max_connections: &'static str,
+    /// The connections beyond the maximum that are told so.
+    overflow: usize,
+    /// How long a connection is idle before a newcomer may replace it.
+    min_idle: Duration,
+}
+
+pub static GRPC: Listener = Listener {
+    name: "grpc",
+    title: "gRPC",
+    max_connections: "grpc.max_connections",
+    overflow: 0,
+    min_idle: MIN_IDLE,
+};
+
+pub static HTTP: Listener = http("http", "HTTP");
+
+pub static DEBUG: Listener = http("debug", "debug");
+
+/// The listener for Redis clients.
+pub static RESP: Listener = Listener {
+    name: "resp",
+    title: "RESP",
+    max_connections: "resp.max_connections",
+    overflow: 0,
+    min_idle: MIN_IDLE,
+};
+
+/// The listener for Prometheus.
+pub static METRICS: Listener = http("metrics", "metrics");
+
+const fn http(name: &'static str, title: &'static str) -> Listener {
+    Listener {
+        name,
+        title,
+        max_connections: "http.max_connections",
+        overflow: MAX_OVERFLOW_CONNECTIONS,
+        min_idle: Duration::ZERO,
+    }
+}
+
+/// A listener that is bound, but not served.
+#[derive(Debug)]
+pub(super) struct Bound {
+    pub listener: &'static Listener,
+    pub socket: BoundSocket,
+    pub tls: Option<Arc<Certificates>>,
+}
+
+impl Bound {
+    /// Binds a listener to `address`, the value of `setting`, with the TLS of its settings.
+    ///
+    /// # Errors
+    ///
+    /// The address or a file of TLS cannot be used.
+    pub async fn new(
+        listener: &'static Listener,
+        settings: &Settings,
+        address: &str,
+        setting: &str,
+    ) -> Result<Bound, SetupError> {
+        let tls = settings.tls_options(listener.name).map(Certificates::load).transpose()?;
+        let socket = match (listener.name, &*settings.grpc.uds) {
+            ("grpc", Some(path)) => listen_on_path(path, "grpc.uds").await?,
+            _ => listen(address, setting).await?,
+        };
+        Ok(Bound { listener, socket, tls })
+    }
+
+    pub fn address(&self) -> anyhow::Result<Address> {
+        Ok(self.socket.address()?)
+    }
+
+    /// Its connections, at most `max`.
+    pub fn connections(&self, max: usize, metrics: &ListenerMetrics) -> Arc<Connections> {
+        let Listener { name, max_connections: setting, overflow, min_idle, .. } = *self.listener;
+        let limits = ConnectionLimits { listener: name, setting, max, overflow, min_idle };
+        Connections::new(limits, metrics.add(name))
+    }
+
+    /// Returns what opens its connections, which `threads` threads serve.
+    ///
+    /// # Errors
+    ///
+    /// The system has no room for a thread.
+    pub fn opener(&self, threads: usize, timeout: Duration) -> anyhow::Result<Opener> {
+        let handshakes = self.tls.clone().map(|tls| Handshakes::start(tls, threads)).transpose()?;
+        Ok(Opener { handshakes, timeout })
+    }
+}
