@@ -1,7 +1,7 @@
-//! What an algorithm is: a trait that describes it completely, and the dispatch to all of them.
+//! What an algorithm is: a trait that describes it completely, and the macro that generates the enums
+//! of all algorithms and states from one list.
 //!
-//! Calls are dispatched statically. From the one list of algorithms, a macro generates the enums of
-//! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
+//! Calls are dispatched statically, by [`each!`](crate::each): an algorithm cannot be forgotten.
 
 use super::hit_log::HitLog;
 use super::{
@@ -153,13 +153,20 @@ pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
     (u64::from(low) | u64::from(high) << 32, short)
 }
 
-/// Declares the enums of all algorithms and of their states, and dispatches every call.
+/// Declares the enums of all algorithms and of their states, whatever names a variant, and `each!`,
+/// the `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
 macro_rules! define_algorithms {
-    ($($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
+    ($d:tt $($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
         /// An algorithm with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Algorithm {
             $($(#[$doc])* $name($name),)*
+        }
+
+        /// An algorithm without its parameters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum AlgorithmKind {
+            $($(#[$doc])* $name,)*
         }
 
         /// The state of one limit, whatever its algorithm.
@@ -167,6 +174,16 @@ macro_rules! define_algorithms {
         pub enum LimitState {
             $($name($state),)*
         }
+
+        impl AlgorithmKind {
+            pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
+        }
+
+        $(impl From<$name> for Algorithm {
+            fn from(limit: $name) -> Algorithm {
+                Algorithm::$name(limit)
+            }
+        })*
 
         impl LimitState {
             /// Appends the tag and the numbers of the state.
@@ -194,130 +211,10 @@ macro_rules! define_algorithms {
             /// The number of algorithms.
             pub const COUNT: usize = [$($name::NAME),*].len();
 
-            /// Returns the name in rule files.
-            pub fn name(&self) -> &'static str {
-                match self {
-                    $(Algorithm::$name(_) => $name::NAME,)*
-                }
-            }
-
             /// Returns the state of a key never seen.
             pub fn new_state(&self) -> LimitState {
                 match self {
                     $(Algorithm::$name(_) => LimitState::$name(Default::default()),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::PACKS`].
-            pub(super) fn packs(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::PACKS,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::COUNTS_AT_ZERO`].
-            pub(super) fn counts_at_zero(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::COUNTS_AT_ZERO,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::ALLOWS_LOOKS_AT_ZERO`].
-            pub(super) fn allows_looks_at_zero(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::ALLOWS_LOOKS_AT_ZERO,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::DENIES_MORE_ALIKE`].
-            pub(super) fn denies_more_alike(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::DENIES_MORE_ALIKE,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::COUNTS_IN_FLIGHT`].
-            pub(super) fn counts_in_flight(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::COUNTS_IN_FLIGHT,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::repeats_denials`].
-            pub(super) fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool {
-                match self {
-                    $(Algorithm::$name(limit) => limit.repeats_denials(charge_denied, alone),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::hold_id`].
-            pub(super) fn hold_id(&self) -> Option<&str> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.hold_id(),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::log_period`].
-            pub(super) fn log_period(&self) -> Option<Micros> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.log_period(),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::longest_span`].
-            pub(super) fn longest_span(&self) -> Option<Micros> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.longest_span(),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::count`].
-            pub(super) fn count(
-                &self,
-                state: &LimitState,
-                log: &HitLog,
-                now: Micros,
-                span: Micros,
-            ) -> Option<SpanCount> {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.count(state, log, now, span),
-                        _ => None,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::holds`].
-            pub(super) fn holds(&self, state: &LimitState, now: Micros) -> Option<HoldLevels> {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.holds(state, now),
-                        _ => None,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::write_shape`].
-            pub(super) fn write_shape(&self, shape: &mut String) {
-                match self {
-                    $(Algorithm::$name(limit) => limit.write_shape(shape),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::replica_share`].
-            pub(super) fn replica_share(&self, n: u32, replicas: u32) -> Algorithm {
-                match self {
-                    $(Algorithm::$name(limit) => Algorithm::$name(limit.replica_share(n, replicas)),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::with_numbers`].
-            pub(super) fn with_numbers(
-                &self,
-                change: NumbersChange,
-            ) -> Result<Algorithm, NumbersError> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.with_numbers(change).map(Algorithm::$name),)*
                 }
             }
 
@@ -328,23 +225,8 @@ macro_rules! define_algorithms {
                 }
             }
 
-            /// See [`packed::charge`].
-            pub(super) fn charge_packed(
-                &self,
-                limit: &Limit,
-                packed: &mut Packed,
-                now: Micros,
-                hits: (Op, Hits),
-            ) -> ChargeOutcome {
-                match self {
-                    $(Algorithm::$name(algorithm) => {
-                        packed::charge(limit, algorithm, packed, now, hits)
-                    })*
-                }
-            }
-
-            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so the
-            /// methods below never meet one; if they did, they would deny.
+            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so no
+            /// other method meets one; if one did, it would deny.
             pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
                 match self {
                     $(Algorithm::$name(limit) => {
@@ -357,100 +239,42 @@ macro_rules! define_algorithms {
                     })*
                 }
             }
+        }
 
-            /// See [`LimitAlgorithm::judge`].
-            pub(super) fn judge(
-                &self,
-                state: &LimitState,
-                log: &HitLog,
-                now: Micros,
-                hits: Hits,
-            ) -> Verdict {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.judge(state, log, now, hits),
-                        _ => Verdict::NEVER,
+        /// Evaluates an expression for an algorithm, whichever it is.
+        ///
+        /// - `each!(algorithm, limit => …)`: `limit` has the type of its parameters.
+        /// - `each!(algorithm, A(limit) => …)`: that type is called `A`.
+        /// - `each!((algorithm, state), (limit, state) => …, _ => …)`: with one state or several.
+        ///   The second expression is for states of other algorithms.
+        #[macro_export]
+        macro_rules! each {
+            (
+                ($d algorithm:expr, $d($d state:expr),+),
+                ($d limit:pat, $d($d own:pat),+) => $d body:expr,
+                _ => $d other:expr
+            ) => {
+                match $d algorithm {
+                    $(#[allow(unused_parens)]
+                    $crate::Algorithm::$name($d limit) => match ($d($d state),+) {
+                        ($d($crate::LimitState::$name($d own)),+) => $d body,
+                        _ => $d other,
                     },)*
                 }
-            }
-
-            /// See [`LimitAlgorithm::levels`].
-            pub(super) fn levels(&self, state: &LimitState, log: &HitLog, now: Micros) -> Levels {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.levels(state, log, now),
-                        _ => Levels::UNKNOWN,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::charge`].
-            pub(super) fn charge(
-                &self,
-                state: &mut LimitState,
-                now: Micros,
-                hits: Hits,
-                charge_denied: bool,
-            ) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.charge(state, now, hits, charge_denied);
-                        }
+            };
+            ($d algorithm:expr, $d kind:ident($d limit:pat) => $d body:expr) => {
+                match $d algorithm {
+                    $($crate::Algorithm::$name($d limit) => {
+                        type $d kind = $crate::$name;
+                        $d body
                     })*
                 }
-            }
-
-            /// See [`LimitAlgorithm::deny`].
-            pub(super) fn deny(&self, state: &mut LimitState, now: Micros) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.deny(state, now);
-                        }
-                    })*
+            };
+            ($d algorithm:expr, $d limit:pat => $d body:expr) => {
+                match $d algorithm {
+                    $($crate::Algorithm::$name($d limit) => $d body,)*
                 }
-            }
-
-            /// See [`LimitAlgorithm::undo_of`].
-            pub(super) fn undo_of(
-                &self,
-                before: &LimitState,
-                after: &LimitState,
-                now: Micros,
-                hold: u64,
-            ) -> Option<Undo> {
-                match self {
-                    $(Algorithm::$name(limit) => match (before, after) {
-                        (LimitState::$name(before), LimitState::$name(after)) => {
-                            limit.undo_of(before, after, now, hold)
-                        }
-                        _ => None,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::undo`].
-            pub(super) fn undo(&self, state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.undo(state, now, undo, hold);
-                        }
-                    })*
-                }
-            }
-
-            /// See [`LimitAlgorithm::give_back`].
-            pub(super) fn give_back(&self, state: &mut LimitState, now: Micros, hits: Hits) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.give_back(state, now, hits);
-                        }
-                    })*
-                }
-            }
+            };
         }
     };
 }

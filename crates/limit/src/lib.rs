@@ -11,8 +11,10 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod algorithm;
+#[macro_use]
 pub mod algorithms;
 pub mod calendar;
+mod dispatch;
 pub mod hit_log;
 mod idle;
 mod numbers;

@@ -24,7 +24,7 @@ use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
-    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket,
+    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
 
 /// A Lua file with the functions of one algorithm, or of one form of it.
@@ -100,24 +100,8 @@ trait Codec {
     }
 }
 
-/// Evaluates an expression with the codec of an algorithm.
-macro_rules! with_codec {
-    ($algorithm:expr, $codec:ident => $body:expr) => {
-        match $algorithm {
-            Algorithm::FixedWindow($codec) => $body,
-            Algorithm::SlidingWindow($codec) => $body,
-            Algorithm::SlidingLog($codec) => $body,
-            Algorithm::BucketedWindow($codec) => $body,
-            Algorithm::TokenBucket($codec) => $body,
-            Algorithm::Gcra($codec) => $body,
-            Algorithm::Concurrency($codec) => $body,
-            Algorithm::ReduceBucket($codec) => $body,
-        }
-    };
-}
-
 fn flags(limit: &Limit) -> u8 {
-    numbers::flags(limit, with_codec!(&limit.algorithm, codec => codec.is_strict()))
+    numbers::flags(limit, each!(&limit.algorithm, codec => codec.is_strict()))
 }
 
 /// Appends a number as the scripts read it: 7 bytes, at most 2^52.
@@ -194,7 +178,7 @@ impl<'p> PlanCodec<'p> {
         if self.counter().is_some() {
             return counter::MODULE.bits();
         }
-        let bits = |limit: &Limit| with_codec!(&limit.algorithm, codec => codec.module().bits());
+        let bits = |limit: &Limit| each!(&limit.algorithm, codec => codec.module().bits());
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
@@ -241,7 +225,7 @@ impl<'p> PlanCodec<'p> {
             out.push(self.0.limits().len() as u8);
         }
         for limit in self.0.limits() {
-            with_codec!(&limit.algorithm, codec => codec.write_numbers(0, out));
+            each!(&limit.algorithm, codec => codec.write_numbers(0, out));
             out.push(flags(limit));
         }
     }
@@ -252,10 +236,10 @@ impl<'p> PlanCodec<'p> {
         out.push(self.0.limits().len() as u8);
         let is_counter = self.counter().is_some();
         for limit in self.0.limits() {
-            let module = with_codec!(&limit.algorithm, codec => codec.module());
+            let module = each!(&limit.algorithm, codec => codec.module());
             out.push(if is_counter { counter::MODULE.number } else { module.number });
             out.push(flags(limit));
-            with_codec!(&limit.algorithm, codec => codec.write_numbers(now, out));
+            each!(&limit.algorithm, codec => codec.write_numbers(now, out));
             if is_counter {
                 put(out, if in_key { now } else { 0 });
             }
@@ -351,9 +335,9 @@ impl<'p> PlanCodec<'p> {
         }
         let mut states = Vec::with_capacity(self.0.limits().len());
         for Limit { algorithm, .. } in self.0.limits() {
-            states.push(match with_codec!(algorithm, codec => codec.read_own_key(own_key))? {
+            states.push(match each!(algorithm, codec => codec.read_own_key(own_key))? {
                 Some(state) => state,
-                None if exists => with_codec!(algorithm, codec => codec.read_state(&mut text))?,
+                None if exists => each!(algorithm, codec => codec.read_state(&mut text))?,
                 None => algorithm.new_state(),
             });
         }
@@ -363,7 +347,7 @@ impl<'p> PlanCodec<'p> {
                 head = Some(LogHead::read(&mut text)?);
             }
             for (Limit { algorithm, .. }, state) in self.0.limits().iter().zip(&mut states) {
-                with_codec!(algorithm, codec => codec.read_rest(state, &mut text))?;
+                each!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }
         Some((states.into(), head, text))
