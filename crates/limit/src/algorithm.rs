@@ -3,7 +3,10 @@
 //!
 //! Calls are dispatched statically, by [`each!`](crate::each): an algorithm cannot be forgotten.
 
+use std::fmt;
+
 use super::hit_log::HitLog;
+use super::idle::Spans;
 use super::{
     HoldLevels, Levels, Micros, NumbersChange, NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
 };
@@ -19,7 +22,19 @@ pub(crate) struct Hits {
 /// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
 pub type Packed = [u32; 3];
 
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter<'a> {
+    Number(u64),
+    Duration(Micros),
+    Flag(bool),
+    Text(Option<&'a str>),
+}
+
 /// Everything about one algorithm, implemented by its parameters.
+///
+/// What has no default differs between algorithms. A default is right, or safe, for any that does not
+/// override it.
 ///
 /// A state is always advanced to `now` before it is judged or changed. `log` is the log that all
 /// sliding_log limits of a rule share; other algorithms ignore it.
@@ -46,6 +61,19 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Whether hits are given back at the end of a request. In a rule with such a limit, only this
     /// limit gets them back.
     const COUNTS_IN_FLIGHT: bool = false;
+
+    /// The bytes that a state keeps of each hit; 0 if it only counts them.
+    const HIT_BYTES: u64;
+
+    /// Whether `reset_after` is the end of a window by the clock: once reached, it starts over, also for
+    /// hits that can never pass.
+    const RESET_RECURS: bool;
+
+    /// Whether no state means quite the same as none, so that one that has expired must not be used.
+    const NEEDS_EXPIRY: bool;
+
+    /// Whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as used up.
+    const REPORTS_TOKENS: bool = false;
 
     /// Advances the state to `now`: drops windows that have passed, adds tokens that have come.
     fn advance(&self, state: &mut Self::State, now: Micros);
@@ -106,6 +134,38 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Returns the hits in flight; none if the algorithm does not count these.
     fn holds(&self, _: &Self::State, _now: Micros) -> Option<HoldLevels> {
         None
+    }
+
+    /// Returns whether hits are kept one by one, if the algorithm ever does: see
+    /// [`HIT_BYTES`](Self::HIT_BYTES).
+    fn keeps_hits(&self) -> bool {
+        true
+    }
+
+    /// Writes what follows the number and the period of a limit in its text.
+    fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(text, ", {}", Self::NAME)
+    }
+
+    /// Adds the parameters, besides the number and the period, by their names in rule files.
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>));
+
+    /// Returns the most hits that are admitted in one of these spans, if no clock steps back; none if
+    /// that is not known.
+    fn most_admitted(&self, _: Spans) -> Option<u128> {
+        None
+    }
+
+    /// Returns the spans of which one has more than `n` hits whenever hits are denied; none if there
+    /// are no such spans.
+    fn denies_by(&self) -> Option<Spans> {
+        None
+    }
+
+    /// Returns whether it is certain, by their states alone, that this limit denies whatever the other
+    /// denies.
+    fn is_as_strict(&self, _: &Self) -> bool {
+        false
     }
 
     /// Appends what an old state would be misread without. It becomes a part of keys: readable,
@@ -222,6 +282,16 @@ macro_rules! define_algorithms {
             pub(super) fn unpack(&self, packed: Packed, now: Micros) -> LimitState {
                 match self {
                     $(Algorithm::$name(limit) => LimitState::$name(limit.unpack(packed, now).into()),)*
+                }
+            }
+
+            /// See [`LimitAlgorithm::is_as_strict`]. Limits of two algorithms are not compared.
+            pub(super) fn is_as_strict(&self, other: &Algorithm) -> bool {
+                match (self, other) {
+                    $((Algorithm::$name(limit), Algorithm::$name(other)) => {
+                        limit.is_as_strict(other)
+                    })*
+                    _ => false,
                 }
             }
 

@@ -1,9 +1,12 @@
 //! Calls each method of [`LimitAlgorithm`] for an algorithm and a state of any kind.
 
+use std::fmt;
+
 use super::hit_log::HitLog;
+use super::idle::Spans;
 use super::{
     Algorithm, ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, LimitState, Micros,
-    NumbersChange, NumbersError, Op, Packed, SpanCount, Undo, Verdict, packed,
+    NumbersChange, NumbersError, Op, Packed, Parameter, SpanCount, Undo, Verdict, packed,
 };
 
 impl Algorithm {
@@ -35,6 +38,22 @@ impl Algorithm {
     /// See [`LimitAlgorithm::COUNTS_IN_FLIGHT`].
     pub(super) fn counts_in_flight(&self) -> bool {
         each!(self, A(_) => A::COUNTS_IN_FLIGHT)
+    }
+
+    /// See [`LimitAlgorithm::RESET_RECURS`].
+    pub(super) fn reset_recurs(&self) -> bool {
+        each!(self, A(_) => A::RESET_RECURS)
+    }
+
+    /// See [`LimitAlgorithm::NEEDS_EXPIRY`].
+    pub(super) fn needs_expiry(&self) -> bool {
+        each!(self, A(_) => A::NEEDS_EXPIRY)
+    }
+
+    /// Returns whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as
+    /// used up.
+    pub fn reports_tokens(&self) -> bool {
+        each!(self, A(_) => A::REPORTS_TOKENS)
     }
 
     /// See [`LimitAlgorithm::repeats_denials`].
@@ -71,6 +90,31 @@ impl Algorithm {
     /// See [`LimitAlgorithm::holds`].
     pub(super) fn holds(&self, state: &LimitState, now: Micros) -> Option<HoldLevels> {
         each!((self, state), (limit, state) => limit.holds(state, now), _ => None)
+    }
+
+    /// Returns the bytes that a state keeps of each hit; 0 if it only counts them.
+    pub(super) fn hit_bytes(&self) -> u64 {
+        each!(self, A(limit) => if limit.keeps_hits() { A::HIT_BYTES } else { 0 })
+    }
+
+    /// See [`LimitAlgorithm::write_text`].
+    pub(super) fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        each!(self, limit => limit.write_text(text))
+    }
+
+    /// Adds the parameters, besides the number and the period, by their names in rule files.
+    pub fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
+        each!(self, limit => limit.parameters(add));
+    }
+
+    /// See [`LimitAlgorithm::most_admitted`].
+    pub(super) fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        each!(self, limit => limit.most_admitted(spans))
+    }
+
+    /// See [`LimitAlgorithm::denies_by`].
+    pub(super) fn denies_by(&self) -> Option<Spans> {
+        each!(self, limit => limit.denies_by())
     }
 
     /// See [`LimitAlgorithm::write_shape`].

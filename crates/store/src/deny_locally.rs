@@ -17,7 +17,7 @@ use super::{
 };
 use weir_common::clock::Monotonic;
 use weir_common::metrics::MetricSink;
-use weir_limit::{Algorithm, Decision, KeyState, Micros, Op, Source};
+use weir_limit::{Decision, KeyState, Micros, Op, Source};
 
 /// A wrapper that answers what it knows to be denied without the inner store.
 ///
@@ -160,15 +160,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         if decision.source != Source::Store || !charge.plan.repeats_denials() {
             return;
         }
-        let holds = decision.retry_after.unwrap_or_else(|| {
-            // Hits that are never allowed have no wait, but a window answers its reset, which changes.
-            let limit = charge.plan.limits().get(usize::from(decision.limit));
-            match limit.map(|limit| &limit.algorithm) {
-                Some(Algorithm::FixedWindow(_)) => decision.reset_after,
-                _ => Micros::MAX,
-            }
-        });
-        let holds = holds.min(self.longest);
+        let holds = charge.plan.denial_lasts(decision).min(self.longest);
         if holds > 0 {
             self.denials.put(charge, hits, decision, sent, sent.saturating_add(holds));
         }

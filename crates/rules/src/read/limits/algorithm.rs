@@ -40,7 +40,11 @@ impl Reader<'_> {
             }
             AlgorithmName::SlidingWindow => Algorithm::SlidingWindow(SlidingWindow { n, period }),
             AlgorithmName::SlidingLog => {
-                self.check_key_bytes(fields, 8 * u64::from(n), "a timestamp for each hit");
+                self.check_key_bytes(
+                    fields,
+                    SlidingLog::STAMP_BYTES * u64::from(n),
+                    "a timestamp for each hit",
+                );
                 Algorithm::SlidingLog(SlidingLog { n, period })
             }
             AlgorithmName::BucketedWindow => {
@@ -150,7 +154,11 @@ impl Reader<'_> {
             self.error(fields.position("hold_id"), message, id, &help);
         }
         if hold_id.is_some() {
-            self.check_key_bytes(fields, 24 * u64::from(n), "an entry for each hold");
+            self.check_key_bytes(
+                fields,
+                Concurrency::HOLD_BYTES * u64::from(n),
+                "an entry for each hold",
+            );
         }
         let timeout = self.duration(fields, "hold_timeout", DEFAULT_HOLD_TIMEOUT)?;
         Some(Concurrency { n, timeout, hold_id: hold_id.map(Into::into) })
