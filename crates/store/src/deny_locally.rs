@@ -11,12 +11,8 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{
-    Answer, Answers, Batch, Charge, Operations, SharedTable, StateKey, States, Store, StoreError,
-    StoreStatus,
-};
+use super::{Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
-use weir_common::metrics::MetricSink;
 use weir_limit::{Decision, KeyState, Micros, Op, Source};
 
 /// A wrapper that answers what it knows to be denied without the inner store.
@@ -227,37 +223,13 @@ impl<S: States, C: Monotonic> States for DenyLocally<S, C> {
 }
 
 impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
-    async fn connect(&self) {
-        self.inner.connect().await;
-    }
-
-    fn is_ready(&self) -> bool {
-        self.inner.is_ready()
-    }
-
-    fn is_connected(&self) -> bool {
-        self.inner.is_connected()
-    }
-
-    async fn maintain(&self) {
-        self.inner.maintain().await;
-    }
-
-    fn shared_table(&self) -> Option<&dyn SharedTable> {
-        self.inner.shared_table()
+    fn inner(&self) -> Option<&dyn Operations> {
+        Some(&self.inner)
     }
 
     fn forget_denials(&self) {
         self.denials.clear(self.clock.monotonic());
         self.inner.forget_denials();
-    }
-
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        self.inner.collect(sink);
-    }
-
-    fn status(&self, status: &mut StoreStatus) {
-        self.inner.status(status);
     }
 }
 

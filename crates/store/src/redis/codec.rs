@@ -89,6 +89,11 @@ trait Codec {
     /// Reads the state among the numbers of all limits; `None` if it is invalid.
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState>;
 
+    /// Returns the most bytes of a state in a reply, besides its numbers.
+    fn more_bytes(&self) -> usize {
+        0
+    }
+
     /// Reads what comes after the numbers of all limits.
     fn read_rest(&self, _state: &mut LimitState, _rest: &mut Reader<'_>) -> Option<()> {
         Some(())
@@ -143,21 +148,12 @@ const NUMBERS_BYTES: usize = 128;
 /// The most bytes of a key in a reply, besides its limits: lengths, layout and the head of a log.
 const HEAD_BYTES: usize = 128;
 
-/// The bytes of a hold.
-const HOLD_BYTES: usize = 19;
-
 /// The bytes that holds and logs may always have: more than the rule allows now may be left from before.
 const MIN_LONG_STATE: usize = 16 << 20;
 
 /// Returns the most bytes of a limit in a reply of the scripts that charge it.
 fn max_charged(limit: &Limit) -> usize {
-    let more = match &limit.algorithm {
-        Algorithm::BucketedWindow(window) => bytes(window.slots(), 4),
-        Algorithm::Concurrency(limit) if limit.hold_id.is_some() => {
-            bytes(limit.n, HOLD_BYTES).max(MIN_LONG_STATE)
-        }
-        _ => 0,
-    };
+    let more = each!(&limit.algorithm, codec => codec.more_bytes());
     NUMBERS_BYTES.saturating_add(more)
 }
 
