@@ -41,7 +41,7 @@ use crate::loader::Loader;
 use crate::service::Rules;
 use weir_limiter::Limiter;
 use weir_limiter::controls::Controls;
-use weir_store::Operations;
+use weir_store::{Operations, Store};
 
 /// The most subscribers at a time.
 pub const MAX_SUBSCRIBERS: usize = 16;
@@ -96,7 +96,7 @@ impl<S> fmt::Debug for EventSources<S> {
 }
 
 /// Returns the handler, for up to `max_subscribers` at a time.
-pub fn events<S: Operations + 'static>(
+pub fn events<S: Store + Operations + 'static>(
     sources: EventSources<S>,
     max_subscribers: usize,
     ends: Ends,
@@ -104,7 +104,7 @@ pub fn events<S: Operations + 'static>(
     get(answer::<S>).with_state(Arc::new(Events::new(sources, max_subscribers, ends)))
 }
 
-impl<S: Operations + 'static> Events<S> {
+impl<S: Store + Operations + 'static> Events<S> {
     fn new(sources: EventSources<S>, max_subscribers: usize, ends: Ends) -> Events<S> {
         Events {
             sources: Arc::new(sources),
@@ -131,7 +131,7 @@ impl<S: Operations + 'static> Events<S> {
 }
 
 /// Answers with the events from now on.
-async fn answer<S: Operations + 'static>(
+async fn answer<S: Store + Operations + 'static>(
     State(events): State<Arc<Events<S>>>,
     connection: Option<Extension<Arc<ConnectionHandle>>>,
     uri: Uri,

@@ -1,9 +1,12 @@
-//! What an algorithm is: a trait that describes it completely, and the dispatch to all of them.
+//! What an algorithm is: a trait that describes it completely, and the macro that generates the enums
+//! of all algorithms and states from one list.
 //!
-//! Calls are dispatched statically. From the one list of algorithms, a macro generates the enums of
-//! algorithms and states and every `match` over them: an algorithm cannot be forgotten in one.
+//! Calls are dispatched statically, by [`each!`](crate::each): an algorithm cannot be forgotten.
+
+use std::fmt;
 
 use super::hit_log::HitLog;
+use super::idle::Spans;
 use super::{
     HoldLevels, Levels, Micros, NumbersChange, NumbersError, SavedNumbers, SpanCount, Undo, Verdict,
 };
@@ -19,7 +22,19 @@ pub(crate) struct Hits {
 /// A state in 12 bytes, which the memory store keeps in place. All zeros is the default.
 pub type Packed = [u32; 3];
 
+/// The value of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameter<'a> {
+    Number(u64),
+    Duration(Micros),
+    Flag(bool),
+    Text(Option<&'a str>),
+}
+
 /// Everything about one algorithm, implemented by its parameters.
+///
+/// What has no default differs between algorithms. A default is right, or safe, for any that does not
+/// override it.
 ///
 /// A state is always advanced to `now` before it is judged or changed. `log` is the log that all
 /// sliding_log limits of a rule share; other algorithms ignore it.
@@ -46,6 +61,19 @@ pub(crate) trait LimitAlgorithm: Sized {
     /// Whether hits are given back at the end of a request. In a rule with such a limit, only this
     /// limit gets them back.
     const COUNTS_IN_FLIGHT: bool = false;
+
+    /// The bytes that a state keeps of each hit; 0 if it only counts them.
+    const HIT_BYTES: u64;
+
+    /// Whether `reset_after` is the end of a window by the clock: once reached, it starts over, also for
+    /// hits that can never pass.
+    const RESET_RECURS: bool;
+
+    /// Whether no state means quite the same as none, so that one that has expired must not be used.
+    const NEEDS_EXPIRY: bool;
+
+    /// Whether callers read the tokens that a denial leaves. Otherwise a denied limit counts as used up.
+    const REPORTS_TOKENS: bool = false;
 
     /// Advances the state to `now`: drops windows that have passed, adds tokens that have come.
     fn advance(&self, state: &mut Self::State, now: Micros);
@@ -108,6 +136,38 @@ pub(crate) trait LimitAlgorithm: Sized {
         None
     }
 
+    /// Returns whether hits are kept one by one, if the algorithm ever does: see
+    /// [`HIT_BYTES`](Self::HIT_BYTES).
+    fn keeps_hits(&self) -> bool {
+        true
+    }
+
+    /// Writes what follows the number and the period of a limit in its text.
+    fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(text, ", {}", Self::NAME)
+    }
+
+    /// Adds the parameters, besides the number and the period, by their names in rule files.
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>));
+
+    /// Returns the most hits that are admitted in one of these spans, if no clock steps back; none if
+    /// that is not known.
+    fn most_admitted(&self, _: Spans) -> Option<u128> {
+        None
+    }
+
+    /// Returns the spans of which one has more than `n` hits whenever hits are denied; none if there
+    /// are no such spans.
+    fn denies_by(&self) -> Option<Spans> {
+        None
+    }
+
+    /// Returns whether it is certain, by their states alone, that this limit denies whatever the other
+    /// denies.
+    fn is_as_strict(&self, _: &Self) -> bool {
+        false
+    }
+
     /// Appends what an old state would be misread without. It becomes a part of keys: readable,
     /// without braces, periods in seconds.
     fn write_shape(&self, shape: &mut String);
@@ -153,13 +213,20 @@ pub(super) fn unpack_wide([low, high, short]: Packed) -> (u64, u32) {
     (u64::from(low) | u64::from(high) << 32, short)
 }
 
-/// Declares the enums of all algorithms and of their states, and dispatches every call.
+/// Declares the enums of all algorithms and of their states, whatever names a variant, and `each!`,
+/// the `match` over all of them. The first token is a dollar sign, for the parameters of `each!`.
 macro_rules! define_algorithms {
-    ($($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
+    ($d:tt $($(#[$doc:meta])* $name:ident => $state:ty,)*) => {
         /// An algorithm with its parameters.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum Algorithm {
             $($(#[$doc])* $name($name),)*
+        }
+
+        /// An algorithm without its parameters.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum AlgorithmKind {
+            $($(#[$doc])* $name,)*
         }
 
         /// The state of one limit, whatever its algorithm.
@@ -167,6 +234,16 @@ macro_rules! define_algorithms {
         pub enum LimitState {
             $($name($state),)*
         }
+
+        impl AlgorithmKind {
+            pub const ALL: [AlgorithmKind; Algorithm::COUNT] = [$(AlgorithmKind::$name),*];
+        }
+
+        $(impl From<$name> for Algorithm {
+            fn from(limit: $name) -> Algorithm {
+                Algorithm::$name(limit)
+            }
+        })*
 
         impl LimitState {
             /// Appends the tag and the numbers of the state.
@@ -194,130 +271,10 @@ macro_rules! define_algorithms {
             /// The number of algorithms.
             pub const COUNT: usize = [$($name::NAME),*].len();
 
-            /// Returns the name in rule files.
-            pub fn name(&self) -> &'static str {
-                match self {
-                    $(Algorithm::$name(_) => $name::NAME,)*
-                }
-            }
-
             /// Returns the state of a key never seen.
             pub fn new_state(&self) -> LimitState {
                 match self {
                     $(Algorithm::$name(_) => LimitState::$name(Default::default()),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::PACKS`].
-            pub(super) fn packs(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::PACKS,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::COUNTS_AT_ZERO`].
-            pub(super) fn counts_at_zero(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::COUNTS_AT_ZERO,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::ALLOWS_LOOKS_AT_ZERO`].
-            pub(super) fn allows_looks_at_zero(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::ALLOWS_LOOKS_AT_ZERO,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::DENIES_MORE_ALIKE`].
-            pub(super) fn denies_more_alike(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::DENIES_MORE_ALIKE,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::COUNTS_IN_FLIGHT`].
-            pub(super) fn counts_in_flight(&self) -> bool {
-                match self {
-                    $(Algorithm::$name(_) => $name::COUNTS_IN_FLIGHT,)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::repeats_denials`].
-            pub(super) fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool {
-                match self {
-                    $(Algorithm::$name(limit) => limit.repeats_denials(charge_denied, alone),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::hold_id`].
-            pub(super) fn hold_id(&self) -> Option<&str> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.hold_id(),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::log_period`].
-            pub(super) fn log_period(&self) -> Option<Micros> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.log_period(),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::longest_span`].
-            pub(super) fn longest_span(&self) -> Option<Micros> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.longest_span(),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::count`].
-            pub(super) fn count(
-                &self,
-                state: &LimitState,
-                log: &HitLog,
-                now: Micros,
-                span: Micros,
-            ) -> Option<SpanCount> {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.count(state, log, now, span),
-                        _ => None,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::holds`].
-            pub(super) fn holds(&self, state: &LimitState, now: Micros) -> Option<HoldLevels> {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.holds(state, now),
-                        _ => None,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::write_shape`].
-            pub(super) fn write_shape(&self, shape: &mut String) {
-                match self {
-                    $(Algorithm::$name(limit) => limit.write_shape(shape),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::replica_share`].
-            pub(super) fn replica_share(&self, n: u32, replicas: u32) -> Algorithm {
-                match self {
-                    $(Algorithm::$name(limit) => Algorithm::$name(limit.replica_share(n, replicas)),)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::with_numbers`].
-            pub(super) fn with_numbers(
-                &self,
-                change: NumbersChange,
-            ) -> Result<Algorithm, NumbersError> {
-                match self {
-                    $(Algorithm::$name(limit) => limit.with_numbers(change).map(Algorithm::$name),)*
                 }
             }
 
@@ -328,23 +285,18 @@ macro_rules! define_algorithms {
                 }
             }
 
-            /// See [`packed::charge`].
-            pub(super) fn charge_packed(
-                &self,
-                limit: &Limit,
-                packed: &mut Packed,
-                now: Micros,
-                hits: (Op, Hits),
-            ) -> ChargeOutcome {
-                match self {
-                    $(Algorithm::$name(algorithm) => {
-                        packed::charge(limit, algorithm, packed, now, hits)
+            /// See [`LimitAlgorithm::is_as_strict`]. Limits of two algorithms are not compared.
+            pub(super) fn is_as_strict(&self, other: &Algorithm) -> bool {
+                match (self, other) {
+                    $((Algorithm::$name(limit), Algorithm::$name(other)) => {
+                        limit.is_as_strict(other)
                     })*
+                    _ => false,
                 }
             }
 
-            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so the
-            /// methods below never meet one; if they did, they would deny.
+            /// See [`LimitAlgorithm::advance`]. A state of another algorithm starts over, so no
+            /// other method meets one; if one did, it would deny.
             pub(super) fn advance(&self, state: &mut LimitState, now: Micros) {
                 match self {
                     $(Algorithm::$name(limit) => {
@@ -357,100 +309,42 @@ macro_rules! define_algorithms {
                     })*
                 }
             }
+        }
 
-            /// See [`LimitAlgorithm::judge`].
-            pub(super) fn judge(
-                &self,
-                state: &LimitState,
-                log: &HitLog,
-                now: Micros,
-                hits: Hits,
-            ) -> Verdict {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.judge(state, log, now, hits),
-                        _ => Verdict::NEVER,
+        /// Evaluates an expression for an algorithm, whichever it is.
+        ///
+        /// - `each!(algorithm, limit => …)`: `limit` has the type of its parameters.
+        /// - `each!(algorithm, A(limit) => …)`: that type is called `A`.
+        /// - `each!((algorithm, state), (limit, state) => …, _ => …)`: with one state or several.
+        ///   The second expression is for states of other algorithms.
+        #[macro_export]
+        macro_rules! each {
+            (
+                ($d algorithm:expr, $d($d state:expr),+),
+                ($d limit:pat, $d($d own:pat),+) => $d body:expr,
+                _ => $d other:expr
+            ) => {
+                match $d algorithm {
+                    $(#[allow(unused_parens)]
+                    $crate::Algorithm::$name($d limit) => match ($d($d state),+) {
+                        ($d($crate::LimitState::$name($d own)),+) => $d body,
+                        _ => $d other,
                     },)*
                 }
-            }
-
-            /// See [`LimitAlgorithm::levels`].
-            pub(super) fn levels(&self, state: &LimitState, log: &HitLog, now: Micros) -> Levels {
-                match self {
-                    $(Algorithm::$name(limit) => match state {
-                        LimitState::$name(state) => limit.levels(state, log, now),
-                        _ => Levels::UNKNOWN,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::charge`].
-            pub(super) fn charge(
-                &self,
-                state: &mut LimitState,
-                now: Micros,
-                hits: Hits,
-                charge_denied: bool,
-            ) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.charge(state, now, hits, charge_denied);
-                        }
+            };
+            ($d algorithm:expr, $d kind:ident($d limit:pat) => $d body:expr) => {
+                match $d algorithm {
+                    $($crate::Algorithm::$name($d limit) => {
+                        type $d kind = $crate::$name;
+                        $d body
                     })*
                 }
-            }
-
-            /// See [`LimitAlgorithm::deny`].
-            pub(super) fn deny(&self, state: &mut LimitState, now: Micros) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.deny(state, now);
-                        }
-                    })*
+            };
+            ($d algorithm:expr, $d limit:pat => $d body:expr) => {
+                match $d algorithm {
+                    $($crate::Algorithm::$name($d limit) => $d body,)*
                 }
-            }
-
-            /// See [`LimitAlgorithm::undo_of`].
-            pub(super) fn undo_of(
-                &self,
-                before: &LimitState,
-                after: &LimitState,
-                now: Micros,
-                hold: u64,
-            ) -> Option<Undo> {
-                match self {
-                    $(Algorithm::$name(limit) => match (before, after) {
-                        (LimitState::$name(before), LimitState::$name(after)) => {
-                            limit.undo_of(before, after, now, hold)
-                        }
-                        _ => None,
-                    },)*
-                }
-            }
-
-            /// See [`LimitAlgorithm::undo`].
-            pub(super) fn undo(&self, state: &mut LimitState, now: Micros, undo: &Undo, hold: u64) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.undo(state, now, undo, hold);
-                        }
-                    })*
-                }
-            }
-
-            /// See [`LimitAlgorithm::give_back`].
-            pub(super) fn give_back(&self, state: &mut LimitState, now: Micros, hits: Hits) {
-                match self {
-                    $(Algorithm::$name(limit) => {
-                        if let LimitState::$name(state) = state {
-                            limit.give_back(state, now, hits);
-                        }
-                    })*
-                }
-            }
+            };
         }
     };
 }

@@ -21,14 +21,10 @@ pub use sliding_window::SlidingWindow;
 pub use token_bucket::TokenBucket;
 
 use super::algorithm::define_algorithms;
-use super::hit_log::HitLog;
-use super::{
-    ChargeOutcome, Hits, HoldLevels, Levels, Limit, LimitAlgorithm, Micros, NumbersChange,
-    NumbersError, Op, Packed, SavedNumbers, SpanCount, Undo, Verdict, packed, saved,
-};
+use super::{LimitAlgorithm, Micros, Packed, SavedNumbers, saved};
 
 // Each algorithm with its state. Large states are boxed, so that small ones stay small.
-define_algorithms! {
+define_algorithms! { $
     FixedWindow => fixed_window::State,
     SlidingWindow => sliding_window::State,
     // Its state is the log that all such limits of a rule share.

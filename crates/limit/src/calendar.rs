@@ -6,7 +6,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use parking_lot::Mutex;
 
-use super::{Micros, Unit};
+use super::{Micros, SECOND, Unit};
 
 /// The windows of one unit in one time zone.
 #[derive(Debug)]
@@ -53,6 +53,17 @@ impl Calendar {
     /// Returns the zone's IANA name, as configured.
     pub fn zone(&self) -> &str {
         &self.name
+    }
+
+    /// Returns a length that no window exceeds, also where a zone repeats a day.
+    pub(crate) fn longest_window(&self) -> Micros {
+        let days = match self.unit {
+            Unit::Week => 8,
+            Unit::Month => 32,
+            Unit::Year => 367,
+            _ => 2,
+        };
+        days * 86_400 * SECOND
     }
 
     /// Returns the start and the end of the window of `t`. The calendar ends with the year 9999: one

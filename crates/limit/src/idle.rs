@@ -1,6 +1,6 @@
 //! Finds limits of a rule that never decide, because another limit of it is always as strict.
 
-use super::{Algorithm, FixedWindow, Limit, Micros, SECOND, SlidingWindow, Unit};
+use super::{Limit, Micros};
 
 /// Returns the limits that allow whatever another limit of the rule allows, each with that other one,
 /// by their indices. Only what is certain is returned, for a clock that does not step back.
@@ -30,88 +30,41 @@ fn is_as_strict(strict: &Limit, other: &Limit) -> bool {
         (_, 0) => return false,
         _ => {}
     }
-    match (&strict.algorithm, &other.algorithm) {
-        // The same state, judged by another number.
-        (Algorithm::SlidingWindow(a), Algorithm::SlidingWindow(b)) if a.period == b.period => {
-            a.n <= b.n
-        }
-        // As many tokens are missing from both at any time.
-        (Algorithm::TokenBucket(a), Algorithm::TokenBucket(b)) => {
-            let steps = (a.interval, a.amount) == (b.interval, b.amount);
-            steps && !a.strict && !b.strict && a.capacity <= b.capacity
-        }
-        // The level of the faster one is never higher.
-        (Algorithm::Gcra(a), Algorithm::Gcra(b)) => {
-            let ([burst_a, n_a, p_a, tick_a, _], [burst_b, n_b, p_b, tick_b, _]) =
-                (a.numbers(), b.numbers());
-            let is_slower = u128::from(n_a) * u128::from(p_b) <= u128::from(n_b) * u128::from(p_a);
-            tick_a == tick_b && is_slower && burst_a <= burst_b
-        }
-        (_, Algorithm::FixedWindow(window)) => {
-            let most = most_in_window(&strict.algorithm, window, other.unit);
-            most.is_some_and(|most| most <= window.n.into())
-        }
-        (_, Algorithm::SlidingLog(log)) => {
-            most_in_any(&strict.algorithm, log.period).is_some_and(|most| most <= log.n.into())
-        }
-        (_, Algorithm::BucketedWindow(window)) => {
-            let span = window.span() * u64::from(window.slots());
-            most_in_any(&strict.algorithm, span).is_some_and(|most| most <= window.n.into())
-        }
-        _ => false,
-    }
+    let admits_no_more = |spans| {
+        let most = strict.algorithm.most_admitted(spans);
+        most.is_some_and(|most| most <= other.requests_per_unit.into())
+    };
+    strict.algorithm.is_as_strict(&other.algorithm)
+        || other.algorithm.denies_by().is_some_and(admits_no_more)
 }
 
-/// The most hits that an algorithm admits in one of these windows; none if that is not known.
-fn most_in_window(algorithm: &Algorithm, window: &FixedWindow, unit: Option<Unit>) -> Option<u128> {
-    if window.calendar.is_some() {
-        // Longer than any, also where a zone repeats a day.
-        let days = match unit? {
-            Unit::Day => 2,
-            Unit::Week => 8,
-            Unit::Month => 32,
-            Unit::Year => 367,
-            _ => return None,
+/// Spans of time in which hits are counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spans {
+    /// All spans of this length.
+    Any(Micros),
+    /// The windows of this length that follow each other since the epoch.
+    Epoch(Micros),
+}
+
+impl Spans {
+    pub fn length(self) -> Micros {
+        let (Spans::Any(length) | Spans::Epoch(length)) = self;
+        length
+    }
+
+    /// Returns the most hits in one of these spans if every window of `period` since the epoch has at
+    /// most `n`.
+    pub fn most_by_windows(self, n: u32, period: Micros) -> u128 {
+        let windows = match self {
+            Spans::Epoch(length) if length.is_multiple_of(period) => length / period,
+            _ => self.length().div_ceil(period) + 1,
         };
-        return most_in_any(algorithm, days * 86_400 * SECOND);
+        u128::from(n) * u128::from(windows)
     }
-    match epoch_windows(algorithm) {
-        Some((n, period)) if window.period.is_multiple_of(period) => {
-            Some(u128::from(n) * u128::from(window.period / period))
-        }
-        _ => most_in_any(algorithm, window.period),
-    }
-}
 
-/// The number that an algorithm admits in each window since the epoch, and the length of these.
-fn epoch_windows(algorithm: &Algorithm) -> Option<(u32, Micros)> {
-    match algorithm {
-        Algorithm::FixedWindow(FixedWindow { n, period, calendar: None })
-        | Algorithm::SlidingWindow(SlidingWindow { n, period }) => Some((*n, *period)),
-        _ => None,
-    }
-}
-
-/// The most hits that an algorithm admits in any span of that length; none if that is not known.
-fn most_in_any(algorithm: &Algorithm, span: Micros) -> Option<u128> {
-    if let Some((n, period)) = epoch_windows(algorithm) {
-        return Some(u128::from(n) * u128::from(span.div_ceil(period) + 1));
-    }
-    match algorithm {
-        Algorithm::SlidingLog(log) => {
-            Some(u128::from(log.n) * u128::from(span.div_ceil(log.period)))
-        }
-        Algorithm::BucketedWindow(window) => {
-            Some(u128::from(window.n) * u128::from(span.div_ceil(window.period)))
-        }
-        Algorithm::TokenBucket(bucket) => {
-            let steps = u128::from(span / bucket.interval + 1);
-            Some(u128::from(bucket.capacity) + u128::from(bucket.amount) * steps)
-        }
-        Algorithm::Gcra(gcra) => {
-            let [burst, n, p, tick, _] = gcra.numbers().map(u128::from);
-            Some(burst + ((u128::from(span) / tick + 1) * n).div_ceil(p))
-        }
-        _ => None,
+    /// Returns the most hits in one of these spans if every span of `period` has at most `n`.
+    pub fn most_by_spans(self, n: u32, period: Micros) -> u128 {
+        u128::from(n) * u128::from(self.length().div_ceil(period))
     }
 }

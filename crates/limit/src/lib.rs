@@ -11,8 +11,10 @@
 #![cfg_attr(not(test), deny(clippy::expect_used, clippy::panic, clippy::unwrap_used))]
 
 pub mod algorithm;
+#[macro_use]
 pub mod algorithms;
 pub mod calendar;
+mod dispatch;
 pub mod hit_log;
 mod idle;
 mod numbers;
@@ -26,8 +28,8 @@ mod undo;
 mod unit;
 mod verdict;
 
-pub use algorithm::Packed;
 pub(crate) use algorithm::{Hits, LimitAlgorithm};
+pub use algorithm::{Packed, Parameter};
 pub use algorithms::*;
 pub use calendar::Calendar;
 pub use idle::idle_limits;
@@ -151,6 +153,11 @@ impl Limit {
 
     fn is_charged(&self, counts_at_zero: bool) -> bool {
         self.requests_per_unit > 0 || counts_at_zero
+    }
+
+    /// Returns the bytes that a state keeps of single hits, if the limit is full.
+    pub fn bytes_of_hits(&self) -> u64 {
+        self.algorithm.hit_bytes() * u64::from(self.requests_per_unit)
     }
 
     /// Returns the share of one of `replicas` replicas.

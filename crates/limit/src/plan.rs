@@ -167,7 +167,7 @@ impl Plan {
     /// Returns whether no state means quite the same as none, so that one that has expired must not be
     /// used.
     pub fn needs_expiry(&self) -> bool {
-        matches!(&*self.limits, [limit] if matches!(limit.algorithm, Algorithm::ReduceBucket(_)))
+        matches!(&*self.limits, [limit] if limit.algorithm.needs_expiry())
     }
 
     /// Returns the key of the descriptor's last entry, if that names a hold and is not part of the key.
@@ -200,6 +200,17 @@ impl Plan {
     /// wait longer, and because of another limit.
     pub fn denies_more_alike(&self) -> bool {
         matches!(&*self.limits, [limit] if limit.algorithm.denies_more_alike())
+    }
+
+    /// Returns how long a denial that [may be repeated](Self::repeats_denials) stays as it is, if
+    /// nothing is charged: until its wait is over. That of hits that can never pass stays, except that the
+    /// reset of a window starts over.
+    pub fn denial_lasts(&self, denial: &Decision) -> Micros {
+        denial.retry_after.unwrap_or_else(|| {
+            let limit = self.limits.get(usize::from(denial.limit));
+            let recurs = limit.is_some_and(|limit| limit.algorithm.reset_recurs());
+            if recurs { denial.reset_after } else { Micros::MAX }
+        })
     }
 
     /// Returns the share of one of `replicas` replicas, for when replicas cannot count together:

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Algorithm, Limit};
+use super::Limit;
 
 /// `300 per 15 minutes`; `1 per hour, token_bucket of 10`.
 impl fmt::Display for Limit {
@@ -13,19 +13,7 @@ impl fmt::Display for Limit {
             (Some(unit), 1) => write!(f, "{n} per {}", unit.name())?,
             (Some(unit), multiplier) => write!(f, "{n} per {multiplier} {}s", unit.name())?,
         }
-        match &self.algorithm {
-            Algorithm::FixedWindow(window) => {
-                if let Some(calendar) = &window.calendar {
-                    write!(f, " of the calendar, {}", calendar.zone())?;
-                }
-            }
-            Algorithm::TokenBucket(bucket) => {
-                let strict = if bucket.strict { "strict " } else { "" };
-                write!(f, ", {strict}token_bucket of {}", bucket.capacity)?;
-            }
-            Algorithm::Gcra(gcra) => write!(f, ", gcra with a burst of {}", gcra.burst())?,
-            other => write!(f, ", {}", other.name())?,
-        }
+        self.algorithm.write_text(f)?;
         if self.shadow_mode { f.write_str(" (shadow)") } else { Ok(()) }
     }
 }

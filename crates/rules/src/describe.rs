@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::position::Position;
 use super::{Domain, Rule, RuleSet};
-use weir_limit::{Algorithm, Limit, Micros, SECOND};
+use weir_limit::{Algorithm, FixedWindow, Limit, Parameter, SECOND};
 
 impl RuleSet {
     /// Returns all rules as JSON, one a line, in the order of the files.
@@ -74,34 +74,16 @@ fn limit_json(limit: &Limit) -> Value {
     add("charge_denied", limit.charge_denied.into());
     add("shadow_mode", limit.shadow_mode.into());
     add("name", (*limit.name).into());
-    match &limit.algorithm {
-        Algorithm::FixedWindow(window) => {
-            if let Some(calendar) = &window.calendar {
-                add("align", "calendar".into());
-                add("time_zone", calendar.zone().into());
-            }
-        }
-        Algorithm::TokenBucket(bucket) => {
-            add("burst", bucket.capacity.into());
-            add("refill_amount", bucket.amount.into());
-            add("refill_interval_seconds", seconds(bucket.interval));
-            add("strict", bucket.strict.into());
-            add("max_debt", bucket.max_debt.into());
-        }
-        Algorithm::Gcra(gcra) => add("burst", gcra.burst().into()),
-        Algorithm::BucketedWindow(window) => add("buckets", window.buckets.into()),
-        Algorithm::Concurrency(concurrency) => {
-            add("hold_timeout_seconds", seconds(concurrency.timeout));
-            add("hold_id", concurrency.hold_id.as_deref().into());
-        }
-        // The last one is not of rules.
-        Algorithm::SlidingWindow(_) | Algorithm::SlidingLog(_) | Algorithm::ReduceBucket(_) => {}
-    }
+    limit.algorithm.parameters(&mut |key, value| {
+        let value = match value {
+            Parameter::Number(number) => number.into(),
+            Parameter::Duration(time) => (time as f64 / SECOND as f64).into(),
+            Parameter::Flag(flag) => flag.into(),
+            Parameter::Text(text) => text.into(),
+        };
+        add(key, value);
+    });
     Value::Object(json)
-}
-
-fn seconds(time: Micros) -> Value {
-    (time as f64 / SECOND as f64).into()
 }
 
 /// Returns what a rule has that the reference's line about it cannot show; empty if nothing.
@@ -125,15 +107,12 @@ pub(super) fn extensions(rule: &Rule, domain: Option<&Domain>) -> String {
 
 /// Whether the reference knows every key of the limit.
 fn is_of_the_reference(limit: &Limit) -> bool {
-    let is_plain = |algorithm: &Algorithm| match algorithm {
-        Algorithm::FixedWindow(window) => window.calendar.is_none(),
-        _ => false,
-    };
+    let of_epoch = |window: &FixedWindow| window.calendar.is_none();
     limit.unit.is_some()
         && limit.unit_multiplier == 1
         && limit.charge_denied
         && !limit.shadow_mode
-        && is_plain(&limit.algorithm)
+        && matches!(&limit.algorithm, Algorithm::FixedWindow(window) if of_epoch(window))
 }
 
 fn limit_text(limit: &Limit) -> String {

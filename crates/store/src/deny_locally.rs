@@ -11,13 +11,9 @@ use smallvec::SmallVec;
 
 use self::denial_cache::DenialCache;
 use super::memory::fingerprint::Fingerprint;
-use super::{
-    Answer, Answers, Batch, Charge, Operations, SharedTable, StateKey, States, Store, StoreError,
-    StoreStatus,
-};
+use super::{Answer, Answers, Batch, Charge, Operations, StateKey, States, Store, StoreError};
 use weir_common::clock::Monotonic;
-use weir_common::metrics::MetricSink;
-use weir_limit::{Algorithm, Decision, KeyState, Micros, Op, Source};
+use weir_limit::{Decision, KeyState, Micros, Op, Source};
 
 /// A wrapper that answers what it knows to be denied without the inner store.
 ///
@@ -160,15 +156,7 @@ impl<S: Store, C: Monotonic> DenyLocally<S, C> {
         if decision.source != Source::Store || !charge.plan.repeats_denials() {
             return;
         }
-        let holds = decision.retry_after.unwrap_or_else(|| {
-            // Hits that are never allowed have no wait, but a window answers its reset, which changes.
-            let limit = charge.plan.limits().get(usize::from(decision.limit));
-            match limit.map(|limit| &limit.algorithm) {
-                Some(Algorithm::FixedWindow(_)) => decision.reset_after,
-                _ => Micros::MAX,
-            }
-        });
-        let holds = holds.min(self.longest);
+        let holds = charge.plan.denial_lasts(decision).min(self.longest);
         if holds > 0 {
             self.denials.put(charge, hits, decision, sent, sent.saturating_add(holds));
         }
@@ -235,37 +223,13 @@ impl<S: States, C: Monotonic> States for DenyLocally<S, C> {
 }
 
 impl<S: Operations, C: Monotonic> Operations for DenyLocally<S, C> {
-    async fn connect(&self) {
-        self.inner.connect().await;
-    }
-
-    fn is_ready(&self) -> bool {
-        self.inner.is_ready()
-    }
-
-    fn is_connected(&self) -> bool {
-        self.inner.is_connected()
-    }
-
-    async fn maintain(&self) {
-        self.inner.maintain().await;
-    }
-
-    fn shared_table(&self) -> Option<&dyn SharedTable> {
-        self.inner.shared_table()
+    fn inner(&self) -> Option<&dyn Operations> {
+        Some(&self.inner)
     }
 
     fn forget_denials(&self) {
         self.denials.clear(self.clock.monotonic());
         self.inner.forget_denials();
-    }
-
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        self.inner.collect(sink);
-    }
-
-    fn status(&self, status: &mut StoreStatus) {
-        self.inner.status(status);
     }
 }
 

@@ -21,9 +21,7 @@ use super::{
     Answer, Answers, Batch, Charge, OnStoreFailure, Role, StateKey, States, Store, StoreError,
 };
 use weir_common::clock::{Clock, Monotonic};
-use weir_limit::{
-    Algorithm, Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source,
-};
+use weir_limit::{Decision, KeyState, Limit, Micros, NearLimits, Op, Plan, SECOND, Source};
 
 /// The wait in denials by the policy `deny`.
 const RETRY_AFTER: Micros = SECOND;
@@ -152,14 +150,14 @@ impl<S: Store, C: Clock + Monotonic + Clone> Guard<S, C> {
             decision.source = Source::Degraded;
             if !decision.allowed {
                 let whole = n(charge.plan, decision.limit);
-                decision.used_before = match charge.plan.limits() {
-                    // What its reply leaves are the tokens of the share.
-                    [Limit { algorithm: Algorithm::ReduceBucket(_), .. }] => {
-                        let others = whole.saturating_sub(n(share, decision.limit));
-                        decision.used_before.saturating_add(others)
-                    }
+                let limit = charge.plan.limits().get(usize::from(decision.limit));
+                decision.used_before = if limit.is_some_and(|it| it.algorithm.reports_tokens()) {
+                    // The reply leaves the tokens of the share.
+                    let others = whole.saturating_sub(n(share, decision.limit));
+                    decision.used_before.saturating_add(others)
+                } else {
                     // Statistics compare it with the whole limit, which counts as used up.
-                    _ => decision.used_before.max(whole),
+                    decision.used_before.max(whole)
                 };
             }
             decision

@@ -1,9 +1,12 @@
 //! What a store needs besides charges: to start, to be maintained and to be observed.
 
-use std::future::{Future, pending, ready};
+use std::future::{pending, ready};
 use std::time::Duration;
 
-use super::{SharedTable, Store, StoreError};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::{SharedTable, StoreError};
 use weir_common::metrics::MetricSink;
 
 /// What the status page shows of a store.
@@ -57,42 +60,54 @@ pub struct FailureStatus {
     pub degraded: Vec<(&'static str, u64)>,
 }
 
-/// Runs a store. The defaults suit one that is ready from the start and needs no maintenance.
-pub trait Operations: Store {
+/// Runs a store. The defaults are those of the store that this one wraps; without one, they suit a
+/// store that is ready from the start and needs no maintenance.
+pub trait Operations: Send + Sync {
+    /// Returns the store that this one wraps.
+    fn inner(&self) -> Option<&dyn Operations> {
+        None
+    }
+
     /// Prepares the calling thread for charges, for instance by connecting it. Resolves when the
     /// store has answered for the first time.
-    fn connect(&self) -> impl Future<Output = ()> + Send {
-        ready(())
+    fn connect(&self) -> BoxFuture<'_, ()> {
+        self.inner().map_or_else(|| ready(()).boxed(), Operations::connect)
     }
 
     /// Returns whether requests get answers before [`connect`](Self::connect) has resolved. If not,
     /// health waits for that.
     fn is_ready(&self) -> bool {
-        true
+        self.inner().is_none_or(Operations::is_ready)
     }
 
     /// Returns whether states can be reached now. A store that cannot be, fails charges.
     fn is_connected(&self) -> bool {
-        true
+        self.inner().is_none_or(Operations::is_connected)
     }
 
     /// Does what has to be done from time to time, until it is dropped. Called once, in a runtime
     /// with timers.
-    fn maintain(&self) -> impl Future<Output = ()> + Send {
-        pending()
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        self.inner().map_or_else(|| pending().boxed(), Operations::maintain)
     }
 
     /// Returns the table that all replicas share; none if the states are this process's own.
     fn shared_table(&self) -> Option<&dyn SharedTable> {
-        None
+        self.inner()?.shared_table()
     }
 
     /// Forgets denials that are repeated without the store.
-    fn forget_denials(&self) {}
+    fn forget_denials(&self) {
+        self.inner().into_iter().for_each(Operations::forget_denials);
+    }
 
     /// Lists the store's metrics.
-    fn collect(&self, _sink: &mut dyn MetricSink) {}
+    fn collect(&self, sink: &mut dyn MetricSink) {
+        self.inner().into_iter().for_each(|inner| inner.collect(sink));
+    }
 
     /// Adds what the status page shows of the store to `status`.
-    fn status(&self, _status: &mut StoreStatus) {}
+    fn status(&self, status: &mut StoreStatus) {
+        self.inner().into_iter().for_each(|inner| inner.status(status));
+    }
 }

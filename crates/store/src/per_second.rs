@@ -4,9 +4,11 @@
 mod tests;
 
 use std::future::Future;
-use std::iter::zip;
+use std::iter::{self, zip};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, join_all};
 use smallvec::SmallVec;
 
 use super::{
@@ -102,6 +104,10 @@ impl<S: Undoable> PerSecond<S> {
 
     pub fn main(&self) -> &S {
         &self.main
+    }
+
+    fn stores(&self) -> impl Iterator<Item = &S> {
+        iter::once(&self.main).chain(&self.per_second)
     }
 
     /// Returns the store that keeps the states of a plan.
@@ -202,31 +208,21 @@ impl<S: Undoable + States> States for PerSecond<S> {
 }
 
 impl<S: Undoable + Operations> Operations for PerSecond<S> {
-    async fn connect(&self) {
-        match &self.per_second {
-            None => self.main.connect().await,
-            Some(second) => {
-                tokio::join!(self.main.connect(), second.connect());
-            }
-        }
+    fn connect(&self) -> BoxFuture<'_, ()> {
+        join_all(self.stores().map(Operations::connect)).map(drop).boxed()
     }
 
     fn is_ready(&self) -> bool {
-        self.main.is_ready() && self.per_second.as_ref().is_none_or(Operations::is_ready)
+        self.stores().all(Operations::is_ready)
     }
 
     /// Whether both stores can be reached.
     fn is_connected(&self) -> bool {
-        self.main.is_connected() && self.per_second.as_ref().is_none_or(Operations::is_connected)
+        self.stores().all(Operations::is_connected)
     }
 
-    async fn maintain(&self) {
-        match &self.per_second {
-            None => self.main.maintain().await,
-            Some(second) => {
-                tokio::join!(self.main.maintain(), second.maintain());
-            }
-        }
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        join_all(self.stores().map(Operations::maintain)).map(drop).boxed()
     }
 
     /// That of the main store.
@@ -235,8 +231,7 @@ impl<S: Undoable + Operations> Operations for PerSecond<S> {
     }
 
     fn forget_denials(&self) {
-        self.main.forget_denials();
-        self.per_second.iter().for_each(Operations::forget_denials);
+        self.stores().for_each(Operations::forget_denials);
     }
 
     /// Lists the metrics of both stores, with the label `redis` before theirs.

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use weir_common::clock::SystemClock;
-use weir_common::metrics::MetricSink;
 use weir_limit::{KeyState, Micros};
 use weir_store::deny_locally::DenyLocally;
 use weir_store::disk::DiskStore;
@@ -13,9 +12,7 @@ use weir_store::guard::Guard;
 use weir_store::memory::MemoryStore;
 use weir_store::per_second::PerSecond;
 use weir_store::redis::RedisStore;
-use weir_store::{
-    Answers, Batch, Operations, SharedTable, StateKey, States, Store, StoreError, StoreStatus,
-};
+use weir_store::{Answers, Batch, Operations, StateKey, States, Store, StoreError};
 
 /// The clock of all stores.
 type Clock = Arc<SystemClock>;
@@ -96,8 +93,12 @@ impl States for ConfiguredStore {
 }
 
 impl Operations for ConfiguredStore {
-    async fn connect(&self) {
-        dispatch!(self, store => store.connect().await);
+    fn inner(&self) -> Option<&dyn Operations> {
+        Some(match self {
+            ConfiguredStore::Memory(store) => store,
+            ConfiguredStore::Disk(store) => &**store,
+            ConfiguredStore::Redis(store) => &**store,
+        })
     }
 
     /// Counters on disk are waited for whatever the policy: until then all limits start over.
@@ -106,29 +107,5 @@ impl Operations for ConfiguredStore {
             Some(disk) => disk.is_ready(),
             None => dispatch!(self, store => store.is_ready()),
         }
-    }
-
-    fn is_connected(&self) -> bool {
-        dispatch!(self, store => store.is_connected())
-    }
-
-    async fn maintain(&self) {
-        dispatch!(self, store => store.maintain().await);
-    }
-
-    fn shared_table(&self) -> Option<&dyn SharedTable> {
-        dispatch!(self, store => store.shared_table())
-    }
-
-    fn forget_denials(&self) {
-        dispatch!(self, store => store.forget_denials());
-    }
-
-    fn collect(&self, sink: &mut dyn MetricSink) {
-        dispatch!(self, store => store.collect(sink));
-    }
-
-    fn status(&self, status: &mut StoreStatus) {
-        dispatch!(self, store => store.status(status));
     }
 }

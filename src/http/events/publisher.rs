@@ -17,7 +17,7 @@ use super::{EventSources, MAX_WAITING, frame};
 use crate::loader::Reload;
 use weir_common::threads::run_blocking;
 use weir_limiter::DenialWatch;
-use weir_store::Operations;
+use weir_store::{Operations, Store};
 
 /// How often there is a status, and how often the store is checked.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ struct Changes {
 }
 
 impl Publisher {
-    pub fn start<S: Operations + 'static>(sources: Arc<EventSources<S>>) -> Publisher {
+    pub fn start<S: Store + Operations + 'static>(sources: Arc<EventSources<S>>) -> Publisher {
         let (status, events) = (watch::Sender::default(), broadcast::Sender::new(MAX_WAITING));
         let feeds = Arc::new(Feeds { status, events });
         let changes = Changes {
@@ -68,7 +68,7 @@ impl Drop for Publisher {
 }
 
 /// Renders events. Never ends.
-async fn publish<S: Operations + 'static>(
+async fn publish<S: Store + Operations + 'static>(
     sources: Arc<EventSources<S>>,
     mut changes: Changes,
     feeds: Arc<Feeds>,
@@ -108,7 +108,10 @@ struct Rendered {
     store: StoreState,
 }
 
-fn render_status<S: Operations>(sources: &EventSources<S>, mut traffic: Traffic) -> Rendered {
+fn render_status<S: Store + Operations>(
+    sources: &EventSources<S>,
+    mut traffic: Traffic,
+) -> Rendered {
     let store = StoreState::read(sources.limiter.store());
     let status = at_now(sources, status(sources, &store, &mut traffic));
     Rendered { frame: frame("status", &status), traffic, store }

@@ -10,7 +10,7 @@ use crate::http::debug::store_json;
 use crate::version::{COMMIT, VERSION};
 use weir_limiter::LimiterCounts;
 use weir_limiter::top::{By, Query, Top};
-use weir_store::{Operations, StoreStatus};
+use weir_store::{Operations, Store, StoreStatus};
 
 /// The most rows of each list of top keys.
 const MAX_TOP_ROWS: usize = 20;
@@ -30,7 +30,7 @@ impl StoreState {
 }
 
 /// Returns the status without its time.
-pub(super) fn status<S: Operations>(
+pub(super) fn status<S: Store + Operations>(
     sources: &EventSources<S>,
     store: &StoreState,
     traffic: &mut Traffic,

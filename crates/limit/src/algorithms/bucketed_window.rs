@@ -10,8 +10,9 @@
 use std::fmt::Write;
 
 use crate::hit_log::HitLog;
+use crate::idle::Spans;
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, saved, wait,
 };
 
@@ -90,6 +91,9 @@ impl LimitAlgorithm for BucketedWindow {
     const NAME: &'static str = "bucketed_window";
     const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = true;
+    const HIT_BYTES: u64 = 0;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {
         let slots = self.slots() as usize;
@@ -188,6 +192,18 @@ impl LimitAlgorithm for BucketedWindow {
         // A sub-window leaves as a whole, when its last instant does.
         let max_late = resolution - 1;
         Some(SpanCount { limit: 0, count, resolution, max_late, is_minimum: false })
+    }
+
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
+        add("buckets", Parameter::Number(self.buckets.into()));
+    }
+
+    fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        Some(spans.most_by_spans(self.n, self.period))
+    }
+
+    fn denies_by(&self) -> Option<Spans> {
+        Some(Spans::Any(self.span() * u64::from(self.slots())))
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -18,7 +18,7 @@ use siphasher::sip::SipHasher13;
 use crate::hit_log::HitLog;
 use crate::{
     Hits, HoldLevels, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed,
-    Replaced, SavedNumbers, Undo, Verdict, saved, wait,
+    Parameter, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// The largest count of hits in flight: integers up to it are exact in every store.
@@ -32,6 +32,11 @@ pub struct Concurrency {
     pub timeout: Micros,
     /// The key of the descriptor's last entry, whose value names the hold.
     pub hold_id: Option<Box<str>>,
+}
+
+impl Concurrency {
+    /// The bytes of a hold.
+    pub const HOLD_BYTES: u64 = 24;
 }
 
 /// The hits in flight.
@@ -89,6 +94,9 @@ impl LimitAlgorithm for Concurrency {
     const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = true;
     const COUNTS_IN_FLIGHT: bool = true;
+    const HIT_BYTES: u64 = Concurrency::HOLD_BYTES;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {
         if state.last > now.saturating_add(self.timeout) {
@@ -259,6 +267,15 @@ impl LimitAlgorithm for Concurrency {
             _ => wait(oldest.saturating_add(self.timeout), now),
         };
         Some(HoldLevels { ids, hits: state.count, expires_after })
+    }
+
+    fn keeps_hits(&self) -> bool {
+        self.hold_id.is_some()
+    }
+
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
+        add("hold_timeout_seconds", Parameter::Duration(self.timeout));
+        add("hold_id", Parameter::Text(self.hold_id()));
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -6,14 +6,15 @@
 //! State: the window's start and its count. Cost: a comparison. Guarantee: at most `n` in a window,
 //! so up to `2n` within one period across a boundary, by design. Source: envoyproxy/ratelimit.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
+use crate::idle::Spans;
 use crate::{
-    Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
-    SavedNumbers, Undo, Verdict, saved, wait,
+    Calendar, Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter,
+    SECOND, SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// `n` hits in each window.
@@ -57,6 +58,9 @@ impl LimitAlgorithm for FixedWindow {
     const ALLOWS_LOOKS_AT_ZERO: bool = true;
     // A window that denies some hits denies more until it ends.
     const DENIES_MORE_ALIKE: bool = true;
+    const HIT_BYTES: u64 = 0;
+    const RESET_RECURS: bool = true;
+    const NEEDS_EXPIRY: bool = false;
 
     /// A clock that stepped back stays in the newest window, unless that is more than a period
     /// ahead: then its count moves into the window of now.
@@ -106,6 +110,31 @@ impl LimitAlgorithm for FixedWindow {
     /// over its limit all the same, but other limits would miss the uncharged hits.
     fn repeats_denials(&self, charge_denied: bool, alone: bool) -> bool {
         !charge_denied || alone
+    }
+
+    fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.calendar {
+            Some(calendar) => write!(text, " of the calendar, {}", calendar.zone()),
+            None => Ok(()),
+        }
+    }
+
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
+        if let Some(calendar) = &self.calendar {
+            add("align", Parameter::Text(Some("calendar")));
+            add("time_zone", Parameter::Text(Some(calendar.zone())));
+        }
+    }
+
+    fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        self.calendar.is_none().then(|| spans.most_by_windows(self.n, self.period))
+    }
+
+    fn denies_by(&self) -> Option<Spans> {
+        Some(match &self.calendar {
+            Some(calendar) => Spans::Any(calendar.longest_window()),
+            None => Spans::Epoch(self.period),
+        })
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -19,14 +19,15 @@
 
 mod state;
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 pub use self::state::State;
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
+use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, MAX_WAIT_YEARS, Micros,
-    NumbersChange, NumbersError, Packed, SECOND, SavedNumbers, Undo, Verdict, saved,
+    NumbersChange, NumbersError, Packed, Parameter, SECOND, SavedNumbers, Undo, Verdict, saved,
 };
 
 /// Integers below this are exact in doubles, and so in every store.
@@ -212,6 +213,9 @@ impl LimitAlgorithm for Gcra {
     const NAME: &'static str = "gcra";
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
+    const HIT_BYTES: u64 = 0;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = false;
 
     /// After the clock stepped back by more than a period, the state is as far ahead as it was when it was
     /// written.
@@ -282,6 +286,26 @@ impl LimitAlgorithm for Gcra {
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
         !charge_denied
+    }
+
+    fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(text, ", gcra with a burst of {}", self.burst)
+    }
+
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
+        add("burst", Parameter::Number(self.burst));
+    }
+
+    fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        let [burst, n, p, tick, _] = self.numbers().map(u128::from);
+        Some(burst + ((u128::from(spans.length()) / tick + 1) * n).div_ceil(p))
+    }
+
+    /// The level of the faster one is never higher.
+    fn is_as_strict(&self, other: &Gcra) -> bool {
+        let product = |n: u64, p: u64| u128::from(n) * u128::from(p);
+        let is_slower = product(self.n, other.p) <= product(other.n, self.p);
+        self.tick == other.tick && is_slower && self.burst <= other.burst
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -20,7 +20,7 @@ use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
 use crate::{
     Algorithm, Decision, Hits, Levels, Limit, LimitAlgorithm, Micros, NumbersChange, NumbersError,
-    Packed, Plan, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
+    Packed, Parameter, Plan, Replaced, SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// Microseconds in a millisecond.
@@ -95,6 +95,10 @@ impl LimitAlgorithm for ReduceBucket {
     const NAME: &'static str = "reduce_bucket";
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
+    const HIT_BYTES: u64 = 0;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = true;
+    const REPORTS_TOKENS: bool = true;
 
     fn advance(&self, state: &mut State, now: Micros) {
         let now = self.time(now);
@@ -166,6 +170,8 @@ impl LimitAlgorithm for ReduceBucket {
     fn repeats_denials(&self, _: bool, _: bool) -> bool {
         false
     }
+
+    fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
 
     fn write_shape(&self, shape: &mut String) {
         // Writing to a string cannot fail.

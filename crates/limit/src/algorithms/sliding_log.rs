@@ -11,8 +11,9 @@
 use std::fmt::Write;
 
 use crate::hit_log::{HitLog, LimitSummary, LogSummary};
+use crate::idle::Spans;
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
     SavedNumbers, SpanCount, Undo, Verdict, wait,
 };
 
@@ -24,6 +25,9 @@ pub struct SlidingLog {
 }
 
 impl SlidingLog {
+    /// The bytes of a hit's time.
+    pub const STAMP_BYTES: u64 = 8;
+
     fn find<'s>(&self, summary: &'s LogSummary) -> Option<&'s LimitSummary> {
         summary.limits.iter().find(|its| (its.n, its.period) == (self.n, self.period))
     }
@@ -35,6 +39,9 @@ impl LimitAlgorithm for SlidingLog {
     const NAME: &'static str = "sliding_log";
     const PACKS: bool = false;
     const COUNTS_AT_ZERO: bool = false;
+    const HIT_BYTES: u64 = SlidingLog::STAMP_BYTES;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = false;
 
     // All limits of a rule share one log. The plan calls `HitLog` to change it once for all of them.
 
@@ -100,6 +107,16 @@ impl LimitAlgorithm for SlidingLog {
     fn count(&self, (): &(), log: &HitLog, now: Micros, span: Micros) -> Option<SpanCount> {
         let count = log.within(now, span);
         Some(SpanCount { limit: 0, count, resolution: 0, max_late: 0, is_minimum: false })
+    }
+
+    fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
+
+    fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        Some(spans.most_by_spans(self.n, self.period))
+    }
+
+    fn denies_by(&self) -> Option<Spans> {
+        Some(Spans::Any(self.period))
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -13,8 +13,9 @@
 use std::fmt::Write;
 
 use crate::hit_log::HitLog;
+use crate::idle::Spans;
 use crate::{
-    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, SECOND,
+    Hits, Levels, LimitAlgorithm, Micros, NumbersChange, NumbersError, Packed, Parameter, SECOND,
     SavedNumbers, Undo, Verdict, saved, wait,
 };
 
@@ -75,6 +76,9 @@ impl LimitAlgorithm for SlidingWindow {
     const NAME: &'static str = "sliding_window";
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = true;
+    const HIT_BYTES: u64 = 0;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = false;
 
     fn advance(&self, state: &mut State, now: Micros) {
         let newest = state.index.saturating_mul(self.period);
@@ -155,6 +159,17 @@ impl LimitAlgorithm for SlidingWindow {
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
         !charge_denied
+    }
+
+    fn parameters(&self, _: &mut dyn FnMut(&'static str, Parameter<'_>)) {}
+
+    fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        Some(spans.most_by_windows(self.n, self.period))
+    }
+
+    /// The same state, judged by another number.
+    fn is_as_strict(&self, other: &SlidingWindow) -> bool {
+        self.period == other.period && self.n <= other.n
     }
 
     fn write_shape(&self, shape: &mut String) {

@@ -9,13 +9,14 @@
 //! span `L` at most `capacity + amount (floor(L / interval) + 1)`. Source: the refill amount, refill
 //! interval and strict mode of Smyte, "High-performance rate limiting" (2016).
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use crate::algorithm::{pack_wide, unpack_wide};
 use crate::hit_log::HitLog;
+use crate::idle::Spans;
 use crate::{
     Hits, Levels, LimitAlgorithm, MAX_PERIOD_SECONDS, MAX_WAIT, Micros, NumbersChange,
-    NumbersError, Packed, Replaced, SECOND, SavedNumbers, Undo, Verdict, saved, wait,
+    NumbersError, Packed, Parameter, Replaced, SECOND, SavedNumbers, Undo, Verdict, saved, wait,
 };
 
 /// The longest interval of a replica's share.
@@ -78,6 +79,9 @@ impl LimitAlgorithm for TokenBucket {
     const NAME: &'static str = "token_bucket";
     const PACKS: bool = true;
     const COUNTS_AT_ZERO: bool = false;
+    const HIT_BYTES: u64 = 0;
+    const RESET_RECURS: bool = false;
+    const NEEDS_EXPIRY: bool = false;
 
     /// Refills nothing: another limit of the same states may refill less, so only what changes the tokens
     /// stores a refill.
@@ -152,6 +156,30 @@ impl LimitAlgorithm for TokenBucket {
 
     fn repeats_denials(&self, charge_denied: bool, _: bool) -> bool {
         !charge_denied && !self.strict
+    }
+
+    fn write_text(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let strict = if self.strict { "strict " } else { "" };
+        write!(text, ", {strict}token_bucket of {}", self.capacity)
+    }
+
+    fn parameters(&self, add: &mut dyn FnMut(&'static str, Parameter<'_>)) {
+        add("burst", Parameter::Number(self.capacity.into()));
+        add("refill_amount", Parameter::Number(self.amount.into()));
+        add("refill_interval_seconds", Parameter::Duration(self.interval));
+        add("strict", Parameter::Flag(self.strict));
+        add("max_debt", Parameter::Number(self.max_debt.into()));
+    }
+
+    fn most_admitted(&self, spans: Spans) -> Option<u128> {
+        let steps = u128::from(spans.length() / self.interval + 1);
+        Some(u128::from(self.capacity) + u128::from(self.amount) * steps)
+    }
+
+    /// As many tokens are missing from both at any time.
+    fn is_as_strict(&self, other: &TokenBucket) -> bool {
+        let steps = (self.interval, self.amount) == (other.interval, other.amount);
+        steps && !self.strict && !other.strict && self.capacity <= other.capacity
     }
 
     fn write_shape(&self, shape: &mut String) {

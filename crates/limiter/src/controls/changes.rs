@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::error::PlanError;
 use super::{Action, Control, LimitChange, MAX_COMPARED};
 use weir_common::entry::Entry;
-use weir_limit::{Algorithm, Limit, Plan};
+use weir_limit::{Limit, Plan};
 
 /// The changes by a control and by those that match the same and outlast it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -115,12 +115,7 @@ pub(super) fn changed_limit(
         return Err(PlanError::NoSuchLimit(names));
     };
     let limit = limit.with_numbers(change.numbers)?;
-    let n = u64::from(change.numbers.n);
-    let bytes = match &limit.algorithm {
-        Algorithm::SlidingLog(_) => 8 * n,
-        Algorithm::Concurrency(concurrency) if concurrency.hold_id.is_some() => 24 * n,
-        _ => 0,
-    };
+    let bytes = limit.bytes_of_hits();
     match bytes > max_log_bytes {
         true => Err(PlanError::TooManyBytes(bytes, max_log_bytes)),
         false => Ok((at, limit)),

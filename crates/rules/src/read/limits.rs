@@ -2,6 +2,7 @@
 
 mod algorithm;
 mod fields;
+mod parameters;
 mod patch;
 mod period;
 
@@ -11,9 +12,10 @@ use super::super::tree::Node;
 use super::Reader;
 use super::budget::{LIMIT_BYTES, REPLACED_BYTES};
 use super::values::{is_null, text_of};
-use fields::{AlgorithmName, Fields, RESTRICTED};
+use algorithm::RESTRICTED;
+use fields::Fields;
 pub(crate) use patch::{KeyNodes, LimitMaps};
-use weir_limit::{Limit, Unit};
+use weir_limit::{AlgorithmKind, Limit, Unit};
 
 /// The most limits of one rule.
 const MAX_LIMITS: usize = 16;
@@ -153,7 +155,7 @@ impl Reader<'_> {
         let n = self.u32_or(fields, "requests_per_unit", 0);
         let hold_id = fields.get("hold_id").map(|node| self.string(node, "hold_id"));
         let (unit, multiplier, period) = match algorithm {
-            AlgorithmName::Concurrency => (None, 1, 0),
+            AlgorithmKind::Concurrency => (None, 1, 0),
             _ => {
                 let (unit, multiplier) = self.unit(fields, unit)?;
                 (Some(unit), multiplier, unit.period(multiplier)?)
@@ -179,19 +181,19 @@ impl Reader<'_> {
     fn charge_denied(
         &mut self,
         fields: &Fields<'_>,
-        algorithm: AlgorithmName,
+        algorithm: AlgorithmKind,
         has_hold_id: bool,
     ) -> bool {
         let default = match algorithm {
-            AlgorithmName::FixedWindow => !fields.listed && !self.together,
-            AlgorithmName::Concurrency => !has_hold_id,
+            AlgorithmKind::FixedWindow => !fields.listed && !self.together,
+            AlgorithmKind::Concurrency => !has_hold_id,
             _ => false,
         };
         let written = fields.get("charge_denied").map(|node| self.bool(node, "charge_denied"));
         let charge_denied = written.unwrap_or(default);
         if self.together && charge_denied {
             let (message, help) = match algorithm {
-                AlgorithmName::Concurrency if written.is_none() => (
+                AlgorithmKind::Concurrency if written.is_none() => (
                     "config error, concurrency without `hold_id` under `charge: together`",
                     "set `hold_id` to the key that identifies a hold, so that the end of a denied \
                      request returns nothing",

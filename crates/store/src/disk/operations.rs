@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::future::BoxFuture;
+
 use super::DiskStore;
 use crate::{BackendStatus, Operations, SavedStatus, StoreStatus};
 use weir_common::clock::Clock;
@@ -49,8 +51,8 @@ const LOAD_SECONDS: MetricFamily =
 
 impl<C: Clock> Operations for DiskStore<C> {
     /// Resolves when everything is loaded.
-    async fn connect(&self) {
-        self.status.wait_until_loaded().await;
+    fn connect(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.status.wait_until_loaded())
     }
 
     fn is_ready(&self) -> bool {
@@ -58,8 +60,8 @@ impl<C: Clock> Operations for DiskStore<C> {
     }
 
     /// Maintains the memory. What is written is so on a thread of its own.
-    async fn maintain(&self) {
-        self.memory.maintain().await;
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        self.memory.maintain()
     }
 
     fn status(&self, status: &mut StoreStatus) {

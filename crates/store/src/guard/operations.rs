@@ -1,7 +1,7 @@
 //! Readiness under a policy, and metrics.
 
 use super::{Guard, kind_name};
-use crate::{FailureStatus, OnStoreFailure, Operations, SharedTable, StoreError, StoreStatus};
+use crate::{FailureStatus, OnStoreFailure, Operations, StoreError, StoreStatus};
 use weir_common::clock::{Clock, Monotonic};
 use weir_common::metrics::{MetricFamily, MetricSink, SampleValue};
 
@@ -22,29 +22,13 @@ const OUTAGE: MetricFamily = MetricFamily::gauge(
 );
 
 impl<S: Operations, C: Clock + Monotonic + Clone> Operations for Guard<S, C> {
-    async fn connect(&self) {
-        self.inner.connect().await;
+    fn inner(&self) -> Option<&dyn Operations> {
+        Some(&self.inner)
     }
 
     /// With any policy but `error`, requests get answers without the inner store.
     fn is_ready(&self) -> bool {
         self.on_failure != OnStoreFailure::Error || self.inner.is_ready()
-    }
-
-    fn is_connected(&self) -> bool {
-        self.inner.is_connected()
-    }
-
-    async fn maintain(&self) {
-        self.inner.maintain().await;
-    }
-
-    fn shared_table(&self) -> Option<&dyn SharedTable> {
-        self.inner.shared_table()
-    }
-
-    fn forget_denials(&self) {
-        self.inner.forget_denials();
     }
 
     fn collect(&self, sink: &mut dyn MetricSink) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::MemoryStore;
@@ -34,20 +35,8 @@ const EXPIRED_KEYS: MetricFamily =
     MetricFamily::counter("store_expired_keys", "Expired keys removed by sweeping", &[]);
 
 impl<C: Clock> Operations for MemoryStore<C> {
-    /// Frees expired keys while there is no traffic; requests free them along the way. Warns if the
-    /// store is too small.
-    async fn maintain(&self) {
-        let (mut evictions, mut ticks) = (Evictions::default(), 0_u32);
-        let mut tick = interval(SWEEP_INTERVAL);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        loop {
-            tick.tick().await;
-            self.sweep(self.shards().div_ceil(SWEEPS_PER_ROUND));
-            ticks = ticks.wrapping_add(1);
-            if ticks.is_multiple_of(SWEEPS_PER_CHECK) {
-                evictions.check(self);
-            }
-        }
+    fn maintain(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.sweep_continuously())
     }
 
     fn status(&self, status: &mut StoreStatus) {
@@ -68,5 +57,23 @@ impl<C: Clock> Operations for MemoryStore<C> {
         }
         sink.counter(EVICTIONS_AT_LIMIT, stats.evicted.full);
         sink.counter(EXPIRED_KEYS, stats.swept);
+    }
+}
+
+impl<C: Clock> MemoryStore<C> {
+    /// Frees expired keys while there is no traffic; requests free them along the way. Warns if the
+    /// store is too small.
+    async fn sweep_continuously(&self) {
+        let (mut evictions, mut ticks) = (Evictions::default(), 0_u32);
+        let mut tick = interval(SWEEP_INTERVAL);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        loop {
+            tick.tick().await;
+            self.sweep(self.shards().div_ceil(SWEEPS_PER_ROUND));
+            ticks = ticks.wrapping_add(1);
+            if ticks.is_multiple_of(SWEEPS_PER_CHECK) {
+                evictions.check(self);
+            }
+        }
     }
 }

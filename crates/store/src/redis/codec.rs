@@ -24,7 +24,7 @@ use self::sliding_log::LogHead;
 use weir_limit::hit_log::HitLog;
 use weir_limit::{
     Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, Limit, LimitState, Micros, Plan,
-    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket,
+    ReduceBucket, SlidingLog, SlidingWindow, State, TokenBucket, each,
 };
 
 /// A Lua file with the functions of one algorithm, or of one form of it.
@@ -89,6 +89,11 @@ trait Codec {
     /// Reads the state among the numbers of all limits; `None` if it is invalid.
     fn read_state(&self, numbers: &mut Reader<'_>) -> Option<LimitState>;
 
+    /// Returns the most bytes of a state in a reply, besides its numbers.
+    fn more_bytes(&self) -> usize {
+        0
+    }
+
     /// Reads what comes after the numbers of all limits.
     fn read_rest(&self, _state: &mut LimitState, _rest: &mut Reader<'_>) -> Option<()> {
         Some(())
@@ -100,24 +105,8 @@ trait Codec {
     }
 }
 
-/// Evaluates an expression with the codec of an algorithm.
-macro_rules! with_codec {
-    ($algorithm:expr, $codec:ident => $body:expr) => {
-        match $algorithm {
-            Algorithm::FixedWindow($codec) => $body,
-            Algorithm::SlidingWindow($codec) => $body,
-            Algorithm::SlidingLog($codec) => $body,
-            Algorithm::BucketedWindow($codec) => $body,
-            Algorithm::TokenBucket($codec) => $body,
-            Algorithm::Gcra($codec) => $body,
-            Algorithm::Concurrency($codec) => $body,
-            Algorithm::ReduceBucket($codec) => $body,
-        }
-    };
-}
-
 fn flags(limit: &Limit) -> u8 {
-    numbers::flags(limit, with_codec!(&limit.algorithm, codec => codec.is_strict()))
+    numbers::flags(limit, each!(&limit.algorithm, codec => codec.is_strict()))
 }
 
 /// Appends a number as the scripts read it: 7 bytes, at most 2^52.
@@ -159,21 +148,12 @@ const NUMBERS_BYTES: usize = 128;
 /// The most bytes of a key in a reply, besides its limits: lengths, layout and the head of a log.
 const HEAD_BYTES: usize = 128;
 
-/// The bytes of a hold.
-const HOLD_BYTES: usize = 19;
-
 /// The bytes that holds and logs may always have: more than the rule allows now may be left from before.
 const MIN_LONG_STATE: usize = 16 << 20;
 
 /// Returns the most bytes of a limit in a reply of the scripts that charge it.
 fn max_charged(limit: &Limit) -> usize {
-    let more = match &limit.algorithm {
-        Algorithm::BucketedWindow(window) => bytes(window.slots(), 4),
-        Algorithm::Concurrency(limit) if limit.hold_id.is_some() => {
-            bytes(limit.n, HOLD_BYTES).max(MIN_LONG_STATE)
-        }
-        _ => 0,
-    };
+    let more = each!(&limit.algorithm, codec => codec.more_bytes());
     NUMBERS_BYTES.saturating_add(more)
 }
 
@@ -194,7 +174,7 @@ impl<'p> PlanCodec<'p> {
         if self.counter().is_some() {
             return counter::MODULE.bits();
         }
-        let bits = |limit: &Limit| with_codec!(&limit.algorithm, codec => codec.module().bits());
+        let bits = |limit: &Limit| each!(&limit.algorithm, codec => codec.module().bits());
         self.0.limits().iter().fold(0, |all, limit| all | bits(limit))
     }
 
@@ -241,7 +221,7 @@ impl<'p> PlanCodec<'p> {
             out.push(self.0.limits().len() as u8);
         }
         for limit in self.0.limits() {
-            with_codec!(&limit.algorithm, codec => codec.write_numbers(0, out));
+            each!(&limit.algorithm, codec => codec.write_numbers(0, out));
             out.push(flags(limit));
         }
     }
@@ -252,10 +232,10 @@ impl<'p> PlanCodec<'p> {
         out.push(self.0.limits().len() as u8);
         let is_counter = self.counter().is_some();
         for limit in self.0.limits() {
-            let module = with_codec!(&limit.algorithm, codec => codec.module());
+            let module = each!(&limit.algorithm, codec => codec.module());
             out.push(if is_counter { counter::MODULE.number } else { module.number });
             out.push(flags(limit));
-            with_codec!(&limit.algorithm, codec => codec.write_numbers(now, out));
+            each!(&limit.algorithm, codec => codec.write_numbers(now, out));
             if is_counter {
                 put(out, if in_key { now } else { 0 });
             }
@@ -351,9 +331,9 @@ impl<'p> PlanCodec<'p> {
         }
         let mut states = Vec::with_capacity(self.0.limits().len());
         for Limit { algorithm, .. } in self.0.limits() {
-            states.push(match with_codec!(algorithm, codec => codec.read_own_key(own_key))? {
+            states.push(match each!(algorithm, codec => codec.read_own_key(own_key))? {
                 Some(state) => state,
-                None if exists => with_codec!(algorithm, codec => codec.read_state(&mut text))?,
+                None if exists => each!(algorithm, codec => codec.read_state(&mut text))?,
                 None => algorithm.new_state(),
             });
         }
@@ -363,7 +343,7 @@ impl<'p> PlanCodec<'p> {
                 head = Some(LogHead::read(&mut text)?);
             }
             for (Limit { algorithm, .. }, state) in self.0.limits().iter().zip(&mut states) {
-                with_codec!(algorithm, codec => codec.read_rest(state, &mut text))?;
+                each!(algorithm, codec => codec.read_rest(state, &mut text))?;
             }
         }
         Some((states.into(), head, text))

@@ -4,6 +4,8 @@ use std::future::pending;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::future::BoxFuture;
+
 use super::connections::ThreadConnections;
 use super::{RedisCounts, RedisStore};
 use crate::{BackendStatus, Operations, SharedTable, StoreStatus};
@@ -44,8 +46,8 @@ const CONNECTIONS_DOWN: MetricFamily =
     MetricFamily::gauge("redis_connections_down", "Connections that are down now", LABELS);
 
 impl Operations for RedisStore {
-    async fn connect(&self) {
-        self.answered().await;
+    fn connect(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.answered())
     }
 
     fn is_ready(&self) -> bool {
@@ -73,10 +75,10 @@ impl Operations for RedisStore {
         });
     }
 
-    async fn maintain(&self) {
+    fn maintain(&self) -> BoxFuture<'_, ()> {
         match &self.shared.options.access.tls {
-            Some(tls) => tls.certificates.follow().await,
-            None => pending().await,
+            Some(tls) => Box::pin(tls.certificates.follow()),
+            None => Box::pin(pending()),
         }
     }
 

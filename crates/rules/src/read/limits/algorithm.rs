@@ -1,21 +1,73 @@
-//! Reads the parameters of each algorithm, and refuses limits that take too much or never recover.
+//! The algorithms of rule files: their names, the keys that only some of them take, and how keys become
+//! parameters.
 
 use super::super::Reader;
-use super::fields::{AlgorithmName, Fields};
+use super::super::values::text_of;
+use super::fields::Fields;
+use weir_common::suggest::nearest;
 use weir_limit::{
-    Algorithm, BucketedWindow, Concurrency, FixedWindow, Gcra, GcraError, MAX_WAIT_YEARS, Micros,
-    SECOND, SlidingLog, SlidingWindow, TokenBucket,
+    Algorithm, AlgorithmKind as Kind, BucketedWindow, FixedWindow, Micros, SlidingLog,
+    SlidingWindow,
 };
 
-/// A limit that may take more bytes per key than this is a warning.
-const WARN_KEY_BYTES: u64 = 1 << 20;
+const WITH_PERIOD: &[Kind] = &[
+    Kind::FixedWindow,
+    Kind::SlidingWindow,
+    Kind::SlidingLog,
+    Kind::BucketedWindow,
+    Kind::TokenBucket,
+    Kind::Gcra,
+];
 
-const DEFAULT_BUCKETS: u32 = 60;
-const DEFAULT_HOLD_TIMEOUT: Micros = 60 * SECOND;
+/// Keys that only some algorithms take, with those algorithms.
+pub(super) const RESTRICTED: &[(&str, &[Kind])] = &[
+    ("unit", WITH_PERIOD),
+    ("unit_multiplier", WITH_PERIOD),
+    ("period", WITH_PERIOD),
+    ("burst", &[Kind::TokenBucket, Kind::Gcra]),
+    ("refill_amount", &[Kind::TokenBucket]),
+    ("refill_interval", &[Kind::TokenBucket]),
+    ("strict", &[Kind::TokenBucket]),
+    ("buckets", &[Kind::BucketedWindow]),
+    (
+        "charge_denied",
+        &[
+            Kind::FixedWindow,
+            Kind::SlidingWindow,
+            Kind::BucketedWindow,
+            Kind::TokenBucket,
+            Kind::Gcra,
+            Kind::Concurrency,
+        ],
+    ),
+    ("max_debt", &[Kind::TokenBucket, Kind::Gcra]),
+    ("hold_id", &[Kind::Concurrency]),
+    ("hold_timeout", &[Kind::Concurrency]),
+    ("align", &[Kind::FixedWindow]),
+    ("time_zone", &[Kind::FixedWindow]),
+];
+
+/// Returns the names of an algorithm in rule files; none if no rule has it.
+fn names(algorithm: Kind) -> &'static [&'static str] {
+    match algorithm {
+        Kind::FixedWindow => &["fixed_window"],
+        Kind::SlidingWindow => &["sliding_window"],
+        Kind::SlidingLog => &["sliding_log"],
+        Kind::BucketedWindow => &["bucketed_window"],
+        Kind::TokenBucket => &["token_bucket"],
+        Kind::Gcra => &["leaky_bucket", "gcra"],
+        Kind::Concurrency => &["concurrency"],
+        Kind::ReduceBucket => &[],
+    }
+}
+
+fn names_of(algorithms: &[Kind]) -> impl Iterator<Item = &'static str> {
+    algorithms.iter().flat_map(|kind| names(*kind)).copied()
+}
 
 /// What the parameters of all algorithms depend on.
 pub(super) struct Parameters<'k> {
-    pub algorithm: AlgorithmName,
+    pub algorithm: Kind,
     pub n: u32,
     pub period: Micros,
     pub charge_denied: bool,
@@ -34,161 +86,55 @@ impl Reader<'_> {
         let burst = self.u32_or(fields, "burst", n);
         let max_debt = self.max_debt(fields, charge_denied, burst);
         Some(match algorithm {
-            AlgorithmName::FixedWindow => {
+            Kind::ReduceBucket => return None,
+            Kind::FixedWindow => {
                 let calendar = self.calendar(fields)?;
                 Algorithm::FixedWindow(FixedWindow { n, period, calendar })
             }
-            AlgorithmName::SlidingWindow => Algorithm::SlidingWindow(SlidingWindow { n, period }),
-            AlgorithmName::SlidingLog => {
-                self.check_key_bytes(fields, 8 * u64::from(n), "a timestamp for each hit");
+            Kind::SlidingWindow => Algorithm::SlidingWindow(SlidingWindow { n, period }),
+            Kind::SlidingLog => {
+                let bytes = SlidingLog::STAMP_BYTES * u64::from(n);
+                self.check_key_bytes(fields, bytes, "a timestamp for each hit");
                 Algorithm::SlidingLog(SlidingLog { n, period })
             }
-            AlgorithmName::BucketedWindow => {
+            Kind::BucketedWindow => {
                 let buckets = self.buckets(fields)?;
                 Algorithm::BucketedWindow(BucketedWindow { n, period, buckets })
             }
-            AlgorithmName::TokenBucket => {
+            Kind::TokenBucket => {
                 Algorithm::TokenBucket(self.token_bucket(fields, n, period, burst, max_debt)?)
             }
-            AlgorithmName::LeakyBucket | AlgorithmName::Gcra => {
-                Algorithm::Gcra(self.gcra(fields, n, period, burst, max_debt)?)
-            }
-            AlgorithmName::Concurrency => {
-                Algorithm::Concurrency(self.concurrency(fields, n, hold_id, key)?)
-            }
+            Kind::Gcra => Algorithm::Gcra(self.gcra(fields, n, period, burst, max_debt)?),
+            Kind::Concurrency => Algorithm::Concurrency(self.concurrency(fields, n, hold_id, key)?),
         })
     }
 
-    pub(super) fn buckets(&mut self, fields: &Fields<'_>) -> Option<u32> {
-        let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS);
-        if !(2..=3_600).contains(&buckets) {
-            let message = format!("config error, `buckets` is {buckets}");
-            let position = fields.position("buckets");
-            self.error(position, message, &buckets.to_string(), "write 2 to 3600");
-            return None;
-        }
-        Some(buckets)
-    }
-
-    fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {
-        let Some(node) = fields.get("max_debt") else {
-            return if charge_denied { burst } else { 0 };
+    /// Reads `algorithm`. Keys that it does not take are errors.
+    pub(super) fn algorithm_name(&mut self, fields: &Fields<'_>) -> Option<Kind> {
+        let text = match fields.get("algorithm") {
+            Some(node) => self.string(node, "algorithm"),
+            None => "fixed_window".to_owned(),
         };
-        if !charge_denied {
-            let message = "config error, `max_debt` without `charge_denied`";
-            let help = "add `charge_denied: true`, or remove `max_debt`";
-            self.error(node.position, message, &fields.text("max_debt"), help);
-        }
-        self.u32(node, "max_debt")
-    }
-
-    fn token_bucket(
-        &mut self,
-        fields: &Fields<'_>,
-        n: u32,
-        period: Micros,
-        burst: u32,
-        max_debt: u32,
-    ) -> Option<TokenBucket> {
-        let amount = self.u32_or(fields, "refill_amount", n);
-        if amount == 0 && n > 0 {
-            let message = "config error, `refill_amount` is 0";
-            self.error(fields.position("refill_amount"), message, "0", "write 1 or more");
+        let Some(algorithm) = Kind::ALL.into_iter().find(|kind| names(*kind).contains(&&*text))
+        else {
+            let names: Vec<&str> = names_of(&Kind::ALL).collect();
+            let help = match nearest(&text, names.iter().copied()) {
+                Some(near) => format!("did you mean {near}?"),
+                None => format!("write one of {}", names.join(", ")),
+            };
+            let message = format!("config error, there is no algorithm '{text}'");
+            self.error(fields.position("algorithm"), message, &text, &help);
             return None;
-        }
-        let bucket = TokenBucket {
-            capacity: burst,
-            amount: amount.max(1),
-            interval: self.duration(fields, "refill_interval", period)?,
-            strict: fields.get("strict").is_some_and(|node| self.bool(node, "strict")),
-            max_debt,
         };
-        let recoverable = bucket.max_capacity_and_debt();
-        if n > 0 && u64::from(burst) + u64::from(max_debt) > recoverable {
-            self.too_slow(fields, burst, max_debt, recoverable);
-            return None;
-        }
-        Some(bucket)
-    }
-
-    fn gcra(
-        &mut self,
-        fields: &Fields<'_>,
-        n: u32,
-        period: Micros,
-        burst: u32,
-        max_debt: u32,
-    ) -> Option<Gcra> {
-        match Gcra::new(n, period, burst, max_debt) {
-            Ok(gcra) => Some(gcra),
-            Err(GcraError::TooSlow(recoverable)) => {
-                self.too_slow(fields, burst, max_debt, recoverable);
-                None
-            }
-            Err(error @ GcraError::TooLarge) => {
-                let message = format!("config error, this limit cannot be counted: {error}");
-                let help = "reduce the burst or the period, or use token_bucket";
-                self.error(fields.position("burst"), message, "", help);
-                None
+        let refused = RESTRICTED.iter().filter(|(_, takers)| !takers.contains(&algorithm));
+        for (key, takers) in refused {
+            if let Some(node) = fields.get(key) {
+                let takers: Vec<&str> = names_of(takers).collect();
+                let message = format!("config error, {text} takes no `{key}`");
+                let help = format!("remove it; it is for {}", takers.join(", "));
+                self.error(node.position, message, &text_of(node), &help);
             }
         }
-    }
-
-    fn concurrency(
-        &mut self,
-        fields: &Fields<'_>,
-        n: u32,
-        hold_id: Option<String>,
-        key: &str,
-    ) -> Option<Concurrency> {
-        if let Some(id) = hold_id.as_deref().filter(|id| *id != key) {
-            let message = format!("config error, `hold_id` is '{id}', not this key");
-            let help = format!(
-                "the last entry identifies the hold: write `hold_id: {key}`, or move the limit to \
-                 the descriptor with the key {id}"
-            );
-            self.error(fields.position("hold_id"), message, id, &help);
-        }
-        if hold_id.is_some() {
-            self.check_key_bytes(fields, 24 * u64::from(n), "an entry for each hold");
-        }
-        let timeout = self.duration(fields, "hold_timeout", DEFAULT_HOLD_TIMEOUT)?;
-        Some(Concurrency { n, timeout, hold_id: hold_id.map(Into::into) })
-    }
-
-    /// Refuses a burst and a debt that take longer than the maximum wait to recover; `recoverable`
-    /// is the number of hits that recover in time.
-    fn too_slow(&mut self, fields: &Fields<'_>, burst: u32, max_debt: u32, recoverable: u64) {
-        let (key, what, max) = match recoverable.checked_sub(burst.into()) {
-            None => ("burst", format!("a burst of {burst} takes"), recoverable),
-            Some(max) => {
-                ("max_debt", format!("a burst of {burst} and a debt of {max_debt} take"), max)
-            }
-        };
-        let message = format!("config error, {what} more than {MAX_WAIT_YEARS} years to come back");
-        let help = format!("write `{key}: {max}` or less, or raise the rate");
-        self.error(fields.position(key), message, &fields.text(key), &help);
-    }
-
-    /// Refuses a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
-    /// ones.
-    fn check_key_bytes(&mut self, fields: &Fields<'_>, bytes: u64, what: &str) {
-        if bytes <= WARN_KEY_BYTES.min(self.max_log_bytes) {
-            return;
-        }
-        let help = "use sliding_window, bucketed_window or gcra, which keep a few numbers, or \
-                    lower requests_per_unit";
-        let message = format!("this limit may take {bytes} bytes per key: it keeps {what}");
-        let (position, text) =
-            (fields.position("requests_per_unit"), fields.text("requests_per_unit"));
-        if bytes > self.max_log_bytes {
-            let message = format!(
-                "config error, {message}; the maximum is {} (setting rules.max_log_bytes)",
-                self.max_log_bytes
-            );
-            self.error(position, message, &text, help);
-        } else {
-            self.warn(position, message, &text, help);
-        }
+        Some(algorithm)
     }
 }

@@ -1,4 +1,4 @@
-//! The keys of one limit, and which algorithms take them.
+//! The keys of one limit.
 
 use std::collections::BTreeMap;
 
@@ -7,60 +7,6 @@ use super::super::super::position::Position;
 use super::super::super::tree::Node;
 use super::super::Reader;
 use super::super::values::text_of;
-use weir_common::suggest::nearest;
-
-/// An algorithm as rule files name it.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum AlgorithmName {
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-    BucketedWindow,
-    TokenBucket,
-    LeakyBucket,
-    Gcra,
-    Concurrency,
-}
-
-use AlgorithmName::{
-    BucketedWindow, Concurrency, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
-    TokenBucket,
-};
-
-const NAMES: [(&str, AlgorithmName); 8] = [
-    ("fixed_window", FixedWindow),
-    ("sliding_window", SlidingWindow),
-    ("sliding_log", SlidingLog),
-    ("bucketed_window", BucketedWindow),
-    ("token_bucket", TokenBucket),
-    ("leaky_bucket", LeakyBucket),
-    ("gcra", Gcra),
-    ("concurrency", Concurrency),
-];
-
-const WITH_PERIOD: &[AlgorithmName] =
-    &[FixedWindow, SlidingWindow, SlidingLog, BucketedWindow, TokenBucket, LeakyBucket, Gcra];
-
-/// Keys that only some algorithms take, with those algorithms.
-pub(super) const RESTRICTED: &[(&str, &[AlgorithmName])] = &[
-    ("unit", WITH_PERIOD),
-    ("unit_multiplier", WITH_PERIOD),
-    ("period", WITH_PERIOD),
-    ("burst", &[TokenBucket, LeakyBucket, Gcra]),
-    ("refill_amount", &[TokenBucket]),
-    ("refill_interval", &[TokenBucket]),
-    ("strict", &[TokenBucket]),
-    ("buckets", &[BucketedWindow]),
-    (
-        "charge_denied",
-        &[FixedWindow, SlidingWindow, BucketedWindow, TokenBucket, LeakyBucket, Gcra, Concurrency],
-    ),
-    ("max_debt", &[TokenBucket, LeakyBucket, Gcra]),
-    ("hold_id", &[Concurrency]),
-    ("hold_timeout", &[Concurrency]),
-    ("align", &[FixedWindow]),
-    ("time_zone", &[FixedWindow]),
-];
 
 /// The keys of one limit.
 pub(in super::super) struct Fields<'n> {
@@ -111,34 +57,5 @@ impl Reader<'_> {
     /// A number, or `default` if the key is absent.
     pub(super) fn u32_or(&mut self, fields: &Fields<'_>, key: &str, default: u32) -> u32 {
         fields.get(key).map_or(default, |node| self.u32(node, key))
-    }
-
-    /// Reads `algorithm`. Keys that it does not take are errors.
-    pub(super) fn algorithm_name(&mut self, fields: &Fields<'_>) -> Option<AlgorithmName> {
-        let text = match fields.get("algorithm") {
-            Some(node) => self.string(node, "algorithm"),
-            None => "fixed_window".to_owned(),
-        };
-        let Some(&(name, algorithm)) = NAMES.iter().find(|(name, _)| *name == text) else {
-            let names = NAMES.map(|(name, _)| name);
-            let help = match nearest(&text, names.into_iter()) {
-                Some(near) => format!("did you mean {near}?"),
-                None => format!("write one of {}", names.join(", ")),
-            };
-            let message = format!("config error, there is no algorithm '{text}'");
-            self.error(fields.position("algorithm"), message, &text, &help);
-            return None;
-        };
-        let refused = RESTRICTED.iter().filter(|(_, takers)| !takers.contains(&algorithm));
-        for (key, takers) in refused {
-            if let Some(node) = fields.get(key) {
-                let takers = NAMES.iter().filter(|(_, name)| takers.contains(name));
-                let takers: Vec<&str> = takers.map(|(name, _)| *name).collect();
-                let message = format!("config error, {name} takes no `{key}`");
-                let help = format!("remove it; it is for {}", takers.join(", "));
-                self.error(node.position, message, &text_of(node), &help);
-            }
-        }
-        Some(algorithm)
     }
 }

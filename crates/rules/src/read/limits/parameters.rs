@@ -1,0 +1,150 @@
+//! Reads the parameters of algorithms, and refuses limits that take too much or never recover.
+
+use super::super::Reader;
+use super::fields::Fields;
+use weir_limit::{Concurrency, Gcra, GcraError, MAX_WAIT_YEARS, Micros, SECOND, TokenBucket};
+
+/// A limit that may take more bytes per key than this is a warning.
+const WARN_KEY_BYTES: u64 = 1 << 20;
+
+const DEFAULT_BUCKETS: u32 = 60;
+const DEFAULT_HOLD_TIMEOUT: Micros = 60 * SECOND;
+
+impl Reader<'_> {
+    pub(super) fn buckets(&mut self, fields: &Fields<'_>) -> Option<u32> {
+        let buckets = self.u32_or(fields, "buckets", DEFAULT_BUCKETS);
+        if !(2..=3_600).contains(&buckets) {
+            let message = format!("config error, `buckets` is {buckets}");
+            let position = fields.position("buckets");
+            self.error(position, message, &buckets.to_string(), "write 2 to 3600");
+            return None;
+        }
+        Some(buckets)
+    }
+
+    pub(super) fn max_debt(&mut self, fields: &Fields<'_>, charge_denied: bool, burst: u32) -> u32 {
+        let Some(node) = fields.get("max_debt") else {
+            return if charge_denied { burst } else { 0 };
+        };
+        if !charge_denied {
+            let message = "config error, `max_debt` without `charge_denied`";
+            let help = "add `charge_denied: true`, or remove `max_debt`";
+            self.error(node.position, message, &fields.text("max_debt"), help);
+        }
+        self.u32(node, "max_debt")
+    }
+
+    pub(super) fn token_bucket(
+        &mut self,
+        fields: &Fields<'_>,
+        n: u32,
+        period: Micros,
+        burst: u32,
+        max_debt: u32,
+    ) -> Option<TokenBucket> {
+        let amount = self.u32_or(fields, "refill_amount", n);
+        if amount == 0 && n > 0 {
+            let message = "config error, `refill_amount` is 0";
+            self.error(fields.position("refill_amount"), message, "0", "write 1 or more");
+            return None;
+        }
+        let bucket = TokenBucket {
+            capacity: burst,
+            amount: amount.max(1),
+            interval: self.duration(fields, "refill_interval", period)?,
+            strict: fields.get("strict").is_some_and(|node| self.bool(node, "strict")),
+            max_debt,
+        };
+        let recoverable = bucket.max_capacity_and_debt();
+        if n > 0 && u64::from(burst) + u64::from(max_debt) > recoverable {
+            self.too_slow(fields, burst, max_debt, recoverable);
+            return None;
+        }
+        Some(bucket)
+    }
+
+    pub(super) fn gcra(
+        &mut self,
+        fields: &Fields<'_>,
+        n: u32,
+        period: Micros,
+        burst: u32,
+        max_debt: u32,
+    ) -> Option<Gcra> {
+        match Gcra::new(n, period, burst, max_debt) {
+            Ok(gcra) => Some(gcra),
+            Err(GcraError::TooSlow(recoverable)) => {
+                self.too_slow(fields, burst, max_debt, recoverable);
+                None
+            }
+            Err(error @ GcraError::TooLarge) => {
+                let message = format!("config error, this limit cannot be counted: {error}");
+                let help = "reduce the burst or the period, or use token_bucket";
+                self.error(fields.position("burst"), message, "", help);
+                None
+            }
+        }
+    }
+
+    pub(super) fn concurrency(
+        &mut self,
+        fields: &Fields<'_>,
+        n: u32,
+        hold_id: Option<String>,
+        key: &str,
+    ) -> Option<Concurrency> {
+        if let Some(id) = hold_id.as_deref().filter(|id| *id != key) {
+            let message = format!("config error, `hold_id` is '{id}', not this key");
+            let help = format!(
+                "the last entry identifies the hold: write `hold_id: {key}`, or move the limit to \
+                 the descriptor with the key {id}"
+            );
+            self.error(fields.position("hold_id"), message, id, &help);
+        }
+        if hold_id.is_some() {
+            self.check_key_bytes(
+                fields,
+                Concurrency::HOLD_BYTES * u64::from(n),
+                "an entry for each hold",
+            );
+        }
+        let timeout = self.duration(fields, "hold_timeout", DEFAULT_HOLD_TIMEOUT)?;
+        Some(Concurrency { n, timeout, hold_id: hold_id.map(Into::into) })
+    }
+
+    /// Refuses a burst and a debt that take longer than the maximum wait to recover; `recoverable`
+    /// is the number of hits that recover in time.
+    fn too_slow(&mut self, fields: &Fields<'_>, burst: u32, max_debt: u32, recoverable: u64) {
+        let (key, what, max) = match recoverable.checked_sub(burst.into()) {
+            None => ("burst", format!("a burst of {burst} takes"), recoverable),
+            Some(max) => {
+                ("max_debt", format!("a burst of {burst} and a debt of {max_debt} take"), max)
+            }
+        };
+        let message = format!("config error, {what} more than {MAX_WAIT_YEARS} years to come back");
+        let help = format!("write `{key}: {max}` or less, or raise the rate");
+        self.error(fields.position(key), message, &fields.text(key), &help);
+    }
+
+    /// Refuses a limit whose state of one key may exceed `rules.max_log_bytes`, and warns about large
+    /// ones.
+    pub(super) fn check_key_bytes(&mut self, fields: &Fields<'_>, bytes: u64, what: &str) {
+        if bytes <= WARN_KEY_BYTES.min(self.max_log_bytes) {
+            return;
+        }
+        let help = "use sliding_window, bucketed_window or gcra, which keep a few numbers, or \
+                    lower requests_per_unit";
+        let message = format!("this limit may take {bytes} bytes per key: it keeps {what}");
+        let (position, text) =
+            (fields.position("requests_per_unit"), fields.text("requests_per_unit"));
+        if bytes > self.max_log_bytes {
+            let message = format!(
+                "config error, {message}; the maximum is {} (setting rules.max_log_bytes)",
+                self.max_log_bytes
+            );
+            self.error(position, message, &text, help);
+        } else {
+            self.warn(position, message, &text, help);
+        }
+    }
+}
